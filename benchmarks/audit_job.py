@@ -23,12 +23,12 @@ from pathlib import Path
 from benchmarks.kafka import BrokerClient
 from benchmarks.processes import usage
 from kafka_eos.audit import Conclusion, Verdict, audit
-from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import AppRef
 from kafka_eos.devtools.broker import Broker
 from kafka_eos.devtools.demo.order_feeder import USERS, orders
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 
 APP = Path(__file__).parents[1] / "docs/examples/orders.py"
 TOPICS = ("orders", "totals")
@@ -87,7 +87,7 @@ def _in_a_process(measure: Callable[..., None], *told: object) -> None:
 
 
 def _measure_job(bootstrap: str, checkpoints: Path) -> None:
-    pipeline = load(AppRef(APP))
+    pipeline = load_program(AppRef(APP))
     settings = Settings.resolve(
         code=pipeline.code_settings, cli={"bootstrap_servers": bootstrap, "checkpoint_dir": checkpoints}
     )
@@ -95,7 +95,7 @@ def _measure_job(bootstrap: str, checkpoints: Path) -> None:
 
 
 def _measure_topics(bootstrap: str) -> None:
-    question = Question(bootstrap, inputs=TOPICS[:1], outputs=TOPICS[1:], id="provenance", where=PAID)
+    question = TopicAuditOptions(bootstrap, inputs=TOPICS[:1], outputs=TOPICS[1:], id="provenance", where=PAID)
     _timed("audit of the topics", lambda progress: audit_topics(question, progress=progress))
 
 

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_eos.audit import Check
 from kafka_eos.audit.cluster.spark_session import open_session
-from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from kafka_eos.connectors.kafka.client.log_bridge import SILENT
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def main() -> None:
         made.result(30)
     try:
         with closing(_Session()) as session:
-            question = Question(given.bootstrap, inputs=(source,), outputs=(target,), id="$.id")
+            question = TopicAuditOptions(given.bootstrap, inputs=(source,), outputs=(target,), id="$.id")
             _measured(session.spark, question, given)
     finally:
         for gone in admin.delete_topics([source, target]).values():
@@ -65,7 +65,7 @@ class _Session:
         self.spark.stop()
 
 
-def _measured(spark: SparkSession, question: Question, given: argparse.Namespace) -> None:
+def _measured(spark: SparkSession, question: TopicAuditOptions, given: argparse.Namespace) -> None:
     plans: list[str] = []
     _timed("generated", given.records * 2, lambda: _generate(spark, question, given))
     began = time.monotonic()
@@ -93,7 +93,7 @@ def _timed(what: str, records: int, work: Callable[[], T]) -> T:
     return result
 
 
-def _generate(spark: SparkSession, question: Question, given: argparse.Namespace) -> None:
+def _generate(spark: SparkSession, question: TopicAuditOptions, given: argparse.Namespace) -> None:
     """The same ids in both topics, about 100 bytes a record. One task fills one partition, so ids rise in each."""
     for topic in (*question.inputs, *question.outputs):
         row = f"""

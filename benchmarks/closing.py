@@ -21,15 +21,15 @@ from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, 
 from benchmarks.plots import Row
 from kafka_eos import Pipeline, monotonic, tumbling
 from kafka_eos.core.records import Batch
-from kafka_eos.plan import Plan, Timestamps
-from kafka_eos.runtime.operators.event_time import STEADILY, WITH_EACH_BATCH
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.plan import Plan, TimestampsNode
+from kafka_eos.runtime.operators.event_time import PERIODIC, WITH_EACH_BATCH
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
 
-SLICES = (math.inf, STEADILY.slice)
+SLICES = (math.inf, PERIODIC.slice)
 _AT_ONCE = 1000
 
 
@@ -52,11 +52,11 @@ def _point(keys: int, home: Path, turn: int, slice_: float) -> Row:
         backends = {}
         for node in plan.nodes:
             if node.stateful:
-                split = isinstance(node, Timestamps)
+                split = isinstance(node, TimestampsNode)
                 given = ("rocksdb", node.name, home / node.name, range(128), (), MemoryStorage())
                 backends[node.name] = open_backend(*given, by_split=split)
                 closing.callback(backends[node.name].close)
-        chain = Chain(plan, backends, {"out": count}, pace=replace(WITH_EACH_BATCH, slice=slice_))
+        chain = OperatorChain(plan, backends, {"out": count}, pace=replace(WITH_EACH_BATCH, slice=slice_))
         closing.callback(chain.close)
         chain.assign("in", ["list/0"])
         for start in range(0, keys, _AT_ONCE):
@@ -68,9 +68,9 @@ def _point(keys: int, home: Path, turn: int, slice_: float) -> Row:
         while True:
             now = time.perf_counter()
             longest, last = max(longest, now - last), now
-            if not chain.busy():
+            if not chain.has_due_work():
                 break
-            chain.go_on({node.name for node in plan.nodes})
+            chain.continue_due({node.name for node in plan.nodes})
         whole = last - began
     if results != keys:
         raise RuntimeError(f"{results} results of {keys} windows")

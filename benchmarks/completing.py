@@ -32,19 +32,19 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from benchmarks.kafka import PARTITIONS, BrokerClient
 from benchmarks.run import own_broker
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Patience
+from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.connectors.kafka.client.log_bridge import SPOKEN
-from kafka_eos.connectors.kafka.rpc.connection import Connection
+from kafka_eos.connectors.kafka.rpc.connection import BrokerConnection
 from kafka_eos.coordination.coordinator import Coordinator
-from kafka_eos.coordination.epochs import AT_ONCE
+from kafka_eos.coordination.epochs import MAX_CONCURRENT
 from kafka_eos.coordination.job_history import History
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource
 from kafka_eos.testing.list_source import ListOrigin
@@ -125,11 +125,11 @@ class Job:
         self._settings = {"bootstrap_servers": bootstrap, "checkpoint_interval": 1.0, "parallelism": 1}
         self._storage = LocalStorage(home / name)
 
-    def coordinator(self, at_once: int = AT_ONCE) -> Coordinator:
+    def coordinator(self, at_once: int = MAX_CONCURRENT) -> Coordinator:
         """What a start of the job begins with."""
-        patience, history = Patience(threading.Event(), print), History(self._storage, print)
+        patience, history = Retrier(threading.Event(), print), History(self._storage, print)
         coordinator = Coordinator(self.plan, self._storage, history, patience, self._settings, 2)
-        coordinator._finisher = dataclasses.replace(coordinator._finisher, at_once=at_once)
+        coordinator._epochs._finisher = dataclasses.replace(coordinator._epochs._finisher, at_once=at_once)
         return coordinator
 
     def decide(self, committables: int) -> None:
@@ -138,9 +138,9 @@ class Job:
         resumed = coordinator.recover()
         epoch = coordinator.next_epoch()
         context = JobContext(self.plan.name, resumed.term, self._settings, resumed.identity)
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
             made = list(pool.map(lambda n: self._prepared(context, n, committables, epoch), range(committables)))
-        coordinator.decide(epoch, Acked(resumed.positions, (), tuple(made), parallelism=committables))
+        coordinator.decide(epoch, EpochContents(resumed.positions, (), tuple(made), parallelism=committables))
 
     def _prepared(self, context: JobContext, subtask: int, of: int, epoch: EpochId) -> Committable:
         writer = self.plan.sinks[0].sink.writer(TaskContext(context, subtask, of, "out", {}, epoch.epoch))
@@ -176,7 +176,7 @@ def measure(name: str, cluster: BrokerClient, home: Path, committables: int, at_
         reader.until_it_reads()
         began = time.monotonic()
         with _far(far):
-            coordinator.complete()
+            coordinator.complete_decided()
         phase = time.monotonic() - began
         reader.until(committables)
         return Completion(phase * 1000, (reader.seen[-1] - reader.seen[0]) * 1000)
@@ -185,17 +185,17 @@ def measure(name: str, cluster: BrokerClient, home: Path, committables: int, at_
 @contextmanager
 def _far(milliseconds: float) -> Iterator[None]:
     """Inside, each request of ours to the broker waits so long before it is sent."""
-    near = Connection.ask
+    near = BrokerConnection.send
 
-    def far(self: Connection, *request: Any) -> Any:
+    def far(self: BrokerConnection, *request: Any) -> Any:
         time.sleep(milliseconds / 1000)
         return near(self, *request)
 
-    Connection.ask = far  # type: ignore[method-assign]
+    BrokerConnection.send = far  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Connection.ask = near  # type: ignore[method-assign]
+        BrokerConnection.send = near  # type: ignore[method-assign]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -215,7 +215,7 @@ Found = dict[tuple[float, int], list[Completion]]
 
 def completions(committables: int, pairs: int, distances: Sequence[float]) -> Found:
     """On a broker of its own. The first turn is not counted."""
-    found: Found = {(distance, at_once): [] for distance in distances for at_once in (1, AT_ONCE)}
+    found: Found = {(distance, at_once): [] for distance in distances for at_once in (1, MAX_CONCURRENT)}
     with tempfile.TemporaryDirectory(prefix="kafka-eos-bench-") as home, own_broker(Path(home)) as broker:
         cluster = BrokerClient(broker.bootstrap)
         for turn in range(pairs + 1):
@@ -244,15 +244,15 @@ def table(found: Found) -> str:
     ]
     for distance in dict.fromkeys(distance for distance, _ in found):
         where = f"{distance:g} ms away" if distance else "on this machine"
-        one, many = found[distance, 1], found[distance, AT_ONCE]
-        for at_once, kept in ((1, one), (AT_ONCE, many)):
+        one, many = found[distance, 1], found[distance, MAX_CONCURRENT]
+        for at_once, kept in ((1, one), (MAX_CONCURRENT, many)):
             phases, parts = [each.phase for each in kept], [each.half_visible for each in kept]
             cells = (statistics.median(phases), max(phases), statistics.median(parts), max(parts))
             lines.append(f"| {where} | {at_once} | " + " | ".join(f"{cell:.0f}" for cell in cells) + " |")
         pairs = list(zip(one, many, strict=True))
         phase = statistics.median(a.phase / b.phase for a, b in pairs)
         part = statistics.median(a.half_visible / max(b.half_visible, 1.0) for a, b in pairs)
-        lines.append(f"| {where} | 1 / {AT_ONCE}, pair by pair | {phase:.1f} | – | {part:.1f} | – |")
+        lines.append(f"| {where} | 1 / {MAX_CONCURRENT}, pair by pair | {phase:.1f} | – | {part:.1f} | – |")
     return "\n".join(lines)
 
 

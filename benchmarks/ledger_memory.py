@@ -59,7 +59,7 @@ def measure(storage: JobStorage, epochs: int, partitions: int) -> None:
     """Write the ledger, read it, and say what that took."""
     written = EpochLedger(storage, JOB, print)
     for epoch in range(epochs):
-        written.committed(manifest(epoch, partitions))
+        written.write_epoch(manifest(epoch, partitions))
     lines = sum(map(len, storage.lines(paths.LEDGER)))
     tracemalloc.start()
     entries = ledger.read(storage)

@@ -28,9 +28,9 @@ import msgspec
 from pydantic import BaseModel
 
 from kafka_eos.codecs import AvroCodec, Registry, avro, json_schema, protobuf
-from kafka_eos.codecs.protobuf.descriptor_pools import opened
+from kafka_eos.codecs.protobuf.descriptor_pools import load_schema
 from kafka_eos.codecs.registry.registry_format import RegistryFormat
-from kafka_eos.connectors._shared.row_errors import each_row
+from kafka_eos.connectors._shared.row_errors import map_rows
 
 
 class Kind(enum.Enum):
@@ -98,11 +98,11 @@ def both(codec: Any, value: Any, bare_encode: Callable[[Any], bytes], bare_decod
 
     def encode() -> list[bytes]:
         made = codec.encode_batch(values)
-        return each_row(codec.encode, values) if made is None else made
+        return map_rows(codec.encode, values) if made is None else made
 
     def decode() -> list[Any]:
         made = codec.decode_batch(datas)
-        return each_row(codec.decode, datas) if made is None else made
+        return map_rows(codec.decode, datas) if made is None else made
 
     return (
         (encode, lambda: [before + bare_encode(each) for each in values]),
@@ -131,7 +131,7 @@ def in_avro() -> Mapping[str, Both]:
 def in_protobuf() -> Mapping[str, Both]:
     from google.protobuf.message_factory import GetMessageClass
 
-    tp: Any = GetMessageClass(opened(PROTO, {}).message_types_by_name["Order"])
+    tp: Any = GetMessageClass(load_schema(PROTO, {}).message_types_by_name["Order"])
     codec = registered(protobuf(tp, registry=Registry("mock://protobuf"), auto_register=True))
     order: Any = tp(user="ann", placed={"seconds": 1_704_153_600}, kind=1,
                     lines=[{"article": "a-1", "quantity": 1}, {"article": "b-2", "quantity": 2}])  # fmt: skip

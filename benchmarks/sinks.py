@@ -45,7 +45,7 @@ from pyiceberg.catalog import load_catalog
 
 from benchmarks.command import machine, table, tell
 from docs.examples.sqlite_sink import Sqlite
-from kafka_eos.abc.committer import CommitsTogether
+from kafka_eos.abc.committer import SupportsAtomicCommit
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.sink import Sink
 from kafka_eos.connectors.dbapi import DbApiSink
@@ -57,7 +57,7 @@ from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Row
 from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.records import Batch
-from kafka_eos.protocol.commit import Commit, authorize
+from kafka_eos.protocol.commit import CommitAuthorized, authorize
 from kafka_eos.testing.list_source import ListOrigin
 
 _BATCH = 5000
@@ -88,8 +88,8 @@ def through(sink: Sink[Account], rows: Sequence[Account]) -> None:
         writer.write(Batch(some, range(len(some)), ListOrigin("in", "list", 0, n * _BATCH, some)))
     committables = writer.seal(_EPOCH)()
     decision = authorize(_EPOCH, [committer.probe(each) for each in committables], 0.0)
-    assert isinstance(decision, Commit)
-    if isinstance(committer, CommitsTogether):
+    assert isinstance(decision, CommitAuthorized)
+    if isinstance(committer, SupportsAtomicCommit):
         committer.commit_all(decision.permit, committables)
     else:
         for each in committables:

@@ -24,8 +24,8 @@ from benchmarks.command import Benchmark, middle, shown, table, tell, where
 from benchmarks.plots import Row
 from benchmarks.recovery import recoveries
 from benchmarks.workloads import SEED
-from kafka_eos.abc.state import StateBackend, StateDescriptor, StateHandle, ValueState
-from kafka_eos.codecs import Counted, KeyCodec, state_codec
+from kafka_eos.abc.state import BackendState, StateBackend, StateDescriptor, StateHandle
+from kafka_eos.codecs import CountedCodec, KeyCodec, state_codec
 from kafka_eos.core.ids import Epoch
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
@@ -77,9 +77,9 @@ def opened(kind: Kind, home: Path, storage: LocalStorage, found: Sequence[StateH
     return open_backend(kind, "sum", directory, groups, found, storage)
 
 
-def declared(backend: StateBackend) -> ValueState[tuple[int, int]]:
+def declared(backend: StateBackend) -> BackendState[tuple[int, int]]:
     """The state as a fold declares it: numbers of outputs and sums, by key."""
-    return backend.value(StateDescriptor("accumulator", KeyCodec(), Counted(state_codec(int))))
+    return backend.value(StateDescriptor("accumulator", KeyCodec(), CountedCodec(state_codec(int))))
 
 
 def measure_all(options: argparse.Namespace, home: Path) -> list[Row]:

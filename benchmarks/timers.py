@@ -19,7 +19,7 @@ from benchmarks.plots import Row
 from kafka_eos.codecs import KeyCodec
 from kafka_eos.core.ids import Epoch
 from kafka_eos.runtime.state.keyed_backend import open_backend
-from kafka_eos.runtime.state.timers import timers
+from kafka_eos.runtime.state.timers import create_timer_descriptor
 from kafka_eos.storage.job_storage import MemoryStorage
 
 _FLUSHED_AFTER = 100_000
@@ -33,7 +33,7 @@ def measure_all(options: argparse.Namespace, home: Path) -> list[Row]:
 def _point(count: int, home: Path, turn: int) -> Row:
     backend = open_backend("rocksdb", "op", home, range(128), (), MemoryStorage())
     try:
-        pending = backend.timers(timers("event-timers", KeyCodec()))
+        pending = backend.timers(create_timer_descriptor("event-timers", KeyCodec()))
         before = _resident()
         for n in range(count):
             # Neighbours in time are keys of all groups, and not in the order in which they were set.
@@ -43,7 +43,7 @@ def _point(count: int, home: Path, turn: int) -> Row:
         backend.snapshot(Epoch(1_000))
         taken = _resident() - before
         began, fired, last = time.perf_counter(), 0, 0
-        for at, _, _ in pending.due(_EARLIEST + count):
+        for at, _, _ in pending.pop_due(_EARLIEST + count):
             if at < last:
                 raise RuntimeError(f"the timer of {at} came after that of {last}")
             fired, last = fired + 1, at

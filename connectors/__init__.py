@@ -1,7 +1,7 @@
-"""Sources and sinks, one system a module. Import them as ``kafka_eos.connectors.<name>``.
+"""Sources and sinks, one package per system. Import them as ``kafka_eos.connectors.<name>``.
 
-Rule: the folder lies at the top, because it is one to open, and is reached through the package alone: under a second
-name each class would be there twice.
+Rule: the folder is at the top level so that it is easy to open, but it is imported through the package only. Under a
+second name every class would exist twice.
 """
 
 if __name__ != "kafka_eos.connectors":

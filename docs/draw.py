@@ -9,23 +9,32 @@ Rule: a drawing is made by letting the code play; pages hold copies that this sc
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_eos.abc.committer import Probe, Standing
+from kafka_eos.abc.committer import CommitStatus, Probe
 from kafka_eos.core.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.barrier_alignment import Action, Channel, Complete, Gate, Mode, Snapshot
+from kafka_eos.protocol.barrier_alignment import (
+    Channel,
+    CheckpointMode,
+    CompleteSnapshot,
+    GateAction,
+    InputGate,
+    TakeSnapshot,
+)
 from kafka_eos.protocol.commit import COMMIT_MARGIN, authorize
 
 # ---------------------------------------------------------------- what becomes of a decided epoch
 
 _EPOCH = EpochId(Epoch(1), Term(1))
 PREPARED, COMMITTED, LOST, UNKNOWN = (
-    Probe(standing, "") for standing in (Standing.PREPARED, Standing.COMMITTED, Standing.LOST, Standing.UNKNOWN)
+    Probe(standing, "")
+    for standing in (CommitStatus.PREPARED, CommitStatus.COMMITTED, CommitStatus.LOST, CommitStatus.UNKNOWN)
 )
-URGENT = Probe(Standing.PREPARED, "", expires_in=COMMIT_MARGIN / 2)
+URGENT = Probe(CommitStatus.PREPARED, "", expires_in=COMMIT_MARGIN / 2)
 SITUATIONS: tuple[tuple[str, tuple[tuple[Probe, ...], ...], str], ...] = (
     (
         "one is unknown, whatever the others are",
@@ -60,9 +69,14 @@ def decisions() -> str:
     """One row a situation: what ``authorize`` answers to every example of it."""
     rows = [["probes", "decision", "because"], ["---"] * 3]
     for situation, examples, reason in SITUATIONS:
-        answers = {type(authorize(_EPOCH, probes, COMMIT_MARGIN)).__name__.lower() for probes in examples}
+        answers = {_words(type(authorize(_EPOCH, probes, COMMIT_MARGIN))) for probes in examples}
         rows.append([situation, f"**{' or '.join(sorted(answers))}**", reason])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _words(decision: type) -> str:
+    """Return the name of a decision as words: ``commit authorized``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", decision.__name__).lower()
 
 
 # ---------------------------------------------------------------- the gate's story
@@ -75,16 +89,16 @@ STORY: tuple[tuple[str, Channel | None, float], ...] = (
 )
 
 
-def gates() -> dict[str, Gate]:
+def gates() -> dict[str, InputGate]:
     """The columns. Inputs are *a*, *b* and, in Algorithm 2, a back-edge *loop*."""
     plain = frozenset[Channel]({"a", "b"})
     loop = frozenset[Channel]({"loop"})
     return {
-        "aligned (Algorithm 1)": Gate(plain, Mode.ALIGNED),
-        "aligned, with a loop (Algorithm 2)": Gate(plain | loop, Mode.ALIGNED, feedback=loop),
-        "unaligned": Gate(plain, Mode.UNALIGNED),
-        "unaligned after 100 ms": Gate(plain, Mode.UNALIGNED, aligned_timeout=0.1),
-        "at least once": Gate(plain, Mode.AT_LEAST_ONCE),
+        "aligned (Algorithm 1)": InputGate(plain, CheckpointMode.ALIGNED),
+        "aligned, with a loop (Algorithm 2)": InputGate(plain | loop, CheckpointMode.ALIGNED, feedback=loop),
+        "unaligned": InputGate(plain, CheckpointMode.UNALIGNED),
+        "unaligned after 100 ms": InputGate(plain, CheckpointMode.UNALIGNED, aligned_timeout=0.1),
+        "at least once": InputGate(plain, CheckpointMode.AT_LEAST_ONCE),
     }
 
 
@@ -101,20 +115,20 @@ def story() -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _orders(gate: Gate, channel: Channel | None, now: float) -> tuple[str, Gate]:
+def _orders(gate: InputGate, channel: Channel | None, now: float) -> tuple[str, InputGate]:
     if channel is not None and channel not in gate.channels:
         return "", gate
-    after, actions = gate.tick(now) if channel is None else gate.barrier(channel, 1, now)
+    after, actions = gate.on_tick(now) if channel is None else gate.on_barrier(channel, 1, now)
     words = [_word(action) for action in actions]
-    words += [f"*{c}* waits" for c in sorted(map(str, after.blocked))]
-    words += [f"*{c}* is logged" for c in sorted(map(str, after.logging))]
+    words += [f"*{c}* waits" for c in sorted(map(str, after.blocked_channels))]
+    words += [f"*{c}* is logged" for c in sorted(map(str, after.logged_channels))]
     return ", ".join(words) or "–", after
 
 
-def _word(action: Action) -> str:
-    if isinstance(action, Snapshot):
+def _word(action: GateAction) -> str:
+    if isinstance(action, TakeSnapshot):
         return "**snapshot**, barrier goes ahead of rows" if action.unaligned else "**snapshot**, barrier goes on"
-    return "complete" if isinstance(action, Complete) else "abandoned"
+    return "complete" if isinstance(action, CompleteSnapshot) else "abandoned"
 
 
 # ---------------------------------------------------------------- pages

@@ -55,8 +55,8 @@ SECTIONS: Final = (
         (
             "Broadcast",
             "BroadcastStream",
-            "BroadcastConnected",
-            "KeyedBroadcastConnected",
+            "BroadcastConnectedStream",
+            "KeyedBroadcastConnectedStream",
             "BroadcastProcessFunction",
             "KeyedBroadcastProcessFunction",
             "BroadcastContext",
@@ -74,7 +74,7 @@ SECTIONS: Final = (
             "Timers",
             "Counter",
             "OutputTag",
-            "KeyState",
+            "ValueState",
             "ListState",
             "MapState",
             "ReducingState",
@@ -103,9 +103,13 @@ SECTIONS: Final = (
     Section("Patterns", kafka_eos, ("Pattern",)),
     Section("Requests", kafka_eos, ("retries", "breaker")),
     Section("Kafka", kafka, tuple(kafka.__all__)),
-    Section("Tests without a broker", testing, ("run_local", "Timed", "Wait", "LocalRun", "ListSource", "MemorySink")),
+    Section(
+        "Tests without a broker",
+        testing,
+        ("run_local", "TimestampedValue", "AdvanceClock", "LocalRun", "ListSource", "MemorySink"),
+    ),
 )
-"""Errors are in operations.md#errors, contracts of connectors on the pages about writing one."""
+"""Errors are in failures-and-recovery.md#errors, contracts of connectors on the pages about writing one."""
 
 PAGES: Final = {
     "Stream.map": "getting-started.md#the-pipeline",
@@ -137,8 +141,8 @@ PAGES: Final = {
     "ConnectedStreams.interval_join": "joins.md#interval-join",
     "ConnectedStreams.process": "joins.md#a-function-of-both-streams",
     "ConnectedStreams.window_join": "joins.md#window-join",
-    "BroadcastConnected.process": "broadcast.md",
-    "KeyedBroadcastConnected.process": "broadcast.md#with-state-of-keys",
+    "BroadcastConnectedStream.process": "broadcast.md",
+    "KeyedBroadcastConnectedStream.process": "broadcast.md#with-state-of-keys",
     "Pipeline.source": "getting-started.md#the-pipeline",
     "Pipeline.table": "tables.md",
     "Table.broadcast": "broadcast.md",
@@ -151,7 +155,7 @@ PAGES: Final = {
     "KeyedBroadcastProcessFunction": "broadcast.md#with-state-of-keys",
     "Timers": "event-time.md#timers",
     "OutputTag": "event-time.md#side-outputs",
-    "KeyState": "state.md#types",
+    "ValueState": "state.md#types",
     "ListState": "state.md#types",
     "MapState": "state.md#types",
     "ReducingState": "state.md#types",
@@ -187,8 +191,8 @@ def page() -> str:
         "# API reference",
         "Every public name of pipelines, with its signature and what it does. This page is written from the code by "
         "`docs/reference.py`; the pages that it links have examples, which are run as tests. Not here: "
-        "[errors](operations.md#errors), [settings](operations.md#settings), other connectors, and the contracts for "
-        "[sources](writing-a-source.md) and [sinks](writing-a-sink.md) of your own.",
+        "[errors](failures-and-recovery.md#errors), [settings](configuration.md#settings), other connectors, and the "
+        "contracts for [sources](writing-a-source.md) and [sinks](writing-a-sink.md) of your own.",
         contents,
     ]
     for section in SECTIONS:
@@ -244,7 +248,7 @@ def constructor(cls: type) -> list[str]:
 
 def _made_by_verbs(cls: type) -> bool:
     """Streams come from verbs, contexts and states from ``open``."""
-    made = getattr(cls, "_is_protocol", False) or hasattr(cls, "_grow")
+    made = getattr(cls, "_is_protocol", False) or hasattr(cls, "_append_node")
     return bool(made) or cls.__name__ in ("Pattern", "WatermarkStrategy", "LocalRun", "Broadcast")
 
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from kafka_eos.abc.state import Ttl
     from kafka_eos.api import (
         Broadcast,
-        BroadcastConnected,
+        BroadcastConnectedStream,
         BroadcastStream,
         ConnectedStreams,
-        KeyedBroadcastConnected,
+        KeyedBroadcastConnectedStream,
         KeyedStream,
         Pipeline,
         Stream,
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
         AggregatingState,
         CoProcessFunction,
         Counter,
-        KeyState,
         ListState,
         MapState,
         OutputTag,
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
         ProcessFunction,
         ReducingState,
         Timers,
+        ValueState,
     )
     from kafka_eos.plan.retries import breaker, retries
     from kafka_eos.plan.triggers import on_clock, on_count
@@ -76,7 +76,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AggregatingState",
     "Broadcast",
-    "BroadcastConnected",
+    "BroadcastConnectedStream",
     "BroadcastContext",
     "BroadcastProcessFunction",
     "BroadcastState",
@@ -95,8 +95,8 @@ __all__ = [
     "InputLost",
     "JobLocked",
     "KafkaEosError",
-    "KeyState",
-    "KeyedBroadcastConnected",
+    "ValueState",
+    "KeyedBroadcastConnectedStream",
     "KeyedBroadcastContext",
     "KeyedBroadcastProcessFunction",
     "KeyedStream",
@@ -140,10 +140,10 @@ __all__ = [
     "tumbling",
 ]
 
-_HOMES = {
+_NAMES_BY_MODULE = {
     "abc.state": ("Ttl",),
     "api": (
-        "Broadcast", "BroadcastConnected", "BroadcastStream", "ConnectedStreams", "KeyedBroadcastConnected",
+        "Broadcast", "BroadcastConnectedStream", "BroadcastStream", "ConnectedStreams", "KeyedBroadcastConnectedStream",
         "KeyedStream", "Pipeline", "Stream", "Table", "VersionedTable", "WindowedStream", "connect",
     ),
     "core.errors": (
@@ -159,7 +159,7 @@ _HOMES = {
     ),
     "plan.pattern": ("Pattern",),
     "plan.process_functions": (
-        "AggregatingState", "CoProcessFunction", "Counter", "KeyState", "ListState", "MapState", "OutputTag",
+        "AggregatingState", "CoProcessFunction", "Counter", "ValueState", "ListState", "MapState", "OutputTag",
         "ProcessContext", "ProcessFunction", "ReducingState", "Timers",
     ),
     "plan.retries": ("breaker", "retries"),
@@ -167,7 +167,7 @@ _HOMES = {
     "plan.watermarks": ("WatermarkStrategy", "bounded", "generated", "monotonic"),
     "plan.window_assigners": ("days", "global_", "rows", "session", "sliding", "tumbling"),
 }  # fmt: skip
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_HOME_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 _importing = RLock()
 """One thread at a time: of two that import a package, each from another end, Python gives one a half of it."""
 

@@ -42,7 +42,7 @@ from tests.secured import Secured
 from tests.secured import secured as open_secured
 from tests.shared_broker import SharedBroker
 from tests.spinning import spinning
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, eventually
 
 # How long an example takes says how busy the machine is, and nothing about what is tested.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -210,6 +210,7 @@ def topic(admin: AdminClient, request: pytest.FixtureRequest) -> Iterator[Callab
         new = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
         admin.create_topics([new])[name].result(PATIENCE)
         made.append(name)
+        eventually(lambda: name in admin.list_topics(timeout=PATIENCE).topics, f"topic {name} in the metadata")
         return name
 
     yield make

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 from testcontainers.core.container import DockerContainer
 
-from kafka_eos.devtools.broker.readiness import serves
+from kafka_eos.devtools.broker.readiness import is_ready
 from kafka_eos.devtools.broker.settings import free_ports, server_properties
 from kafka_eos.devtools.broker.wait_until import wait_until
 
@@ -29,7 +29,7 @@ def kafka_container() -> Iterator[str]:
         name, value = line.split("=", 1)
         container = container.with_env("KAFKA_" + name.replace(".", "_").upper(), value)
     with container:
-        if not wait_until(lambda: serves(port), _SECONDS):
+        if not wait_until(lambda: is_ready(port), _SECONDS):
             raise RuntimeError(f"{IMAGE} does not answer on port {port} after {_SECONDS:.0f} s")
         yield f"127.0.0.1:{port}"
 

@@ -20,12 +20,12 @@ from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.core.ids import Term
 from kafka_eos.storage.job_storage import LocalStorage
-from kafka_eos.structured_streaming.background_commits import Finaliser
-from kafka_eos.structured_streaming.batch_ledger import Ledger, Promise
-from kafka_eos.structured_streaming.batch_writer import Batch
-from kafka_eos.structured_streaming.partition_writer import Assignment
-from kafka_eos.structured_streaming.spark_checkpoint import OURS, LocalDecisions
-from kafka_eos.structured_streaming.transaction_recovery import Recovered, Settling, claimed, recover
+from kafka_eos.structured_streaming.background_commits import BatchCommitter
+from kafka_eos.structured_streaming.batch_ledger import BatchLedger, PreparedBatch
+from kafka_eos.structured_streaming.batch_writer import MicroBatchWriter
+from kafka_eos.structured_streaming.partition_writer import BatchSpec
+from kafka_eos.structured_streaming.spark_checkpoint import OURS, LocalCommitLog
+from kafka_eos.structured_streaming.transaction_recovery import RecoveredQuery, TransactionResolver, claim_term, recover
 from tests.waiting import PATIENCE
 
 NAME: Final = "totals"
@@ -95,15 +95,15 @@ class Driver:
         self._checkpoint, self.started, self.stopped, self.closed = checkpoint, False, False, False
         self.reported: int | None = None
         where = Cluster(servers)
-        ledger = Ledger(LocalStorage(checkpoint / OURS), NAME)
+        ledger = BatchLedger(LocalStorage(checkpoint / OURS), NAME)
         with closing(KafkaCommitter(where, JobContext(ledger.job, Term(0), {}))) as looking:
-            ctx = JobContext(ledger.job, claimed(ledger, looking), {})
+            ctx = JobContext(ledger.job, claim_term(ledger, looking), {})
         committer = KafkaCommitter(where, ctx)
-        self.settling = Settling(ctx, ledger, LocalDecisions(checkpoint), committer, str(checkpoint))
-        self.recovered: Recovered = recover(self.settling, adopt=adopt, alone=alone)
-        self.finaliser = Finaliser(self.settling, self.recovered, self._close)
-        self.assignment = lambda n: Assignment(ctx.job, ctx.term.n, n, where, TIMEOUT_MS, topic)
-        self.batch = Batch(self.assignment, self.settling, self.finaliser)
+        self.settling = TransactionResolver(ctx, ledger, LocalCommitLog(checkpoint), committer, str(checkpoint))
+        self.recovered: RecoveredQuery = recover(self.settling, adopt=adopt, alone=alone)
+        self.finaliser = BatchCommitter(self.settling, self.recovered, self._close)
+        self.assignment = lambda n: BatchSpec(ctx.job, ctx.term.n, n, where, TIMEOUT_MS, topic)
+        self.batch = MicroBatchWriter(self.assignment, self.settling, self.finaliser)
 
     def start(self) -> Driver:
         self.started = True
@@ -137,14 +137,14 @@ class Driver:
         """One batch from its beginning to the gate, where its output is visible."""
         self.prepare(number, batch)
         self.decide(number)
-        self.finaliser.gate()
+        self.finaliser.wait_until_committed()
 
-    def commit(self, promise: Promise, committable: Committable) -> None:
+    def commit(self, promise: PreparedBatch, committable: Committable) -> None:
         """One transaction alone, as a driver does that dies after it."""
         self.settling.committer.commit(CommitPermit(promise.id), committable)
 
     def end(self) -> BaseException | None:
         """Spark is over. What was the matter, if something was."""
-        self.finaliser.query_is_over()
+        self.finaliser.on_query_end()
         assert self.finaliser.wait(PATIENCE), "the driver does not end"
         return self.finaliser.failure

@@ -15,19 +15,19 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
-from kafka_eos.devtools.demo.postgres import Postgres
+from kafka_eos.devtools.demo.postgres import PostgresServer
 
 NAMES = ("postgres", "postgres-that-prepares")
 
 
-def shared(directory: Path, prepared: int = 0) -> Postgres:
+def shared(directory: Path, prepared: int = 0) -> PostgresServer:
     """The server of a run, whose place is ``directory``. ``prepared``: the other one, which lets so many be."""
     with (directory / "postgres.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         link = directory / NAMES[bool(prepared)]
         if not link.is_symlink():
             link.symlink_to(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))
-        server = Postgres(link.resolve(), prepared)
+        server = PostgresServer(link.resolve(), prepared)
         if server.pid is None:
             server.start()
         return server
@@ -56,4 +56,4 @@ def remove_shared(directory: Path) -> None:
     for name in NAMES:
         link = directory / name
         if link.is_symlink():
-            Postgres(link.resolve()).remove()
+            PostgresServer(link.resolve()).remove()

@@ -11,7 +11,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
 from kafka_eos.codecs.protobuf.descriptor_pools import pooled
-from kafka_eos.codecs.protobuf.proto_parser import parsed
+from kafka_eos.codecs.protobuf.proto_parser import parse_proto
 
 
 def proto3(*lines: str, package: str = "com.shop") -> str:
@@ -21,14 +21,14 @@ def proto3(*lines: str, package: str = "com.shop") -> str:
 
 def classes(text: str, name: str = "shop.proto", **imports: str) -> dict[str, Any]:
     """The class of each message at the top of a file, by its name; ``imports``: the files ``<name>.proto``."""
-    others = {f"{each}.proto": parsed(text, f"{each}.proto") for each, text in imports.items()}
-    file = pooled(parsed(text, name), others)
+    others = {f"{each}.proto": parse_proto(text, f"{each}.proto") for each, text in imports.items()}
+    file = pooled(parse_proto(text, name), others)
     return {each: GetMessageClass(message) for each, message in file.message_types_by_name.items()}
 
 
 def generated(text: str, name: str = "shop.proto") -> str:
     """A module that has the classes of a file: what protoc writes, in short."""
-    file = parsed(text, name)
+    file = parse_proto(text, name)
     lines = [
         *(f"import {each.removesuffix('.proto')}_pb2" for each in file.dependency),
         "from google.protobuf import descriptor_pool, message_factory",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyspark
 
-from kafka_eos._util.jvm.class_cache import class_options
+from kafka_eos._util.jvm.class_cache import find_archive_options
 from kafka_eos._util.jvm.java import find_java
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
@@ -22,14 +22,14 @@ _SPARK = str(Path(pyspark.__file__).parent)
 
 def of_session() -> str:
     """For the session of a test process."""
-    return " ".join((_SHORT_LIVED, _WHOLE_HEAP, *class_options(find_java(), _SPARK).keeping))
+    return " ".join((_SHORT_LIVED, _WHOLE_HEAP, *find_archive_options(find_java(), _SPARK).read_write))
 
 
 def of_driver() -> str:
     """For the session of a driver that is killed."""
-    return " ".join((_SHORT_LIVED, _WHOLE_HEAP, *class_options(find_java(), _SPARK).reading))
+    return " ".join((_SHORT_LIVED, _WHOLE_HEAP, *find_archive_options(find_java(), _SPARK).read_only))
 
 
 def of_any() -> str:
     """For each process of a job: its driver, its executors and the cluster itself."""
-    return " ".join((_SHORT_LIVED, *class_options(find_java(), _SPARK).reading))
+    return " ".join((_SHORT_LIVED, *find_archive_options(find_java(), _SPARK).read_only))

@@ -47,19 +47,19 @@ import kafka_eos
 from docs.examples import state_machine
 from kafka_eos import abc as interfaces
 from kafka_eos._util.failpoints import POINTS
-from kafka_eos.cli import Commands, app
+from kafka_eos.cli import LazyCommandGroup, app
 from kafka_eos.codecs import Registry
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.status_file import read_status
 from kafka_eos.core import errors
 from kafka_eos.core.ids import AppRef
-from kafka_eos.core.records import BEGINNING, RawRecord
+from kafka_eos.core.records import MIN_EVENT_TIME, RawRecord
 from kafka_eos.devtools.broker import Broker
 from kafka_eos.embedded.supervisor import run
 from kafka_eos.monitoring.metrics.catalogue import METRICS
-from kafka_eos.protocol.watermark_alignment import NOBODY, Standing, ahead
-from kafka_eos.runtime.program import load
-from kafka_eos.testing import SINK_CHECKS, SOURCE_CHECKS, Timed, Wait, run_local
+from kafka_eos.protocol.watermark_alignment import NO_SPLIT, SplitProgress, find_splits_ahead
+from kafka_eos.runtime.program import load_program
+from kafka_eos.testing import SINK_CHECKS, SOURCE_CHECKS, AdvanceClock, TimestampedValue, run_local
 from tests import avro_witness, json_witness, protobuf_witness
 from tests.chaos.harness import read
 from tests.producers import in_order
@@ -69,7 +69,8 @@ from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-OPERATIONS = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+COMMAND = re.compile(r"^### `(kafka-eos [^`]+)`$", re.MULTILINE)
+COMMAND_PAGES = [text for page in PAGES if COMMAND.search(text := page.read_text(encoding="utf-8"))]
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -121,7 +122,7 @@ def _known() -> Mapping[str, Any]:
 
 def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     children = getattr(command, "commands", None)
-    if isinstance(command, Commands):
+    if isinstance(command, LazyCommandGroup):
         children = {child: command.load(child) for child in command.commands}
     if children is None:
         yield name, command
@@ -131,10 +132,10 @@ def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def section(name: str) -> str:
-    """What ``operations.md`` says about one command: from its heading to the next."""
-    _, heading, rest = OPERATIONS.partition(f"### `{name}`\n")
-    assert heading, f"docs/operations.md has no section '### `{name}`'"
-    return rest.partition("\n## ")[0].partition("\n### ")[0]
+    """Return the section about one command, from its heading to the next."""
+    found = [after for page in COMMAND_PAGES for _, heading, after in [page.partition(f"\n### `{name}`\n")] if heading]
+    assert len(found) == 1, f"{len(found)} pages of docs/ have a section '### `{name}`', not one"
+    return found[0].partition("\n## ")[0].partition("\n### ")[0]
 
 
 @pytest.mark.parametrize(("name", "command"), list(commands()), ids=[name for name, _ in commands()])
@@ -148,9 +149,16 @@ def test_every_command_and_option_is_documented(name: str, command: Any) -> None
 
 
 def test_no_command_is_documented_that_does_not_exist() -> None:
-    documented = set(re.findall(r"^### `(kafka-eos [^`]+)`$", OPERATIONS, re.MULTILINE))
+    documented = {name for page in COMMAND_PAGES for name in COMMAND.findall(page)}
 
     assert documented == {name for name, _ in commands()}
+
+
+def test_the_index_of_operations_links_every_command() -> None:
+    index = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\(\S+\.md#(kafka-eos-[a-z-]+)\)", index))
+
+    assert linked == {name.replace(" ", "-") for name, _ in commands()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -204,8 +212,8 @@ def test_every_verb_that_keeps_state_is_on_a_page_with_an_example() -> None:
         kafka_eos.KeyedStream,
         kafka_eos.WindowedStream,
         kafka_eos.ConnectedStreams,
-        kafka_eos.BroadcastConnected,
-        kafka_eos.KeyedBroadcastConnected,
+        kafka_eos.BroadcastConnectedStream,
+        kafka_eos.KeyedBroadcastConnectedStream,
     )
     verbs = {f"{kind.__name__}.{verb}" for kind in kinds for verb, _ in reference.methods(kind)}
 
@@ -213,7 +221,8 @@ def test_every_verb_that_keeps_state_is_on_a_page_with_an_example() -> None:
 
 
 def test_the_settings_table_has_every_setting_with_its_default() -> None:
-    documented = {name.strip("`"): default.strip("`") for name, default, *_ in rows(OPERATIONS, "setting")}
+    table = rows((ROOT / "docs/configuration.md").read_text(encoding="utf-8"), "setting")
+    documented = {name.strip("`"): default.strip("`") for name, default, *_ in table}
 
     assert documented == {name: _default(name) for name in Settings.model_fields}
 
@@ -235,7 +244,8 @@ def test_the_table_of_metrics_is_that_of_the_code() -> None:
 
 
 def test_every_error_has_its_advice() -> None:
-    documented = {cell.strip("`") for cell, *_ in rows(OPERATIONS, "error")}
+    page = ROOT / "docs/failures-and-recovery.md"
+    documented = {cell.strip("`") for cell, *_ in rows(page.read_text(encoding="utf-8"), "error")}
     defined = {
         name
         for name, kind in vars(errors).items()
@@ -376,7 +386,7 @@ def test_the_tables_shown_are_written(
     given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 3}
 
     ref = AppRef(tmp_path / "shop.py")
-    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+    run(load_program(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
 
     with psycopg.connect(where) as connection:
         assert connection.execute('SELECT * FROM totals ORDER BY "user"').fetchall() == [("ann", 7)]
@@ -406,7 +416,7 @@ def test_the_table_shown_is_read_and_then_the_topic(
     given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
 
     ref = AppRef(tmp_path / "history.py")
-    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+    run(load_program(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
 
     assert [json.loads(message.value())["id"] for message in read(bootstrap, out)] == [1, 2, 4]
 
@@ -429,7 +439,7 @@ def test_the_requests_shown_are_sent(
         shown = shown.replace("https://example.com/alerts", receiver.url).replace("/data/alerts", str(tmp_path))
         (tmp_path / "alerts.py").write_text(shown)
         ref = AppRef(tmp_path / "alerts.py")
-        run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+        run(load_program(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
 
     assert receiver.values() == [{"user": "ann", "amount": 3000}, {"user": "ann", "amount": 4000}]
     assert [*receiver.asked.values()] == [1, 1]
@@ -459,7 +469,7 @@ def test_the_calls_shown_are_made(tmp_path: Path, bootstrap: str, topic: Callabl
         shown = shown.replace("localhost:8000", f"127.0.0.1:{server.server_address[1]}")
         (tmp_path / "ship.py").write_text(shown.replace("/data/ship-outbox", str(tmp_path / "outbox")))
         ref = AppRef(tmp_path / "ship.py")
-        run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+        run(load_program(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
         server.shutdown()
 
     assert [*shipped.values()] == [{"number": 0, "address": "here"}, {"number": 2, "address": "there"}]
@@ -538,7 +548,7 @@ def test_the_lake_table_shown_is_written(page: str, tmp_path: Path, bootstrap: s
     given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 2}
 
     ref = AppRef(tmp_path / "sales.py")
-    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+    run(load_program(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
 
     names: dict[str, Any] = {}
     exec(reading.replace("/data", where), names)
@@ -563,7 +573,7 @@ def test_the_lake_table_with_a_key_shown_is_written(
     given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 2}
 
     ref = AppRef(tmp_path / "balances.py")
-    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+    run(load_program(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
 
     if page == "delta":
         rows = DeltaTable(f"{where}/balances").to_pyarrow_table().to_pylist()
@@ -598,7 +608,7 @@ def test_the_avro_shown_is_read_and_written(
     given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
 
     ref = AppRef(tmp_path / "totals.py")
-    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+    run(load_program(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
 
     found = [avro_witness.told(registry.url, message.value()) for message in read(bootstrap, totals)]
     assert sorted((row["user"], row["total"]) for row in found) == [
@@ -633,7 +643,7 @@ def test_a_job_reads_avro_and_writes_protobuf_with_few_lines_more_than_in_json(
     given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 2}
 
     ref = AppRef(tmp_path / "totals_in_protobuf.py")
-    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+    run(load_program(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
 
     tp = protobuf_witness.classes(proto)["Total"]
     found = [protobuf_witness.told(tp, message.value()) for message in read(bootstrap, totals)]
@@ -680,13 +690,13 @@ def test_the_json_and_the_references_shown_are_written(
             shown = shown.replace(place, own, 1)
         (tmp_path / f"{name}.py").write_text(shown)
         ref = AppRef(tmp_path / f"{name}.py")
-        run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+        run(load_program(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
 
     found = [json_witness.told(registry.url, paid, message.value()) for message in read(bootstrap, paid)]
     assert found == [{"user": "ann", "amount": amount, "currency": "EUR"} for amount in (3, 4)]
     (message,) = read(bootstrap, priced)
     assert avro_witness.told(registry.url, message.value()) == {"user": "ann", "price": {"cents": 5, "currency": "EUR"}}
-    newest = Registry(registry.url).newest(f"{priced}-value")
+    newest = Registry(registry.url).get_latest_version(f"{priced}-value")
     assert newest is not None
     assert [each.subject for each in newest.schema.references] == ["com.shop.Money"]
 
@@ -710,7 +720,7 @@ def test_the_files_shown_are_written_and_read_as_shown(
     given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
 
     ref = AppRef(tmp_path / "lake.py")
-    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+    run(load_program(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
     (tmp_path / "reading.py").write_text(reading)
     table = runpy.run_path(str(tmp_path / "reading.py"))["table"]
 
@@ -764,12 +774,12 @@ def _backfilled(tmp_path: Path, shown: str, rows: list[dict[str, Any]], bootstra
     (tmp_path / "shown.py").write_text(shown)
     given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
     ref = AppRef(tmp_path / "shown.py")
-    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+    run(load_program(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
 
 
 def test_the_process_function_shown_runs(tmp_path: Path) -> None:
     (tmp_path / "sessions.py").write_text(blocks(ROOT / "docs/state.md", "python")[0])
-    pipeline = load(AppRef(tmp_path / "sessions.py"))
+    pipeline = load_program(AppRef(tmp_path / "sessions.py"))
     click = pipeline.plan().sources[0].source.value_type
 
     out = run_local(pipeline, {"clicks": [click(user=user, page="/a") for user in ("ann", "bob", "ann")]})
@@ -841,13 +851,13 @@ def test_the_timer_of_the_clock_shown_gives_the_table_shown(tmp_path: Path) -> N
     shown = after.replace(".process(FiveMinutes", ".process(Pause").replace("value=Total", "value=str")
     shown = shown.replace("lambda total: total.user", "str")
     (tmp_path / "shown.py").write_text(f"{before}{pause}\npipeline = {shown}")
-    pipeline = load(AppRef(tmp_path / "shown.py"))
+    pipeline = load_program(AppRef(tmp_path / "shown.py"))
     sale = pipeline.plan().sources[0].source.value_type
 
     given: list[Any] = []
     for waits, user, amount in re.findall(r"^\| (?:\*(\d+) s later\*)? ?(?:(\w+), (\d))? \|", page, re.MULTILINE):
-        given += [Wait(int(waits))] if waits else []
-        given += [Timed(sale(user=user, amount=int(amount)), NOON)] if user else []
+        given += [AdvanceClock(int(waits))] if waits else []
+        given += [TimestampedValue(sale(user=user, amount=int(amount)), NOON)] if user else []
     out = run_local(pipeline, {"sales": given})
 
     assert len(given) == 6
@@ -863,14 +873,14 @@ def test_the_alignment_shown_gives_the_table_shown(tmp_path: Path) -> None:
 
     assert len(rows) == 6
     for slow, other, shown in rows:
-        standings = {"other": Standing(_moment(other), idle=False)}
-        waits = ahead(standings, _moment(slow), alignment.max_drift)
+        standings = {"other": SplitProgress(_moment(other), idle=False)}
+        waits = find_splits_ahead(standings, _moment(slow), alignment.max_drift)
         assert shown == ("waits" if waits else "is read"), (slow, other)
 
 
 def _moment(shown: str) -> int:
     if not shown[0].isdigit():
-        return {"no row yet": BEGINNING, "nobody is waited for": NOBODY}[shown]
+        return {"no row yet": MIN_EVENT_TIME, "nobody is waited for": NO_SPLIT}[shown]
     hours, minutes, seconds = map(int, shown.split(":"))
     return 1000 * (3600 * hours + 60 * minutes + seconds)
 
@@ -882,7 +892,7 @@ def test_the_silence_shown_gives_the_table_shown(tmp_path: Path) -> None:
     _, _, of_silence = strategy.strip().partition(" = ")
     shown = windows.replace("bounded(seconds=60)", of_silence)
     (tmp_path / "shown.py").write_text(shown)
-    pipeline = load(AppRef(tmp_path / "shown.py"))
+    pipeline = load_program(AppRef(tmp_path / "shown.py"))
     sale = pipeline.plan().sources[0].source.value_type
 
     given: list[Any] = []
@@ -890,11 +900,13 @@ def test_the_silence_shown_gives_the_table_shown(tmp_path: Path) -> None:
         r"^\| (?:(\w+), (\d) \| 12:(\d\d)|\*(\d+) s later\* \|) \|", page, re.MULTILINE
     ):
         given.append(
-            Wait(int(waits)) if waits else Timed(sale(user=user, amount=int(amount)), NOON + int(minute) * 60_000)
+            AdvanceClock(int(waits))
+            if waits
+            else TimestampedValue(sale(user=user, amount=int(amount)), NOON + int(minute) * 60_000)
         )
     totals = run_local(pipeline, {"sales": given})["to-kafka"]
 
-    assert [type(each) for each in given] == [Timed, Timed, Wait, Wait]
+    assert [type(each) for each in given] == [TimestampedValue, TimestampedValue, AdvanceClock, AdvanceClock]
     assert run_local(pipeline, {"sales": given[:3]})["to-kafka"] == []
     assert shown != windows
     assert [f"{total.user} until 12:05: {total.total}" for total in totals] == re.findall(r"`(\w+ until .*?)`", page)
@@ -908,7 +920,7 @@ def test_the_idle_partition_shown_gives_the_table_shown(tmp_path: Path) -> None:
     lines, given = rows(page, "sale"), list[Any]()
     for offset, (sale, partition, at, _) in enumerate(lines):
         if waits := re.fullmatch(r"\*(\d+) s later\*", sale):
-            given.append(Wait(int(waits[1])))
+            given.append(AdvanceClock(int(waits[1])))
             continue
         user, amount = sale.split(", ")
         value = msgspec.json.encode({"user": user, "amount": int(amount)})
@@ -991,7 +1003,7 @@ def test_the_aggregates_shown_give_the_table_shown(tmp_path: Path) -> None:
     pipeline = _shown(tmp_path, blocks(ROOT / "docs/aggregates.md", "python")[0])
     purchase = pipeline.plan().sources[0].source.value_type
     given = [
-        Timed(purchase(user=user, item=item, price=float(price)), NOON + int(minute) * 60_000)
+        TimestampedValue(purchase(user=user, item=item, price=float(price)), NOON + int(minute) * 60_000)
         for user, item, price, minute, _ in lines
     ]
 
@@ -1008,7 +1020,7 @@ def test_the_aggregate_of_your_own_counts_what_is_different(tmp_path: Path) -> N
     after = after.replace("count(),", "Distinct(), merge=True,")
     pipeline = _shown(tmp_path, f"{before}\n{own}\npipeline = {after}")
     purchase = pipeline.plan().sources[0].source.value_type
-    given = [Timed(purchase(user="ann", item=item, price=1.0), NOON) for item in ("tea", "cup", "tea")]
+    given = [TimestampedValue(purchase(user="ann", item=item, price=1.0), NOON) for item in ("tea", "cup", "tea")]
 
     assert [row.items for row in run_local(pipeline, {"purchases": given})["to-kafka"]] == [2]
 
@@ -1034,7 +1046,9 @@ def test_each_of_the_first_programs_gives_what_its_table_shows(section: str, tmp
     (source,) = pipeline.plan().sources
     tp = source.source.value_type
     given = [
-        Timed(tp(**dict(zip(tp.model_fields, said.split(", "), strict=True))), NOON + _minutes(hour, minute) * 60_000)
+        TimestampedValue(
+            tp(**dict(zip(tp.model_fields, said.split(", "), strict=True))), NOON + _minutes(hour, minute) * 60_000
+        )
         for said, hour, minute, _ in rows_shown
     ]
     shown = [line.strip() for *_, out in rows_shown for line in out.split(";") if line.strip()]
@@ -1059,14 +1073,14 @@ def _fields(row: Any) -> list[Any]:
 
 def _shown(directory: Path, code: str) -> Any:
     (directory / "shown.py").write_text(code)
-    return load(AppRef(directory / "shown.py"))
+    return load_program(AppRef(directory / "shown.py"))
 
 
 def _timed(directory: Path, code: str, sales: list[tuple[str, int, int]], batch_size: int = 1) -> dict[str, list[Any]]:
     """What a pipeline of sales makes of some, each with seconds after noon."""
     pipeline = _shown(directory, code)
     sale = pipeline.plan().sources[0].source.value_type
-    given = [Timed(sale(user=user, amount=amount), NOON + second * 1000) for user, amount, second in sales]
+    given = [TimestampedValue(sale(user=user, amount=amount), NOON + second * 1000) for user, amount, second in sales]
     return run_local(pipeline, {"sales": given}, batch_size=batch_size)
 
 
@@ -1215,7 +1229,7 @@ def test_the_pipeline_with_a_sink_of_kafka_writes_as_shown(
     given = {"bootstrap_servers": bootstrap, "checkpoint_dir": tmp_path / "checkpoints", "parallelism": 1}
 
     ref = AppRef(tmp_path / "invoices.py")
-    run(load(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
+    run(load_program(ref).plan(), ref, Settings.resolve(code=given), until_caught_up=True)
 
     found = read(bootstrap, invoices)
     assert [(each.key(), json.loads(each.value())["cents"]) for each in found] == [(b"ann", 300), (b"ann", 200)]

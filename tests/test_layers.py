@@ -69,7 +69,7 @@ INSIDE: Mapping[str, Mapping[str, str]] = {
     },
     "connectors": {
         "_shared": "",
-        "polling": "",
+        "polling_source": "",
         "_staged_tables": "_shared",
         "files": "_shared",
         "kafka": "_shared",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Probe, StagedOutput
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.sink import PreCommit
@@ -95,7 +95,7 @@ class GeneratedSource:
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
         return {split: (known or {}).get(split, {_INDEX: 0}) for split in self.splits}
 
-    def ends(self, ctx: JobContext) -> Positions:
+    def get_end_positions(self, ctx: JobContext) -> Positions:
         if self.most is None:
             raise InputLost("this input has no end")
         return {split: {_INDEX: self.most} for split in self.splits}
@@ -105,7 +105,7 @@ class GeneratedSource:
         counter = Counter(self.counters / f"in-{ctx.operator}-{ctx.subtask}.count")
         return GeneratedReader(self, ctx.operator, counter, positions)
 
-    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+    def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         """Nobody watches the lag."""
 
 
@@ -148,14 +148,14 @@ class GeneratedReader:
     def pause(self, splits: Collection[SplitId]) -> None:
         self._paused = frozenset(splits)
 
-    def at_end(self) -> Collection[SplitId]:
+    def list_splits_at_end(self) -> Collection[SplitId]:
         return [split for split, index in self._next.items() if index == self._source.most]
 
     def lag(self) -> int:
         most = self._source.most
         return 0 if most is None else sum(most - index for index in self._next.values())
 
-    def reached(self, ends: Positions) -> bool:
+    def has_reached(self, ends: Positions) -> bool:
         return all(self._next[split] >= _index(end) for split, end in ends.items() if split in self._next)
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class GeneratedReader:
         self._next[split] = start + len(values)
         self._counter.add(len(values))
         origin = ListOrigin(self._operator, "generated", _number(split), start, values)
-        return Batch(values=list(values), rows=range(len(values)), origin=origin)
+        return Batch(values=list(values), origin_rows=range(len(values)), origin=origin)
 
 
 class CountingSink:
@@ -235,14 +235,16 @@ class CountingWriter:
 
     def _came(self, batch: Batch[Any]) -> bool:
         """From another worker; rows of one batch come from one."""
-        reader = subtask_of_split(SplitId(f"generated/{batch.origin.partitions[batch.rows[0]]}"), self._parallelism)
+        reader = subtask_of_split(
+            SplitId(f"generated/{batch.origin.partitions[batch.origin_rows[0]]}"), self._parallelism
+        )
         return reader != self._subtask
 
     def seal(self, epoch: EpochId) -> PreCommit:
         rows, self._rows = self._rows, 0
         return lambda: (Committable("counting", {}, rows),) if rows else ()
 
-    def committed(self, epoch: EpochId) -> None:
+    def notify_committed(self, epoch: EpochId) -> None:
         """Nothing is kept for an epoch."""
 
     def discard(self) -> None:
@@ -254,15 +256,15 @@ class CountingCommitter:
     """There is nothing to do: the number of rows is in the manifest."""
 
     def probe(self, committable: Committable) -> Probe:
-        return Probe(Standing.PREPARED, f"{committable.records} rows")
+        return Probe(CommitStatus.PREPARED, f"{committable.records} rows")
 
-    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
-        return Outcome.COMMITTED
+    def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
+        return CommitOutcome.COMMITTED
 
-    def staged(self, ctx: JobContext) -> Sequence[Staged]:
+    def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
         return ()
 
-    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
+    def abort_leftovers(self, ctx: JobContext) -> Sequence[str]:
         return ()
 
     def close(self) -> None:

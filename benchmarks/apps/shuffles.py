@@ -13,10 +13,10 @@ from benchmarks.apps.events import COUNT, COUNTERS, KEYS, Event, ring
 from benchmarks.apps.generated import CountingSink, GeneratedSource
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction
 from kafka_eos.embedded import supervisor
-from kafka_eos.protocol.engine_policy import Policy
+from kafka_eos.protocol.engine_policy import AttemptPolicy
 
 if os.environ.get("BENCH_STOP_THE_WORLD"):
-    supervisor.Policy = partial(Policy, halts=True)  # type: ignore[misc, assignment]
+    supervisor.AttemptPolicy = partial(AttemptPolicy, pauses_sources=True)  # type: ignore[misc, assignment]
 
 
 def greater(event: Event) -> Event:

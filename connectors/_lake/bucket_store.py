@@ -1,7 +1,8 @@
-"""A prefix of a bucket as the place of a lake table's files.
+"""A bucket prefix as the storage of a lake table's files.
 
-A data file is one request when it is whole; until then it is on this machine. So a process that dies leaves no upload.
-Rule: what is in the bucket is durable, and an object is whole or not there.
+A data file is uploaded in one request once it is complete; until then it is on local disk. So a process that dies
+leaves no upload.
+Rule: an object in the bucket is durable, and complete or absent.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafka_eos.connectors._lake.file_names import CONTROL
-from kafka_eos.connectors._lake.file_store import Unfinished, read
+from kafka_eos.connectors._lake.file_store import UnfinishedFile, read
 from kafka_eos.connectors.files.s3.bucket import Bucket
 
 
 class BucketStore:
-    """See ``stores.Store``."""
+    """The files of a lake table in a bucket. See ``file_store.TableStore``."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
 
-    def begin(self, name: str) -> _Object:
-        return _Object(self._bucket, name)
+    def begin(self, name: str) -> _TableObject:
+        return _TableObject(self._bucket, name)
 
     def create(self, name: str) -> None:
         self._bucket.create(name)
@@ -62,8 +63,8 @@ class BucketStore:
             yield path
 
 
-class _Object(Unfinished):
-    """A new object, on this machine until it is finished."""
+class _TableObject(UnfinishedFile):
+    """A new object of the table, kept on local disk until it is finished."""
 
     def __init__(self, bucket: Bucket, name: str) -> None:
         super().__init__(TemporaryFile(prefix="kafka-eos-object-"))  # noqa: SIM115 - until it is finished

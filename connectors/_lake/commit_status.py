@@ -1,45 +1,45 @@
-"""What a look at a table means for one staged data file. Pure.
+"""The status of a staged data file, derived from a table's log. Pure.
 
-    table       fence   newest commit of the life      data file     standing
-    another     any     any                            any           UNKNOWN: the one that it was written for is gone
-    that one    none    any                            any           UNKNOWN: what the life left in the log is gone
-    that one    of a later term, as its first          any           UNKNOWN: it was gone, and a start has begun anew
-    that one    older   any                            any           UNKNOWN: it was put back to an older copy
-    that one    any     older than what is known       any           UNKNOWN: the same, while the job runs
-    that one    there   of this term, this epoch or    any           COMMITTED, also when readers have deleted its rows,
-                        a later one                                  or others have compacted or vacuumed its file
-    that one    there   of a later term                any           UNKNOWN: nobody who counts asks any more
-    that one    there   older, or none                 as promised   PREPARED
-    that one    there   older, or none                 other, gone   LOST: no commit names it, and none can
+    table        fence     newest commit           data file    status
+    another      any       any                     any          UNKNOWN: the table that it was written for is gone
+    same         none      any                     any          UNKNOWN: the incarnation's entries in the log are gone
+    same         first one of a later term         any          UNKNOWN: they were gone, and a later start began anew
+    same         older     any                     any          UNKNOWN: an older copy was restored
+    same         any       older than known        any          UNKNOWN: an older copy was restored while the job runs
+    same         present   this term, this epoch   any          COMMITTED, also if readers have deleted its rows, or
+                           or a later one                       others have compacted or vacuumed its file
+    same         present   of a later term         any          UNKNOWN: no valid process still probes this file
+    same         present   older, or none          unchanged    PREPARED
+    same         present   older, or none          other, gone  LOST: no commit names it, and none can
 
-Each commit of a life carries its epoch, all of an epoch is one commit, and an epoch is decided only after the receipt
-of the one before it. So one number says of every promise whether it was kept, and it is part of the log itself: it
-becomes visible with the rows and only with them.
-
-Rule: a file that is not there proves nothing by itself. What proves that it was not committed is the log.
+The fence and the newest commit are those of the file's incarnation. Each commit of an incarnation carries its epoch, an
+epoch is one commit, and an epoch is decided only after the receipt of the previous one. So one number shows for every
+committable whether it was committed. It is part of the log, so it becomes visible with the rows and only with them.
+Rule: an absent file proves nothing by itself. Only the log proves that it was not committed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_eos.abc.committer import Standing
+from kafka_eos.abc.committer import CommitStatus
 from kafka_eos.core.ids import EpochId
 
-OVER = (1 << 62) - 1
-"""The fence of a life that another one took over from: no term comes behind it."""
+TAKEN_OVER = (1 << 62) - 1
+"""The fence of an incarnation that a successor has taken over from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a table's log says of one life, at one version.
+class LogState:
+    """The state of one incarnation in one version of a table's log.
 
-    ``table``    the table's identity
-    ``schema``   its columns and what else a data file has to fit, in short
-    ``version``  what the next commit of ours is based on
-    ``fence``    the newest term of the life that has begun here; ``OVER``; None if none has
-    ``marker``   the newest epoch of the life that is committed here, with the term that decided it; None if none is
-    ``since``    the term that left the life's first fence; None if there is none
+    ``table``: the table's identity.
+    ``schema``: a digest of its columns and of everything else that a data file must match.
+    ``version``: the version that this sink's next commit is based on.
+    ``fence``: the newest term of the incarnation that has begun here; ``TAKEN_OVER``; None if none has.
+    ``marker``: the newest epoch of the incarnation that is committed here, with the term that decided it; None if none
+    is.
+    ``since``: the term that wrote the incarnation's first fence; None if there is none.
     """
 
     table: str
@@ -49,48 +49,48 @@ class Seen:
     marker: EpochId | None
     since: int | None = None
 
-    def knows(self, of: EpochId) -> bool:
-        """Whether the life has been here since before an epoch's term staged anything, and the log is not older."""
+    def has_record_of(self, of: EpochId) -> bool:
+        """Return whether the log reaches back to before an epoch's term staged anything."""
         return self.fence is not None and of.term.n <= self.fence and (self.since is None or self.since <= of.term.n)
 
     def is_ahead_of(self, epoch: EpochId) -> bool:
-        """Whether a later epoch of the life is committed here."""
+        """Return whether a later epoch of the incarnation is committed here."""
         return self.marker is not None and (self.marker.term, self.marker.epoch) > (epoch.term, epoch.epoch)
 
-    def lacks(self, epoch: EpochId | None) -> bool:
-        """Whether neither ``epoch`` nor a later one of the life is committed here. False for None."""
+    def is_missing(self, epoch: EpochId | None) -> bool:
+        """Return whether neither the epoch nor a later one is committed here. False for None."""
         if epoch is None:
             return False
         return self.marker is None or (self.marker.term, self.marker.epoch) < (epoch.term, epoch.epoch)
 
 
-def lacking(seen: Seen, newest: EpochId, wrote: EpochId | None) -> bool:
-    """Whether the log is older than ``newest``, which the life has finished here: it was put back to an older copy.
+def is_older_than(seen: LogState, newest: EpochId, wrote: EpochId | None) -> bool:
+    """Return whether the log is an older copy than the given epoch proves.
 
     ``wrote``: the newest epoch up to it that has rows in this very table; None if none is known. The term of ``newest``
-    has left a fence before it, so a copy of before that start shows in any case. What is older than the first fence
-    does not count: a start has begun anew there. A log without a fence is that of a table that somebody has made anew,
-    unless there are rows in this very table.
+    has written a fence before that epoch, so a copy from before that start is always detected. Epochs older than the
+    first fence do not count, because a start has begun anew there. A log without a fence belongs to a table that was
+    created anew, unless this very table has rows of the job.
     """
     if seen.fence is None:
         return wrote is not None
     if seen.fence < newest.term.n:
         return True
-    return wrote is not None and (seen.since is None or seen.since <= wrote.term.n) and seen.lacks(wrote)
+    return wrote is not None and (seen.since is None or seen.since <= wrote.term.n) and seen.is_missing(wrote)
 
 
-def judged(
-    of: EpochId, has_fence: bool, same_table: bool, known: EpochId | None, seen: Seen, as_promised: bool
-) -> Standing:
-    """The standing of a promise of epoch ``of``, by the table above.
+def derive_status(
+    of: EpochId, has_fence: bool, same_table: bool, known: EpochId | None, seen: LogState, as_promised: bool
+) -> CommitStatus:
+    """Return a committable's status, by the table in the module's docstring.
 
-    ``has_fence``: its life leaves one before it writes; a job without an identity does not.
-    ``known``: the newest epoch of the life that has been seen committed here; None if none has.
+    ``has_fence``: whether its incarnation writes a fence before it writes rows; a job without an identity does not.
+    ``known``: the newest epoch of the incarnation that was seen committed here; None if none was.
     """
-    if not same_table or (has_fence and not seen.knows(of)) or seen.lacks(known):
-        return Standing.UNKNOWN
+    if not same_table or (has_fence and not seen.has_record_of(of)) or seen.is_missing(known):
+        return CommitStatus.UNKNOWN
     if seen.marker is not None and seen.marker.term > of.term:
-        return Standing.UNKNOWN
+        return CommitStatus.UNKNOWN
     if seen.marker is not None and seen.marker.term == of.term and seen.marker.epoch >= of.epoch:
-        return Standing.COMMITTED
-    return Standing.PREPARED if as_promised else Standing.LOST
+        return CommitStatus.COMMITTED
+    return CommitStatus.PREPARED if as_promised else CommitStatus.LOST

@@ -1,17 +1,19 @@
-"""Names of a lake sink's files, and what a committable says about one. No other module forms such a name.
+"""Names of a lake sink's files, and the payload of its committables. No other module builds such a name.
 
-    part-<epoch>-<term>-<subtask>-<life>.<operator>[.<number>].parquet         a data file, below the table's own place
-    _kafka_eos/.staged.<life>.<term>.<epoch>.<subtask>.<operator>[~<number>]   its note, empty: no commit names it yet
-    _kafka_eos/.life.<life>                                                    mark of a life: it writes here
-    _kafka_eos/.check.<job>.<term>.<process>                                   a start tries whether it may write here
+    part-<epoch>-<term>-<subtask>-<life>.<operator>[.<number>].parquet   a data file, below the table's root
+    _kafka_eos/.staged.<life>.<term>.<epoch>.<subtask>.<operator>[~<number>]   its staging entry, empty: not committed
+    _kafka_eos/.life.<life>                                               the registration of an incarnation
+    _kafka_eos/.check.<job>.<term>.<process>                              a start tests whether it may write here
 
-``<life>`` is ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no mark. A data file has its
-name from the beginning, which nothing else ever gets: no other attempt, term or life. Its note comes before it and goes
-after its commit, or after it. So whoever looks for what is staged reads the notes, however many files a table has.
+``<life>`` is the incarnation: ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no
+registration.
+A data file keeps its name from the beginning, and no other attempt, term or incarnation uses it. Its staging entry is
+created before it and deleted after its commit, or after the file itself. So staged files are found by listing the
+entries, however many files a table has.
 
-Rows that replace those of their key are staged in the note itself: no commit ever names such a file. The commit writes
-data files of what they and the table come to, whose ``<operator>`` is ``_`` and 32 random hex digits: every attempt of
-a commit has names of its own.
+Rows that replace rows of the same key are staged in the entry itself: no commit ever names such a file. The commit
+writes data files with the merged rows. Their ``<operator>`` is ``_`` and 32 random hex digits, so every attempt at a
+commit has its own names.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
-from kafka_eos.connectors.files.file_names import DEFAULT_PARTITION, PARTITION, Kind, Part
+from kafka_eos.connectors.files.file_names import DEFAULT_PARTITION, PARTITION, PartId, PartState
 from kafka_eos.connectors.files.file_names import mark as mark_of
 from kafka_eos.connectors.files.file_names import marked as whose_mark
 from kafka_eos.connectors.files.sink.s3_names import name_of
@@ -34,72 +36,74 @@ from kafka_eos.core.json_values import Json
 
 VERSION: Final = 1
 CONTROL: Final = "_kafka_eos"
-"""The directory of notes and marks. Readers and VACUUM pass over what begins with an underscore."""
+"""The directory of staging entries and registrations. Readers and VACUUM ignore names that begin with ``_``."""
 
 
-def data(part: Part) -> str:
-    """The name of a data file. OPTIMIZE of deltalake does not find one with a ~, which its store spells as %7E."""
+def data(part: PartId) -> str:
+    """Return the name of a data file, without ``~``: deltalake's OPTIMIZE does not find such files, spelled
+    %7E there."""
     return name_of(part, "parquet").replace("~", ".")
 
 
-def note(part: Part) -> str:
-    """The name of a data file's note."""
+def build_entry_name(part: PartId) -> str:
+    """Return the name of a data file's staging entry."""
     return f"{CONTROL}/{part.staged}"
 
 
-def made_by_commit(job: str, identity: JobIdentity | None, epoch: EpochId) -> Callable[[int], Part]:
-    """Data files of one attempt of a commit, by number."""
+def made_by_commit(job: str, identity: JobIdentity | None, epoch: EpochId) -> Callable[[int], PartId]:
+    """Return a function that gives the ids of data files of one attempt at a commit, by number."""
     return partial(_attempt, job, identity, epoch, f"_{uuid.uuid4().hex}")
 
 
-def _attempt(job: str, identity: JobIdentity | None, epoch: EpochId, attempt: str, number: int) -> Part:
-    return Part(job, identity, epoch, 0, attempt, number)
+def _attempt(job: str, identity: JobIdentity | None, epoch: EpochId, attempt: str, number: int) -> PartId:
+    return PartId(job, identity, epoch, 0, attempt, number)
 
 
-def is_made_by_commit(part: Part) -> bool:
-    """No operator's name begins like that."""
+def is_made_by_commit(part: PartId) -> bool:
+    """Return whether a commit wrote this data file. No operator's name begins with an underscore."""
     return part.operator.startswith("_")
 
 
-def noted(name: str) -> Part | None:
-    """Of which data file this is the note, without its directory; None if it is none."""
-    parsed = Part.parse(name)
-    return parsed[1] if parsed is not None and parsed[0] is Kind.STAGED else None
+def noted(name: str) -> PartId | None:
+    """Return the data file of a staging entry, given without its directory; None if the name is not an entry."""
+    parsed = PartId.parse(name)
+    return parsed[1] if parsed is not None and parsed[0] is PartState.STAGED else None
 
 
-def mark(job: str, identity: JobIdentity) -> str:
-    """The mark of a life."""
+def build_registration_name(job: str, identity: JobIdentity) -> str:
+    """Return the name of an incarnation's registration file."""
     return f"{CONTROL}/{mark_of(job, identity)}"
 
 
 def marked(name: str) -> tuple[str, JobIdentity] | None:
-    """Whose mark this is, without its directory: job and identity; None if it is none."""
+    """Return job and identity of a registration, given without its directory; None if the name is not one."""
     found = whose_mark(name)
     return None if found is None else found[:2]
 
 
 def trial(job: str, term: Term) -> str:
-    """What a start makes and removes."""
+    """Return the name of the file with which a start tests its permission to write."""
     return f"{CONTROL}/.check.{job}.{term}.{os.getpid()}"
 
 
 def partition(place: str) -> dict[str, str | None]:
-    """What the rows of a partition have in its columns, as text; ``place`` is as Hive spells it, or empty."""
+    """Return the values of a partition's columns as text. ``place``: its directory as Hive spells it, or empty."""
     pairs = (each.partition("=") for each in place.split("/") if each)
     return {name: None if value == DEFAULT_PARTITION else unquote(value) for name, _, value in pairs}
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """What a committable's payload says. Reading it proves that its names are ones that this module forms.
+class LakeCommittable:
+    """The payload of a lake committable: one staged data file.
 
-    ``table``   the identity of the table that the file was written for: another one in its place is not that table
-    ``schema``  what the table's columns were then, and what else a file has to fit, in short
-    ``place``   the partition that its rows belong to, as Hive spells it; empty in a table without
-    ``key``     the columns that tell which rows of the table its own replace; empty if they are added
+    Reading a payload proves that this module built its names.
+    ``table``: the identity of the table that the file was written for; a table that replaced it has another identity.
+    ``schema``: a digest of the table's columns then, and of everything else that a file must match.
+    ``place``: the partition of its rows, as Hive spells it; empty in a table without partitions.
+    ``key``: the columns that identify the rows of the table that its rows replace; empty if they are appended.
     """
 
-    part: Part
+    part: PartId
     size: int
     table: str
     schema: str
@@ -108,8 +112,8 @@ class Promise:
 
     @property
     def file(self) -> str:
-        """Where its rows are staged."""
-        return note(self.part) if self.key else data(self.part)
+        """Return the name of the file in which its rows are staged."""
+        return build_entry_name(self.part) if self.key else data(self.part)
 
     @property
     def partition(self) -> dict[str, str | None]:
@@ -127,8 +131,8 @@ class Promise:
         }
 
     @staticmethod
-    def read(payload: Mapping[str, Json]) -> Promise:
-        """CorruptCheckpoint if it is not a payload of this package."""
+    def read(payload: Mapping[str, Json]) -> LakeCommittable:
+        """Parse a payload. Raise CorruptCheckpoint if it is not one of this package."""
         match payload:
             case {
                 "version": 1,
@@ -141,5 +145,5 @@ class Promise:
             } if len(payload) == 7 and type(size) is int and (part := noted(staged)) is not None:
                 known = not place or all(map(PARTITION.fullmatch, place.split("/")))
                 if known and all(isinstance(name, str) for name in key) and not (place and key):
-                    return Promise(part, size, table, schema, place, tuple(map(str, key)))
+                    return LakeCommittable(part, size, table, schema, place, tuple(map(str, key)))
         raise CorruptCheckpoint(f"not a committable of a table of a lake: {dict(payload)!r}")

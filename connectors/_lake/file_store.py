@@ -1,6 +1,6 @@
-"""Where a lake table's files lie: what a format asks of it, and a directory.
+"""The storage of a lake table's files: the interface, and a local directory.
 
-Rule: every step that others rely on is durable when it returns. What a name means is in ``names``.
+Rule: every step that others rely on is durable when it returns. ``file_names`` defines the names.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ import pyarrow.parquet as pq
 
 from kafka_eos.connectors._lake.file_names import CONTROL
 from kafka_eos.connectors.files import disk
-from kafka_eos.connectors.files.sink.staging import StagedFile
+from kafka_eos.connectors.files.sink.file_staging import StagedFile
 
 
-class Store(Protocol):
-    """The place of one table. Raises OSError. Names are below its root."""
+class TableStore(Protocol):
+    """The files of one lake table. Raises OSError; names are relative to its root."""
 
     def begin(self, name: str) -> StagedFile:
-        """A file that is durable, its entry too, once it is finished."""
+        """Create a file that is durable, with its directory entry, once it is finished."""
 
     def create(self, name: str) -> None:
-        """An empty file in ``CONTROL``, which may be there."""
+        """Create an empty file in ``CONTROL`` unless it exists."""
 
     def delete(self, name: str) -> None:
-        """One that is not there is fine."""
+        """Delete a file. An absent file is ignored."""
 
     def size(self, name: str) -> int | None:
-        """None if there is none."""
+        """Return the size of a file; None if it does not exist."""
 
     def columns(self, name: str) -> pa.Schema:
-        """Of a file with rows."""
+        """Return the schema of a file with rows."""
 
     def footer(self, name: str) -> pq.FileMetaData:
-        """Of a data file."""
+        """Return the Parquet metadata of a data file."""
 
     def rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Of a file with rows, those of the columns that it has, in the order of the rows."""
+        """Yield the rows of a file in order, with those of the columns that it has."""
 
     def notes(self) -> Mapping[str, float]:
-        """What is in ``CONTROL``, without its directory, and when each came there, in seconds since 1970."""
+        """Return the names in ``CONTROL``, without its directory, with their times in seconds since 1970."""
 
 
 class LocalStore:
-    """A directory."""
+    """The files of a lake table in a local directory."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -99,33 +99,36 @@ class LocalStore:
 
 
 def read(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """See ``Store.rows``. Times of 96 bits, as Spark writes them, may lie behind 2262, where nanoseconds end."""
+    """Yield the rows of a Parquet file, see ``TableStore.rows``.
+
+    Spark's 96-bit times may be after 2262, which nanoseconds cannot represent, so they are read as microseconds.
+    """
     with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         has = set(file.schema_arrow.names)
         yield from file.iter_batches(columns=[name for name in columns if name in has])
 
 
-class Unfinished:
-    """A file of this machine that is written and counted, until it is finished or let go."""
+class UnfinishedFile:
+    """A local file that is written and counted until it is finished or discarded."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.size = 0
         self._file: IO[bytes] | None = file
 
     def write(self, data: bytes, /) -> int:
-        if self._file is not None:  # a library may write an end to what was let go
+        if self._file is not None:  # a library may still write a footer after ``discard``
             self._file.write(data)
             self.size += len(data)
         return len(data)
 
-    def let_go(self) -> None:
+    def discard(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
 
-class _LocalFile(Unfinished):
-    """A new file of the table."""
+class _LocalFile(UnfinishedFile):
+    """A new local file of the table."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(open(path, "xb"))  # noqa: SIM115 - lives until the file is finished

@@ -1,8 +1,8 @@
-"""Rows that replace those of their key: how they are staged, and which of an epoch's rows is the newest of its key.
+"""Staging of rows that replace rows of the same key, and selection of the newest row per key in an epoch.
 
-A staged file has the table's columns and ``DELETED``. It has every row in the order of its writer; what becomes of them
-is decided when all of the epoch is known.
-Rule: nothing here knows what a format is, or which files a table has.
+A staged file has the table's columns and ``DELETED``. It contains every row in the order of its writer; the rows are
+merged once all rows of the epoch are known.
+Rule: this module knows neither the format of the table nor its files.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.connectors._lake.file_store import Store
-from kafka_eos.connectors._lake.lake_table import Fit
+from kafka_eos.connectors._lake.file_store import TableStore
+from kafka_eos.connectors._lake.lake_table import TableSpec
 from kafka_eos.connectors._lake.partitions import partition_of
 from kafka_eos.connectors._lake.table_rows import counterpart
-from kafka_eos.connectors._shared.row_errors import each_row
+from kafka_eos.connectors._shared.row_errors import map_rows
 from kafka_eos.connectors.files.file_names import partition
 from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout
-from kafka_eos.connectors.files.formats.format import Body, Out
+from kafka_eos.connectors.files.formats.format import BlockWriter, ByteOutput
 from kafka_eos.connectors.files.formats.record_fields import picker
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.limits import LIMITS
 
 DELETED: Final = "kafka_eos_deleted"
-"""The column of a staged file that says whether its row deletes its key."""
+"""The column of a staged file that states whether its row deletes its key."""
 _AT: Final = "at"
 _KEYS: Final[Sequence[Callable[[pa.DataType], bool]]] = (
     kinds.is_boolean, kinds.is_integer, kinds.is_decimal, kinds.is_date, kinds.is_timestamp, kinds.is_string,
     kinds.is_large_string, kinds.is_binary, kinds.is_large_binary,
 )  # fmt: skip
-"""Types of which equal values are the same value."""
+"""Types that may be used for keys, because equal values are identical."""
 
 
 def expect_key(key: Sequence[str], columns: pa.Schema, table: str) -> None:
-    """ConfigError if these columns cannot tell rows."""
+    """Raise ConfigError if these columns cannot identify rows."""
     if DELETED in columns.names:
         raise ConfigError(f"{table} has a column {DELETED}, which is the sink's own name: rename it")
     if unknown := [name for name in key if name not in columns.names]:
@@ -51,15 +51,17 @@ def expect_key(key: Sequence[str], columns: pa.Schema, table: str) -> None:
         )
 
 
-class KeyedLayout:
-    """Rows of a staged file."""
+class UpsertLayout:
+    """The layout of a staged file of upserts and deletes."""
 
     def __init__(
-        self, layout: ArrowLayout, fit: Fit, value: Any, key: Sequence[str], delete: Callable[[Any], bool] | None
+        self, layout: ArrowLayout, fit: TableSpec, value: Any, key: Sequence[str], delete: Callable[[Any], bool] | None
     ) -> None:
-        """``layout``: of rows that are in the table."""
+        """Create the layout. ``layout``: the layout of rows of the table."""
         columns = layout.schema
-        self._key, self._delete, self._names = key, delete, [*columns.names]
+        self._key = key
+        self._delete = delete
+        self._names = [*columns.names]
         self._required = [field.name for field in columns if not field.nullable]
         self._pick = picker(value, self._names)
         self._place = partition_of(fit.partitions, value)
@@ -74,27 +76,27 @@ class KeyedLayout:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of rows that are in the table."""
+        """Return the columns of the table's rows."""
         return self._columns
 
     def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> pa.Table:
-        return self._staged.block(each_row(self._row, values), None)
+        return self._staged.block(map_rows(self._row, values), None)
 
     def joined(self, blocks: Sequence[pa.Table]) -> pa.Table:
         return self._staged.joined(blocks)
 
-    def body(self, out: Out) -> Body:
+    def body(self, out: ByteOutput) -> BlockWriter:
         return self._staged.body(out)
 
-    def told(self, block: pa.Table) -> list[bytes]:
-        return self._staged.told(block.select(self._names))
+    def encode_for_audit(self, block: pa.Table) -> list[bytes]:
+        return self._staged.encode_for_audit(block.select(self._names))
 
     def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
         return self._staged.read(path)
 
     def keys(self, block: pa.Table) -> list[bytes]:
-        """The key of each row, for the audit."""
-        return self._staged.told(block.select([*self._key]))
+        """Return the encoded key of each row, for the audit."""
+        return self._staged.encode_for_audit(block.select([*self._key]))
 
     def _row(self, value: Any) -> dict[str, Any]:
         row = dict(zip(self._names, self._pick(value), strict=True))
@@ -107,27 +109,27 @@ class KeyedLayout:
         return row | {DELETED: False}
 
 
-def told(layout: ArrowLayout | KeyedLayout, block: pa.Table) -> list[tuple[bytes | None, bytes | None]]:
-    """Of each row the key, where rows have one, and what it says; None if it deletes the key."""
-    said = layout.told(block)
+def encode_for_audit(layout: ArrowLayout | UpsertLayout, block: pa.Table) -> list[tuple[bytes | None, bytes | None]]:
+    """Return the encoded key and content of each row, for the audit; the content of a deletion is None."""
+    encoded = layout.encode_for_audit(block)
     if isinstance(layout, ArrowLayout):
-        return [(None, each) for each in said]
+        return [(None, each) for each in encoded]
     gone = block.column(DELETED).to_pylist() if DELETED in block.column_names else [False] * len(block)
-    rows = zip(layout.keys(block), said, gone, strict=True)
+    rows = zip(layout.keys(block), encoded, gone, strict=True)
     return [(key, None if deleted else each) for key, each, deleted in rows]
 
 
-class Newest:
-    """Of all rows that an epoch has staged under one key, the newest of each value of the key.
+class LatestRows:
+    """The newest row of each key that an epoch has staged.
 
-    ``files``  the staged files, the oldest rows first. Their keys are in memory, and of their rows a batch at a time
+    ``files``: the staged files, the oldest rows first. All keys are in memory, but only one batch of rows at a time.
     """
 
-    def __init__(self, files: Sequence[StagedRows], key: Sequence[str], columns: pa.Schema) -> None:
+    def __init__(self, files: Sequence[UpsertFile], key: Sequence[str], columns: pa.Schema) -> None:
         self._files, self._columns = files, columns
         found = [file.keys(key, columns) for file in files]
         self.key = tuple(found[0].column_names)
-        """As the table calls these columns now."""
+        """The present names of these columns in the table."""
         at = _numbered(pa.concat_tables(found))
         names = at.column_names[:-1]
         last = at.group_by(names).aggregate([(_AT, "max")])
@@ -136,7 +138,7 @@ class Newest:
         self._wins = wins.combine_chunks()
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Those that are to be in the table, in its columns."""
+        """Yield the rows to be added to the table, in its columns."""
         at = 0
         for file in self._files:
             for batch in file.batches():
@@ -145,31 +147,33 @@ class Newest:
                 yield aligned(batch.filter(stays), self._columns)
 
     def replaced(self, keys: pa.Table) -> pa.Array:
-        """Which rows of a table with the key's columns have a newer one here, or are deleted: a bool each."""
+        """Return for each row of a table, given by its key columns, whether it is replaced or deleted here."""
         at = _numbered(keys)
         met = at.join(self._keys, keys=self._keys.column_names, join_type="left semi").column(_AT)
         return pc.is_in(at.column(_AT), value_set=met.combine_chunks()).combine_chunks()
 
     def bounds(self, name: str) -> tuple[Any, Any]:
-        """The least and the greatest value of a column of the key."""
+        """Return the least and the greatest value of a key column."""
         found = pc.min_max(self._keys.column(self.key.index(name)))
         return found["min"].as_py(), found["max"].as_py()
 
 
 def _numbered(keys: pa.Table) -> pa.Table:
-    """With the number of each row in ``_AT``. Arrow takes some names for paths, so columns have none of the table's."""
+    """Return the rows with their number in ``_AT``. Columns are renamed, because Arrow parses some names as paths."""
     plain = keys.rename_columns([f"key{n}" for n in range(keys.num_columns)])
     return plain.append_column(_AT, pa.array(range(len(keys)), pa.int64()))
 
 
-class StagedRows:
-    """One staged file."""
+class UpsertFile:
+    """One staged file of upserts and deletes."""
 
-    def __init__(self, store: Store, name: str) -> None:
-        self._store, self._name, self._schema = store, name, store.columns(name)
+    def __init__(self, store: TableStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._schema = store.columns(name)
 
     def keys(self, key: Sequence[str], columns: pa.Schema) -> pa.Table:
-        """The key's columns, as the table calls them now."""
+        """Return the key columns, under their present names in the table."""
         now = [counterpart(self._schema.field(name), columns) for name in key]
         wanted = pa.schema([field.with_nullable(True) for field in now if field is not None])
         found = [aligned(batch, wanted) for batch in self._store.rows(self._name, [*key])]
@@ -180,7 +184,7 @@ class StagedRows:
 
 
 def aligned(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """The same rows in these columns. One that they do not have is null."""
+    """Return the same rows in these columns. A column that the rows do not have is null."""
     there = [counterpart(field, batch.schema) for field in columns]
     arrays = [
         pa.nulls(len(batch), field.type) if of is None else batch.column(of.name).cast(field.type)

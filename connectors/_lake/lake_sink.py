@@ -1,7 +1,7 @@
-"""What the sinks for tables of a lake share: rows become staged data files, and the audit reads them back.
+"""Shared base of the sinks for lake tables: rows become staged data files, and the audit reads them back.
 
-Rule: a promise that the table cannot keep is refused in ``check``, before anything is read. Libraries of a format are
-imported when a sink is made.
+Rule: a guarantee that the table cannot keep is refused in ``check``, before anything is read. The library of a format
+is imported when a sink is created.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.connectors._lake import file_names as names
-from kafka_eos.connectors._lake.lake_table import Fit, LakeTable
+from kafka_eos.connectors._lake.lake_table import LakeTable, TableSpec
 from kafka_eos.connectors._lake.partitions import partition_of
-from kafka_eos.connectors._shared.row_errors import each_row, encoded
-from kafka_eos.connectors._shared.table_audit import Unmarked
+from kafka_eos.connectors._shared.row_errors import encode_or_reject, map_rows
+from kafka_eos.connectors._shared.table_audit import NoProvenance
 from kafka_eos.connectors.files.file_names import partition
 from kafka_eos.connectors.files.formats.record_fields import fields_of
-from kafka_eos.connectors.files.os_errors import expecting, mapped
-from kafka_eos.connectors.files.sink.open_files import Roll, Shape
+from kafka_eos.connectors.files.os_errors import map_errors, refuse_permanent_errors
+from kafka_eos.connectors.files.sink.open_files import FileOptions, Roll
 from kafka_eos.connectors.files.sink.writer import FileWriter
 from kafka_eos.core.errors import ConfigError, KafkaEosError, RestartFromCheckpoint, Retryable
-from kafka_eos.core.ids import token
+from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.records import Batch, Headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_eos.connectors._lake.keyed_rows import KeyedLayout
+    from kafka_eos.connectors._lake.keyed_rows import UpsertLayout
     from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout
 
 T = TypeVar("T")
 
 
-def replacing(version: str) -> tuple[str, ...]:
-    """The price of a key."""
+def describe_upsert_trade_offs(version: str) -> tuple[str, ...]:
+    """Return the trade-offs of a sink with a key."""
     return (
         f"a {version} of the table for each epoch: each commit reads the keys of the data files that may have one of "
         "the epoch's, and writes those that do again, whole; of keys all over a large table that is the table",
@@ -49,7 +49,7 @@ def replacing(version: str) -> tuple[str, ...]:
 
 
 def expect_parts(by: Sequence[str], value: Any, create: bool, sink: str) -> None:
-    """ConfigError if a table that the sink makes cannot be partitioned by these columns."""
+    """Raise ConfigError if a table that the sink creates cannot be partitioned by these columns."""
     if by and not create:
         raise ConfigError(f"{sink}: partition_by is for create=True; a table that is there says it itself")
     if by and value is not None and (unknown := [name for name in by if name not in fields_of(value, "")]):
@@ -57,35 +57,36 @@ def expect_parts(by: Sequence[str], value: Any, create: bool, sink: str) -> None
 
 
 class SinkTable(LakeTable, Protocol):
-    """What a sink asks of its table besides commits."""
+    """The operations that a sink needs of its table besides commits."""
 
     @property
     def needs(self) -> str:
-        """What is to be changed if its place refuses this user."""
+        """Return what must be changed if the storage denies access."""
 
     def expect_reachable(self) -> None:
-        """At a start. Raises what its place says of who looks, if the library would not tell that from no answer."""
+        """Check access at a start. Raise the storage's own error if the library would report it as no response."""
 
     def exists(self) -> bool: ...
 
     def create(self, schema: pa.Schema, by: Sequence[str]) -> None:
-        """If it is not there, partitioned by these columns. Raises ConfigError if that cannot be."""
+        """Create the table unless it exists, partitioned by these columns. Raise ConfigError if that is
+        not possible."""
 
     def identity(self) -> str:
-        """Which table it is, by whatever name; another one than a copy of it."""
+        """Return the identity of the table, under any of its names. A copy has another one."""
 
     def notices(self) -> Sequence[str]:
-        """What a start has to say of the place where it is."""
+        """Return notices about the storage for a start."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All rows that are there now."""
+        """Yield all rows of the table's newest version."""
 
     def mapped(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
-        """``kind`` for an error that may pass, ConfigError for one that will not."""
+        """Map errors: ``kind`` for a temporary error, ConfigError for a permanent one."""
 
 
-class LakeSink(Unmarked, Generic[T]):
-    """A sink for one table of a lake; each format has its own, which says where the table is."""
+class LakeSink(NoProvenance, Generic[T]):
+    """A sink for one lake table; each format has a subclass, which knows where the table is."""
 
     def __init__(
         self,
@@ -97,7 +98,11 @@ class LakeSink(Unmarked, Generic[T]):
         key: str | Sequence[str] = (),
         delete: Callable[[T], bool] | None = None,
     ) -> None:
-        self._table, self._scope, self._value, self._create, self._by = table, scope, value, create, by
+        self._table = table
+        self._scope = scope
+        self._value = value
+        self._create = create
+        self._by = by
         self._key, self._delete = (key,) if isinstance(key, str) else tuple(key), delete
         if delete is not None and not self._key:
             raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
@@ -114,9 +119,9 @@ class LakeSink(Unmarked, Generic[T]):
         return self._scope
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """At start; see ``abc.Sink``. Raises Retryable if the table cannot be reached."""
-        token(ctx.job, "the job's name")
-        with expecting(self._table.needs):
+        """Check the environment at a start; see ``Sink.check``. Raise Retryable if the table cannot be reached."""
+        ensure_name(ctx.job, "the job's name")
+        with refuse_permanent_errors(self._table.needs):
             self._table.expect_reachable()
             if not self._table.exists() and self._create:
                 self._make(ctx)
@@ -127,9 +132,9 @@ class LakeSink(Unmarked, Generic[T]):
         return self._table.notices()
 
     def _make(self, ctx: JobContext) -> None:
-        if self._scope in ctx.known_in:
+        if self._scope in ctx.written_scopes:
             raise ConfigError(
-                f"{self._table.text} is gone, and job {ctx.job!r} has written to it: an empty one in its place "
+                f"{self._table.display_name} is gone, and job {ctx.job!r} has written to it: an empty one in its place "
                 f"would hide that its rows are lost. Bring it back, with its {self._table.log}. To go on with an empty "
                 "one, make the table yourself"
             )
@@ -139,22 +144,22 @@ class LakeSink(Unmarked, Generic[T]):
 
     def _expect_writable(self, ctx: JobContext) -> None:
         store, trial = self._table.store(), names.trial(ctx.job, ctx.term)
-        with mapped(Retryable, f"write beside the files of {self._table.text}"):
+        with map_errors(Retryable, f"write beside the files of {self._table.display_name}"):
             store.create(trial)
             store.delete(trial)
 
-    def identity(self) -> str:
-        """See ``abc.OneScope``: the epoch that a table's log names is that of all its sinks."""
+    def get_target_identity(self) -> str:
+        """Return the table's identity: the epoch in a table's log applies to all its sinks. See ``SingleScopeSink``."""
         return self._table.identity()
 
     def writer(self, ctx: TaskContext) -> FileWriter:
-        from kafka_eos.connectors._lake.staging import LakeStaging
+        from kafka_eos.connectors._lake.lake_staging import LakeStaging
 
         with self._table.mapped(RestartFromCheckpoint, "open a writer of"):
             layout, fit = self._found()
-            staging = LakeStaging(self._table.store(), self._table.text, fit, self._key)
+            staging = LakeStaging(self._table.store(), self._table.display_name, fit, self._key)
         by = None if self._key else partition_of(fit.partitions, self._value)
-        return FileWriter(staging, self.scope(ctx.job), Shape(layout, "parquet", False, by, Roll(), False), ctx)
+        return FileWriter(staging, self.scope(ctx.job), FileOptions(layout, "parquet", False, by, Roll(), False), ctx)
 
     def committer(self, ctx: JobContext) -> Committer:
         from kafka_eos.connectors._lake.committer import LakeCommitter
@@ -162,53 +167,53 @@ class LakeSink(Unmarked, Generic[T]):
         return LakeCommitter(self._table)
 
     def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
-        """For the audit: the table, and whether it holds one row a key."""
-        return self._table.text, bool(self._key)
+        """Return the table, and whether it has one row per key. For the audit."""
+        return self._table.display_name, bool(self._key)
 
     def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
-        """For the audit: key and value of each row of the newest version, as ``audit_rows`` tells them."""
+        """Yield key and value of each row of the newest version, encoded as ``audit_rows`` does. For the audit."""
         import pyarrow as pa
 
-        from kafka_eos.connectors._lake.keyed_rows import told
+        from kafka_eos.connectors._lake.keyed_rows import encode_for_audit
 
         layout, _ = self._as_found
-        for batch in self._table.batches(layout.schema.names):  # types may differ in how they lie in memory
-            for key, said in told(layout, pa.Table.from_batches([batch]).cast(layout.schema)):
-                assert said is not None  # only staged rows delete a key
-                yield key, said
+        for batch in self._table.batches(layout.schema.names):  # types may differ in their memory layout
+            for key, content in encode_for_audit(layout, pa.Table.from_batches([batch]).cast(layout.schema)):
+                assert content is not None  # only staged rows delete a key
+                yield key, content
 
     def audit_rows(
         self, batch: Batch[Any], operator: str, reject: RejectRow
     ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:
-        """For the audit: the rows that the writer stages, and what the table says of each."""
-        from kafka_eos.connectors._lake.keyed_rows import told
+        """Return the rows that the writer stages, and each row's encoded content. For the audit."""
+        from kafka_eos.connectors._lake.keyed_rows import encode_for_audit
 
         layout, fit = self._as_found
         by = None if self._key else partition_of(fit.partitions, self._value)
 
         def of(rows: Batch[Any]) -> pa.Table:
             if by is not None:
-                each_row(lambda value: partition(by(value)), rows.values)
+                map_rows(lambda value: partition(by(value)), rows.values)
             return layout.block(rows.values, None)
 
-        kept, block = encoded(of, batch, operator, reject)
-        return kept, [(key, said, (), -1) for key, said in told(layout, block)]
+        kept, block = encode_or_reject(of, batch, operator, reject)
+        return kept, [(key, content, (), -1) for key, content in encode_for_audit(layout, block)]
 
     @cached_property
-    def _as_found(self) -> tuple[ArrowLayout | KeyedLayout, Fit]:
+    def _as_found(self) -> tuple[ArrowLayout | UpsertLayout, TableSpec]:
         return self._found()
 
-    def _found(self) -> tuple[ArrowLayout | KeyedLayout, Fit]:
-        """How rows lie in the table as it is now, and what files have to fit. May raise ConfigError."""
-        from kafka_eos.connectors._lake.keyed_rows import KeyedLayout, expect_key
+    def _found(self) -> tuple[ArrowLayout | UpsertLayout, TableSpec]:
+        """Return the row layout of the table now, and what files must match. May raise ConfigError."""
+        from kafka_eos.connectors._lake.keyed_rows import UpsertLayout, expect_key
         from kafka_eos.connectors._lake.table_rows import layout_of
 
-        fit = self._table.fit()
-        layout = layout_of(fit, self._value, self._table.text)
+        fit = self._table.read_spec()
+        layout = layout_of(fit, self._value, self._table.display_name)
         if not self._key:
             return layout, fit
-        expect_key(self._key, layout.schema, self._table.text)
-        return KeyedLayout(layout, fit, self._value, self._key, self._delete), fit
+        expect_key(self._key, layout.schema, self._table.display_name)
+        return UpsertLayout(layout, fit, self._value, self._key, self._delete), fit
 
     def _mode(self) -> str:
         if not self._key:

@@ -1,7 +1,7 @@
-"""What a format of tables has to offer for its log to take epochs: the contract of ``delta`` and ``iceberg``.
+"""The interface between a lake format and the committer; ``delta`` and ``iceberg`` implement it.
 
-Rule: every commit names the version that it was made on, and fails if an entry of the same life came in between. So
-one that is late, because its process was frozen or its packets were, changes nothing.
+Rule: every commit names the version that it is based on, and fails if an entry of the same incarnation was added since.
+So a delayed commit of a frozen process, or one delayed on the network, changes nothing.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from kafka_eos.connectors._lake.commit_status import Seen
-from kafka_eos.connectors._lake.file_store import Store
-from kafka_eos.connectors._lake.partitions import Partitions
+from kafka_eos.connectors._lake.commit_status import LogState
+from kafka_eos.connectors._lake.file_store import TableStore
+from kafka_eos.connectors._lake.partitions import TablePartitioning
 from kafka_eos.core.ids import EpochId, JobIdentity
 
 
 @dataclass(frozen=True, slots=True)
-class LakeLife:
-    """One life of a job's name, as a table's log spells it."""
+class Incarnation:
+    """One incarnation of a job."""
 
     job: str
     identity: JobIdentity | None
@@ -33,9 +33,11 @@ class LakeLife:
 class DataFile:
     """A staged file that a commit names.
 
-    ``name``       below the store's root
-    ``partition``  the one that all its rows are of, as the table's ``Partitions`` tell it, as text; None is null
-    ``bounded``    columns of which the log may tell the least and the greatest value, besides those that it always does
+    ``name``: its path below the store's root.
+    ``partition``: the partition of all its rows, in the form of the table's ``TablePartitioning``, as text; None is
+    null.
+    ``bounded``: columns whose least and greatest value the log may contain, in addition to those that it always
+    contains.
     """
 
     name: str
@@ -47,90 +49,91 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file that the table has now, whoever wrote it.
+    """A data file of the table's newest version, whoever wrote it.
 
-    ``bounds``  by column, the least and the greatest value, where the log tells them and they are to be relied on
-    ``known``   what the format needs to read and to remove it
+    ``bounds``: the least and the greatest value by column, where the log contains reliable ones.
+    ``handle``: the format's data for reading and removing the file.
     """
 
     name: str
     bounds: Mapping[str, tuple[Any, Any]]
-    known: Any
+    handle: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """What a data file has to fit.
+class TableSpec:
+    """The properties that a data file must match.
 
-    ``columns``     of the table
-    ``partitions``  those that it has: a file has rows of one
-    ``table``       the table's identity
-    ``schema``      all of the other three in short, as ``Seen`` has it
+    ``columns``: the table's columns.
+    ``partitions``: its partitioning; a file has rows of one partition.
+    ``table``: the table's identity.
+    ``fingerprint``: a digest of the other three, as in ``LogState``.
     """
 
     columns: pa.Schema
-    partitions: Partitions
+    partitions: TablePartitioning
     table: str
-    schema: str
+    fingerprint: str
 
 
-class Overtaken(Exception):
-    """Somebody else has committed since the look. Nothing of ours was. Never leaves the connectors."""
+class CommitConflict(Exception):
+    """Another commit came first; this one changed nothing. Never leaves the connectors."""
 
 
 class LakeTable(Protocol):
-    """One table. May be used from threads. Raises Retryable if there is no answer, ConfigError for what is wrong."""
+    """One lake table. Thread-safe. Raises Retryable if it does not respond, ConfigError for permanent errors."""
 
     log: str
-    """What the format calls that of a table which is no data file, for people."""
+    """The format's name for the table's log or metadata, for messages."""
 
     @property
-    def text(self) -> str:
-        """For people."""
+    def display_name(self) -> str:
+        """Return the name of the table for messages."""
 
-    def store(self) -> Store:
-        """Where its data files are."""
+    def store(self) -> TableStore:
+        """Return the storage of its data files."""
 
-    def look(self, life: LakeLife) -> Seen:
-        """What its log says of a life now."""
+    def read_state(self, life: Incarnation) -> LogState:
+        """Return the state of an incarnation in the newest version of the log."""
 
-    def fence(self, seen: Seen, life: LakeLife, term: int) -> None:
-        """An empty commit on ``seen.version``: terms before ``term`` can commit nothing any more. Raises Overtaken.
+    def fence(self, seen: LogState, life: Incarnation, term: int) -> None:
+        """Commit an empty entry on ``seen.version`` so that terms before ``term`` can commit nothing any more.
 
-        If ``seen`` has no fence, it also leaves ``term`` as the first one.
+        Raises CommitConflict. If ``seen`` has no fence, ``term`` is also written as the first one.
         """
 
-    def change(
+    def commit_files(
         self,
-        seen: Seen,
-        life: LakeLife,
+        seen: LogState,
+        life: Incarnation,
         fence: int,
         epoch: EpochId,
         added: Sequence[DataFile],
         removed: Sequence[LiveFile] = (),
     ) -> None:
-        """One commit on ``seen.version`` that adds and removes all these files, and carries ``epoch``; durable.
+        """Commit added and removed files together with the epoch.
 
-        Raises Overtaken. If it removes files, also if anybody at all has committed since.
+        Raises CommitConflict. If files are removed, it is also raised for commits of any other writer since ``seen``.
         """
 
-    def live(self, seen: Seen) -> Sequence[LiveFile]:
-        """The data files of ``seen.version``. Raises Overtaken, or ConfigError if rows of one cannot be replaced."""
+    def live(self, seen: LogState) -> Sequence[LiveFile]:
+        """Return the data files of ``seen.version``. Raise CommitConflict, or ConfigError if a file cannot
+        be replaced."""
 
     def rows(self, file: LiveFile, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Of a live file these columns of the table, always in the same order of rows."""
+        """Yield these columns of a live file, always in the same order of rows."""
 
-    def fit(self) -> Fit:
-        """As the table is now. Raises ConfigError if a data file cannot just be added to it."""
+    def read_spec(self) -> TableSpec:
+        """Read what a data file must match now. Raises ConfigError if none can be added."""
 
     def expect_replaceable(self) -> None:
-        """ConfigError if rows of the table cannot be replaced."""
+        """Raise ConfigError if rows of the table cannot be replaced."""
 
-    def settle(self) -> None:
-        """Make durable what is visible: who committed it may have died before it was."""
+    def make_durable(self) -> None:
+        """Make durable what is visible, in case its committer died before doing so."""
 
     def files(self, since: float) -> frozenset[str]:
-        """Names below the store's root that some version refers to, as far as versions are kept.
+        """Return the names below the store's root that any retained version references.
 
-        Of files that came later than ``since``, in seconds since 1970; others may be missing.
+        Only files created after ``since`` (seconds since 1970) are guaranteed to be included.
         """

@@ -1,6 +1,6 @@
-"""How a table divides its rows into data files: each file has rows of one partition.
+"""The division of a table's rows into data files: each file has rows of one partition.
 
-Rule: a row whose partition could not be told again by the commit is refused when it is staged.
+Rule: a row whose partition the commit could not recompute is rejected when it is staged.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import Any, Protocol
 from kafka_eos.connectors.files.file_names import DEFAULT_PARTITION
 
 
-class Partitions(Protocol):
-    """The partitions that a table has now.
+class TablePartitioning(Protocol):
+    """The assignment of a table's rows to partitions.
 
-    ``columns``   those of which the values tell the partition of a row; none if the table is not partitioned
-    ``left_out``  those of them that data files do not have
+    ``columns``: the columns whose values determine the partition of a row; none if the table is not partitioned.
+    ``omitted_columns``: those of them that data files do not contain.
     """
 
     columns: Sequence[str]
-    left_out: Sequence[str]
+    omitted_columns: Sequence[str]
 
     def of(self, cells: Mapping[str, Any]) -> Mapping[str, object]:
-        """The partition of a row with these cells, for ``files.names.partition``. ValueError if there is none."""
+        """Return the partition of a row, for ``files.file_names.partition``. Raise ValueError if it has none."""
 
-    def otherwise(self, partition: Mapping[str, str | None]) -> str | None:
-        """Why a file of this partition, as ``lake.names.partition`` reads it, belongs to none; None if it does."""
+    def explain_mismatch(self, partition: Mapping[str, str | None]) -> str | None:
+        """Return why a file of this partition does not belong to the table; None if it does."""
 
 
-class ByColumns:
-    """By the values of columns, which the table has in the place of the files: as Delta does."""
+class ColumnPartitioning:
+    """Partitioning by column values that are stored in paths, as in Delta."""
 
     def __init__(self, columns: Sequence[str] = ()) -> None:
-        self.columns = self.left_out = columns
+        self.columns = self.omitted_columns = columns
 
     def of(self, cells: Mapping[str, Any]) -> Mapping[str, object]:
         for name, cell in cells.items():
@@ -40,18 +40,21 @@ class ByColumns:
                 raise ValueError(f"column {name!r}: {cell!r} cannot be in a column by which a table is partitioned")
         return cells
 
-    def otherwise(self, partition: Mapping[str, str | None]) -> str | None:
+    def explain_mismatch(self, partition: Mapping[str, str | None]) -> str | None:
         return None if {*self.columns} == {*partition} else repartitioned(self.columns, [*partition])
 
 
 def repartitioned(now: Sequence[str], then: Sequence[str]) -> str:
-    """What a commit says of a table that was partitioned in another way meanwhile."""
+    """Return the message for a table whose partitioning was changed meanwhile."""
     now_by, was_by = (", ".join(names) or "nothing" for names in (now, then))
     return f"it is partitioned by {now_by} now, and was by {was_by}"
 
 
-def partition_of(partitions: Partitions, value: Any) -> Callable[[Any], Mapping[str, object]] | None:
-    """Of each value its partition; None of a table without. ``value``: the type of the values; None for dicts."""
+def partition_of(partitions: TablePartitioning, value: Any) -> Callable[[Any], Mapping[str, object]] | None:
+    """Return a function that maps a value to its partition; None for a table without partitions.
+
+    ``value``: the type of the values; None for dicts.
+    """
     if not partitions.columns:
         return None
 

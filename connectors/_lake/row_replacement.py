@@ -1,9 +1,10 @@
-"""Data files in place of others: the rows of a table without those that an epoch replaces, and what it puts there.
+"""Replacement of data files: the commit of rows with a key, by copy on write.
 
-Copy on write: a file that has a row of one of the epoch's keys is written again without it, together with the new rows,
-so files that epochs touch become few. Files that cannot have one, by the bounds of their keys, are not opened, and of
-the others only the keys are read at first.
-Rule: nothing of the table changes here. The files have notes, as all that is staged, and their commit is what counts.
+A file that has a row with one of the epoch's keys is rewritten without it, together with the new rows, so files that an
+epoch touches become few. Files that cannot contain one of the keys, by the bounds of their key columns, are not opened.
+Of the others, at first only the keys are read.
+Rule: this module does not change the table. The new files have staging entries, as all staged files do, and take effect
+with their commit.
 """
 
 from __future__ import annotations
@@ -15,41 +16,43 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_eos.connectors._lake.commit_status import Seen
-from kafka_eos.connectors._lake.file_names import Promise
-from kafka_eos.connectors._lake.keyed_rows import DELETED, Newest, StagedRows
-from kafka_eos.connectors._lake.lake_table import DataFile, Fit, LakeTable, LiveFile
-from kafka_eos.connectors._lake.partitions import ByColumns
-from kafka_eos.connectors._lake.staging import LakeStaging
-from kafka_eos.connectors._lake.table_rows import changed
-from kafka_eos.connectors.files.file_names import Part, partition
+from kafka_eos.connectors._lake.commit_status import LogState
+from kafka_eos.connectors._lake.file_names import LakeCommittable
+from kafka_eos.connectors._lake.keyed_rows import DELETED, LatestRows, UpsertFile
+from kafka_eos.connectors._lake.lake_staging import LakeStaging
+from kafka_eos.connectors._lake.lake_table import DataFile, LakeTable, LiveFile, TableSpec
+from kafka_eos.connectors._lake.partitions import ColumnPartitioning
+from kafka_eos.connectors._lake.table_rows import explain_schema_change
+from kafka_eos.connectors.files.file_names import PartId, partition
 from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout
-from kafka_eos.connectors.files.os_errors import mapped
-from kafka_eos.connectors.files.sink.open_files import OpenFiles, Roll, Shape
-from kafka_eos.connectors.files.sink.staging import Staging
+from kafka_eos.connectors.files.os_errors import map_errors
+from kafka_eos.connectors.files.sink.file_staging import FileStaging
+from kafka_eos.connectors.files.sink.open_files import FileOptions, PartFiles, Roll
 from kafka_eos.core.errors import ConfigError, Retryable
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.limits import LIMITS
 
 
 @dataclass(frozen=True, slots=True)
-class Replacement:
-    """What one commit has to add and to remove. ``parts``: the new files, as their notes tell them."""
+class FileReplacement:
+    """The data files that one commit adds and removes. ``parts``: the ids of the new files."""
 
     added: Sequence[DataFile]
     removed: Sequence[LiveFile]
-    parts: Sequence[Part]
+    parts: Sequence[PartId]
 
 
-def replacement(table: LakeTable, seen: Seen, promises: Sequence[Promise], part: Callable[[int], Part]) -> Replacement:
-    """Of the version ``seen``, with the rows that are promised. ``part`` gives files their names."""
-    fit, store = table.fit(), table.store()
-    with mapped(Retryable, f"read what is staged for {table.text}"):
+def rewrite_files(
+    table: LakeTable, seen: LogState, promises: Sequence[LakeCommittable], part: Callable[[int], PartId]
+) -> FileReplacement:
+    """Write the data files that replace those with rows of the epoch's keys. ``part`` returns the id of each file."""
+    fit, store = table.read_spec(), table.store()
+    with map_errors(Retryable, f"read what is staged for {table.display_name}"):
         staged = [
-            Newest([StagedRows(store, promise.file) for promise in group], key, fit.columns)
+            LatestRows([UpsertFile(store, promise.file) for promise in group], key, fit.columns)
             for key, group in _by_key(promises).items()
         ]
-    out = _Out(table, fit, part)
+    out = _DataFileWriter(table, fit, part)
     removed = []
     try:
         for file in table.live(seen):
@@ -59,41 +62,42 @@ def replacement(table: LakeTable, seen: Seen, promises: Sequence[Promise], part:
                 out.add(_filtered(table.rows(file, fit.columns), stays))
         for newest in staged:
             out.add(newest.rows())
-        bounded = sorted({name for newest in staged for name in newest.key} - {*fit.partitions.left_out})
+        bounded = sorted({name for newest in staged for name in newest.key} - {*fit.partitions.omitted_columns})
         promises, rows = out.finish()
         added = [
             DataFile(promise.file, promise.size, records, promise.partition, bounded)
             for promise, records in zip(promises, rows, strict=True)
         ]
-        return Replacement(added, removed, [promise.part for promise in promises])
+        return FileReplacement(added, removed, [promise.part for promise in promises])
     except BaseException:
         out.let_go()
         raise
 
 
-def misfit(fit: Fit, staged: pa.Schema, promise: Promise) -> str | None:
-    """Why a staged file does not fit into the table as it is now; None if it does."""
+def explain_mismatch(fit: TableSpec, staged: pa.Schema, promise: LakeCommittable) -> str | None:
+    """Return why a staged file does not match the table now; None if it does."""
     if not promise.key:
-        return changed(fit, staged, promise.partition)
+        return explain_schema_change(fit, staged, promise.partition)
     columns = pa.schema([field for field in staged if field.name != DELETED])
-    return changed(replace(fit, partitions=ByColumns()), columns, {})
+    return explain_schema_change(replace(fit, partitions=ColumnPartitioning()), columns, {})
 
 
-def _by_key(promises: Sequence[Promise]) -> Mapping[tuple[str, ...], list[Promise]]:
-    """Those of one key, the oldest rows first: of a writer, an epoch that was given up comes before the next one."""
-    found: dict[tuple[str, ...], list[Promise]] = {}
+def _by_key(promises: Sequence[LakeCommittable]) -> Mapping[tuple[str, ...], list[LakeCommittable]]:
+    """Return the committables by key columns, the oldest rows first. An aborted epoch of a writer comes before the
+    next."""
+    found: dict[tuple[str, ...], list[LakeCommittable]] = {}
     for promise in sorted(promises, key=_age):
         found.setdefault(promise.key, []).append(promise)
     return found
 
 
-def _age(promise: Promise) -> tuple[EpochId, str, int, int]:
+def _age(promise: LakeCommittable) -> tuple[EpochId, str, int, int]:
     part = promise.part
     return part.epoch, part.operator, part.subtask, part.number
 
 
-def _staying(table: LakeTable, file: LiveFile, staged: Sequence[Newest], fit: Fit) -> pa.Array | None:
-    """Of each row of a file, whether it stays; None if all do."""
+def _staying(table: LakeTable, file: LiveFile, staged: Sequence[LatestRows], fit: TableSpec) -> pa.Array | None:
+    """Return for each row of a file whether it stays; None if all do."""
     stays = None
     for newest in staged:
         if any(_apart(file.bounds[name], newest.bounds(name)) for name in newest.key if name in file.bounds):
@@ -119,36 +123,36 @@ def _filtered(batches: Iterator[pa.RecordBatch], stays: pa.Array) -> Iterator[pa
         at += len(batch)
 
 
-class _Out:
-    """New data files, in the partitions of the table."""
+class _DataFileWriter:
+    """A writer of new data files in the table's partitions."""
 
-    def __init__(self, table: LakeTable, fit: Fit, part: Callable[[int], Part]) -> None:
+    def __init__(self, table: LakeTable, fit: TableSpec, part: Callable[[int], PartId]) -> None:
         self._table, self._partitions = table, fit.partitions
         rows = LIMITS.rows_per_lake_row_group
-        layout = ArrowLayout(None, fit.columns, False, "snappy", rows, fit.partitions.left_out)
-        shape = Shape(layout, "parquet", False, None, Roll(size=LIMITS.rewritten_file_bytes), False)
-        self._staging: Staging[Any] = LakeStaging(table.store(), table.text, fit)
-        self._files = OpenFiles(self._staging, shape, part)
+        layout = ArrowLayout(None, fit.columns, False, "snappy", rows, fit.partitions.omitted_columns)
+        shape = FileOptions(layout, "parquet", False, None, Roll(size=LIMITS.rewritten_file_bytes), False)
+        self._staging: FileStaging[Any] = LakeStaging(table.store(), table.display_name, fit)
+        self._files = PartFiles(self._staging, shape, part)
 
     def add(self, batches: Iterator[pa.RecordBatch]) -> None:
-        with mapped(Retryable, f"write data files of {self._table.text}"):
+        with map_errors(Retryable, f"write data files of {self._table.display_name}"):
             for batch in batches:
                 block = pa.Table.from_batches([batch])
                 for place, rows in self._places(batch).items():
                     self._files.append(place, block if rows is None else block.take(rows))
 
-    def finish(self) -> tuple[list[Promise], list[int]]:
-        """All files, and how many rows each has."""
-        with mapped(Retryable, f"write data files of {self._table.text}"):
+    def finish(self) -> tuple[list[LakeCommittable], list[int]]:
+        """Finish all files; return them with their row counts."""
+        with map_errors(Retryable, f"write data files of {self._table.display_name}"):
             segments = self._files.finish()
             payloads = self._staging.prepare([segment.file for segment in segments])
-        return [Promise.read(payload) for payload in payloads], [segment.records for segment in segments]
+        return [LakeCommittable.read(payload) for payload in payloads], [segment.records for segment in segments]
 
     def let_go(self) -> None:
         self._files.let_go()
 
     def _places(self, batch: pa.RecordBatch) -> Mapping[str, list[int] | None]:
-        """Which rows are of which partition; None is all of them."""
+        """Return the indices of the rows of each partition; None means all rows."""
         if not len(batch):
             return {}
         if not self._partitions.columns:
@@ -163,6 +167,7 @@ class _Out:
             return partition(self._partitions.of(values))
         except ValueError as error:
             raise ConfigError(
-                f"{self._table.text} has rows in a partition that the sink cannot write again: {error}. Delete them, "
+                f"{self._table.display_name} has rows in a partition that the sink cannot write "
+                f"again: {error}. Delete them, "
                 "or let the key have the columns of the partition"
             ) from error

@@ -1,6 +1,6 @@
-"""Rows of a user's type in the columns of a table.
+"""Conversion of a user's rows to the columns of a table.
 
-Rule: the table says what its columns are; a value that one would change is refused, with its row.
+Rule: the table defines its columns; a value that a column would change is rejected, with its row.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from kafka_eos.connectors._lake.lake_table import Fit
+from kafka_eos.connectors._lake.lake_table import TableSpec
 from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout, arrow_type
 from kafka_eos.connectors.files.formats.record_fields import fields_of
 from kafka_eos.core.errors import ConfigError
@@ -32,33 +32,35 @@ _FAMILIES: Final[Sequence[tuple[str, Callable[[pa.DataType], bool]]]] = (
     ("a struct", kinds.is_struct),
 )
 _TAKEN: Final = {("an integer", "a float"), ("an integer", "a decimal")}
-"""Values of the one go into a column of the other where they are the same number."""
+"""Pairs of families: values of the first may go into a column of the second if they are the same number."""
 
 
-def layout_of(fit: Fit, value: Any, table: str) -> ArrowLayout:
-    """What turns rows into files of a table; without ``value``, rows are dicts.
+def layout_of(fit: TableSpec, value: Any, table: str) -> ArrowLayout:
+    """Return the layout that turns rows into files of a table; without ``value``, rows are dicts.
 
-    ConfigError if the two do not fit, with the columns' names.
+    Raises ConfigError, with the names of the columns, if the two do not match.
     """
     schema = fit.columns
     if value is None:
-        return ArrowLayout(None, schema, False, "snappy", LIMITS.rows_per_lake_row_group, fit.partitions.left_out)
+        return ArrowLayout(
+            None, schema, False, "snappy", LIMITS.rows_per_lake_row_group, fit.partitions.omitted_columns
+        )
     if wrong := [*_misfits(schema, value)]:
         raise ConfigError(f"rows of {value.__name__} do not fit into {table}: {'; '.join(wrong)}")
     kept = pa.schema([schema.field(name) for name in fields_of(value, "")])
     if missing := [name for name in fit.partitions.columns if name not in kept.names]:
         raise ConfigError(f"{table} is partitioned by {', '.join(missing)}, and {value.__name__} has no such field")
-    return ArrowLayout(value, kept, False, "snappy", LIMITS.rows_per_lake_row_group, fit.partitions.left_out)
+    return ArrowLayout(value, kept, False, "snappy", LIMITS.rows_per_lake_row_group, fit.partitions.omitted_columns)
 
 
-def changed(fit: Fit, then: pa.Schema, partition: Mapping[str, str | None]) -> str | None:
-    """Why a data file with the columns ``then`` does not fit into a table as it is now; None if it does.
+def explain_schema_change(fit: TableSpec, then: pa.Schema, partition: Mapping[str, str | None]) -> str | None:
+    """Return why a data file with these columns no longer matches the table; None if it does.
 
-    A column, or what is in one, is the same if it has the same id, as Iceberg gives them, and else the same name.
+    Columns and nested fields are the same if they have the same Iceberg id or, without ids, the same name.
     """
-    if (why := fit.partitions.otherwise(partition)) is not None:
+    if (why := fit.partitions.explain_mismatch(partition)) is not None:
         return why
-    now = [field for field in fit.columns if field.name not in fit.partitions.left_out]
+    now = [field for field in fit.columns if field.name not in fit.partitions.omitted_columns]
     there, given = ({known: (at, field) for known, at, field in _all(fields)} for fields in (now, then))
     for known, (at, field) in given.items():
         if known not in there:
@@ -71,7 +73,7 @@ def changed(fit: Fit, then: pa.Schema, partition: Mapping[str, str | None]) -> s
 
 
 def counterpart(field: pa.Field, columns: pa.Schema) -> pa.Field | None:
-    """The same column among others: of the same id where both have one, as Iceberg gives them, else the same name."""
+    """Return the same column among others: by Iceberg id if both have one, otherwise by name."""
     of = (field.metadata or {}).get(_ID)
     for each in columns:
         other = (each.metadata or {}).get(_ID)
@@ -81,7 +83,7 @@ def counterpart(field: pa.Field, columns: pa.Schema) -> pa.Field | None:
 
 
 def _all(fields: Iterable[pa.Field], inside: str = "") -> Iterator[tuple[bytes | str, str, pa.Field]]:
-    """Every field, however deep: what it is known as, its name, and itself."""
+    """Yield every field, however deep: its identification, its path and the field."""
     for field in fields:
         yield from _named(field, f"{inside}{field.name}")
 

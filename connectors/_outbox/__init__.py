@@ -1,7 +1,7 @@
-"""Rows that wait on a disk until their epoch is decided, and are sent then: what ``http`` and ``idempotent`` share.
+"""Shared parts of ``http`` and ``idempotent``: rows wait on disk until their epoch is decided, and are sent then.
 
-A receiver has no transaction that another process could commit. But it does nothing under a key that it knows, so what
-is sent again has no effect.
-Rule: nothing is sent before its epoch is decided, and nothing is forgotten before the receiver has it. Rows are staged,
-undone and kept apart as files are, by what ``files`` has for it.
+A receiver has no transaction that another process could commit. But it ignores a key that it knows, so rows that are
+sent again have no effect.
+Rule: nothing is sent before its epoch is decided, and nothing is deleted before the receiver has it. Rows are staged,
+aborted and separated as ``files`` does it.
 """

@@ -1,6 +1,6 @@
-"""What is sent, and under which key. Pure.
+"""The rows to send, and their keys. Pure.
 
-Rule: a key is the same in each attempt, and that of no other output.
+Rule: a row's key is the same in each attempt, and no other output has that key.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from kafka_eos.connectors.files.file_names import Part
+from kafka_eos.connectors.files.file_names import PartId
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row that is to be sent.
+    """A row to be sent.
 
-    ``key``         32 hex digits, the same each time that the row is sent
-    ``provenance``  where it comes from, with the attempt
-    ``value``       as JSON
+    ``key``: 32 hex digits, the same each time the row is sent.
+    ``provenance``: its origin, with the attempt.
+    ``value``: its content as JSON.
     """
 
     key: str
@@ -27,15 +27,15 @@ class Row:
     value: bytes
 
 
-def row(part: Part, provenance: str, value: bytes) -> Row:
-    """``key`` is made of the life, the sink and the provenance."""
+def row(part: PartId, provenance: str, value: bytes) -> Row:
+    """Return the row with its key, a digest of the incarnation, the sink and the origin."""
     origin = provenance.partition("/")[2]  # without the attempt
-    said = f"{part.life}/{part.operator}/{origin}"
-    return Row(hashlib.sha256(said.encode()).hexdigest()[:32], provenance, value)
+    key_text = f"{part.life}/{part.operator}/{origin}"
+    return Row(hashlib.sha256(key_text.encode()).hexdigest()[:32], provenance, value)
 
 
 def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """In their order, so many at a time."""
+    """Yield the rows in order, in lists of at most ``size``."""
     left = iter(rows)
     while found := list(islice(left, size)):
         yield found

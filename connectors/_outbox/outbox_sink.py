@@ -1,6 +1,6 @@
-"""What sinks with an outbox share: rows become files of it, and its committer sends them.
+"""Shared base of the sinks with an outbox: rows become files of the outbox, and its committer sends them.
 
-Rule: what would break the promise of the outbox is refused when the sink is made or checked.
+Rule: settings that would break the guarantee of the outbox are refused when the sink is created or checked.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Generic, TypeVar
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
-from kafka_eos.connectors._outbox.committer import OutboxCommitter, Receiver, Rules
+from kafka_eos.connectors._outbox.committer import DeliveryClient, DeliveryOptions, OutboxCommitter
 from kafka_eos.connectors.files.formats import JsonLines
-from kafka_eos.connectors.files.sink.locations import Directory, place_of
-from kafka_eos.connectors.files.sink.open_files import Roll, Shape
+from kafka_eos.connectors.files.sink.locations import SinkDirectory, place_of
+from kafka_eos.connectors.files.sink.open_files import FileOptions, Roll
 from kafka_eos.connectors.files.sink.writer import FileWriter
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class OutboxSink(Generic[T]):
-    """A sink for a receiver that honours keys; each kind of receiver has its own. ``receiver`` makes one."""
+    """A sink for a receiver that honors keys; each kind of receiver has a subclass. ``receiver`` creates a client."""
 
     kind: str
-    """Of receivers, as the scope has it."""
+    """The kind of receiver, the prefix of the scope."""
 
     def __init__(
         self,
-        receiver: Callable[[], Receiver],
+        receiver: Callable[[], DeliveryClient],
         outbox: str | os.PathLike[str],
         value: type[T] | Codec[T] | None,
         batch: int,
@@ -44,10 +44,10 @@ class OutboxSink(Generic[T]):
         if not os.fspath(outbox):
             raise ConfigError("outbox='' names no directory: name one where rows wait for their epoch")
         place = place_of(outbox)
-        if not isinstance(place, Directory):
+        if not isinstance(place, SinkDirectory):
             raise ConfigError(f"outbox={os.fspath(outbox)!r}: rows wait in a directory, which this is not")
         self._place, self._layout = place, JsonLines().layout(value, envelope=True)
-        self._receiver, self._rules = receiver, Rules(batch, set_aside)
+        self._receiver, self._rules = receiver, DeliveryOptions(batch, set_aside)
         self._name = receiver().name
 
     @property
@@ -55,22 +55,22 @@ class OutboxSink(Generic[T]):
         return Guarantee.AT_LEAST_ONCE
 
     @property
-    def because(self) -> str:
-        """Why it is no more than that."""
+    def guarantee_reason(self) -> str:
+        """Return why the guarantee is at-least-once."""
         return "requests may be repeated, under the same key: effectively once if the receiver honours the key"
 
     @property
-    def unshared(self) -> str:
-        """Rows in an outbox are sent by the rules of the sink that finds them."""
+    def exclusive_resource(self) -> str:
+        """Return the outbox, which no other sink may use: rows in it are sent with the options of one sink."""
         return f"outbox {self._place.text}"
 
     @property
     def not_audited(self) -> str:
-        """For the audit: why it does not look."""
+        """Return why the audit does not check this sink."""
         return "what a receiver has is not to be read; compare the keys that it has seen"
 
-    def price(self) -> Sequence[str]:
-        """See ``abc.Priced``."""
+    def trade_offs(self) -> Sequence[str]:
+        """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
         refused = "is set aside, and later rows of its key go without it" if self._rules.set_aside else "stops the job"
         return (
             "rows are sent once their epoch is decided, and after a kill again: all of the epoch that was not finished",
@@ -80,7 +80,7 @@ class OutboxSink(Generic[T]):
         )
 
     def described(self, *, key: str) -> Mapping[str, Json]:
-        """What the sinks have in common."""
+        """Return the description that all such sinks share."""
         return {
             "outbox": self._place.text,
             "batch": self._rules.batch,
@@ -92,27 +92,27 @@ class OutboxSink(Generic[T]):
         return f"{self.kind}:{self._name}@{self._place.text}"
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """At start; see ``abc.Sink``. Raises Retryable if nobody answers."""
+        """Check the environment at a start; see ``Sink.check``. Raise Retryable if the receiver does not respond."""
         notices, receiver = self._checked(ctx), self._receiver()
         try:
-            receiver.look()
+            receiver.check_reachable()
         finally:
             receiver.close()
         return notices
 
     def _checked(self, ctx: JobContext) -> Sequence[str]:
-        """Notices of the directory. ConfigError if rows cannot wait there."""
+        """Return notices about the directory. Raise ConfigError if rows cannot wait there."""
         try:
             return self._place.check(ctx)
         except ConfigError as error:
             raise ConfigError(f"rows for {self._name} cannot wait in the outbox: {error}") from error
 
     def advice(self, ctx: JobContext) -> str:
-        """See ``abc.Advises``."""
+        """Return advice for a receiver that does not respond. See ``SupportsAdvice``."""
         return f"Check that {self._name} runs and lets this job in"
 
     def writer(self, ctx: TaskContext) -> FileWriter:
-        shape = Shape(self._layout, "jsonl", envelope=True, partition_by=None, roll=Roll(), announced=False)
+        shape = FileOptions(self._layout, "jsonl", envelope=True, partition_by=None, roll=Roll(), announced=False)
         return FileWriter(self._place.staging(), self.scope(ctx.job), shape, ctx)
 
     def committer(self, ctx: JobContext) -> OutboxCommitter:

@@ -1,6 +1,6 @@
-"""Rows that a library has read, with parts in the types of Python: as values of the user's type, and as bytes.
+"""Conversion of rows that a library has read, as Python objects, to values of the user's type and to bytes.
 
-Rule: a row is never changed to make it fit; one that does not is a ValueError that says where.
+Rule: a row is never changed to make it fit; a row that does not fit raises a ValueError that names the field.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from kafka_eos.codecs.type_inspection import from_plain, is_codec, is_model, is_
 from kafka_eos.core.errors import ConfigError
 
 
-def converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[Any], Any]:
-    """What makes values of type ``tp`` of dicts; of None, the dicts themselves. ``what`` reads them, for people.
+def build_converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[Any], Any]:
+    """Return a function that converts dicts to values of the type; for None it returns the dicts.
 
-    ``of_texts``: all parts are texts, and mean what the type says.
+    ``what``: the name of the reader, for messages.
+    ``of_texts``: all cells are text, and are parsed as the type requires.
     """
     if tp is None:
         return lambda row: row
@@ -41,7 +42,7 @@ def converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[Any], 
 
 
 def columns_taken(tp: Any) -> frozenset[str]:
-    """The names of columns that the type can make something of; none if nobody can tell, or it takes all."""
+    """Return the names of columns that the type uses; an empty set if unknown, or if it accepts any column."""
     if is_model(tp):
         return _of_model(tp)
     if not is_record(tp):
@@ -62,6 +63,6 @@ def _of_model(tp: type[pydantic.BaseModel]) -> frozenset[str]:
     return frozenset([*tp.model_fields, *(alias for alias in aliases if isinstance(alias, str))])
 
 
-def said(row: object) -> bytes:
-    """A row as text, the same for the same values."""
+def encode_row(row: object) -> bytes:
+    """Return a row as JSON text; equal values give equal bytes."""
     return json.dumps(row, ensure_ascii=False, default=repr).encode()

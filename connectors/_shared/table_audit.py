@@ -1,4 +1,4 @@
-"""What the audit is told by sinks whose rows do not say where they come from: tables."""
+"""The audit interface of sinks without provenance: tables."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import codec_for
 
 
-class Unmarked:
-    """A part of such a sink; see ``abc.AuditableTable``."""
+class NoProvenance:
+    """A mixin for sinks whose rows carry no provenance."""
 
     @property
-    def audit_marked(self) -> bool:
-        """For the audit: rows do not say where they come from."""
+    def audit_has_provenance(self) -> bool:
+        """Return False: rows do not contain their origin."""
         return False
 
     @property
     def audit_codec(self) -> Codec[Any]:
-        """For the audit: what tells rows."""
+        """Return the codec of audited rows."""
         return codec_for(Any)
 
-    def audit_unfit(self) -> str | None:
-        """For the audit: why rows cannot be compared; None, for they can."""
+    def audit_obstacle(self) -> str | None:
+        """Return None: rows can be compared."""
         return None

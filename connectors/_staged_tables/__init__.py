@@ -1,4 +1,4 @@
-"""What sinks of databases share: the names of what is staged, and the writer.
+"""Shared parts of the database sinks: names of staged data, and the writer.
 
-Rule: nothing here knows a database or its client; what they differ in is a ``Holder``.
+Rule: nothing here knows a database or its client; ``RowStaging`` covers their differences.
 """

@@ -1,19 +1,21 @@
-"""What probes of committables say to people. Pure."""
+"""The messages of probes of committables. Pure."""
 
 from __future__ import annotations
 
-from kafka_eos.abc.committer import Standing
-from kafka_eos.connectors._staged_tables.stage_names import Promise
+from kafka_eos.abc.committer import CommitStatus
+from kafka_eos.connectors._staged_tables.stage_names import TableCommittable
 
 
-def detail(promise: Promise, standing: Standing, name: str, scope: str, lost: str, remedy: str) -> str:
-    """``lost``: how that may have come about; ``remedy``: how to say what became of the rows, if nothing tells it."""
+def describe_status(
+    promise: TableCommittable, standing: CommitStatus, name: str, scope: str, lost: str, remedy: str
+) -> str:
+    """Return a description of a staged table's status, with a remedy if it is unknown."""
     match standing:
-        case Standing.PREPARED:
+        case CommitStatus.PREPARED:
             return f"{name} is there"
-        case Standing.COMMITTED:
+        case CommitStatus.COMMITTED:
             return f"{name} was committed into {promise.target}"
-        case Standing.LOST:
+        case CommitStatus.LOST:
             return f"{name} was {lost}"
     return (
         f"nothing in {scope} tells what became of {name}, whose rows were for {promise.target}: most likely the "

@@ -1,8 +1,8 @@
-"""What a committable says about the rows of one writer and epoch, and the names that the sink gives.
+"""The payload of a committable (the rows of one writer and epoch), and the names that the sink gives.
 
 Rows wait in a staging table, ``stage_<uuid>`` among the tables of the sink, or in a prepared transaction,
-``kafka_eos_<uuid>``. Rule: reading a payload proves that the name in it is one that this module forms; a committable
-from elsewhere ends nobody's table or transaction.
+``kafka_eos_<uuid>``. Rule: reading a payload proves that this module built the name in it. A foreign committable cannot
+end another program's table or transaction.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.abc.committer import Standing
-from kafka_eos.connectors._staged_tables.incarnation_markers import Mark
+from kafka_eos.abc.committer import CommitStatus
+from kafka_eos.connectors._staged_tables.incarnation_markers import Registration
 from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
@@ -22,40 +22,41 @@ from kafka_eos.core.json_values import Json
 VERSION: Final = 1
 WRITER: Final = "writer"
 COMMITTER: Final = "committer"
-"""Roles of connections. A committer is there before anybody knows which life its job is."""
+"""Roles of connections. A committer exists before the job's incarnation is known."""
 
 
 class Strategy(enum.Enum):
-    """Where rows wait for their commit."""
+    """The location where rows wait for their commit."""
 
     STAGE = "stage"
-    """In a staging table, which one transaction empties into the target."""
+    """In a staging table, from which one transaction copies them into the target."""
     PREPARE = "prepare"
-    """In the target itself, in a prepared transaction."""
+    """In the target table, in a prepared transaction."""
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """One life of a job's name, as the sink's tables spell it."""
+class Incarnation:
+    """One incarnation of a job."""
 
     job: str
     identity: JobIdentity | None
 
     @property
-    def text(self) -> str:
-        """The column ``identity``; empty for a job without one."""
+    def identity_text(self) -> str:
+        """Return the identity as its column stores it; empty for a job without one."""
         return "" if self.identity is None else str(self.identity)
 
     def application(self, role: str) -> str:
-        """How its connections call themselves."""
-        return application(role, f"{self.text or 'nameless'} {self.job}")
+        """Return the application name of its connections."""
+        return application(role, f"{self.identity_text or 'nameless'} {self.job}")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A user's table: where rows go, and how. Without a key they are inserted, with one the last row of a key wins.
+class TargetTable:
+    """The user's table, and the key for upserts.
 
-    ``schema`` is empty where ``table`` says it, or the database has none.
+    Without a key rows are inserted; with a key the last row of each key wins.
+    ``schema`` is empty if ``table`` contains it, or if the database has no schemas.
     """
 
     schema: str
@@ -68,43 +69,43 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """What a committable's payload says.
+class TableCommittable:
+    """The payload of a database committable: one writer's staged rows of one epoch.
 
-    ``after``  earlier staging tables of the same writer that may not be committed, the oldest first: their epochs were
-               given up, or are under way. They go into the target before this one
+    ``predecessors``: earlier staging tables of the same writer that may not be committed, the oldest first. Their
+    epochs were aborted or are in flight. Their rows go into the target before this table's.
     """
 
     id: uuid.UUID
-    life: Life
+    life: Incarnation
     epoch: EpochId
-    target: Target
-    after: tuple[uuid.UUID, ...] = ()
+    target: TargetTable
+    predecessors: tuple[uuid.UUID, ...] = ()
     strategy: Strategy = Strategy.STAGE
 
     @property
-    def stage(self) -> str:
-        return stage(self.id)
+    def build_stage_name(self) -> str:
+        return build_stage_name(self.id)
 
-    def payload(self) -> dict[str, Json]:
+    def to_payload(self) -> dict[str, Json]:
         return {
             "version": VERSION,
             "id": self.id.hex,
             "job": self.life.job,
-            "identity": self.life.text,
+            "identity": self.life.identity_text,
             "term": self.epoch.term.n,
             "epoch": self.epoch.epoch.n,
             "schema": self.target.schema,
             "table": self.target.table,
             "columns": [*self.target.columns],
             "key": [*self.target.key],
-            "after": [of.hex for of in self.after],
+            "after": [of.hex for of in self.predecessors],
             "strategy": self.strategy.value,
         }
 
     @staticmethod
-    def read(payload: Mapping[str, Json]) -> Promise:
-        """CorruptCheckpoint if it is not a payload of this package."""
+    def from_payload(payload: Mapping[str, Json]) -> TableCommittable:
+        """Parse a payload. Raises CorruptCheckpoint if it is not one of this connector."""
         match payload:
             case {
                 "version": 1,
@@ -120,9 +121,9 @@ class Promise:
                 "after": [*after],
                 "strategy": "stage" | "prepare" as strategy,
             } if all(map(_is_id, [hexed, *after])) and all(isinstance(name, str) for name in [*columns, *key]):
-                life = Life(job, JobIdentity(identity) if identity else None)
-                target = Target(schema, table, tuple(map(str, columns)), tuple(map(str, key)))
-                return Promise(
+                life = Incarnation(job, JobIdentity(identity) if identity else None)
+                target = TargetTable(schema, table, tuple(map(str, columns)), tuple(map(str, key)))
+                return TableCommittable(
                     uuid.UUID(hexed),
                     life,
                     EpochId(Epoch(epoch), Term(term)),
@@ -138,43 +139,43 @@ def _is_id(given: Json) -> bool:
 
 
 def application(role: str, whose: str) -> str:
-    """The name of a connection, as short as the server's names are: of a longer one it keeps 63 bytes."""
+    """Return the name of a connection, truncated to the 63 bytes that the server keeps."""
     return f"kafka_eos {role} {whose}"[:63]
 
 
-def stage(of: uuid.UUID) -> str:
-    """The name of a staging table."""
+def build_stage_name(of: uuid.UUID) -> str:
+    """Return the name of a staging table."""
     return f"stage_{of.hex}"
 
 
-def transaction(of: uuid.UUID) -> str:
-    """The name of a prepared transaction, and of the connection that writes it."""
+def build_transaction_name(of: uuid.UUID) -> str:
+    """Return the name of a prepared transaction."""
     return f"kafka_eos_{of.hex}"
 
 
-# ---------------------------------------------------------------- what a database lacks of a life
+# ---------------------------------------------------------------- missing output of an incarnation
 #
-# What a database lacks of what a life of a job has committed there. Pure; see ``abc.Remembers``.
+# The committed output of an incarnation that a database lacks. Pure; see ``SupportsLossCheck``.
 
 
-def lacking(
-    scope: str, mark: Mark | None, newest: EpochId, standings: Collection[Standing], last: Epoch | None
+def describe_missing_commits(
+    scope: str, mark: Registration | None, newest: EpochId, standings: Collection[CommitStatus], last: Epoch | None
 ) -> str | None:
-    """For people; None if nothing is missing.
+    """Return what a restored database lacks of an incarnation; None if nothing.
 
-    ``mark``       that of the life; None if the database has none
-    ``newest``     the newest epoch that the life has finished
-    ``standings``  of the newest rows that the life has committed there up to then, as they are now
-    ``last``       the newest epoch that the database tells of; None if it tells of none
+    ``mark``: the incarnation's registration; None if the database has none.
+    ``newest``: the newest epoch that the incarnation has finished.
+    ``standings``: the present status of the newest rows that the incarnation has committed there up to then.
+    ``last``: the newest epoch recorded in the database; None if it records none.
     """
     if mark is None:
         return f"{scope} has nothing of this job" if standings else None
-    if mark.over:  # the job is told so when it looks for its mark
+    if mark.taken_over:  # the check of the registration reports this
         return None
     if mark.term < newest.term:
         return f"{scope} has term {mark.term} of this job at most"
     if last is not None and last > newest.epoch:
         return f"{scope} has epoch {last} of this job already"
-    if {*standings} <= {Standing.COMMITTED}:
+    if {*standings} <= {CommitStatus.COMMITTED}:
         return None
     return f"{scope} has not all that is committed up to epoch {newest}"

@@ -1,6 +1,6 @@
-"""The writer of a database's table: the rows of one subtask, an epoch at a time, where a ``Holder`` keeps them.
+"""The writer of a database table: the rows of one subtask, one epoch at a time, staged by a ``RowStaging``.
 
-Rule: a row that the table would refuse is found while its input record is known.
+Rule: a row that the table would reject is found while its input record is known.
 """
 
 from __future__ import annotations
@@ -14,62 +14,70 @@ from typing import Any, Protocol
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.sink import PreCommit
-from kafka_eos.connectors._shared.row_errors import each_row, encoded
-from kafka_eos.connectors._staged_tables.stage_names import Life, Promise, Strategy, Target
+from kafka_eos.connectors._shared.row_errors import encode_or_reject, map_rows
+from kafka_eos.connectors._staged_tables.stage_names import Incarnation, Strategy, TableCommittable, TargetTable
 from kafka_eos.core.errors import KafkaEosError, RestartFromCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId
 from kafka_eos.core.records import Batch
 
 
-class Held(Protocol):
-    """The rows of one epoch. ``add`` is called by the thread that writes, then one of the others by another one."""
+class StagedEpoch(Protocol):
+    """The staged rows of one writer and epoch.
 
-    promise: Promise
+    ``add`` is called by the writing thread, then ``prepare`` or ``drop`` once by another thread.
+    """
+
+    promise: TableCommittable
     rows: int
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """All rows or none, as ``Rows.row`` makes them. Raises BadRows, with those that the table would refuse."""
+        """Add all rows or none. Raise BadRows with the rows that the table would reject."""
 
-    def prepare(self, promise: Promise) -> None:
-        """They are whole: durable, invisible, to be committed by anybody. Raises Fenced if somebody has ended them."""
+    def prepare(self, promise: TableCommittable) -> None:
+        """Make the rows durable, but invisible, for any process to commit. Raise Fenced if another process
+        ended them."""
 
     def drop(self) -> None:
-        """There are none: nobody was promised anything."""
+        """Drop the stage: it has no rows, and no committable names it."""
 
 
-class Holder(Protocol):
-    """Keeps the rows of one writer."""
+class RowStaging(Protocol):
+    """The staging of one database writer's rows, one epoch at a time."""
 
     strategy: Strategy
 
-    def mapped(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
-        """Within, an error of the database's client becomes ``kind`` if it may pass by itself, else ConfigError."""
+    def map_errors(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
+        """Map database errors: ``kind`` if a retry may help, otherwise ConfigError."""
 
-    def open(self, promise: Promise, subtask: int, operator: str) -> Held: ...
+    def open(self, promise: TableCommittable, subtask: int, operator: str) -> StagedEpoch: ...
 
     def close(self) -> None:
-        """Without waiting for a thread that works: what that one does then fails."""
+        """Close the connection without waiting for a working thread, whose calls then fail."""
 
 
 class TableWriter:
-    """Stages the rows of one subtask of a sink."""
+    """The writer that stages the rows of one subtask of a sink."""
 
     def __init__(
         self,
         ctx: TaskContext,
         scope: str,
-        holder: Holder,
-        target: Target,
+        holder: RowStaging,
+        target: TargetTable,
         row: Callable[[Any], tuple[Any, ...]],
     ) -> None:
-        self._ctx, self._scope, self._holder, self._target, self._row = ctx, scope, holder, target, row
-        self._life, self._epoch = Life(ctx.job.job, ctx.job.identity), ctx.first_epoch
-        self._held: Held | None = None
+        self._ctx = ctx
+        self._scope = scope
+        self._holder = holder
+        self._target = target
+        self._row = row
+        self._life, self._epoch = Incarnation(ctx.job.job, ctx.job.identity), ctx.first_epoch
+        self._held: StagedEpoch | None = None
         self._sealed: tuple[tuple[Epoch, uuid.UUID], ...] = ()
 
     def write(self, batch: Batch[Any]) -> None:
-        with self._holder.mapped(RestartFromCheckpoint, f"stage rows for {self._target}"):
-            encoded(self._added, batch, self._ctx.operator, self._ctx.services.reject_row)
+        with self._holder.map_errors(RestartFromCheckpoint, f"stage rows for {self._target}"):
+            encode_or_reject(self._added, batch, self._ctx.operator, self._ctx.services.reject_row)
 
     def seal(self, epoch: EpochId) -> PreCommit:
         self._epoch = epoch.epoch.next()
@@ -84,8 +92,8 @@ class TableWriter:
             self._sealed += ((epoch.epoch, held.promise.id),)
         return partial(self._prepare, held, self._promised(held.promise.id, epoch, after))
 
-    def committed(self, epoch: EpochId) -> None:
-        """What comes later need not be committed after what is."""
+    def notify_committed(self, epoch: EpochId) -> None:
+        """Forget stages of committed epochs: later stages need not be committed after them."""
         self._sealed = tuple(each for each in self._sealed if each[0] > epoch.epoch)
 
     def discard(self) -> None:
@@ -93,7 +101,7 @@ class TableWriter:
         self._holder.close()
 
     def _added(self, batch: Batch[Any]) -> None:
-        rows = each_row(self._row, batch.values)
+        rows = map_rows(self._row, batch.values)
         if not rows:
             return
         if self._held is None:
@@ -102,16 +110,16 @@ class TableWriter:
         self._held.add(rows)
         self._held.rows += len(rows)
 
-    def _promised(self, of: uuid.UUID, epoch: EpochId, after: tuple[uuid.UUID, ...] = ()) -> Promise:
-        return Promise(of, self._life, epoch, self._target, after, self._holder.strategy)
+    def _promised(self, of: uuid.UUID, epoch: EpochId, after: tuple[uuid.UUID, ...] = ()) -> TableCommittable:
+        return TableCommittable(of, self._life, epoch, self._target, after, self._holder.strategy)
 
-    def _drop(self, held: Held) -> Sequence[Committable]:
-        with self._holder.mapped(RestartFromCheckpoint, f"let go of what has no rows for {self._target}"):
+    def _drop(self, held: StagedEpoch) -> Sequence[Committable]:
+        with self._holder.map_errors(RestartFromCheckpoint, f"let go of what has no rows for {self._target}"):
             held.drop()
         return ()
 
-    def _prepare(self, held: Held, promise: Promise) -> Sequence[Committable]:
-        with self._holder.mapped(RestartFromCheckpoint, f"prepare rows for {self._target}"):
+    def _prepare(self, held: StagedEpoch, promise: TableCommittable) -> Sequence[Committable]:
+        with self._holder.map_errors(RestartFromCheckpoint, f"prepare rows for {self._target}"):
             held.prepare(promise)
         by_sink = {self._ctx.operator: held.rows}
-        return (Committable(self._scope, promise.payload(), held.rows, by_sink),)
+        return (Committable(self._scope, promise.to_payload(), held.rows, by_sink),)

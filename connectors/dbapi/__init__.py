@@ -1,7 +1,6 @@
-"""Tables of any database that has a driver of PEP 249: ``DbApiSink``, and ``Database``, which says what yours is like.
+"""Tables of any database that has a PEP 249 driver: ``DbApiSink``, and ``Database``, which describes yours.
 
-Rule: ``database`` is the only module that speaks to a driver or maps its errors, ``books`` the only one that knows the
-sink's own tables.
+Rule: only ``database`` calls a driver and maps its errors; only ``staging_catalog`` knows the sink's own tables.
 """
 
 from __future__ import annotations

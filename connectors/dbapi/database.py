@@ -1,4 +1,4 @@
-"""A database as PEP 249 describes it, and what differs between databases: ``Database``, which a user completes.
+"""A database with a PEP 249 driver, and the differences between databases: ``Database``, which a user completes.
 
 Rule: an error of the driver is mapped here, once, to what the caller must do. Values are parameters, never part of a
 statement; identifiers are quoted.
@@ -15,7 +15,7 @@ from kafka_eos.core.errors import ConfigError, KafkaEosError
 from kafka_eos.core.limits import LIMITS
 
 P: Final = "\0"
-"""Where a parameter goes, in the statements of this package. No identifier can hold it."""
+"""The placeholder for a parameter in the statements of this package. No identifier can contain it."""
 _STYLES: Final[Mapping[str, Callable[[int], str]]] = {
     "qmark": lambda n: "?",
     "numeric": lambda n: f":{n}",
@@ -26,7 +26,7 @@ _STYLES: Final[Mapping[str, Callable[[int], str]]] = {
 
 
 class Cursor(Protocol):
-    """What is used of a cursor of PEP 249."""
+    """The part of a PEP 249 cursor that is used."""
 
     @property
     def rowcount(self) -> int: ...
@@ -43,7 +43,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """What is used of a connection of PEP 249."""
+    """The part of a PEP 249 connection that is used."""
 
     def cursor(self) -> Cursor: ...
 
@@ -55,7 +55,7 @@ class Connection(Protocol):
 
 
 class Driver(Protocol):
-    """What is used of a module of PEP 249, such as ``sqlite3``."""
+    """The part of a PEP 249 module, such as ``sqlite3``, that is used."""
 
     @property
     def paramstyle(self) -> str: ...
@@ -85,14 +85,14 @@ class Driver(Protocol):
     def NotSupportedError(self) -> type[Exception]: ...  # noqa: N802
 
 
-class Session:
-    """One transaction."""
+class DbTransaction:
+    """One open transaction, with the driver's parameter style."""
 
     def __init__(self, cursor: Cursor, paramstyle: str) -> None:
         self._cursor, self._style = cursor, paramstyle
 
     def run(self, statement: str, *values: Any) -> int:
-        """How many rows it changed."""
+        """Run a statement; return the number of changed rows."""
         self._execute(statement, values)
         return self._cursor.rowcount
 
@@ -102,13 +102,13 @@ class Session:
         return found
 
     def each(self, statement: str) -> Iterator[Sequence[Any]]:
-        """Its rows, some at a time."""
+        """Run a query; yield its rows, fetched in batches."""
         self._execute(statement, ())
         while found := self._cursor.fetchmany(LIMITS.rows_per_fetch):
             yield from found
 
     def run_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """The statement once with each row's values."""
+        """Run the statement once per row, with the row's values."""
         self._cursor.executemany(_text(statement, self._style), [_values(row, self._style) for row in rows])
 
     def _execute(self, statement: str, values: Sequence[Any]) -> None:
@@ -119,7 +119,7 @@ class Session:
 
 
 def _text(statement: str, style: str) -> str:
-    """With the placeholders of the driver's style."""
+    """Return the statement with the placeholders of the driver's style."""
     first, *others = statement.replace("%", "%%" if style in ("format", "pyformat") else "%").split(P)
     return first + "".join(_STYLES[style](n) + text for n, text in enumerate(others, 1))
 
@@ -131,46 +131,49 @@ def _values(values: Sequence[Any], style: str) -> Any:
 
 
 class Database(ABC):
-    """How to get to a database, and how it is spoken to. Complete ``driver``, ``connect`` and ``name``.
+    """A description of a database. Complete ``driver``, ``connect`` and ``name``.
 
-    All else has what most databases understand: replace what yours says in another way. What is asked of every one: a
-    transaction is durable when ``commit`` has returned, and it takes the rows that it changes for itself until then.
+    All other members have defaults that most databases support: override those that yours handles differently. Every
+    database must satisfy two requirements: a transaction is durable when ``commit`` has returned, and it locks the rows
+    that it changes until then.
     """
 
     driver: Driver
-    """The module of PEP 249 whose connections these are."""
+    """The PEP 249 module of the connections."""
     text: str = "VARCHAR(200)"
-    """A type for names, of which primary keys can be made."""
+    """A type for names that can be used in primary keys."""
     number: str = "BIGINT"
     """A type for whole numbers of 64 bits."""
 
     @abstractmethod
     def connect(self) -> Connection:
-        """A new connection, which does not commit by itself. One thread uses it at a time, and not always the same.
+        """Return a new connection without autocommit. Only one thread uses it at a time, but not always the same one.
 
-        Give it a limit of some seconds for locks, so that who waits for one is heard of.
+        Set a lock timeout of some seconds, so that a blocked statement is reported.
         """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Which database it is: the same from every process, whoever logs in and however. It is stored: no secret."""
+        """Return the name of the database: the same in every process, for every login. It is stored: no secrets."""
 
-    def passes(self, error: Exception) -> bool:
-        """Whether an error of the driver may pass by itself: the server is away, full, busy, a lock is not had.
+    def is_retryable(self, error: Exception) -> bool:
+        """Return whether an error is temporary: server unavailable or busy, lock timeout.
 
-        All others need a person and stop the job. The trap: some drivers raise OperationalError for a table that is not
-        there, too; then say more here, or the job waits for it until somebody reads its notices.
+        All other errors need manual intervention and stop the job. Note: some drivers raise OperationalError also for a
+        table that does not exist. Then exclude that error here; otherwise the job waits for it until its notices are
+        read.
         """
         return isinstance(error, (self.driver.OperationalError, self.driver.InterfaceError, self.driver.InternalError))
 
     @property
     def row_errors(self) -> tuple[type[Exception], ...]:
-        """What staging a row may raise: errors of the driver, and what Python says of a value that does not fit."""
+        """Return the errors that staging a row may raise: those of the driver, and Python's for values that do
+        not fit."""
         return (self.driver.Error, ValueError, TypeError, OverflowError)
 
-    def refuses_row(self, error: Exception) -> bool:
-        """Whether an error that one row alone raised, when it was staged, is about its values."""
+    def is_row_error(self, error: Exception) -> bool:
+        """Return whether an error is about the row's values."""
         driver = self.driver
         of_values = (driver.DataError, driver.IntegrityError, driver.ProgrammingError, driver.NotSupportedError)
         return isinstance(error, (*of_values, ValueError, TypeError, OverflowError))
@@ -179,22 +182,23 @@ class Database(ABC):
         return '"' + identifier.replace('"', '""') + '"'
 
     def table(self, name: str) -> str:
-        """A table as the user names it: "table" or "schema.table"."""
+        """Return the quoted name of a table that the user names "table" or "schema.table"."""
         return ".".join(map(self.quoted, name.split(".")))
 
     def create_table(self, table: str, columns: Sequence[str], *, temporary: bool = False) -> str:
-        """A statement; ``table`` is quoted, ``columns`` are definitions. A temporary one goes with its connection."""
+        """Return a statement. ``table`` is quoted, ``columns`` are definitions. A temporary table ends with its
+        connection."""
         return f"CREATE {'TEMPORARY ' if temporary else ''}TABLE {table} ({', '.join(columns)})"
 
     def drop_table(self, table: str) -> str:
-        """A statement for a table that may be gone already."""
+        """Return a statement for a table that may not exist."""
         return f"DROP TABLE IF EXISTS {table}"
 
-    # ------------------------------------------------------------ what the package does with it
+    # ------------------------------------------------------------ used by the package
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
-        """A connection for what is done within."""
+        """Yield a connection, which is closed afterwards."""
         connection = self.connect()
         try:
             yield connection
@@ -202,38 +206,39 @@ class Database(ABC):
             connection.close()
 
     @contextmanager
-    def transaction(self, connection: Connection) -> Iterator[Session]:
-        """One transaction: what is done within is durable behind it, or none of it is done."""
+    def transaction(self, connection: Connection) -> Iterator[DbTransaction]:
+        """Run one transaction: everything done in the context is durable after it, or nothing is done."""
         try:
             cursor = connection.cursor()
-            yield Session(cursor, self.driver.paramstyle)
+            yield DbTransaction(cursor, self.driver.paramstyle)
             cursor.close()
             connection.commit()
         except BaseException:
-            with suppress(self.driver.Error):  # of a connection that is broken; what broke it is raised
+            with suppress(self.driver.Error):  # the connection is broken; the original error is raised
                 connection.rollback()
             raise
 
     @contextmanager
-    def once(self) -> Iterator[Session]:
-        """One transaction on a connection of its own."""
+    def open_transaction(self) -> Iterator[DbTransaction]:
+        """Open a connection and run one transaction on it."""
         with self.connected() as connection, self.transaction(connection) as session:
             yield session
 
     @contextmanager
     def mapped(self, kind: type[KafkaEosError], what: str) -> Iterator[None]:
-        """``kind`` for what may pass, ConfigError for what a person must repair."""
+        """Map errors: ``kind`` for a temporary error, ConfigError for one that needs manual intervention."""
         try:
             yield
         except (self.driver.Error, OSError) as error:
-            if isinstance(error, OSError) or self.passes(error):
-                raise kind(f"could not {what}: {said(error)}") from error
+            if isinstance(error, OSError) or self.is_retryable(error):
+                raise kind(f"could not {what}: {format_error(error)}") from error
             raise ConfigError(
-                f"{self.name} refuses to {what}: {said(error)}. Nothing is lost: repair it and start again, the job "
+                f"{self.name} refuses to {what}: {format_error(error)}. Nothing is lost: repair it "
+                "and start again, the job "
                 "goes on from its last epoch."
             ) from error
 
 
-def said(error: Exception) -> str:
-    """The driver's words in one line."""
+def format_error(error: Exception) -> str:
+    """Return the driver's message as one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,6 +1,6 @@
-"""SQL about staging tables, and from them into a user's table. Pure.
+"""SQL for staging tables, and for copying rows from them into a user's table. Pure.
 
-Rule: identifiers are quoted by the database; what is pasted as it is are the columns' definitions, which a user gives.
+Rule: the database quotes identifiers; only the columns' definitions, which a user gives, are inserted unchanged.
 """
 
 from __future__ import annotations
@@ -8,30 +8,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kafka_eos.connectors._staged_tables.stage_names import Target
+from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.connectors.dbapi.database import Database, P
 
 ORDER: Final = "kafka_eos_n"
-"""The column of a staging table that says in which order its rows came; no column of a user may be called like it."""
+"""The column of a staging table with the order of its rows; a user's column must not have this name."""
 
 
 def stage_columns(database: Database, definitions: Mapping[str, str]) -> list[str]:
-    """Of a staging table: the user's columns with their rules, so that a row is refused while its record is known."""
+    """Return the columns of a staging table: the user's with their rules, so that bad rows are rejected early."""
     return [
         f"{ORDER} {database.number} NOT NULL",
         *(f"{database.quoted(name)} {definition}" for name, definition in definitions.items()),
     ]
 
 
-def insert(database: Database, stage: str, target: Target) -> str:
-    """One row into a staging table, which is quoted: its number and its values."""
+def insert(database: Database, stage: str, target: TargetTable) -> str:
+    """Return the statement that inserts one row, with its number, into a staging table, whose name is quoted."""
     columns = ", ".join([ORDER, *map(database.quoted, target.columns)])
     return f"INSERT INTO {stage} ({columns}) VALUES ({', '.join([P] * (len(target.columns) + 1))})"
 
 
-def apply(database: Database, stage: str, target: Target) -> Iterator[str]:
-    """Make staged rows visible, in the order of the stream. Of a key's rows the last one counts, and replaces all of
-    the row that is there."""
+def apply(database: Database, stage: str, target: TargetTable) -> Iterator[str]:
+    """Yield the statements that make staged rows visible, in stream order.
+
+    With a key, the last row of each key wins and replaces the existing row completely.
+    """
     table, columns = database.table(target.table), ", ".join(map(database.quoted, target.columns))
     own = ", ".join(f"s.{database.quoted(name)}" for name in target.columns)
     if not target.key:

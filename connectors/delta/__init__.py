@@ -1,6 +1,6 @@
-"""Delta Lake tables: ``DeltaSink``, which appends rows, each exactly once.
+"""Delta Lake tables: ``DeltaSink``, which appends or upserts rows, each exactly once.
 
-Rule: ``log`` is the only module that calls the library, and what it shares with other formats is in ``lake``.
+Rule: only ``delta_log`` calls the library; parts shared with other formats are in ``_lake``.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""A Delta table's log, as commits of epochs need it. The only home of deltalake.
+"""A Delta table's log, for commits of epochs. The only module that imports deltalake.
 
-A life of a job has application transactions (``txn`` actions) in the log, which Delta keeps for just this:
+An incarnation has application transactions (``txn`` actions) in the log, Delta's own feature for this purpose:
 
     kafka_eos/<life>/since    the first term that has begun here
-    kafka_eos/<life>/term     the fence: the newest one
-    kafka_eos/<life>/epoch    the newest epoch that is committed, as term * 2^40 + epoch
+    kafka_eos/<life>/term     the fence: the newest term
+    kafka_eos/<life>/epoch    the newest committed epoch, as term * 2^40 + epoch
 
-Two commits that were made on one version and write the same transaction conflict, by Delta's own rule. Each commit
-writes the fence too; so one that is late conflicts with the fence of a newer term.
-Rule: no transaction has a ``lastUpdated``, which alone lets ``delta.setTransactionRetentionDuration`` forget one.
+By Delta's own rule, two commits based on one version that write the same transaction conflict. Each commit also writes
+the fence, so a delayed commit conflicts with the fence of a newer term.
+Rule: no transaction has a ``lastUpdated``, because ``delta.setTransactionRetentionDuration`` deletes only those that
+do.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from kafka_eos.connectors._lake.commit_status import Seen
-from kafka_eos.connectors._lake.file_store import Store
+from kafka_eos.connectors._lake.commit_status import LogState
+from kafka_eos.connectors._lake.file_store import TableStore
 from kafka_eos.connectors._lake.keyed_rows import aligned
-from kafka_eos.connectors._lake.lake_table import DataFile, Fit, LakeLife, LiveFile, Overtaken
-from kafka_eos.connectors._lake.partitions import ByColumns
-from kafka_eos.connectors.delta.log_location import LogPlace
+from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, Incarnation, LiveFile, TableSpec
+from kafka_eos.connectors._lake.partitions import ColumnPartitioning
+from kafka_eos.connectors.delta.log_location import DeltaLocation
 from kafka_eos.connectors.files.file_names import PARTITION_NAME
 from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, Term
@@ -44,52 +45,52 @@ _KNOWN: Final = frozenset({
     "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz",
     "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck",
 })  # fmt: skip
-"""Features of a table with which a plain data file may be added. ``problems`` looks for what some of them ask."""
+"""Table features with which a plain data file may be added. ``problems`` checks the requirements of some."""
 _PARTITIONED: Final[Sequence[Callable[[pa.DataType], bool]]] = (
     kinds.is_string, kinds.is_large_string, kinds.is_string_view, kinds.is_integer, kinds.is_boolean, kinds.is_date,
 )  # fmt: skip
 _PARTITIONS: Final = "DeltaSink writes partitions of texts, integers, bools and dates"
 _UNQUOTED: Final = "!$&'()+,-./:;=@_~"
-"""What deltalake leaves as it is in the path of a file that it removes, besides letters and digits."""
+"""Characters besides letters and digits that deltalake does not quote in the path of a removed file."""
 _LONGEST_BOUND: Final = 256
 _LONGEST_ERROR: Final = 600
 _DRAWN: Final = re.compile("\x1b\\[[0-9;]*m|↳")
 _COMPUTED: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 
 
-class DeltaLog:
-    """One table. May be used from threads."""
+class DeltaLakeTable:
+    """A Delta table as the lake committer and the sink use it. Thread-safe."""
 
     log = "log"
 
-    def __init__(self, place: LogPlace) -> None:
-        self.text, self._place = place.text, place
+    def __init__(self, place: DeltaLocation) -> None:
+        self.display_name, self._place = place.text, place
         self._newest: DeltaTable | None = None
-        """As the last look found it: a commit is made on it."""
+        """The version that was read last; a commit is based on it."""
 
     # ------------------------------------------------------------ tables.LakeTable
 
-    def store(self) -> Store:
+    def store(self) -> TableStore:
         return self._place.store()
 
-    def look(self, life: LakeLife) -> Seen:
+    def read_state(self, life: Incarnation) -> LogState:
         with self.mapped(Retryable, "look into"):
             table = self._newest = self.opened()
             names = (f"kafka_eos/{life}/{what}" for what in ("term", "epoch", "since"))
             fence, marker, since = map(table.transaction_version, names)
             name, of = str(table.metadata().id), None if marker is None else _epoch(marker)
-            return Seen(name, _in_short(table), table.version(), fence, of, since)
+            return LogState(name, _in_short(table), table.version(), fence, of, since)
 
-    def fence(self, seen: Seen, life: LakeLife, term: int) -> None:
+    def fence(self, seen: LogState, life: Incarnation, term: int) -> None:
         marks = {f"kafka_eos/{life}/term": term}
         if seen.fence is None:
             marks[f"kafka_eos/{life}/since"] = term
         self._commit(seen, [], marks, {"term": term})
 
-    def change(
+    def commit_files(
         self,
-        seen: Seen,
-        life: LakeLife,
+        seen: LogState,
+        life: Incarnation,
         fence: int,
         epoch: EpochId,
         added: Sequence[DataFile],
@@ -105,17 +106,18 @@ class DeltaLog:
 
     def _commit(
         self,
-        seen: Seen,
+        seen: LogState,
         actions: Sequence[AddAction | RemoveAction],
         marks: Mapping[str, int],
-        told: Mapping[str, int],
+        commit_info: Mapping[str, int],
         alone: bool = False,
     ) -> None:
-        """``alone``: any commit of others in between refuses it, and not only one that conflicts."""
+        """Commit actions. ``alone``: any other commit since then is a conflict, not only a commit that conflicts by
+        itself."""
         with self.mapped(Retryable, "commit to"):
             table = self._as_seen(seen)
             properties = CommitProperties(
-                custom_metadata={"kafka_eos": dict(told)},
+                custom_metadata={"kafka_eos": dict(commit_info)},
                 max_commit_retries=0 if alone else None,
                 app_transactions=[Transaction(app, version) for app, version in marks.items()],
             )
@@ -129,13 +131,13 @@ class DeltaLog:
                     post_commithook_properties=self._hooks,
                 )
             except CommitFailedError as error:
-                raise Overtaken from error
-        self.settle()
+                raise CommitConflict from error
+        self.make_durable()
 
-    def _as_seen(self, seen: Seen) -> DeltaTable:
+    def _as_seen(self, seen: LogState) -> DeltaTable:
         table = self._newest
         if table is None or (str(table.metadata().id), table.version()) != (seen.table, seen.version):
-            raise Overtaken  # another thread has looked since
+            raise CommitConflict  # another thread has read the log since
         return table
 
     def _statistics(self, file: DataFile) -> str:
@@ -145,17 +147,17 @@ class DeltaLog:
                 bounds = bounds_of(self.store().footer(file.name), file.bounded)
             found["minValues"] = {name: least for name, (least, _) in bounds.items()}
             found["maxValues"] = {name: most for name, (_, most) in bounds.items()}
-        # deltalake misreads some characters behind U+FFFF where JSON escapes them.
+        # deltalake misreads some characters above U+FFFF if JSON escapes them.
         return json.dumps(found, ensure_ascii=False)
 
-    def live(self, seen: Seen) -> Sequence[LiveFile]:
+    def live(self, seen: LogState) -> Sequence[LiveFile]:
         with self.mapped(Retryable, "look into"):
             table = self._as_seen(seen)
             self._expect_replaceable(table)
             return live_files(table)
 
     def rows(self, file: LiveFile, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        partition: Mapping[str, Any] = file.known
+        partition: Mapping[str, Any] = file.handle
         with self.mapped(Retryable, "read"):
             for batch in self.store().rows(file.name, columns.names):
                 arrays = {field.name: batch.column(field.name) for field in batch.schema}
@@ -170,8 +172,9 @@ class DeltaLog:
     def _hooks(self) -> PostCommitHookProperties:
         return PostCommitHookProperties(cleanup_expired_logs=False if self._place.syncs else None)
 
-    def settle(self) -> None:
-        """Entries that a checkpoint has made needless go after it is on the disk, and not with the commit."""
+    def make_durable(self) -> None:
+        """Sync the log. Entries that a checkpoint replaces are removed after the checkpoint is durable, not in the
+        commit."""
         with self.mapped(Retryable, "sync"):
             if self._place.sync():
                 table = self.opened()
@@ -184,8 +187,9 @@ class DeltaLog:
             return frozenset(map(unquote, newest)) | self._added(since)
 
     def _added(self, since: float) -> frozenset[str]:
-        """What entries of the log have added, also if a later one has removed it: older versions refer to it."""
-        # Texts in it may have what Python takes for the end of a line too.
+        """Return the files that log entries have added, even if a later entry removed them: older versions reference
+        them."""
+        # Strings in an entry may contain characters that ``splitlines`` takes for line ends.
         lines = (line for entry in self._place.entries(since) for line in entry.split("\n"))
         actions = (json.loads(line) for line in lines if line.strip())
         return frozenset(unquote(action["add"]["path"]) for action in actions if "add" in action)
@@ -198,14 +202,14 @@ class DeltaLog:
 
     def expect_reachable(self) -> None:
         with self.mapped(Retryable, "look for"):
-            self._place.look()
+            self._place.check_access()
 
     def exists(self) -> bool:
         with self.mapped(Retryable, "look for"):
             return DeltaTable.is_deltatable(self._place.uri, self._options)
 
     def create(self, schema: pa.Schema, by: Sequence[str]) -> None:
-        """Raises ConfigError if Delta has no counterpart for a column."""
+        """Create the table. Raise ConfigError if Delta has no counterpart for a column."""
         with self.mapped(Retryable, "create"):
             self._place.make()
             try:
@@ -213,18 +217,20 @@ class DeltaLog:
                     self._place.uri, schema, mode="ignore", partition_by=[*by], storage_options=self._options
                 )
             except Exception as error:
-                if type(error) is Exception:  # what it raises for types that it does not know
-                    raise ConfigError(f"{self.text} cannot be created: {_in_a_line(error)}") from error
+                if type(error) is Exception:  # deltalake raises this for unknown types
+                    raise ConfigError(f"{self.display_name} cannot be created: {_in_a_line(error)}") from error
                 raise
-        self.settle()
+        self.make_durable()
 
-    def fit(self) -> Fit:
+    def read_spec(self) -> TableSpec:
         with self.mapped(Retryable, "look into"):
             table = self.opened()
             if wrong := [*problems(table)]:
-                raise ConfigError(f"DeltaSink cannot write to {self.text}: {'; '.join(wrong)}")
+                raise ConfigError(f"DeltaSink cannot write to {self.display_name}: {'; '.join(wrong)}")
             metadata, columns = table.metadata(), pa.schema(table.schema().to_arrow())
-            return Fit(columns, ByColumns(metadata.partition_columns), str(metadata.id), _in_short(table))
+            return TableSpec(
+                columns, ColumnPartitioning(metadata.partition_columns), str(metadata.id), _in_short(table)
+            )
 
     def expect_replaceable(self) -> None:
         with self.mapped(Retryable, "look into"):
@@ -232,7 +238,7 @@ class DeltaLog:
 
     def _expect_replaceable(self, table: DeltaTable) -> None:
         if wrong := [*obstacles(table)]:
-            raise ConfigError(f"DeltaSink cannot replace rows of {self.text}: {'; '.join(wrong)}")
+            raise ConfigError(f"DeltaSink cannot replace rows of {self.display_name}: {'; '.join(wrong)}")
 
     def identity(self) -> str:
         with self.mapped(Retryable, "look into"):
@@ -242,7 +248,7 @@ class DeltaLog:
         return self._place.notices()
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All rows that are there now."""
+        """Yield all rows of the newest version."""
         with self.mapped(Retryable, "read"):
             for batch in self.opened().scan(columns=[*columns]):
                 yield pa.record_batch(batch)
@@ -260,17 +266,18 @@ class DeltaLog:
             yield
         except TableNotFoundError as error:
             raise ConfigError(
-                f"there is no Delta table at {self.text}: bring it back, with its log, or let DeltaSink make one with "
+                f"there is no Delta table at {self.display_name}: bring it back, with its log, or let "
+                "DeltaSink make one with "
                 "create=True if none was ever there. What is decided stays staged"
             ) from error
         except DeltaProtocolError as error:
-            raise ConfigError(f"could not {what} {self.text}: {_in_a_line(error)}") from error
+            raise ConfigError(f"could not {what} {self.display_name}: {_in_a_line(error)}") from error
         except (DeltaError, OSError) as error:
-            raise kind(f"could not {what} {self.text}: {_in_a_line(error)}") from error
+            raise kind(f"could not {what} {self.display_name}: {_in_a_line(error)}") from error
 
 
 def problems(table: DeltaTable) -> Iterator[str]:
-    """Why a data file cannot just be added, with what to do about it."""
+    """Yield reasons why a data file cannot be added, with the remedy."""
     features = {*(table.protocol().writer_features or ())}
     if unknown := sorted(features - _KNOWN):
         yield f"it uses {', '.join(unknown)}, which asks more of a writer than DeltaSink does: write to a table without"
@@ -293,7 +300,7 @@ def problems(table: DeltaTable) -> Iterator[str]:
 
 
 def obstacles(table: DeltaTable) -> Iterator[str]:
-    """Why rows cannot be replaced by writing files again, with what to do about it."""
+    """Yield reasons why rows cannot be replaced by rewriting files, with the remedy."""
     configuration = table.metadata().configuration
     if configuration.get("delta.appendOnly", "false") == "true":
         yield "it takes appends alone (delta.appendOnly): unset that, or leave key out"
@@ -304,7 +311,7 @@ def obstacles(table: DeltaTable) -> Iterator[str]:
 
 
 def live_files(table: DeltaTable) -> list[LiveFile]:
-    """ConfigError for one that could not be removed."""
+    """Return the data files of a version. Raise ConfigError if one could not be removed."""
     found = []
     by, columns = table.metadata().partition_columns, pa.schema(table.schema().to_arrow())
     for each in pa.table(table.get_add_actions()).to_pylist():
@@ -326,7 +333,7 @@ def live_files(table: DeltaTable) -> list[LiveFile]:
 
 
 def bounds_of(footer: pq.FileMetaData, columns: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """Of columns whose values JSON has as they are, the least and the greatest; of none that has long ones."""
+    """Return the least and greatest value of columns with JSON values; columns with long values are left out."""
     at = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
     found = {}
     for name in columns:
@@ -340,21 +347,21 @@ def bounds_of(footer: pq.FileMetaData, columns: Sequence[str]) -> dict[str, tupl
 
 
 def _bounded(tp: pa.DataType) -> bool:
-    """Whether the log's bounds of such a column are to be relied on: it cuts the ends of times."""
+    """Return whether the log's bounds of such a column are reliable: bounds of times are truncated."""
     return bool(kinds.is_integer(tp) or kinds.is_string(tp) or kinds.is_large_string(tp))
 
 
 def _read_right(*bounds: object) -> bool:
-    """Whether deltalake has read these bounds, and well: it takes some characters behind U+FFFF for others."""
+    """Return whether deltalake has read these bounds correctly: it misreads some characters above U+FFFF."""
     texts = [each for each in bounds if isinstance(each, str)]
     return None not in bounds and all(max(each, default="") <= "\uffff" for each in texts)
 
 
 def _in_short(table: DeltaTable) -> str:
-    """All that ``fit`` looks at."""
+    """Return a digest of everything that ``read_spec`` checks."""
     metadata, features = table.metadata(), sorted(table.protocol().writer_features or ())
-    said = [table.schema().to_json(), metadata.partition_columns, metadata.configuration, features]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    parts = [table.schema().to_json(), metadata.partition_columns, metadata.configuration, features]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _number(epoch: EpochId) -> int:
@@ -366,6 +373,6 @@ def _epoch(number: int) -> EpochId:
 
 
 def _in_a_line(error: Exception) -> str:
-    """All that it says: the cause comes last, below arrows in colours."""
-    said = " ".join(_DRAWN.sub(" ", str(error)).split())
-    return said if len(said) <= _LONGEST_ERROR else f"{said[:_LONGEST_ERROR]} …"
+    """Return the whole error as one line: deltalake puts the cause last, below arrows in colors."""
+    text = " ".join(_DRAWN.sub(" ", str(error)).split())
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]} …"

@@ -1,7 +1,7 @@
-"""Where a Delta table is: a directory, or a prefix of a bucket.
+"""The location of a Delta table: a directory, or a bucket prefix.
 
-deltalake reads and writes the log in both. What differs is how entries become durable, and where data files lie.
-Rule: entries of a log in a directory are synced here, for the library syncs none of them.
+deltalake reads and writes the log in both. They differ in how entries become durable, and in the storage of data files.
+Rule: log entries in a directory are synced here, because the library does not sync them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, Protocol
 
-from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.extras import ensure_extra
 from kafka_eos.connectors._lake.bucket_store import BucketStore
-from kafka_eos.connectors._lake.file_store import LocalStore, Store
+from kafka_eos.connectors._lake.file_store import LocalStore, TableStore
 from kafka_eos.connectors.files import disk
-from kafka_eos.connectors.files.s3.bucket import Address, Bucket
+from kafka_eos.connectors.files.s3.bucket import Bucket, BucketAddress
 from kafka_eos.connectors.files.sink.locations import (
     IN_A_BUCKET,
     MAY_WRITE_IN_A_BUCKET,
@@ -30,51 +30,51 @@ from kafka_eos.core.errors import ConfigError
 
 _LOG: Final = "_delta_log"
 _CLOCKS_DIFFER: Final = 3600.0
-"""Seconds by which times of files may be wrong, where several machines write them."""
+"""Seconds by which file times may be wrong if several machines write the files."""
 
 
-class LogPlace(Protocol):
-    """The place of one table. Raises OSError."""
+class DeltaLocation(Protocol):
+    """The location of one Delta table. Raises OSError."""
 
     text: str
-    """For people, and the scope."""
+    """The location for messages and for the scope."""
     uri: str
-    """As deltalake takes it, with its ``options``."""
+    """The address for deltalake, to be passed with ``options``."""
     options: Mapping[str, str] | None
     syncs: bool
-    """Is what the library writes to the log durable only when ``sync`` has been called?"""
+    """True if log entries are durable only after a call of ``sync``."""
 
-    def store(self) -> Store: ...
+    def store(self) -> TableStore: ...
 
     @property
     def advice(self) -> str:
-        """What to look at if the place cannot be reached."""
+        """Return what to check if the location cannot be reached."""
 
     @property
     def needs(self) -> str:
-        """What is to be changed if the place refuses this user."""
+        """Return what must be changed if the location denies access."""
 
-    def look(self) -> None:
-        """Raises what the place itself says of who looks: deltalake does not tell one error from another."""
+    def check_access(self) -> None:
+        """Raise the location's own error, which deltalake would obscure."""
 
     def make(self) -> None:
-        """Before a table is made there. ConfigError if none can be."""
+        """Prepare the location for a new table. Raise ConfigError if no table can be created."""
 
     def identity(self) -> str:
-        """Which place it is, whatever way leads to it."""
+        """Return the identity of the location, whatever address leads to it."""
 
     def notices(self) -> Sequence[str]:
-        """What a start has to say of it."""
+        """Return notices about the location for a start."""
 
     def sync(self) -> bool:
-        """Whether there is a checkpoint that was not durable before."""
+        """Make the log durable; return whether a checkpoint was not durable before."""
 
     def entries(self, since: float) -> Iterator[str]:
-        """What is in entries of the log that came later than ``since``, and perhaps in older ones."""
+        """Yield the content of log entries written after ``since``, and possibly of older ones."""
 
 
-class LogDirectory:
-    """A directory of this machine. May be used from threads."""
+class DeltaDirectory:
+    """A Delta table in a directory. Thread-safe."""
 
     options: Mapping[str, str] | None = None
     syncs = True
@@ -82,13 +82,15 @@ class LogDirectory:
 
     def __init__(self, directory: Path) -> None:
         self.text = self.uri = str(directory)
-        self._directory, self._synced, self._lock = directory, -1, Lock()
+        self._directory = directory
+        self._synced = -1
+        self._lock = Lock()
 
-    def store(self) -> Store:
+    def store(self) -> TableStore:
         return LocalStore(self._directory)
 
-    def look(self) -> None:
-        """The operating system tells them apart."""
+    def check_access(self) -> None:
+        """Do nothing: deltalake reports errors of a directory clearly."""
 
     def make(self) -> None:
         disk.create_directory(self._directory)
@@ -115,33 +117,35 @@ class LogDirectory:
 
     def entries(self, since: float) -> Iterator[str]:
         for entry in os.scandir(self._directory / _LOG):
-            with suppress(FileNotFoundError):  # a clean-up has just taken it
+            with suppress(FileNotFoundError):  # a cleanup has just deleted it
                 if entry.name.endswith(".json") and entry.stat().st_mtime >= since - _CLOCKS_DIFFER:
                     yield Path(entry.path).read_text()
 
 
-class LogBucket:
-    """A prefix of a bucket."""
+class DeltaBucket:
+    """A Delta table below a bucket prefix."""
 
     syncs = False
     advice, needs = IN_A_BUCKET, MAY_WRITE_IN_A_BUCKET
 
-    def __init__(self, address: Address) -> None:
-        expect_extra("s3", "DeltaSink on S3")
-        self.text, self.uri, self._address = address.text, f"s3://{address.bucket}/{address.prefix}", address
+    def __init__(self, address: BucketAddress) -> None:
+        ensure_extra("s3", "DeltaSink on S3")
+        self.text = address.text
+        self.uri = f"s3://{address.bucket}/{address.prefix}"
+        self._address = address
         given = {"AWS_ENDPOINT_URL": address.endpoint, "AWS_REGION": address.region}
         plain = {"AWS_ALLOW_HTTP": "true"} if (address.endpoint or "").startswith("http://") else {}
         options = {name: value for name, value in given.items() if value is not None} | plain
         self.options: Mapping[str, str] | None = options
 
-    def store(self) -> Store:
+    def store(self) -> TableStore:
         return BucketStore(self._bucket)
 
-    def look(self) -> None:
+    def check_access(self) -> None:
         self._bucket.names(f"{_LOG}/_last_checkpoint")
 
     def make(self) -> None:
-        """There is nothing to make."""
+        """Do nothing: a bucket prefix needs no preparation."""
 
     def identity(self) -> str:
         return self.uri
@@ -163,21 +167,21 @@ class LogBucket:
         return Bucket(self._address)
 
 
-def place_of(table: str | os.PathLike[str]) -> LogPlace:
-    """ConfigError if it is none."""
+def place_of(table: str | os.PathLike[str]) -> DeltaLocation:
+    """Return the location for a user's argument. Raise ConfigError if it is not valid."""
     text = os.fspath(table)
     if not text:
         raise ConfigError("DeltaSink('') names no table: give its directory, or s3://bucket/prefix")
     if "://" in text:
-        return LogBucket(Address.read(text))
+        return DeltaBucket(BucketAddress.read(text))
     directory = Path(os.path.abspath(os.path.expanduser(text)))
     if directory.is_file():
         raise ConfigError(f"{directory} is a file. Name the directory of the table")
-    return LogDirectory(directory)
+    return DeltaDirectory(directory)
 
 
 def _sync(path: Path) -> None:
-    """One that is not there any more was cleaned up, and a checkpoint has what it had."""
+    """Sync a file. A missing file was cleaned up, and a checkpoint contains its entries."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except FileNotFoundError:

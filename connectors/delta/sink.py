@@ -1,6 +1,6 @@
-"""``DeltaSink``: rows of a Delta table, each exactly once.
+"""``DeltaSink``: rows in a Delta table, each exactly once.
 
-Rule: deltalake is imported when a sink is made.
+Rule: deltalake is imported when a sink is created.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.extras import ensure_extra
 from kafka_eos.abc.context import JobContext
-from kafka_eos.connectors._lake.lake_sink import LakeSink, expect_parts, replacing
+from kafka_eos.connectors._lake.lake_sink import LakeSink, describe_upsert_trade_offs, expect_parts
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
@@ -19,16 +19,15 @@ T = TypeVar("T")
 
 
 class DeltaSink(LakeSink[T]):
-    """Writes a stream of ``T`` into a Delta table, each value exactly once; all of an epoch is one commit.
+    """A sink that writes a stream of ``T`` into a Delta table, each value exactly once, with one commit per epoch.
 
-    ``table``   its directory, or ``s3://bucket/prefix?endpoint=…&region=…``
-    ``value``   the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are columns. Without
-                it rows are dicts of the table's columns
-    ``create``  make the table at the start if it is not there, with the columns of ``value``
-    ``key``     columns that tell a row: a value replaces the row of its key. Without it every value is a new row
-    ``delete``  values for which it is true delete the row of their key
-
-    ``partition_by``  columns by which the table is partitioned that ``create`` makes; one that is there says it itself
+    ``table``: its directory, or ``s3://bucket/prefix?endpoint=…&region=…``.
+    ``value``: the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns.
+    Without it rows are dicts with the table's columns.
+    ``create``: create the table at the start if it does not exist, with the columns of ``value``.
+    ``key``: columns that identify a row: a value replaces the row of its key. Without a key every value is a new row.
+    ``delete``: a function; a value for which it returns true deletes the row of its key.
+    ``partition_by``: columns by which ``create`` partitions the table; an existing table keeps its partitioning.
     """
 
     def __init__(
@@ -41,18 +40,18 @@ class DeltaSink(LakeSink[T]):
         key: str | Sequence[str] = (),
         delete: Callable[[T], bool] | None = None,
     ) -> None:
-        expect_extra("delta", "DeltaSink")
-        from kafka_eos.connectors.delta.delta_log import DeltaLog
+        ensure_extra("delta", "DeltaSink")
+        from kafka_eos.connectors.delta.delta_log import DeltaLakeTable
         from kafka_eos.connectors.delta.log_location import place_of
 
         self._place = place = place_of(table)
         by = _columns(partition_by, value, create)
-        super().__init__(DeltaLog(place), f"delta:{place.text}", value, create, by, key, delete)
+        super().__init__(DeltaLakeTable(place), f"delta:{place.text}", value, create, by, key, delete)
 
-    def price(self) -> Sequence[str]:
-        """See ``abc.Priced``."""
+    def trade_offs(self) -> Sequence[str]:
+        """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
         if self._key:
-            return replacing("version")
+            return describe_upsert_trade_offs("version")
         return (
             "a version of the table for each epoch, and a file for each subtask and partition in it: a short interval "
             "makes many; compact them with OPTIMIZE",
@@ -60,24 +59,24 @@ class DeltaSink(LakeSink[T]):
         )
 
     def advice(self, ctx: JobContext) -> str:
-        """See ``abc.Advises``."""
+        """Return advice for a location that does not respond. See ``SupportsAdvice``."""
         return f"Check {self._place.advice}"
 
     def describe(self) -> Mapping[str, Json]:
         return {
             "connector": "delta",
-            "table": self._table.text,
+            "table": self._table.display_name,
             "mode": self._mode(),
             "key": [*self._key],
             "commit": "one commit of the table an epoch, with the epoch as its application transaction",
         }
 
     def __repr__(self) -> str:
-        return f"DeltaSink({self._table.text!r})"
+        return f"DeltaSink({self._table.display_name!r})"
 
 
 def _columns(by: Sequence[str], value: Any, create: bool) -> Sequence[str]:
-    """ConfigError for what cannot be columns of a table that is made."""
+    """Return the partition columns. Raise ConfigError if a new table cannot have them."""
     if isinstance(by, str):
         raise ConfigError(f"DeltaSink(partition_by={by!r}): give a list of columns, [{by!r}]")
     expect_parts(by, value, create, "DeltaSink")

@@ -1,7 +1,7 @@
-"""Files in a directory: ``FileSink``, as JSON lines, CSV, Avro or Parquet, and ``FileSource``, which reads them.
+"""Files in a directory or bucket: ``FileSink`` writes JSON lines, CSV, Avro or Parquet, and ``FileSource`` reads them.
 
-Rule: ``names`` is the only module that forms or takes apart a file's name, ``standings`` the only one that decides
-what the names in a directory mean, ``disk`` the only one that calls the operating system on behalf of a commit.
+Rule: only ``file_names`` builds and parses file names, only ``sink.commit_status`` derives the meaning of the names in
+a directory, and only ``disk`` calls the operating system for a commit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Steps on the disk that commits are made of. Each either happens as said or raises OSError.
+"""Disk operations of commits. Each either succeeds as documented or raises OSError.
 
 Rule: links are never followed, and only the caller decides what is synced when.
 """
@@ -20,7 +20,7 @@ _UNSUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def create_directory(directory: Path) -> None:
-    """Create with its parents, each entry durable: a committed file must not vanish with its directory."""
+    """Create a directory and its parents, each entry durable: a committed file must not vanish with its directory."""
     if directory.is_dir():
         return
     create_directory(directory.parent)
@@ -38,7 +38,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def create_empty(path: Path) -> bool:
-    """An empty file. False if the name was there already."""
+    """Create an empty file. Return False if the name exists."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
     except FileExistsError:
@@ -47,26 +47,27 @@ def create_empty(path: Path) -> bool:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """A file that is there with all of its content or not at all; what was there is replaced."""
-    fd, beside = tempfile.mkstemp(prefix=".", dir=path.parent)
+    """Write a file that appears with all of its content or not at all; an existing file is replaced."""
+    fd, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
     try:
         with open(fd, "wb") as file:
             file.write(content)
             file.flush()
             os.fchmod(fd, 0o644)
             os.fsync(fd)
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(beside)
+        os.unlink(temporary)
         raise
     sync_directory(path.parent)
 
 
 def rename_new(source: Path, target: Path) -> bool:
-    """Rename to a name that must not exist: FileExistsError if it does. One step: the file never has two names.
+    """Rename to a name that must not exist; raise FileExistsError if it does. The file never has two names.
 
-    True if the file system itself refused to replace. False if it has no such rename (NFS, some FUSE): then the name
-    was looked for first, and what another program put there between the look and the rename is replaced.
+    Returns True if the file system itself refuses to replace a file. Returns False if it has no such rename (NFS, some
+    FUSE): then the name was checked first, and a file that another program creates between check and rename is
+    replaced.
     """
     try:
         _rename_noreplace(str(source), str(target))
@@ -81,14 +82,14 @@ def rename_new(source: Path, target: Path) -> bool:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content, in hex."""
+    """Return the SHA-256 of a file's content, in hex."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(fd, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def filesystem(path: Path) -> str:
-    """Type of the filesystem that holds ``path``; empty where the system does not tell."""
+    """Return the type of the file system that contains ``path``; empty if the system does not report it."""
     table = Path("/proc/self/mountinfo")
     if not table.exists():
         return ""
@@ -102,7 +103,7 @@ def filesystem(path: Path) -> str:
 
 
 def _system_call() -> Callable[[str, str], None]:
-    """renameat2 of the C library, which Python does not offer."""
+    """Return renameat2 of the C library, which Python does not expose."""
     try:
         function = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:

@@ -1,20 +1,21 @@
-"""Names of the files of a FileSink, and what a committable says about one. No other module forms such a name.
+"""Names of the files of a FileSink, and the payload of its committables. No other module builds such a name.
 
-    .open.<life>.<term>.<epoch>.<subtask>.<operator>        being written
-    .staged.<life>.<term>.<epoch>.<subtask>.<operator>      prepared: complete, on disk, still hidden
-    part-<epoch>-<subtask>-<life>.<operator>.<extension>    committed; readers take ``part-*``
-    .committed.<life>.<term>.<epoch>.<subtask>.<operator>   trace of a commit, empty: stays when readers took the part
-    .aborted.<life>.<term>.<epoch>.<subtask>.<operator>     trace of an abort: what was staged under this name is undone
-    .life.<life>                                            mark of a life: it writes here
-    .over.<life>                                            its mark was taken away: it may not write here any more
+    .open.<life>.<term>.<epoch>.<subtask>.<operator>       being written
+    .staged.<life>.<term>.<epoch>.<subtask>.<operator>     prepared: complete, durable, still hidden
+    part-<epoch>-<subtask>-<life>.<operator>.<extension>   committed; readers read ``part-*``
+    .committed.<life>.<term>.<epoch>.<subtask>.<operator>  marker of a commit, empty: stays if readers remove the part
+    .aborted.<life>.<term>.<epoch>.<subtask>.<operator>    marker of an abort: the staged file of this name was aborted
+    .life.<life>                                           registration of an incarnation
+    .over.<life>                                           the incarnation was retired: it may not write here any more
 
-``<life>`` is ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no mark. Names join tokens with
-dots, which no token contains, so a name never reads two ways. A final name has no term: an epoch's number is used once
-in a life, so an old term that commits too can only find the file there. Of several files that a writer makes in an
-epoch the second is ``<operator>~0001``, and so on. Only committed files lie in directories of partitions,
-``day=2026-01-31/part-…``; ``_epochs/<epoch>-<life>.json`` tells of an epoch that is committed in all sinks.
-
-A reader that skips names beginning with a dot or an underscore, as Spark and pyarrow do, sees committed rows alone.
+``<life>`` is the incarnation: ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no
+registration.
+Names join tokens with dots, which no token contains, so parsing is unambiguous. A final name has no term: an epoch's
+number is used once per incarnation, so an old term that also commits can only find the same file there. If a writer
+creates several files in an epoch, the second is ``<operator>~0001``, and so on. Only committed files are stored in
+partition directories, ``day=2026-01-31/part-…``; ``_epochs/<epoch>-<life>.json`` lists the files of an epoch that is
+committed in all sinks.
+A reader that skips names beginning with a dot or an underscore, as Spark and pyarrow do, reads committed rows only.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 
 VERSION: Final = 1
-"""Of a committable."""
+"""The version of the payload of a committable."""
 EPOCHS: Final = "_epochs"
-"""The directory of what tells readers which epochs are whole."""
+"""The directory of the files that tell readers which epochs are complete."""
 DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-"""The value of a partition of rows that have none."""
+"""Hive's partition value for null."""
 
 
-class Kind(enum.Enum):
-    """What a hidden file is."""
+class PartState(enum.Enum):
+    """State of a hidden file: open, staged, committed or aborted."""
 
     OPEN = "open"
     STAGED = "staged"
@@ -53,7 +54,7 @@ IDENTITY = r"(?:\.([0-9a-f]{12}))?"
 NUMBER = r"(?:~(\d{4,9}))?"
 EXTENSION = r"(?:jsonl|csv|avro|parquet)(?:\.gz)?"
 _HIDDEN = re.compile(
-    rf"\.({'|'.join(kind.value for kind in Kind)})\.([^.]+){IDENTITY}\.(\d+)\.(\d+)\.(\d+)\.([^.~]+){NUMBER}",
+    rf"\.({'|'.join(kind.value for kind in PartState)})\.([^.]+){IDENTITY}\.(\d+)\.(\d+)\.(\d+)\.([^.~]+){NUMBER}",
     re.ASCII,
 )
 _FINAL = re.compile(rf"part-\d+-\d+-([^.]+){IDENTITY}\.[^.~]+{NUMBER}\.({EXTENSION})", re.ASCII)
@@ -65,8 +66,8 @@ _MARK = re.compile(r"\.(life|over)\.([^.]+)\.([0-9a-f]{12})")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One writer's output of one epoch."""
+class PartId:
+    """The identity of one part file: job, incarnation, epoch, subtask, operator and number."""
 
     job: str
     identity: JobIdentity | None
@@ -74,46 +75,47 @@ class Part:
     subtask: int
     operator: str
     number: int = 0
-    """Which of the writer's files of the epoch."""
+    """The number of the file among the writer's files of the epoch."""
 
     @property
     def life(self) -> str:
         return self.job if self.identity is None else f"{self.job}.{self.identity}"
 
-    def hidden(self, kind: Kind) -> str:
+    def build_hidden_name(self, kind: PartState) -> str:
         return f".{kind.value}.{self.life}.{self.epoch.term}.{self.epoch.epoch}.{self.subtask}.{self.numbered}"
 
     @property
     def staged(self) -> str:
-        return self.hidden(Kind.STAGED)
+        return self.build_hidden_name(PartState.STAGED)
 
-    def final(self, extension: str = "jsonl") -> str:
+    def build_final_name(self, extension: str = "jsonl") -> str:
         return f"part-{self.epoch.epoch.n:012d}-{self.subtask:04d}-{self.life}.{self.numbered}.{extension}"
 
     @property
     def numbered(self) -> str:
-        """The operator, and which of its files."""
+        """Return the operator, with the number of the file if it is not the first."""
         return f"{self.operator}~{self.number:04d}" if self.number else self.operator
 
     @staticmethod
-    def parse(name: str) -> tuple[Kind, Part] | None:
-        """What a hidden file is, and of which part; None if the name is none of ours."""
+    def parse(name: str) -> tuple[PartState, PartId] | None:
+        """Return the kind of a hidden file, and its part; None if the name is not a FileSink's."""
         match = _HIDDEN.fullmatch(name)
         if match is None:
             return None
         kind, job, identity, term, epoch, subtask, operator, number = match.groups()
         at = EpochId(Epoch(int(epoch)), Term(int(term)))
-        return Kind(kind), Part(job, _identity(identity), at, int(subtask), operator, int(number or 0))
+        return PartState(kind), PartId(job, _identity(identity), at, int(subtask), operator, int(number or 0))
 
 
 def files_of(job: str, operator: str) -> str:
-    """A pattern that the final names of one operator match in full, of any life; its groups: epoch and subtask."""
+    """Return a pattern that matches the final names of one operator, of any incarnation; its groups: epoch
+    and subtask."""
     whose = rf"{re.escape(job)}(?:\.[0-9a-f]{{12}})?\.{re.escape(operator)}(?:~\d+)?"
     return rf"part-(\d+)-(\d+)-{whose}\.{EXTENSION}"
 
 
 def partition(values: Mapping[str, object]) -> str:
-    """The directory of a partition, as Hive spells it. ValueError for what cannot be one."""
+    """Return the directory of a partition, as Hive spells it. Raise ValueError if the values cannot be one."""
     if not values:
         raise ValueError("partition_by gave no partition: it returns a dict such as {'day': …}")
     for name in values:
@@ -141,24 +143,24 @@ def _partition_value(value: object) -> str:
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", str(value))
 
 
-def published(name: str) -> tuple[str, JobIdentity | None] | None:
-    """Whose final file this is, by job and identity; None if it is none of ours."""
+def parse_final_name(name: str) -> tuple[str, JobIdentity | None] | None:
+    """Return job and identity of a committed file; None if the name is not one."""
     match = _FINAL.fullmatch(name)
     return None if match is None else (match[1], _identity(match[2]))
 
 
 def mark(job: str, identity: JobIdentity) -> str:
-    """The mark of a life."""
+    """Return the name of an incarnation's registration."""
     return f".life.{job}.{identity}"
 
 
 def over(job: str, identity: JobIdentity) -> str:
-    """What stands in its place once it was taken away."""
+    """Return the name of the file that replaces the registration of a retired incarnation."""
     return f".over.{job}.{identity}"
 
 
 def marked(name: str) -> tuple[str, JobIdentity, bool] | None:
-    """Job, identity, and whether the mark was taken away; None if it is no mark."""
+    """Return job, identity, and whether the incarnation was retired; None if the name is not a registration."""
     match = _MARK.fullmatch(name)
     return None if match is None else (match[2], JobIdentity(match[3]), match[1] == "over")
 
@@ -168,35 +170,38 @@ def _identity(text: str | None) -> JobIdentity | None:
 
 
 def announcement(life: str, epoch: Epoch) -> str:
-    """What tells that an epoch of a life is committed."""
+    """Return the name of the file that announces a committed epoch of an incarnation."""
     return f"{EPOCHS}/{epoch.n:012d}-{life}.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """What a committable's payload says. Reading it proves that all its names stay inside the directory."""
+class FileCommittable:
+    """The payload of a file committable: one staged file and its final name.
 
-    part: Part
+    Reading a payload proves that all its names stay inside the directory.
+    """
+
+    part: PartId
     size: int
     sha256: str
-    final: str
-    """The final name, with the directory of its partition."""
-    announced: bool = False
-    """Readers are told when all of the epoch is committed."""
+    build_final_name: str
+    """The name that readers see once the part is committed."""
+    in_epoch_file: bool = False
+    """Whether the epoch's file in ``_epochs`` lists this file."""
 
     def payload(self) -> dict[str, Json]:
         return {
             "version": VERSION,
             "staged": self.part.staged,
-            "final": self.final,
+            "final": self.build_final_name,
             "size": self.size,
             "sha256": self.sha256,
-            "announced": self.announced,
+            "announced": self.in_epoch_file,
         }
 
     @staticmethod
-    def read(payload: Mapping[str, Json]) -> Promise:
-        """CorruptCheckpoint if it is not a payload of this package."""
+    def read(payload: Mapping[str, Json]) -> FileCommittable:
+        """Parse a payload. Raise CorruptCheckpoint if it is not one of this package."""
         match payload:
             case {
                 "version": int(version),
@@ -205,17 +210,17 @@ class Promise:
                 "size": int(size),
                 "sha256": str(sha256),
                 "announced": bool(announced),
-            } if bool not in map(type, (version, size)) and version == VERSION and (parsed := Part.parse(staged)):
-                promise = Promise(parsed[1], size, sha256, final, announced)
+            } if bool not in map(type, (version, size)) and version == VERSION and (parsed := PartId.parse(staged)):
+                promise = FileCommittable(parsed[1], size, sha256, final, announced)
                 if promise.payload() == dict(payload) and _is_final(promise):
                     return promise
         raise CorruptCheckpoint(f"not a committable of files: {dict(payload)!r}")
 
 
-def _is_final(promise: Promise) -> bool:
-    """Is its final name one that is given to this part?"""
-    *partitions, name = promise.final.split("/")
+def _is_final(promise: FileCommittable) -> bool:
+    """Return whether its final name is one that this part may have."""
+    *partitions, name = promise.build_final_name.split("/")
     match = _FINAL.fullmatch(name)
-    if match is None or name != promise.part.final(match[4]):
+    if match is None or name != promise.part.build_final_name(match[4]):
         return False
     return all(map(PARTITION.fullmatch, partitions))

@@ -1,7 +1,7 @@
-"""Directories of partitions, ``day=2026-01-31/hour=5/``, as Hive and FileSink write them: what they tell of the rows.
+"""Partition directories, ``day=2026-01-31/hour=5/``, as Hive and FileSink write them, and the columns in them.
 
-Pure. Rule: each level is named by the user. A file beside the levels is an error: nobody may take it for one that is
-read, or for one that is left out.
+Pure. Rule: the user names each level. A file outside these levels is an error, because it would be unclear whether it
+is read.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import SplitId
 
 Columns: TypeAlias = Mapping[str, str | None]
-"""Of a file, by the directories that it is in; None where Hive has no value."""
+"""The column values of a file, from its directories; None is Hive's null."""
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
-    """The levels of directories in which the files of a source are; none if it has no partitions."""
+class PartitionLevels:
+    """The partition directories that contain a source's files."""
 
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, given: Sequence[str]) -> Levels:
-        """ConfigError if these cannot be the names of levels."""
+    def of(cls, given: Sequence[str]) -> PartitionLevels:
+        """Return the levels with these names. Raise ConfigError if they are not valid."""
         if isinstance(given, str) or not all(map(PARTITION_NAME.fullmatch, given)):
             raise ConfigError(f'partitions={given!r}: name the levels of directories, ("day",) for day=2026-01-31')
         if len(set(given)) < len(given):
@@ -40,25 +40,25 @@ class Levels:
         return cls(tuple(given))
 
     def columns(self, name: str) -> Columns:
-        """What the directories of a file tell. ValueError if it is not in directories of these levels."""
+        """Return the column values from a file's directories. Raise ValueError if it is outside these levels."""
         *directories, _ = name.split("/")
-        told = [directory.partition("=") for directory in directories]
-        if [each for each, _, _ in told] != [*self.names] or not all(value for _, _, value in told):
+        pairs = [directory.partition("=") for directory in directories]
+        if [each for each, _, _ in pairs] != [*self.names] or not all(value for _, _, value in pairs):
             raise ValueError(
                 f"{name} does not lie in directories such as {'/'.join(f'{each}=…' for each in self.names)}"
             )
-        return {each: _value(value) for each, _, value in told}
+        return {each: _value(value) for each, _, value in pairs}
 
     def split(self, name: str) -> SplitId:
         return SplitId(f"{self.origin(name)}/0")
 
     def name(self, split: SplitId) -> str:
-        """The way back."""
+        """Return the file of a split, the inverse of ``split``."""
         origin = split.rpartition("/")[0]
         return unquote(origin) if self.names else origin
 
     def origin(self, name: str) -> str:
-        """A file as provenance calls it, whose fields a slash parts."""
+        """Return the name of a file in provenance, whose fields are separated by slashes."""
         return name.replace("%", "%25").replace("/", "%2F") if self.names else name
 
 
@@ -67,7 +67,8 @@ def _value(text: str) -> str | None:
 
 
 def typed(columns: Columns, tp: Any) -> Mapping[str, Any]:
-    """As the fields of the type say; as texts where it has no such field, or there is none. ValueError for others."""
+    """Return the values as the type's fields require, or as text without such a field. Raise ValueError for
+    bad values."""
     hints = _hints(tp)
     return {name: _typed(name, value, hints[name]) if name in hints else value for name, value in columns.items()}
 
@@ -81,7 +82,7 @@ def _typed(name: str, value: str | None, hint: Any) -> Any:
 
 
 def _hints(tp: Any) -> Mapping[str, Any]:
-    """Types by the names that fields have in a file."""
+    """Return the types of fields by their names in a file."""
     if not isinstance(tp, type) or issubclass(tp, dict):
         return {}
     hints = typing.get_type_hints(tp, include_extras=True)

@@ -1,6 +1,6 @@
-"""What errors of the operating system mean to a caller.
+"""Classification of errors of the operating system.
 
-Rule: mapped here, once, to what the caller must do.
+Rule: they are mapped here, once, to what the caller must do.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LASTS: Final = frozenset({
 _DENIED: Final = re.compile(
     "AWS Error (ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|INVALID_CLIENT_TOKEN_ID|NO_SUCH_BUCKET)"
 )
-"""What pyarrow says of a bucket, without a number."""
+"""pyarrow's messages about a bucket, which have no error number."""
 
 
 @contextmanager
-def mapped(kind: type[KafkaEosError], what: str) -> Iterator[None]:
-    """``kind`` for an error of the operating system, or of a client that tells its errors as such."""
+def map_errors(kind: type[KafkaEosError], what: str) -> Iterator[None]:
+    """Map OSError to the given kind of error."""
     try:
         yield
     except OSError as error:
@@ -33,8 +33,8 @@ def mapped(kind: type[KafkaEosError], what: str) -> Iterator[None]:
 
 
 @contextmanager
-def expecting(needs: str) -> Iterator[None]:
-    """Around a try of a place at a start: ConfigError, with what is needed, for a Retryable that no waiting mends."""
+def refuse_permanent_errors(needs: str) -> Iterator[None]:
+    """Turn a Retryable that waiting cannot resolve into a ConfigError with a remedy."""
     try:
         yield
     except Retryable as error:

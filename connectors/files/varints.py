@@ -1,4 +1,4 @@
-"""Numbers of seven bits a byte, the lowest first, as Avro, Thrift and snappy have them (LEB128)."""
+"""Integers with seven bits per byte, the lowest first, as in Avro, Thrift and snappy (LEB128)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 
 def unsigned(data: Iterable[int], wrong: str) -> int:
-    """The number that begins with the next byte; no more is taken than it has.
+    """Return the integer that begins with the next byte; consume only its bytes.
 
-    ValueError with the text ``wrong`` if it does not end.
+    Raises ValueError with the text ``wrong`` if it is not terminated.
     """
     number = 0
     for shift, byte in zip(range(0, 70, 7), data, strict=False):

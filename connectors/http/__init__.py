@@ -1,7 +1,7 @@
-"""Requests to a receiver over HTTP: ``HttpSink``, whose rows are sent when their epoch is decided.
+"""Requests to an HTTP receiver: ``HttpSink``, whose rows are sent when their epoch is decided.
 
-Rule: ``client`` is the only module that sends a request, ``answers`` the only one that says what an answer means. How
-rows wait for their epoch is in ``outbox``.
+Rule: only ``client`` sends requests, and only ``responses`` classifies responses. ``_outbox`` keeps rows until their
+epoch is decided.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One receiver, and the requests to it.
+"""One HTTP receiver, and the requests to it.
 
-Rule: whatever goes wrong on the way is "no answer"; what an answer means is in ``answers``.
+Rule: every network error counts as no response; ``responses`` classifies the responses.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from functools import cached_property
 from time import monotonic
 from typing import Any, Final
 
-from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.extras import ensure_extra
 from kafka_eos.connectors._outbox.outbox_rows import Row
-from kafka_eos.connectors.http.responses import Meaning, Message, meaning, message, pause
+from kafka_eos.connectors.http.responses import HttpRequest, ResponseClass, build_request, classify_response, pause
 from kafka_eos.core.errors import ConfigError, Retryable
 
-expect_extra("http", "HttpSink")
+ensure_extra("http", "HttpSink")
 
 import httpx2  # noqa: E402 - what is missing is said before
 
@@ -26,27 +26,27 @@ PROVENANCE: Final = "Kafka-Eos-Provenance"
 _SHOWN: Final = 200
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")
-"""RFC 9110, sections 5.1 and 5.5."""
+"""The syntax of header names and values: RFC 9110, sections 5.1 and 5.5."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """``said``: the beginning of its body, for people."""
+class HttpResponse:
+    """The status, Retry-After and beginning of the body of a response."""
 
     status: int
     retry_after: str
-    said: str
+    body_start: str
 
     def __str__(self) -> str:
-        return f"{self.status}{f': {self.said}' if self.said else ''}"
+        return f"{self.status}{f': {self.body_start}' if self.body_start else ''}"
 
 
-class Receiver:
-    """See ``outbox.committer``.
+class HttpDeliveryClient:
+    """A client that delivers rows to a URL.
 
-    ``listed``   rows go as an array; else each request has the value of one
-    ``arrived``  answers besides 2xx that say that it has had them before
-    ``client``   makes what sends, if not a plain client
+    ``listed``: rows are sent as an array; otherwise each request contains one value.
+    ``arrived``: statuses besides 2xx that mean that the receiver has the rows already.
+    ``client``: creates the HTTP client, if not a default one.
     """
 
     def __init__(
@@ -59,36 +59,41 @@ class Receiver:
         listed: bool,
         arrived: frozenset[int],
     ) -> None:
-        self._url, self._method, self._headers, self._timeout = _address(url), method, _fit(headers), timeout
-        self._make, self._listed, self._arrived = client, listed, arrived
+        self._url = _address(url)
+        self._method = method
+        self._headers = _fit(headers)
+        self._timeout = timeout
+        self._make = client
+        self._listed = listed
+        self._arrived = arrived
         self._not_before = 0.0
 
     @property
     def name(self) -> str:
-        """The address without what may be secret: user, password, query."""
+        """Return the address without parts that may be secret: user, password, query."""
         return str(self._url.copy_with(username=None, password=None, query=None, fragment=None))
 
     @property
     def plain(self) -> bool:
-        """Without TLS, and not to this machine."""
+        """Return whether requests go to another machine without TLS."""
         return self._url.scheme == "http" and self._url.host not in ("localhost", "127.0.0.1", "::1")
 
     def deliver(self, rows: Sequence[Row]) -> str | None:
         if (left := self._not_before - monotonic()) > 0:
             raise Retryable(f"{self.name} has asked to wait {left:.0f} s more")
-        answer = self._send(message(rows, self._listed))
-        match meaning(answer.status, self._arrived):
-            case Meaning.ARRIVED:
+        answer = self._send(build_request(rows, self._listed))
+        match classify_response(answer.status, self._arrived):
+            case ResponseClass.ARRIVED:
                 return None
-            case Meaning.REFUSED:
+            case ResponseClass.REFUSED:
                 return str(answer)
-            case Meaning.AGAIN:
+            case ResponseClass.AGAIN:
                 self._not_before = monotonic() + pause(answer.retry_after)
                 raise Retryable(f"{self.name} answers {answer}")
         raise ConfigError(f"{self.name} answers {answer}: its address, the login or the method is wrong")
 
-    def _send(self, message: Message) -> Answer:
-        """Raises Retryable if no answer comes."""
+    def _send(self, message: HttpRequest) -> HttpResponse:
+        """Send a request. Raise Retryable if there is no response."""
         headers = {
             "Content-Type": "application/json",
             **self._headers,
@@ -97,8 +102,8 @@ class Receiver:
         }
         return self._ask(self._method, headers, message.body)
 
-    def look(self) -> None:
-        """Raises Retryable if nobody answers there. Whatever the answer is, it changes nothing."""
+    def check_reachable(self) -> None:
+        """Raise Retryable if the address does not respond. Any response is accepted; the request changes nothing."""
         self._ask("HEAD", self._headers, None)
 
     def close(self) -> None:
@@ -106,16 +111,16 @@ class Receiver:
             self._client.close()
             del self._client
 
-    def _ask(self, method: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def _ask(self, method: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         try:
             got = self._client.request(method, self._url, headers=headers, content=body, timeout=self._timeout)
-        except httpx2.LocalProtocolError:  # its words may hold a header's value
+        except httpx2.LocalProtocolError:  # its message may contain a header's value
             raise ConfigError(
                 f"a request to {self.name} cannot be sent: HTTP does not allow one of its headers"
             ) from None
         except (httpx2.TransportError, OSError) as error:
             raise Retryable(f"{self.name} does not answer: {type(error).__name__} {error}".rstrip()) from error
-        return Answer(got.status_code, got.headers.get("Retry-After", ""), " ".join(got.text[:_SHOWN].split()))
+        return HttpResponse(got.status_code, got.headers.get("Retry-After", ""), " ".join(got.text[:_SHOWN].split()))
 
     @cached_property
     def _client(self) -> httpx2.Client:
@@ -124,7 +129,7 @@ class Receiver:
 
 
 def _fit(headers: Mapping[str, str]) -> dict[str, str]:
-    """ConfigError for headers that cannot be sent; it names them, and never shows a value."""
+    """Return the headers. Raise ConfigError for those that cannot be sent; it names them, and never shows a value."""
     for name, value in headers.items():
         if not _NAME.fullmatch(name):
             raise ConfigError(f"headers: {name!r} cannot name a header")

@@ -1,6 +1,6 @@
-"""``HttpSink``: rows for a receiver that understands idempotency keys.
+"""``HttpSink``: rows for a receiver that supports idempotency keys.
 
-Rule: nothing is sent before its epoch is decided, and nothing is forgotten before the receiver has it.
+Rule: nothing is sent before its epoch is decided, and nothing is deleted before the receiver has it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors._outbox.outbox_sink import OutboxSink
-from kafka_eos.connectors.http.client import Receiver
+from kafka_eos.connectors.http.client import HttpDeliveryClient
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
@@ -20,25 +20,25 @@ T = TypeVar("T")
 
 
 class HttpSink(OutboxSink[T]):
-    """Sends a stream of ``T`` to ``url``, each value under a key that is its own, once or more often.
+    """A sink that sends a stream of ``T`` to ``url``, each value at least once, always under the same unique key.
 
-    ``url``        the receiver: a person's webhook, a service
-    ``outbox``     a directory where rows wait for their epoch, on a disk that lasts and that all processes of the job
-                   have, the supervisor too. One for each sink
-    ``value``      the values' type; default any value that JSON can hold
-    ``method``     of the requests
-    ``headers``    of each request, a login for example. They are neither stored nor shown
-    ``batch``      rows in one request. With more than one the body is an array of ``{"id": key, "value": …}``,
-                   without it is the value itself
-    ``timeout``    seconds that an answer may take
-    ``set_aside``  so many rows of a subtask and epoch that the receiver refuses for good are written to
-                   ``<outbox>/refused``, and the job goes on without them; one more stops it
-    ``arrived``    statuses besides 2xx that say that the receiver has it: (409,) if it answers so to a key that it
-                   knows. Otherwise 409 means that it is at work on the key, and is asked again
-    ``client``     makes the ``httpx2.Client`` that sends, for certificates, proxies or logins of its own
+    ``url``: the receiver, such as a webhook or a service.
+    ``outbox``: a directory where rows wait for their epoch, on a persistent disk that all processes of the job share,
+    including the supervisor. Each sink needs its own.
+    ``value``: the type of the values; the default is any value that JSON supports.
+    ``method``: the method of the requests.
+    ``headers``: headers of each request, such as a login. They are neither stored nor shown.
+    ``batch``: rows per request. With more than one the body is an array of ``{"id": key, "value": …}``, otherwise it is
+    the value itself.
+    ``timeout``: seconds that a response may take.
+    ``set_aside``: this many rows of a subtask and epoch that the receiver permanently rejects are written to
+    ``<outbox>/refused``, and the job continues without them; one more stops the job.
+    ``arrived``: statuses besides 2xx that mean that the receiver has the rows: (409,) if it sends that for a key that
+    it knows. Otherwise 409 means that it is working on the key, and the request is retried.
+    ``client``: creates the ``httpx2.Client`` that sends, for custom certificates, proxies or logins.
 
-    Each request has the header ``Idempotency-Key``: a receiver that does nothing under a key that it knows gets each
-    value effectively once.
+    Each request has the header ``Idempotency-Key``: a receiver that ignores a key that it knows gets each value
+    effectively once.
     """
 
     kind = "http"
@@ -63,18 +63,18 @@ class HttpSink(OutboxSink[T]):
             raise ConfigError(f"timeout= is how many seconds an answer may take: some, not {timeout!r}")
         self._method = method
         given = url, method, dict(headers or {}), timeout, client, batch != 1, frozenset(arrived)
-        self._is_plain = Receiver(*given).plain
-        super().__init__(lambda: Receiver(*given), outbox, value, batch, set_aside)
+        self._is_plain = HttpDeliveryClient(*given).plain
+        super().__init__(lambda: HttpDeliveryClient(*given), outbox, value, batch, set_aside)
 
     def describe(self) -> Mapping[str, Json]:
-        said = {"connector": "http", "url": self._name, "method": self._method}
-        return {**said, **self.described(key="header Idempotency-Key")}
+        description = {"connector": "http", "url": self._name, "method": self._method}
+        return {**description, **self.described(key="header Idempotency-Key")}
 
     def __repr__(self) -> str:
         return f"HttpSink({self._name!r})"
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """At start; see ``abc.Sink``. Raises Retryable if nobody answers at the address."""
+        """Check the environment at a start; see ``Sink.check``. Raise Retryable if the address does not respond."""
         notices = [*super().check(ctx)]
         if self._is_plain:
             notices.append(f"{self._name} is not encrypted: whoever is on the way reads rows and headers")

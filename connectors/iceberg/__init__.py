@@ -1,7 +1,7 @@
 """Iceberg tables: ``IcebergSink``, which adds or replaces rows, each exactly once.
 
-Rule: ``catalogs``, ``table``, ``durable`` and ``partitions`` are the only modules that call the library, and what it
-shares with other formats is in ``lake``.
+Rule: only ``catalogs``, ``iceberg_table``, ``durable_file_io`` and ``partitions`` call the library; parts shared with
+other formats are in ``_lake``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The catalog of an Iceberg table: opened, and tried where it is a file. A home of pyiceberg; see the package.
+"""The catalog of an Iceberg table: opening it, and checking it if it is a file. Imports pyiceberg; see the package.
 
-Rule: what a catalog's properties hold is shown nowhere, but for the path of a file.
+Rule: the properties of a catalog are never shown, except the path of a file.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ NEEDS: Final = (
 )
 _FILE_IO: Final = {"py-io-impl": f"{DurableFileIO.__module__}.{DurableFileIO.__qualname__}"}
 _ANSWER_SECONDS: Final = 60
-"""After which a REST catalog that says nothing has not answered; whether it has committed is asked then."""
+"""Seconds after which a REST catalog counts as not responding; the table is then read to see whether it committed."""
 _SQLITE: Final = b"SQLite format 3\0"
 
 
 def opened(name: str, properties: Mapping[str, str]) -> Catalog:
-    """ConfigError if nothing says where it is, or nothing that can be understood."""
+    """Return the catalog. Raise ConfigError if its address is missing or not valid."""
     try:
         catalog = load_catalog(name, **{**properties, **_FILE_IO})
     except (ValueError, ArgumentError) as error:
@@ -40,13 +40,16 @@ def opened(name: str, properties: Mapping[str, str]) -> Catalog:
             f"catalog {name!r} cannot be opened: {' '.join(str(error).split())}. Say where it is in "
             f"properties={{…}}, in .pyiceberg.yaml or in PYICEBERG_CATALOG__{name.upper()}__URI"
         ) from error
-    if (session := getattr(catalog, "_session", None)) is not None:  # of REST: it would wait for ever
+    if (session := getattr(catalog, "_session", None)) is not None:  # a REST session would wait forever
         session.request = partial(session.request, timeout=_ANSWER_SECONDS)
     return catalog
 
 
 def expect_file(name: str, properties: Mapping[str, str]) -> None:
-    """ConfigError if it is a file of SQLite that cannot be opened: SQLite says the same of all that may be wrong."""
+    """Raise ConfigError with the cause if the catalog is an SQLite file that cannot be opened.
+
+    SQLite reports the same error for every cause.
+    """
     if (file := _file(name, properties)) is None:
         return
     if (wrong := _obstacle(file)) is not None:
@@ -54,11 +57,11 @@ def expect_file(name: str, properties: Mapping[str, str]) -> None:
 
 
 def _file(name: str, properties: Mapping[str, str]) -> Path | None:
-    """Where the catalog is, if that is a file of SQLite."""
+    """Return the path of the catalog if it is an SQLite file."""
     uri = properties.get("uri") or (Config().get_catalog_config(name) or {}).get("uri")
     try:
         url = make_url(str(uri))
-    except ArgumentError:  # of another kind of catalog, or wrong: it is said when the catalog is opened
+    except ArgumentError:  # another kind of catalog, or an error that is reported when the catalog is opened
         return None
     if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":", "file:")):
         return None
@@ -66,7 +69,7 @@ def _file(name: str, properties: Mapping[str, str]) -> Path | None:
 
 
 def _obstacle(file: Path) -> str | None:
-    """What keeps it from being read and written, with what to do about it."""
+    """Return why the file cannot be read and written, with the remedy; None if it can."""
     if not file.parent.is_dir():
         return f"its directory is not there. Make it: mkdir -p {file.parent}"
     if not os.access(file.parent, os.W_OK | os.X_OK):

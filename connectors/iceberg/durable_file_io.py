@@ -1,12 +1,14 @@
-"""Files of an Iceberg table's metadata, durable before anybody hears of them.
+"""Files of an Iceberg table's metadata, durable before the catalog names them.
 
-The library writes metadata, manifests and lists of these through its ``FileIO``. Its own syncs no file: after a power
-cut a catalog might name files that are empty. And it sends an object as an upload, of which a process that dies leaves
-a part that nobody finds.
-And it deletes what it has written for a commit that was refused. But the refusal may be that of a second sending, by
-something between here and the catalog, and the first one was made: then the table names what is deleted.
-Rule: a file that is closed is durable, and so is its name. An object is one request, so it is whole or not there. What
-was written for a refused commit goes when the table was looked at again.
+The library writes metadata, manifests and manifest lists through its ``FileIO``. Its default has three problems:
+- It syncs no file: after a power cut a catalog might name files that are empty.
+- It writes an object as an upload, of which a crashed process leaves parts that are never found.
+- It deletes the files of a rejected commit. But a proxy may have sent the request twice, so that the rejection is of
+  the
+  second request and the first one succeeded: then the table names deleted files.
+
+Rule: a closed file is durable, and so is its name. An object is written in one request, so it is complete or absent.
+Files of a rejected commit are deleted after the table was read again.
 """
 
 from __future__ import annotations
@@ -29,21 +31,21 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class DurableFileIO(PyArrowFileIO):
-    """What the library uses for a table's files."""
+    """The ``FileIO`` that the library uses for a table's files."""
 
     def __init__(self, properties: Mapping[str, str] = _NOTHING) -> None:
         super().__init__({**properties})
         self._refused = list[str]()
 
-    def new_output(self, location: str) -> OutputFile:  # type: ignore[override]  # what it promises is its own class
+    def new_output(self, location: str) -> OutputFile:  # type: ignore[override]  # the library declares its own class
         if (path := local_path(location)) is not None:
             return _DurableFile(location, super().new_input, lambda new: _synced(path, new))
         if (found := in_bucket(location, self.properties)) is not None:
-            return _DurableFile(location, super().new_input, lambda _: _Object(*found))
+            return _DurableFile(location, super().new_input, lambda _: _MetadataObject(*found))
         return super().new_output(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Old metadata goes at once; see ``delete_refused``."""
+        """Delete old metadata at once, and other files later; see ``delete_refused``."""
         name = location if isinstance(location, str) else location.location
         if name.endswith(_METADATA):
             super().delete(name)
@@ -51,14 +53,14 @@ class DurableFileIO(PyArrowFileIO):
             self._refused.append(name)
 
     def delete_refused(self) -> None:
-        """Manifests that were written for a commit which was not made."""
+        """Delete manifests that were written for a commit that did not succeed."""
         refused, self._refused = self._refused, []
         for name in refused:
             super().delete(name)
 
 
 class _DurableFile(OutputFile):
-    """``begin`` gets whether the file has to be new, and gives what is written to."""
+    """A new file. ``begin`` is told whether the file must be new, and returns the stream to write to."""
 
     def __init__(
         self, location: str, opened: Callable[[str], InputFile], begin: Callable[[bool], OutputStream]
@@ -79,13 +81,13 @@ class _DurableFile(OutputFile):
         return self._begin(not overwrite)
 
 
-def _synced(path: Path, new: bool) -> _Synced:
+def _synced(path: Path, new: bool) -> _SyncedFile:
     disk.create_directory(path.parent)
-    return _Synced(path, "x" if new else "w")
+    return _SyncedFile(path, "x" if new else "w")
 
 
-class _Synced(io.BufferedWriter):
-    """A file of a directory."""
+class _SyncedFile(io.BufferedWriter):
+    """A metadata file that is synced when it is closed."""
 
     def __init__(self, path: Path, mode: str) -> None:
         super().__init__(io.FileIO(path, mode))
@@ -99,8 +101,8 @@ class _Synced(io.BufferedWriter):
             disk.sync_directory(self._directory)
 
 
-class _Object(io.BytesIO):
-    """An object of a bucket. The library gives each a name that no other has."""
+class _MetadataObject(io.BytesIO):
+    """A metadata object, sent in one request when it is closed. The library gives each a unique name."""
 
     def __init__(self, bucket: Bucket, name: str) -> None:
         super().__init__()

@@ -1,15 +1,14 @@
-"""An Iceberg table and its catalog, as commits of epochs need them. A home of pyiceberg; see the package.
+"""An Iceberg table and its catalog, for commits of epochs. Imports pyiceberg; see the package.
 
-A life of a job has properties in the table's metadata, where no snapshot that expires can take them along:
+An incarnation has properties in the table's metadata, where the expiration of snapshots does not delete them:
 
     kafka-eos.<life>.since    the first term that has begun here
-    kafka-eos.<life>.term     the fence: the newest one
-    kafka-eos.<life>.epoch    the newest epoch that is committed, as <epoch>/<term>
+    kafka-eos.<life>.term     the fence: the newest term
+    kafka-eos.<life>.epoch    the newest committed epoch, as <epoch>/<term>
 
-Each commit changes the last two together with the snapshot, and requires that the branch ``main`` is where it was at
-the look. A fence is a snapshot too, without files: so a commit that is late was made on a ``main`` that is not there
-any more.
-Rule: the library's own tries are off. It would make a commit again on whatever has come in between, without a look.
+Each commit changes the last two together with the snapshot, and requires that the branch ``main`` is unchanged since it
+was read. A fence is also a snapshot, without files, so a delayed commit is based on an outdated ``main`` and fails.
+Rule: the library's own retries are disabled. They would repeat a commit on top of others without reading the state.
 """
 
 from __future__ import annotations
@@ -64,10 +63,10 @@ from pyiceberg.types import DateType, IntegerType, LongType, StringType
 from pyiceberg.utils.datetime import days_to_date
 from sqlalchemy.exc import SQLAlchemyError
 
-from kafka_eos.connectors._lake.commit_status import Seen
-from kafka_eos.connectors._lake.file_store import Store
+from kafka_eos.connectors._lake.commit_status import LogState
+from kafka_eos.connectors._lake.file_store import TableStore
 from kafka_eos.connectors._lake.keyed_rows import aligned
-from kafka_eos.connectors._lake.lake_table import DataFile, Fit, LakeLife, LiveFile, Overtaken
+from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, Incarnation, LiveFile, TableSpec
 from kafka_eos.connectors.iceberg import catalogs, partitions
 from kafka_eos.connectors.iceberg import table_location as places
 from kafka_eos.connectors.iceberg.durable_file_io import DurableFileIO
@@ -78,7 +77,7 @@ from kafka_eos.core.limits import LIMITS
 _PREFIX: Final = "kafka-eos"
 _ONE_TRY: Final = {"commit.retry.num-retries": "0"}
 _MERGED: Final = "commit.manifest-merge.enabled"
-"""Whether many small manifests become one. The format's own default is that they do; the library's is not."""
+"""Whether small manifests are merged. The format's default is true, the library's is false."""
 _PLACES: Final = ("write.data.path", "write.object-storage.enabled", "write.py-location-provider.impl")
 _WRONG: Final = (
     BadRequestError, ForbiddenError, NoSuchPropertyException, NotInstalledError, OAuthError, UnauthorizedError,
@@ -86,39 +85,41 @@ _WRONG: Final = (
 )  # fmt: skip
 _BOUNDED: Final = (IntegerType, LongType, StringType, DateType)
 _CUT: Final = MetricModeTypes.TRUNCATE
-"""How bounds of texts are told."""
+"""The mode of bounds of texts: truncated."""
 _COUNTS: Final = MetricsMode(MetricModeTypes.COUNTS)
 _NONE: Final = 0
-"""The snapshot of a table that has none."""
+"""The snapshot id of a table without snapshots."""
 
 
 class IcebergTable:
-    """One table. May be used from threads."""
+    """One Iceberg table. Thread-safe."""
 
     log, needs = "metadata", catalogs.NEEDS
 
     def __init__(self, catalog: str, name: str, properties: Mapping[str, str]) -> None:
-        self.text = f"{catalog}:{name}"
-        self._catalog_name, self._name, self._properties = catalog, name, dict(properties)
+        self.display_name = f"{catalog}:{name}"
+        self._catalog_name = catalog
+        self._name = name
+        self._properties = dict(properties)
         self._newest: Table | None = None
-        """As the last look found it: a commit is made on it."""
+        """The version that was read last; a commit is based on it."""
         self._lock = Lock()
 
     # ------------------------------------------------------------ tables.LakeTable
 
-    def store(self) -> Store:
+    def store(self) -> TableStore:
         with self.mapped(Retryable, "look into"):
             table = self._newest or self.opened()
             if (store := places.store_of(table.location(), table.io.properties)) is None:
-                raise ConfigError(_elsewhere(self.text, table.location()))
+                raise ConfigError(_elsewhere(self.display_name, table.location()))
             return store
 
-    def look(self, life: LakeLife) -> Seen:
+    def read_state(self, life: Incarnation) -> LogState:
         with self.mapped(Retryable, "look into"):
             table = self._newest = self.opened()
             names = (f"{_PREFIX}.{life}.{what}" for what in ("term", "epoch", "since"))
             fence, marker, since = map(table.properties.get, names)
-            return Seen(
+            return LogState(
                 str(table.metadata.table_uuid),
                 _in_short(table),
                 _snapshot(table),
@@ -127,82 +128,84 @@ class IcebergTable:
                 None if since is None else int(since),
             )
 
-    def fence(self, seen: Seen, life: LakeLife, term: int) -> None:
+    def fence(self, seen: LogState, life: Incarnation, term: int) -> None:
         marks = {f"{_PREFIX}.{life}.term": str(term)}
         if seen.fence is None:
             marks[f"{_PREFIX}.{life}.since"] = str(term)
         self._commit(seen, [], marks, {"job": str(life), "term": str(term)})
 
-    def change(
+    def commit_files(
         self,
-        seen: Seen,
-        life: LakeLife,
+        seen: LogState,
+        life: Incarnation,
         fence: int,
         epoch: EpochId,
         added: Sequence[DataFile],
         removed: Sequence[LiveFile] = (),
     ) -> None:
         marks = {f"{_PREFIX}.{life}.term": str(fence), f"{_PREFIX}.{life}.epoch": _number(epoch)}
-        told = {"job": str(life), "epoch": str(epoch.epoch.n), "term": str(epoch.term.n)}
-        self._commit(seen, added, marks, told, removed)
+        commit_info = {"job": str(life), "epoch": str(epoch.epoch.n), "term": str(epoch.term.n)}
+        self._commit(seen, added, marks, commit_info, removed)
 
     def _commit(
         self,
-        seen: Seen,
+        seen: LogState,
         added: Sequence[DataFile],
         marks: Mapping[str, str],
-        told: Mapping[str, str],
+        commit_info: Mapping[str, str],
         removed: Sequence[LiveFile] = (),
     ) -> None:
         with self.mapped(Retryable, "commit to"):
             table = self._as_seen(seen)
             transaction = _in_one_try(table).transaction()
             transaction.set_properties(dict(marks))
-            summary = {f"{_PREFIX}.{name}": value for name, value in told.items()}
+            summary = {f"{_PREFIX}.{name}": value for name, value in commit_info.items()}
             change = transaction.update_snapshot(snapshot_properties=summary)
             with change.overwrite() if removed else change.merge_append() as snapshot:
                 for file in added:
                     snapshot.append_data_file(described(table, file))
                 for gone in removed:
-                    snapshot.delete_data_file(gone.known.file)
+                    snapshot.delete_data_file(gone.handle.file)
             if removed and _manifests(table) >= LIMITS.manifests_per_iceberg_table:
-                # An overwrite merges none, and hands on those that only tell of files that are gone.
+                # An overwrite merges no manifests, and keeps those that only name deleted files.
                 transaction.update_snapshot(snapshot_properties=summary).merge_append().commit()
             try:
                 transaction.commit_transaction()
             except CommitFailedException as error:
-                # Refused may be what something on the way has sent twice.
+                # The rejection may concern a duplicate of a request that a proxy sent twice.
                 if self.opened().snapshot_by_id(snapshot.snapshot_id) is None and isinstance(table.io, DurableFileIO):
                     table.io.delete_refused()
-                raise Overtaken from error
+                raise CommitConflict from error
 
-    def _as_seen(self, seen: Seen) -> Table:
+    def _as_seen(self, seen: LogState) -> Table:
         table = self._newest
         if table is None or (str(table.metadata.table_uuid), _snapshot(table)) != (seen.table, seen.version):
-            raise Overtaken  # another thread has looked since
+            raise CommitConflict  # another thread has read the table since
         return table
 
-    def live(self, seen: Seen) -> Sequence[LiveFile]:
+    def live(self, seen: LogState) -> Sequence[LiveFile]:
         with self.mapped(Retryable, "look into"):
             table = self._as_seen(seen)
             try:
                 tasks = [*table.scan().plan_files()]
-            except ValueError as error:  # of deletes that the library does not read
-                raise ConfigError(f"IcebergSink cannot replace rows of {self.text}: {_in_a_line(error)}") from error
+            except ValueError as error:  # raised for deletes that the library cannot read
+                raise ConfigError(
+                    f"IcebergSink cannot replace rows of {self.display_name}: {_in_a_line(error)}"
+                ) from error
             return [LiveFile(task.file.file_path, bounds_of(table, task.file), task) for task in tasks]
 
     def rows(self, file: LiveFile, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         with self.mapped(Retryable, "read"):
             table = self._newest or self.opened()
             scan = ArrowScan(table.metadata, table.io, table.schema().select(*columns.names), AlwaysTrue())
-            for batch in scan.to_record_batches([file.known]):
+            for batch in scan.to_record_batches([file.handle]):
                 yield aligned(batch, columns)
 
     def expect_replaceable(self) -> None:
-        """Every table whose deletes the library reads; ``live`` sees those."""
+        """Do nothing: ``live`` checks for deletes that the library cannot read."""
 
-    def settle(self) -> None:
-        """What the catalog shows is durable: files are synced before it hears of them."""
+    def make_durable(self) -> None:
+        """Do nothing: files are synced before the catalog names them."""
 
     def files(self, since: float) -> frozenset[str]:
         with self.mapped(Retryable, "look into"):
@@ -224,7 +227,7 @@ class IcebergTable:
             return self._catalog.table_exists(self._name)
 
     def create(self, schema: pa.Schema, by: Sequence[str]) -> None:
-        """With its namespace. Raises ConfigError if Iceberg has no counterpart for a column."""
+        """Create the table and its namespace. Raise ConfigError if Iceberg has no counterpart for a column."""
         with self.mapped(Retryable, "create"):
             try:
                 self._catalog.create_namespace_if_not_exists(Catalog.namespace_from(self._name))
@@ -234,17 +237,17 @@ class IcebergTable:
                 with self._catalog.create_table_transaction(self._name, schema) as made, made.update_spec() as spec:
                     partitions.add_to(spec, by)
             except (NamespaceAlreadyExistsError, TableAlreadyExistsError, CommitFailedException):
-                return  # somebody else has just made it
+                return  # another process has just created it
             except (UnsupportedPyArrowTypeException, TypeError, ValueError) as error:
-                raise ConfigError(f"{self.text} cannot be created: {_in_a_line(error)}") from error
+                raise ConfigError(f"{self.display_name} cannot be created: {_in_a_line(error)}") from error
 
-    def fit(self) -> Fit:
+    def read_spec(self) -> TableSpec:
         with self.mapped(Retryable, "look into"):
             table = self.opened()
             if wrong := [*problems(table)]:
-                raise ConfigError(f"IcebergSink cannot write to {self.text}: {'; '.join(wrong)}")
+                raise ConfigError(f"IcebergSink cannot write to {self.display_name}: {'; '.join(wrong)}")
             columns, uuid = schema_to_pyarrow(table.schema()), str(table.metadata.table_uuid)
-            return Fit(columns, partitions.Spec(table), uuid, _in_short(table))
+            return TableSpec(columns, partitions.TransformPartitioning(table), uuid, _in_short(table))
 
     def identity(self) -> str:
         with self.mapped(Retryable, "look into"):
@@ -256,7 +259,7 @@ class IcebergTable:
             return places.notices(self.opened().location())
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All rows that are there now."""
+        """Yield all rows of the newest version."""
         with self.mapped(Retryable, "read"):
             for batch in self.opened().scan(selected_fields=(*columns,)).to_arrow_batch_reader():
                 yield batch.select([*columns])
@@ -279,17 +282,19 @@ class IcebergTable:
             yield
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise ConfigError(
-                f"there is no Iceberg table {self.text}: bring it back, with its metadata, or let IcebergSink make one "
+                f"there is no Iceberg table {self.display_name}: bring it back, with its metadata, or "
+                "let IcebergSink make one "
                 "with create=True if none was ever there. What is decided stays staged"
             ) from error
         except _WRONG as error:
-            raise ConfigError(f"could not {what} {self.text}: {_in_a_line(error)}") from error
+            raise ConfigError(f"could not {what} {self.display_name}: {_in_a_line(error)}") from error
         except (RESTError, SQLAlchemyError, ValidationException, OSError) as error:
-            raise kind(f"could not {what} {self.text}: {_in_a_line(error)}") from error
+            raise kind(f"could not {what} {self.display_name}: {_in_a_line(error)}") from error
 
 
 def described(table: Table, file: DataFile) -> Described:
-    """With counts and bounds of its columns, by their ids: the file has the names that they had when it was written."""
+    """Return a file's manifest entry with counts and bounds by column id; the file has the column names at
+    its writing."""
     path = f"{_data(table)}/{file.name}"
     with table.io.new_input(path).open() as stream:
         footer = pq.read_metadata(stream)
@@ -297,7 +302,7 @@ def described(table: Table, file: DataFile) -> Described:
     plan = compute_statistics_plan(columns, table.properties)
     try:
         statistics = _statistics(footer, columns, plan)
-    except UnicodeEncodeError:  # the library cuts a text, and makes its last character half of one
+    except UnicodeEncodeError:  # the library truncates a text in the middle of a character
         counted = {of: replace(each, mode=_COUNTS) if each.mode.type is _CUT else each for of, each in plan.items()}
         statistics = _statistics(footer, columns, counted)
     return Described.from_args(
@@ -320,7 +325,7 @@ def _statistics(footer: pq.FileMetaData, columns: Schema, plan: dict[int, Statis
 
 
 def bounds_of(table: Table, file: Described) -> dict[str, tuple[Any, Any]]:
-    """By column, of integers, texts and dates, the least and the greatest value."""
+    """Return the least and greatest value by column, for integers, texts and dates."""
     found = {}
     for column in table.schema().fields:
         least, most = ((of or {}).get(column.field_id) for of in (file.lower_bounds, file.upper_bounds))
@@ -340,7 +345,7 @@ def _manifests(table: Table) -> int:
 
 
 def problems(table: Table) -> Iterator[str]:
-    """Why a data file cannot just be added, with what to do about it."""
+    """Yield reasons why a data file cannot be added, with the remedy."""
     if places.store_of(table.location(), table.io.properties) is None:
         yield _elsewhere("it", table.location())
     if table.format_version not in (1, 2):
@@ -355,9 +360,9 @@ def _elsewhere(what: str, location: str) -> str:
 
 
 def _in_one_try(table: Table) -> Table:
-    """The same, with settings of its commits that are ours alone: they are in memory, and in no commit."""
-    ours = {_MERGED: "true", **table.properties, **_ONE_TRY}
-    metadata = table.metadata.model_copy(update={"properties": ours})
+    """Return the table with commit settings of this sink, which exist only in memory and are never committed."""
+    properties = {_MERGED: "true", **table.properties, **_ONE_TRY}
+    metadata = table.metadata.model_copy(update={"properties": properties})
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
 
 
@@ -371,11 +376,11 @@ def _data(table: Table) -> str:
 
 
 def _in_short(table: Table) -> str:
-    """All that ``fit`` looks at."""
+    """Return a digest of everything that ``read_spec`` checks."""
     places = [table.properties.get(name) for name in _PLACES]
     spec = table.spec()
-    said = [table.schema().model_dump_json(), spec.spec_id, str(spec), table.location(), table.format_version, places]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+    parts = [table.schema().model_dump_json(), spec.spec_id, str(spec), table.location(), table.format_version, places]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def _number(epoch: EpochId) -> str:
@@ -388,6 +393,6 @@ def _epoch(number: str) -> EpochId:
 
 
 def _in_a_line(error: BaseException) -> str:
-    """What the database said, without the statement that SQLAlchemy adds."""
-    said = getattr(error, "orig", None) or error
-    return " ".join(str(said).split()) or type(error).__name__
+    """Return the database's message, without the statement that SQLAlchemy adds."""
+    cause = getattr(error, "orig", None) or error
+    return " ".join(str(cause).split()) or type(error).__name__

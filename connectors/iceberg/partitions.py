@@ -1,9 +1,9 @@
-"""How an Iceberg table divides its rows: by transforms of columns, which data files have all the same.
+"""Partitioning of an Iceberg table, by transforms of columns. Data files contain these columns as well.
 
-A committable tells the partition of its file as JSON, field by field, and which spec of the table it is of. A spec
-never changes, so what is committed is in the partition that was computed when it was staged.
-Rule: what a transform makes of a value is what the format says; values of types for which that cannot be had from a
-value of Python alone are refused with the table.
+A committable contains the partition of its file as JSON values, field by field, and the id of the partition spec. A
+spec never changes, so a committed file is in the partition that was computed when it was staged.
+Rule: transforms follow the format's specification. Types whose values cannot be transformed from a Python value alone
+are refused when the table is checked.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
-from kafka_eos.connectors._lake.lake_table import Overtaken
+from kafka_eos.connectors._lake.lake_table import CommitConflict
 from kafka_eos.connectors._lake.partitions import repartitioned
 from kafka_eos.connectors.files.file_names import PARTITION_NAME
 from kafka_eos.connectors.files.formats.arrow_columns import column_of
 from kafka_eos.core.errors import ConfigError
 
 _SPEC: Final = "kafka_eos_spec"
-"""Beside the fields of a partition: of which spec they are."""
+"""The key of the spec id, next to the fields of a partition."""
 _SOURCES: Final = (BooleanType, IntegerType, LongType, StringType, DateType, TimestampType, TimestamptzType)
 _WORDS: Final[Mapping[str, Transform[Any, Any]]] = {
     "year": YearTransform(), "month": MonthTransform(), "day": DayTransform(), "hour": HourTransform(),
@@ -58,10 +58,10 @@ _BY: Final = re.compile(r"(?:(year|month|day|hour)|(bucket|truncate)\[([1-9]\d{0
 _PARTS: Final = "a column, or year(at), month(at), day(at), hour(at), bucket[16](user), truncate[4](user)"
 
 
-class Spec:
-    """The partitions of a table as it is now; see ``lake.partitions.Partitions``."""
+class TransformPartitioning:
+    """The partitioning of an Iceberg table by transforms of its columns."""
 
-    left_out: Sequence[str] = ()
+    omitted_columns: Sequence[str] = ()
 
     def __init__(self, table: Table) -> None:
         self._id = table.spec().spec_id
@@ -72,24 +72,25 @@ class Spec:
 
     def of(self, cells: Mapping[str, Any]) -> Mapping[str, object]:
         values = {name: compute(cells[self._of[name]]) for name, compute in self._computed.items()}
-        return {_SPEC: self._id} | {name: None if value is None else _told(value) for name, value in values.items()}
+        return {_SPEC: self._id} | {name: None if value is None else _as_json(value) for name, value in values.items()}
 
-    def otherwise(self, partition: Mapping[str, str | None]) -> str | None:
+    def explain_mismatch(self, partition: Mapping[str, str | None]) -> str | None:
         if partition.get(_SPEC) == (str(self._id) if self._names else None):
             return None
         return repartitioned(self._names, [name for name in partition if name != _SPEC])
 
 
 def record(table: Table, partition: Mapping[str, str | None]) -> Record:
-    """The partition of a file, as manifests have it. Raises Overtaken if the table is partitioned in another way."""
+    """Return the partition of a file for a manifest. Raise CommitConflict if the table has another partition
+    spec now."""
     if partition.get(_SPEC) != (str(table.spec().spec_id) if _fields(table) else None):
-        raise Overtaken
-    told = (partition.get(field.name) for field in table.spec().fields)
-    return Record(*(None if value is None else json.loads(value) for value in told))
+        raise CommitConflict
+    values = (partition.get(field.name) for field in table.spec().fields)
+    return Record(*(None if value is None else json.loads(value) for value in values))
 
 
 def problems(table: Table) -> Iterator[str]:
-    """Why rows cannot be divided as the table says, with what to do about it."""
+    """Yield reasons why rows cannot be partitioned as the table requires, with the remedy."""
     for field in _fields(table):
         source = table.schema().find_column_name(field.source_id)
         tp = table.schema().find_type(field.source_id)
@@ -105,14 +106,14 @@ def problems(table: Table) -> Iterator[str]:
 
 
 def add_to(spec: UpdateSpec, by: Sequence[str]) -> None:
-    """Partition a table that is being made."""
+    """Partition a new table."""
     for text in by:
         column, transform = parsed(text)
         spec.add_field(column, transform)
 
 
 def parsed(text: str) -> tuple[str, Transform[Any, Any]]:
-    """The column and what is made of it: ``"day(at)"``, ``"bucket[16](user)"``, or a column as it is."""
+    """Return the column and the transform of ``"day(at)"``, ``"bucket[16](user)"`` or a plain column."""
     match = _BY.fullmatch(text)
     if match is None:
         if "(" in text:
@@ -125,11 +126,11 @@ def parsed(text: str) -> tuple[str, Transform[Any, Any]]:
 
 
 def _fields(table: Table) -> list[PartitionField]:
-    """Those that say something: one that was removed from a table of version 1 is there, and always null."""
+    """Return the effective fields. A field removed from a version 1 table remains, and is always null."""
     return [field for field in table.spec().fields if not isinstance(field.transform, VoidTransform)]
 
 
-def _told(value: Any) -> str:
+def _as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -138,7 +139,7 @@ def _source(table: Table, field: PartitionField) -> str:
 
 
 def _computed(table: Table, field: PartitionField) -> Callable[[Any], Any]:
-    """Of a cell, as a file would have it, the value of the partition's field."""
+    """Return a function that computes the partition field of a cell, as a file would store the cell."""
     name, tp = _source(table, field), table.schema().find_type(field.source_id)
     column, transform = column_of(schema_to_pyarrow(table.schema()).field(name)), field.transform.transform(tp)
     stored = _STORED.get(type(tp))
@@ -150,7 +151,7 @@ def _computed(table: Table, field: PartitionField) -> Callable[[Any], Any]:
             why = str(error)
         else:
             return transform(ready if ready is None or stored is None else stored(ready))
-        raise ValueError(f"column {name!r}: {why}")  # here it has no context, and so is surely the record's
+        raise ValueError(f"column {name!r}: {why}")  # raised without context, so it is certainly about the record
 
     return of
 
@@ -160,4 +161,4 @@ _STORED: Final[Mapping[type[IcebergType], Callable[[Any], Any]]] = {
     TimestampType: datetime_to_micros,
     TimestamptzType: datetime_to_micros,
 }
-"""What the format keeps in place of such a value: days and microseconds since 1970."""
+"""Conversions to stored values: days and microseconds since 1970."""

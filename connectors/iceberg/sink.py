@@ -1,6 +1,6 @@
-"""``IcebergSink``: rows of an Iceberg table, each exactly once.
+"""``IcebergSink``: rows in an Iceberg table, each exactly once.
 
-Rule: pyiceberg is imported when a sink is made.
+Rule: pyiceberg is imported when a sink is created.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.extras import ensure_extra
 from kafka_eos.abc.context import JobContext
-from kafka_eos.connectors._lake.lake_sink import LakeSink, expect_parts, replacing
+from kafka_eos.connectors._lake.lake_sink import LakeSink, describe_upsert_trade_offs, expect_parts
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
@@ -21,21 +21,19 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 class IcebergSink(LakeSink[T]):
-    """Writes a stream of ``T`` into an Iceberg table, each value exactly once; all of an epoch is one snapshot.
+    """A sink that writes a stream of ``T`` into an Iceberg table, each value exactly once, with one snapshot per epoch.
 
-    ``table``       its name in the catalog, with its namespace: ``"shop.sales"``
-    ``catalog``     the name of the catalog, as pyiceberg's configuration has it
-    ``properties``  where that is, and how to come in, besides pyiceberg's configuration:
-                    ``{"type": "rest", "uri": …}``, ``{"type": "sql", "uri": "sqlite:///…", "warehouse": …}``
-    ``value``       the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are columns.
-                    Without it rows are dicts of the table's columns
-    ``create``      make the table at the start if it is not there, with the columns of ``value``
-    ``key``         columns that tell a row: a value replaces the row of its key. Without it every value is a new row
-    ``delete``      values for which it is true delete the row of their key
-
-    ``partition_by``  by what the table is partitioned that ``create`` makes: columns, or ``"year(at)"``,
-                      ``"month(at)"``, ``"day(at)"``, ``"hour(at)"``, ``"bucket[16](user)"``, ``"truncate[4](user)"``.
-                      One that is there says it itself
+    ``table``: its name in the catalog, with its namespace: ``"shop.sales"``.
+    ``catalog``: the name of the catalog in pyiceberg's configuration.
+    ``properties``: its address and login, in addition to pyiceberg's configuration: ``{"type": "rest", "uri": …}``,
+    ``{"type": "sql", "uri": "sqlite:///…", "warehouse": …}``.
+    ``value``: the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns.
+    Without it rows are dicts with the table's columns.
+    ``create``: create the table at the start if it does not exist, with the columns of ``value``.
+    ``key``: columns that identify a row: a value replaces the row of its key. Without a key every value is a new row.
+    ``delete``: a function; a value for which it returns true deletes the row of its key.
+    ``partition_by``: how ``create`` partitions the table: columns, or ``"year(at)"``, ``"month(at)"``, ``"day(at)"``,
+    ``"hour(at)"``, ``"bucket[16](user)"``, ``"truncate[4](user)"``. An existing table keeps its partitioning.
     """
 
     def __init__(
@@ -50,7 +48,7 @@ class IcebergSink(LakeSink[T]):
         key: str | Sequence[str] = (),
         delete: Callable[[T], bool] | None = None,
     ) -> None:
-        expect_extra("iceberg", "IcebergSink")
+        ensure_extra("iceberg", "IcebergSink")
         _expect_name(table)
         if not catalog:
             raise ConfigError('IcebergSink: catalog="" names no catalog')
@@ -64,10 +62,10 @@ class IcebergSink(LakeSink[T]):
         by = _parted(partition_by, value, create)
         super().__init__(IcebergTable(catalog, table, properties), scope, value, create, by, key, delete)
 
-    def price(self) -> Sequence[str]:
-        """See ``abc.Priced``."""
+    def trade_offs(self) -> Sequence[str]:
+        """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
         if self._key:
-            return replacing("snapshot")
+            return describe_upsert_trade_offs("snapshot")
         return (
             "a snapshot of the table for each epoch, and a file for each subtask and partition in it: a short interval "
             "makes many; rewrite data files and expire snapshots",
@@ -75,7 +73,7 @@ class IcebergSink(LakeSink[T]):
         )
 
     def advice(self, ctx: JobContext) -> str:
-        """See ``abc.Advises``."""
+        """Return advice for a catalog that does not respond. See ``SupportsAdvice``."""
         return (
             f"Check that catalog {self._catalog!r} and the store of its tables run there and let this job in: "
             f"properties=, .pyiceberg.yaml or PYICEBERG_CATALOG__{self._catalog.upper()}__URI say where they are"
@@ -84,18 +82,18 @@ class IcebergSink(LakeSink[T]):
     def describe(self) -> Mapping[str, Json]:
         return {
             "connector": "iceberg",
-            "table": self._table.text,
+            "table": self._table.display_name,
             "mode": self._mode(),
             "key": [*self._key],
             "commit": "one snapshot of the table an epoch, with the epoch in the table's properties",
         }
 
     def __repr__(self) -> str:
-        return f"IcebergSink({self._table.text!r})"
+        return f"IcebergSink({self._table.display_name!r})"
 
 
 def _parted(by: Sequence[str], value: Any, create: bool) -> Sequence[str]:
-    """ConfigError for what a table that is made cannot be partitioned by."""
+    """Return the partitioning. Raise ConfigError if a new table cannot have it."""
     from kafka_eos.connectors.iceberg.partitions import parsed
 
     if isinstance(by, str):
@@ -110,6 +108,6 @@ def _expect_name(table: object) -> None:
 
 
 def _address(uri: str) -> str:
-    """Which catalog this is, without user and password."""
+    """Return the address of the catalog, without user and password."""
     parts = urlsplit(uri)
     return f"{parts.netloc.rpartition('@')[2]}{parts.path}"

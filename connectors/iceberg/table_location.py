@@ -1,6 +1,6 @@
-"""Where an Iceberg table lies: in a directory of this machine, or below a prefix of a bucket.
+"""The location of an Iceberg table: a local directory, or a bucket prefix.
 
-Rule: nothing is asked of a place here, and what has neither form is none.
+Rule: this module makes no requests; other kinds of locations are not supported.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Final
 from urllib.parse import unquote, urlparse
 
 from kafka_eos.connectors._lake.bucket_store import BucketStore
-from kafka_eos.connectors._lake.file_store import LocalStore, Store
-from kafka_eos.connectors.files.s3.bucket import Address, Bucket, Keys
+from kafka_eos.connectors._lake.file_store import LocalStore, TableStore
+from kafka_eos.connectors.files.s3.bucket import AccessKeys, Bucket, BucketAddress
 from kafka_eos.connectors.files.sink.locations import on_network
 
 _LOCAL: Final = ("", "file")
 _S3: Final = ("s3", "s3a", "s3n")
 DATA: Final = "data"
-"""The directory of data files in that of the table."""
+"""The directory of data files in the table's directory."""
 
 
 def local_path(location: str) -> Path | None:
-    """The path of a file in a directory of this machine; None for one elsewhere."""
+    """Return the path of a file in a local directory; None for other locations."""
     parsed = urlparse(location)
     if parsed.scheme not in _LOCAL or parsed.netloc not in ("", "localhost"):
         return None
@@ -32,9 +32,9 @@ def local_path(location: str) -> Path | None:
 
 
 def in_bucket(location: str, properties: Mapping[str, str]) -> tuple[Bucket, str] | None:
-    """The bucket with the directory of an object, and its name there; None for what is in no bucket.
+    """Return the bucket with the directory of an object, and its name there; None if it is not in a bucket.
 
-    ``properties``: of the catalog, with those that it has given for the table. boto3 knows what they do not say.
+    ``properties``: of the catalog, including those that it gave for the table. boto3 finds missing ones.
     """
     scheme, _, rest = location.partition("://")
     bucket, _, key = rest.partition("/")
@@ -42,11 +42,11 @@ def in_bucket(location: str, properties: Mapping[str, str]) -> tuple[Bucket, str
     if scheme not in _S3 or not (bucket and prefix and name):
         return None
     region = properties.get("s3.region", properties.get("client.region"))
-    return _bucket(Address(bucket, prefix, properties.get("s3.endpoint"), region), _keys(properties)), name
+    return _bucket(BucketAddress(bucket, prefix, properties.get("s3.endpoint"), region), _keys(properties)), name
 
 
-def store_of(location: str, properties: Mapping[str, str]) -> Store | None:
-    """Where the data files of the table at ``location`` lie; None if that is neither a directory nor in a bucket."""
+def store_of(location: str, properties: Mapping[str, str]) -> TableStore | None:
+    """Return the storage of the data files of the table at ``location``; None if the kind is not supported."""
     if (path := local_path(location)) is not None:
         return LocalStore(path / DATA)
     found = in_bucket(f"{location.rstrip('/')}/{DATA}/_", properties)
@@ -54,20 +54,20 @@ def store_of(location: str, properties: Mapping[str, str]) -> Store | None:
 
 
 def notices(location: str) -> Sequence[str]:
-    """What a start has to say of the place."""
+    """Return notices about the location for a start."""
     path = local_path(location)
     return [] if path is None else on_network(path)
 
 
-def _keys(properties: Mapping[str, str]) -> Keys | None:
+def _keys(properties: Mapping[str, str]) -> AccessKeys | None:
     identity, secret, session = (
         properties.get(f"s3.{name}", properties.get(f"client.{name}"))
         for name in ("access-key-id", "secret-access-key", "session-token")
     )
-    return None if identity is None or secret is None else Keys(identity, secret, session)
+    return None if identity is None or secret is None else AccessKeys(identity, secret, session)
 
 
 @lru_cache(maxsize=32)
-def _bucket(address: Address, keys: Keys | None) -> Bucket:
-    """A client is dear, and a table is opened for each look. A catalog may give other keys each hour."""
+def _bucket(address: BucketAddress, keys: AccessKeys | None) -> Bucket:
+    """Return a cached client: a client is expensive, and a table is opened often. A catalog may rotate its keys."""
     return Bucket(address, keys)

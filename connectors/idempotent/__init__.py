@@ -1,12 +1,12 @@
-"""Any system that honours idempotency keys: ``IdempotentSink``, for which you write what sends.
+"""Any system that honors idempotency keys: ``IdempotentSink``, for which you write the sending code.
 
-Rule: how rows wait for their epoch, and which key each has, is in ``outbox``.
+Rule: ``_outbox`` keeps rows until their epoch is decided, and defines their keys.
 """
 
 from __future__ import annotations
 
 from kafka_eos.connectors._outbox.outbox_rows import Row
-from kafka_eos.connectors.idempotent.receiver import Receiver, Refused
+from kafka_eos.connectors.idempotent.receiver import DeliveryRefused, Receiver
 from kafka_eos.connectors.idempotent.sink import IdempotentSink
 
-__all__ = ["IdempotentSink", "Receiver", "Refused", "Row"]
+__all__ = ["IdempotentSink", "Receiver", "DeliveryRefused", "Row"]

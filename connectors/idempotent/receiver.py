@@ -1,6 +1,6 @@
-"""What you say of a system that honours keys, and what its errors mean.
+"""The interface of a system that honors keys, and the classification of its errors.
 
-Rule: only what is surely about a row is held against it, and only what passes by itself is asked again.
+Rule: only errors that are certainly about a row count against it, and only temporary errors are retried.
 """
 
 from __future__ import annotations
@@ -15,51 +15,51 @@ from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
 T = TypeVar("T")
 
 
-class Refused(Exception):
-    """Raised by ``Receiver.send``: the receiver will never take what it was given. Its text is the reason.
+class DeliveryRefused(Exception):
+    """Raised by ``Receiver.send``: the receiver will never accept these rows. Its text is the reason.
 
-    Of several rows each is sent alone then, to find out which.
+    If there are several rows, each is then sent alone, to find the rejected one.
     """
 
 
 class Receiver:
-    """A system that does nothing under a key that it knows. Complete ``name`` and ``send``.
+    """A system that ignores a key that it knows. Complete ``name`` and ``send``.
 
-    Several threads may send at the same time; rows of one subtask come one after the other.
+    Several threads may send at the same time; the rows of one subtask are sent in sequence.
     """
 
     @property
     def name(self) -> str:
-        """Which system this is, the same from everywhere and for ever: it is stored, so no secret."""
+        """Return the name of the system: the same everywhere and forever. It is stored, so it must not be a secret."""
         raise NotImplementedError
 
     def send(self, rows: Sequence[Row]) -> None:
-        """Return when the receiver has all of them, those too that it had before.
+        """Return when the receiver has all of these rows, including those that it had before.
 
-        Raise ``Refused`` for what it will never take. What else is raised is asked again if it ``passes``, and stops
-        the job without loss if it does not.
+        Raise ``DeliveryRefused`` for rows that it will never accept. Any other error is retried if ``is_retryable``
+        accepts it, and otherwise stops the job without loss.
         """
         raise NotImplementedError
 
-    def passes(self, error: Exception) -> bool:
-        """Does this pass by itself? The receiver is away, busy, or at work on the key."""
+    def is_retryable(self, error: Exception) -> bool:
+        """Return whether an error is temporary: the receiver is unavailable or busy."""
         return isinstance(error, OSError)
 
-    def look(self) -> None:
-        """At the start: raise if the receiver cannot be reached. It changes nothing there."""
+    def check_reachable(self) -> None:
+        """Raise an error if the receiver cannot be reached. It must change nothing."""
 
     def close(self) -> None:
-        """Let go of connections. ``send`` may be called after it, and opens new ones."""
+        """Release connections. ``send`` may be called afterwards, and opens new ones."""
 
 
-class Delivering:
-    """A ``Receiver`` as ``outbox.committer`` asks it."""
+class ReceiverAdapter:
+    """An adapter from a user's Receiver to the outbox's DeliveryClient."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver, self.name = receiver, _named(receiver)
 
-    def look(self) -> None:
-        self._asked(self._receiver.look, "look for")
+    def check_reachable(self) -> None:
+        self._asked(self._receiver.check_reachable, "look for")
 
     def deliver(self, rows: Sequence[Row]) -> str | None:
         return self._asked(partial(self._refusal, rows), "send to")
@@ -70,7 +70,7 @@ class Delivering:
     def _refusal(self, rows: Sequence[Row]) -> str | None:
         try:
             self._receiver.send(rows)
-        except Refused as refused:
+        except DeliveryRefused as refused:
             return str(refused) or "refused"
         return None
 
@@ -80,7 +80,7 @@ class Delivering:
         except KafkaEosError:
             raise
         except Exception as error:
-            kind = Retryable if self._receiver.passes(error) else ConfigError
+            kind = Retryable if self._receiver.is_retryable(error) else ConfigError
             raise kind(f"could not {what} {self.name}: {type(error).__name__} {error}".rstrip()) from error
 
 

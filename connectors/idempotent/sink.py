@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.connectors._outbox.outbox_sink import OutboxSink
-from kafka_eos.connectors.idempotent.receiver import Delivering, Receiver
+from kafka_eos.connectors.idempotent.receiver import Receiver, ReceiverAdapter
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 class IdempotentSink(OutboxSink[T]):
-    """Sends a stream of ``T`` to ``receiver``, each value under a key that is its own, once or more often.
+    """A sink that sends a stream of ``T`` to ``receiver``, each value at least once, always under the same unique key.
 
-    ``receiver``   what sends, see ``Receiver``
-    ``outbox``     a directory where rows wait for their epoch, on a disk that lasts and that all processes of the job
-                   have, the supervisor too. One for each sink
-    ``value``      the values' type; default any value that JSON can hold
-    ``batch``      so many rows at most go in one call of ``send``
-    ``set_aside``  so many rows of a subtask and epoch that the receiver refuses for good are written to
-                   ``<outbox>/refused``, and the job goes on without them; one more stops it
+    ``receiver``: the object that sends, see ``Receiver``.
+    ``outbox``: a directory where rows wait for their epoch, on a persistent disk that all processes of the job share,
+    including the supervisor. Each sink needs its own.
+    ``value``: the type of the values; the default is any value that JSON supports.
+    ``batch``: most rows per call of ``send``.
+    ``set_aside``: this many rows of a subtask and epoch that the receiver permanently rejects are written to
+    ``<outbox>/refused``, and the job continues without them; one more stops the job.
 
-    A receiver that does nothing under a key that it knows gets each value effectively once.
+    A receiver that ignores a key that it knows gets each value effectively once.
     """
 
     kind = "idempotent"
@@ -42,7 +42,7 @@ class IdempotentSink(OutboxSink[T]):
     ) -> None:
         if not isinstance(receiver, Receiver):
             raise ConfigError(f"IdempotentSink({receiver!r}): give an object of a class below Receiver, with send")
-        super().__init__(lambda: Delivering(receiver), outbox, value, batch, set_aside)
+        super().__init__(lambda: ReceiverAdapter(receiver), outbox, value, batch, set_aside)
 
     def describe(self) -> Mapping[str, Json]:
         return {"connector": "idempotent", "receiver": self._name, **self.described(key="key of each row")}

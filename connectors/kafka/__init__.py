@@ -1,6 +1,6 @@
 """Apache Kafka: ``KafkaSource``, ``KafkaSink``, whole ``Record``s, and ``dead_letter`` topics.
 
-Rule: ``client`` is the only module here that imports confluent_kafka; what that cannot send goes through ``rpc``.
+Rule: only ``client.librdkafka`` imports confluent_kafka; requests that librdkafka cannot send are sent by ``rpc``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["KafkaSink", "KafkaSource", "Record", "dead_letter"]
 
 
 def dead_letter(topic: str, **options: Any) -> DeadLetters:
-    """Write records that cannot be processed to ``topic``, in the same epoch, and go on.
+    """Write records that cannot be processed to ``topic``, in the same epoch, and continue.
 
     Each keeps its key, value, headers and timestamp; headers ``dead_letter.topic``, ``.partition``, ``.offset``,
-    ``.operator``, ``.error``, ``.message`` tell where it came from and why it is there. ``options`` are those of
-    ``KafkaSink``: bootstrap_servers, config, delivery, transaction_timeout.
+    ``.operator``, ``.error``, ``.message`` give its origin and the reason. ``options`` are those of ``KafkaSink``:
+    bootstrap_servers, config, delivery, transaction_timeout.
     """
-    return DeadLetters(KafkaSink.rejected(topic, **options))
+    return DeadLetters(KafkaSink.dead_letters(topic, **options))

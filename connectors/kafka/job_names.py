@@ -1,12 +1,12 @@
-"""Names that a job has on a cluster: the only module that forms and reads them.
+"""Names of a job on a cluster. Only this module builds and parses them.
 
-    <job>.<identity>.<term>.<owner>.<slot>      a transactional id
-    <job>.<term>.<owner>.<slot>                 the same of a streaming query, which has no identity
-    <job>.<identity>                            a transactional id that nobody writes with: the mark of a life
-    <job>.<identity>.<subtask>.<slot>           a marker group
-    kafka_eos <job> <identity> <epoch>/<term>   metadata of a source's group offsets
+    <job>.<identity>.<term>.<owner>.<slot>     a transactional id
+    <job>.<term>.<owner>.<slot>                a transactional id of a streaming query, which has no identity
+    <job>.<identity>                           a transactional id without a producer: the registration of an incarnation
+    <job>.<identity>.<subtask>.<slot>          a marker group
+    kafka_eos <job> <identity> <epoch>/<term>  metadata of a source's group offsets
 
-Rule: a job's name holds no dot and no blank, so a name never reads two ways.
+Rule: a job's name contains no dot and no space, so parsing is unambiguous.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 
 from kafka_eos.abc.context import JobContext
-from kafka_eos.core.ids import EpochId, JobIdentity, Term, token
+from kafka_eos.core.ids import EpochId, JobIdentity, Term, ensure_name
 
 _LIFE = "[0-9a-f]{12}"
 _NUMBERS = r"\.[0-9]+\.[0-9]+\.[0-9]+"
@@ -26,7 +26,7 @@ _METADATA = re.compile(rf"kafka_eos (\S+) ({_LIFE}|-) [0-9]+/([0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class TransactionalId:
-    """One producer's place in the life of a job."""
+    """The transactional id of one producer of a job."""
 
     job: str
     identity: JobIdentity | None
@@ -39,7 +39,7 @@ class TransactionalId:
 
     @classmethod
     def parse(cls, text: str) -> TransactionalId | None:
-        """None if it is not one of these."""
+        """Parse a transactional id; return None if it is not a job's."""
         found = _ID.fullmatch(text)
         if found is None:
             return None
@@ -49,52 +49,52 @@ class TransactionalId:
 
 
 def mark(job: str, identity: JobIdentity) -> str:
-    """The transactional id that is the mark of a life."""
+    """Return the transactional id that is an incarnation's registration."""
     return _life(job, identity)
 
 
 def marked(text: str) -> JobIdentity | None:
-    """Whose mark a transactional id is; None if it is no mark."""
+    """Return the identity of a registration; None if the transactional id is not one."""
     found = _MARK.fullmatch(text)
     return None if found is None else JobIdentity(found[1])
 
 
 def marker_groups(ctx: JobContext, subtask: int) -> str:
-    """How the names of a subtask's marker groups begin; a dot and the slot follow."""
+    """Return the prefix of a subtask's marker groups; a dot and the slot follow."""
     return f"{_life(ctx.job, ctx.identity)}.{subtask}"
 
 
 def ids(job: str, identity: JobIdentity | None) -> str:
-    """A pattern of the transactional ids that one life writes with; None: those without an identity."""
+    """Return a pattern of the transactional ids that one incarnation writes with; None: those without an identity."""
     return _pattern(job, identity) + _NUMBERS
 
 
 def ids_of_all(job: str) -> str:
-    """A pattern of the transactional ids that any life of a job's name writes with."""
+    """Return a pattern of the transactional ids that any incarnation of a job's name writes with."""
     return rf"{_pattern(job, None)}(\.{_LIFE})?{_NUMBERS}"
 
 
 def ids_and_marks(job: str) -> str:
-    """As ``ids_of_all``, and the marks."""
+    """Return a pattern of the same ids and of registrations."""
     return rf"{ids_of_all(job)}|{_pattern(job, None)}\.{_LIFE}"
 
 
 def offset_metadata(ctx: JobContext, epoch: EpochId) -> str:
-    """What a committed offset of a source says about who committed it."""
+    """Return the metadata of a source's committed offset, which identifies its writer."""
     return f"kafka_eos {ctx.job} {ctx.identity or '-'} {epoch}"
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """Who committed a group's offset."""
+class OffsetMetadata:
+    """The metadata of a committed group offset: the job, incarnation and term that wrote it."""
 
     job: str
     identity: JobIdentity | None
     term: Term
 
     @classmethod
-    def parse(cls, metadata: str | None) -> Committed | None:
-        """None if another program wrote it."""
+    def parse(cls, metadata: str | None) -> OffsetMetadata | None:
+        """Parse the metadata; return None if another program wrote it."""
         found = _METADATA.fullmatch((metadata or "").rstrip("\0"))
         if found is None:
             return None
@@ -103,9 +103,9 @@ class Committed:
 
 
 def _pattern(job: str, identity: JobIdentity | None) -> str:
-    """Of the two parts only the dot means something in a pattern."""
+    """Return the two parts as a pattern; only the dot is special in them."""
     return _life(job, identity).replace(".", r"\.")
 
 
 def _life(job: str, identity: JobIdentity | None) -> str:
-    return token(job, "the name of the job") + ("" if identity is None else f".{identity}")
+    return ensure_name(job, "the name of the job") + ("" if identity is None else f".{identity}")

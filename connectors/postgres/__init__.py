@@ -1,7 +1,7 @@
-"""Tables of a PostgreSQL database: ``PostgresSink`` writes them, ``PostgresSource`` reads one as it was.
+"""Tables of a PostgreSQL database: ``PostgresSink`` writes them, ``PostgresSource`` reads a snapshot of one.
 
-Rule: ``client`` is the only module that opens a connection or maps the server's errors, ``statements`` the only one
-that composes SQL that changes a user's table, ``ledger`` the only one that knows the tables of the sink's own books.
+Rule: only ``connection`` opens connections and maps the server's errors, only ``sink.statements`` composes SQL that
+changes a user's table, and only ``sink.staging_catalog`` knows the sink's own tables.
 """
 
 from __future__ import annotations

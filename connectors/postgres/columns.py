@@ -1,6 +1,6 @@
-"""From a model to columns: names, types for a table that is made, and the values of a row. Pure.
+"""Conversion of a model to columns: names, types for a new table, and the values of a row. Pure.
 
-Rule: a value is never changed to make it fit. Who decides whether it does is the server, when the row is staged.
+Rule: a value is never changed to make it fit. The server decides whether it fits, when the row is staged.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _TYPES: Final[Mapping[type, str]] = {
     uuid.UUID: "uuid",
 }
 _PLAIN: Final = frozenset({type(None), *_TYPES})
-"""Types of values that need no look at their column, unless that holds JSON, or times without a zone."""
+"""Types of values that need no conversion, unless the column has JSON, or times without a zone."""
 _DOCUMENTS: Final = (dict, list, tuple, set, frozenset)
 
 ORDER: Final = "kafka_eos_n"
 DELETED: Final = "kafka_eos_deleted"
-"""Columns of a staging table; no column of a user's table may be called like them."""
+"""Columns of a staging table; a user's table must not have columns with these names."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Column:
-    """A column as a model declares it. ``type`` is empty where only the table knows it.
+class ModelColumn:
+    """A column as the user's model declares it. ``type`` is empty if only the table defines it.
 
-    ``holds``  the class that its values have, if all have the same
+    ``holds``: the class of its values, if all have the same.
     """
 
     name: str
@@ -59,15 +59,16 @@ class Column:
     holds: typing.Any = dataclasses.field(default=None, compare=False)
 
 
-def columns_of(model: Any, given: Sequence[str] | None) -> tuple[Column, ...]:
-    """The columns of a sink: the fields of its model, or the names that are given. ConfigError if there are none."""
+def columns_of(model: Any, given: Sequence[str] | None) -> tuple[ModelColumn, ...]:
+    """Return the columns of a sink: the fields of its model, or the given names. Raise ConfigError if there
+    are none."""
     if model is None:
         if not given:
             raise ConfigError(
                 "PostgresSink needs to know its columns: value=Model (a pydantic model, msgspec Struct or dataclass), "
                 'or columns=("a", "b") for streams of dicts'
             )
-        columns = tuple(Column(name) for name in given)
+        columns = tuple(ModelColumn(name) for name in given)
     else:
         declared = {column.name: column for column in _declared(model)}
         if unknown := [name for name in given or () if name not in declared]:
@@ -81,7 +82,7 @@ def columns_of(model: Any, given: Sequence[str] | None) -> tuple[Column, ...]:
     return columns
 
 
-def _declared(model: Any) -> list[Column]:
+def _declared(model: Any) -> list[ModelColumn]:
     if not is_model(model) and not is_record(model):
         raise ConfigError(
             f"value={type_name(model)}: rows of a table are pydantic models, msgspec Structs or dataclasses; for "
@@ -94,13 +95,13 @@ def _declared(model: Any) -> list[Column]:
         names = list(model.__struct_fields__)
     else:
         names = [field.name for field in dataclasses.fields(model)]
-    return [Column(name, *_column_type(hints[name])) for name in names]
+    return [ModelColumn(name, *_column_type(hints[name])) for name in names]
 
 
 def _column_type(tp: Any) -> tuple[str, bool, type | None]:
-    """The type of a column that holds ``tp``, whether it may be null, and the class of its values.
+    """Return the column type for ``tp``, whether it may be null, and the class of its values.
 
-    No type if there is none that surely fits, no class if there are several.
+    The type is "" if none certainly fits; the class is None if there are several.
     """
     if tp is Any:
         return "", True, None
@@ -129,21 +130,21 @@ def _of_class(cls: type | None) -> tuple[str, bool, type | None]:
 
 
 def _only(found: Iterable[V]) -> V | None:
-    """What all are; None if they differ."""
+    """Return the common value; None if they differ."""
     distinct = set(found)
     return distinct.pop() if len(distinct) == 1 else None
 
 
-class Rows:
-    """Makes rows of values.
+class RowEncoder:
+    """The encoding of values as rows of the table.
 
-    ``documents``  the columns whose values are written as JSON
-    ``zoneless``   those that drop the zone of a time
+    ``documents``: the columns whose values are written as JSON.
+    ``zoneless``: the columns that drop the zone of a time.
     """
 
     def __init__(
         self,
-        columns: Sequence[Column],
+        columns: Sequence[ModelColumn],
         model: Any,
         key: Sequence[str],
         delete: Callable[[Any], bool] | None,
@@ -155,8 +156,9 @@ class Rows:
         self._key, self._delete = frozenset(key), delete
         self._documents, self._zoneless = documents.intersection(self._names), zoneless.intersection(self._names)
 
-    def row(self, value: Any) -> tuple[Any, ...]:
-        """Whether it deletes its key, and the value of each column. ValueError if it is not of the sink's type."""
+    def encode(self, value: Any) -> tuple[Any, ...]:
+        """Return a value as a row: its delete flag and one cell per column. Raise ValueError for a value of another
+        type."""
         if not isinstance(value, Mapping if self._model is None else self._model):
             wanted = "a dict with the columns" if self._model is None else type_name(self._model)
             raise ValueError(f"expected {wanted}, got {type(value).__name__}")
@@ -174,7 +176,7 @@ class Rows:
     def _cell(self, name: str, cell: Any) -> Any:
         if name in self._documents and cell is not None:
             return _json(name, cell)
-        # One of UTC loses nothing: without a zone counts as UTC.
+        # A time in UTC loses nothing, because a time without a zone counts as UTC.
         if name in self._zoneless and isinstance(cell, datetime.datetime | datetime.time) and cell.utcoffset():
             raise ValueError(f"column {name!r} has no time zone, and would lose that of {cell}: write it in UTC")
         return _scalar(name, cell)
@@ -191,7 +193,7 @@ def _scalar(name: str, cell: Any) -> Any:
 def _json(name: str, cell: Any) -> str:
     try:
         text = msgspec.json.encode(cell, enc_hook=to_plain).decode()
-        if "null" in text:  # it may stand for a number that JSON does not have
+        if "null" in text:  # it may replace a number that JSON does not have
             json.dumps(msgspec.to_builtins(cell, enc_hook=to_plain, str_keys=True), allow_nan=False)
         return text
     except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:

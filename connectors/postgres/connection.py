@@ -1,8 +1,8 @@
-"""Connections to one database, and what the server's errors mean.
+"""Connections to one database, and the classification of the server's errors.
 
-Rule: an error of psycopg is mapped here, once, to what the caller must do. What is known to pass by itself is what the
-caller names; everything else is a ConfigError, as a person must repair it: a decided commit that is repeated for ever
-would hide that.
+Rule: an error of psycopg is mapped here, once, to what the caller must do. Known temporary errors become the kind that
+the caller names. All others are ConfigErrors, which need manual intervention: retrying a decided commit forever would
+hide them.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from contextlib import contextmanager
 from threading import Lock, RLock
 from typing import Any, Final, TypeAlias
 
-from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.extras import ensure_extra
 from kafka_eos.core.errors import ConfigError, KafkaEosError, LoginRefused
 
-expect_extra("postgres", "PostgresSink")
+ensure_extra("postgres", "PostgresSink")
 
 import psycopg  # noqa: E402 - what is missing is said before
 from psycopg import conninfo  # noqa: E402
 
-from kafka_eos.connectors._staged_tables.stage_names import Target  # noqa: E402
+from kafka_eos.connectors._staged_tables.stage_names import TargetTable  # noqa: E402
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 LOCK_TIMEOUT: Final = "5s"
-"""How long a commit or an abort waits for a lock before it looks who holds it."""
+"""The time that a commit or an abort waits for a lock before it checks which connection has it."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "connect_timeout": 10,
@@ -37,20 +37,20 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "client_encoding": "utf8",
 }
 _PASSES: Final = ("08", "25006", "28", "40", "53", "55P03", "57", "58", "XX000")
-"""What may pass by itself: the server is away, read-only, full, busy, ends, or does not know its users yet;
-transactions and locks are in conflict; or it has met a fault of its own, which no setting of a user has made. A custom
-code of a trigger is none of these."""
+"""Temporary errors: the server is down, read-only, full, busy, stopping, or does not know its users yet;
+transactions and locks are in conflict; or it has an internal error, which no setting of a user has caused. A custom
+code of a trigger is not one of these."""
 _NOT_LET_IN: Final = re.compile(
     r"password authentication failed|no password supplied|no pg_hba\.conf entry|is not permitted to log in"
     r"|(role|database) \".*\" does not exist"
 )
-WHO_COMES_IN: Final = "the password is in PGPASSWORD or ~/.pgpass, and the server's pg_hba.conf says who may come in"
+LOGIN_HINT: Final = "the password is in PGPASSWORD or ~/.pgpass, and the server's pg_hba.conf says who may come in"
 _ROW: Final = ("22", "23", "44", "54")
 """Classes of errors that a row's values may cause."""
 _PLACE: Final = re.compile(r"COPY stage_\w+, \D+\d+, \S+ (.+?)\s?(?:: .*)?$")
-"""Where an error of a COPY was: the server says it in its own language, in this order."""
+"""The location of an error of a COPY: the server's language varies, but not this order."""
 ROW_ERRORS: Final = (psycopg.Error, ValueError, OverflowError)
-"""What a row's values may raise when they are staged; psycopg passes on what Python says of a lone surrogate."""
+"""Errors that a row's values may cause when they are staged, including Python's error for a lone surrogate."""
 _HOW: Final = (
     "Write 'host=db dbname=shop user=app', a value with spaces in quotes, or postgresql://app@db:5432/shop, where @ is "
     "%40, : is %3A, / is %2F and % is %25. Leave a password out of both: libpq finds it in PGPASSWORD or ~/.pgpass. "
@@ -59,47 +59,51 @@ _HOW: Final = (
 _NO_TIMEOUTS: Final = (
     "statement_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout",
 )  # fmt: skip
-"""Nothing may end a writer between a batch and a barrier, or a commit that is long. Not every server has each."""
+"""Timeouts to disable: none may end an idle writer or a long commit. Not every server has each."""
 
 
-class Database:
-    """How to get to one database. ``conninfo`` as libpq reads it; what it leaves out comes from libpq's environment."""
+class PostgresDatabase:
+    """The connection settings of one PostgreSQL database.
+
+    ``conninfo`` has libpq's format; libpq's environment provides missing settings.
+    """
 
     def __init__(self, given: str, who: str = "PostgresSink") -> None:
         try:
             self._given = conninfo.conninfo_to_dict(given)
         except psycopg.ProgrammingError:
             raise ConfigError(f"{who} cannot read its connection string. {_HOW}") from None
-        # A password in an address may hold an @ or / as it is: then a part of it is taken for what is shown.
+        # A password in an address may contain an unquoted @ or /: then a part of it is parsed as a visible setting.
         if not re.fullmatch(r"[\d,]*", str(self._given.get("port", ""))):
             raise ConfigError(f"{who} has a connection string whose port is no number. {_HOW}")
         if "://" in given and any("@" in str(self._given.get(part, "")) for part in ("host", "dbname")):
             raise ConfigError(f"{who} has a connection string with an @ in the name of a host or database. {_HOW}")
 
     def shown(self) -> dict[str, str]:
-        """For people: no secret."""
+        """Return the settings for messages, without secrets."""
         shown = ("host", "hostaddr", "port", "dbname", "user", "service")
         return {name: str(value) for name, value in self._given.items() if name in shown}
 
     @property
     def name(self) -> str:
-        """The same for every way to write down the same servers and database; no user, no password, no option."""
-        said = {**_from_environment(), **{name: str(value) for name, value in self._given.items()}}
-        hosts = (said.get("host") or said.get("hostaddr") or "local").split(",")
-        ports = (said.get("port") or "5432").split(",")
+        """Return a name that is the same for every spelling of the same servers and database, without user
+        or options."""
+        settings = {**_from_environment(), **{name: str(value) for name, value in self._given.items()}}
+        hosts = (settings.get("host") or settings.get("hostaddr") or "local").split(",")
+        ports = (settings.get("port") or "5432").split(",")
         ports = ports * len(hosts) if len(ports) == 1 else ports
         servers = ",".join(sorted(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False)))
-        if (service := said.get("service")) and "host" not in self._given:
+        if (service := settings.get("service")) and "host" not in self._given:
             servers = f"service={service}"
-        return f"{servers}/{said.get('dbname') or said.get('user') or ''}"
+        return f"{servers}/{settings.get('dbname') or settings.get('user') or ''}"
 
     def connect(self, application: str) -> Connection:
-        """A connection that commits each statement by itself. Raises psycopg's errors, see ``mapped``."""
+        """Return a connection with autocommit. Raise psycopg's errors, see ``map_errors``."""
         connection: Connection = psycopg.connect(
             **{**_DEFAULTS, **self._given, "application_name": application}, autocommit=True
         )
         with connection.cursor() as cursor:
-            # What is written, and read, must not depend on how a role or a database is set up.
+            # Values written and read must not depend on the settings of a role or a database.
             cursor.execute("SELECT set_config('timezone', 'UTC', false), set_config('datestyle', 'ISO', false),"
                            " set_config('extra_float_digits', '3', false),"
                            " set_config('synchronous_commit', replace(current_setting('synchronous_commit'),"
@@ -109,11 +113,11 @@ class Database:
             )
         return connection
 
-    def let_in(self, application: str, what: str) -> Connection:
-        """As ``connect``. LoginRefused if the server refuses its user, password or database: waiting would hide it.
+    def connect_as_reader(self, application: str, what: str) -> Connection:
+        """Return a connection. Raise LoginRefused if the server rejects user, password or database.
 
-        libpq gives no SQLSTATE for that, only the server's words: those of one that speaks another language are not
-        known.
+        Waiting would hide that. libpq gives no SQLSTATE for it, only the server's message: those in other languages are
+        not recognized.
         """
         try:
             return self.connect(application)
@@ -121,21 +125,21 @@ class Database:
             if error.sqlstate is None and _NOT_LET_IN.search(str(error)):
                 raise LoginRefused(
                     f"PostgreSQL does not let this job in, to {what}: {_line(error)}. The source's conninfo says user "
-                    f"and database; {WHO_COMES_IN}"
+                    f"and database; {LOGIN_HINT}"
                 ) from error
             raise
 
 
 def _from_environment() -> dict[str, str]:
-    """What libpq takes from the environment, by the names of a connection string."""
+    """Return the settings that libpq takes from the environment, by their names in a connection string."""
     names = {"host": "PGHOST", "port": "PGPORT", "dbname": "PGDATABASE", "user": "PGUSER", "service": "PGSERVICE"}
     return {name: os.environ[variable] for name, variable in names.items() if os.environ.get(variable)}
 
 
-class Link:
-    """The connection of one writer, which two threads use: each has it alone for one transaction or statement.
+class WriterConnection:
+    """A writer's connection, shared by two threads, one transaction or statement at a time.
 
-    Its commits wait for no disk; a transaction that is durable makes all before it durable too.
+    Its commits are asynchronous; a durable transaction makes all earlier ones durable too.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -144,33 +148,33 @@ class Link:
         connection.execute("SET synchronous_commit = off")
 
     @contextmanager
-    def alone(self) -> Iterator[Connection]:
+    def acquire(self) -> Iterator[Connection]:
         with self._alone:
             yield self._connection
 
     @contextmanager
     def durable(self) -> Iterator[Connection]:
-        """A transaction that is on disk, and where the server wants it else, when it has ended."""
+        """Run a transaction that is durable, with the server's own synchronous_commit level, when it has ended."""
         with self._alone, self._connection.transaction():
             self._connection.execute("SELECT set_config('synchronous_commit', %s, true)", (self._level,))
             yield self._connection
 
     def close(self) -> None:
-        """Without waiting for a thread that uses it: what that one does then fails."""
+        """Close without waiting for a working thread, whose calls then fail."""
         self._connection.close()
 
 
-class Connections:
-    """Connections of a committer, opened as they are needed and kept for the next call. May be used from threads."""
+class ConnectionPool:
+    """A committer's connections, opened on demand and reused. Thread-safe."""
 
-    def __init__(self, database: Database, application: str) -> None:
+    def __init__(self, database: PostgresDatabase, application: str) -> None:
         self._database, self._application = database, application
         self._idle: list[Connection] = []
         self._lock = Lock()
 
     @contextmanager
     def one(self) -> Iterator[Connection]:
-        """A connection for one call. One on which the call failed is not used again."""
+        """Yield a connection for one call. It is not reused if the call fails."""
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         if connection is None:
@@ -180,7 +184,7 @@ class Connections:
             yield connection
         except BaseException:
             connection.close()
-            self.close()  # what broke this one may have broken all
+            self.close()  # the cause may have broken the other connections too
             raise
         with self._lock:
             self._idle.append(connection)
@@ -193,8 +197,8 @@ class Connections:
 
 
 @contextmanager
-def mapped(kind: type[KafkaEosError], what: str) -> Iterator[None]:
-    """``kind`` for what may pass: the server is away, full, busy …; ConfigError for what a person must repair."""
+def map_errors(kind: type[KafkaEosError], what: str) -> Iterator[None]:
+    """Map psycopg errors: ``kind`` if a retry may help, otherwise ConfigError."""
     try:
         yield
     except psycopg.Error as error:
@@ -216,11 +220,11 @@ def _row(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
     return row
 
 
-def of_a_row(error: Exception, target: Target) -> ValueError | None:
-    """What is wrong with a row, if a row's values are to blame. ``error`` is one of ``ROW_ERRORS``."""
+def find_row_error(error: Exception, target: TargetTable) -> ValueError | None:
+    """Return the error of a row; None if its values are not the cause. ``error`` is one of ``ROW_ERRORS``."""
     if not isinstance(error, psycopg.Error):
         return ValueError(f"{target}: {error}")
-    # Without a state the client itself could not write a value down.
+    # Without a SQLSTATE the client itself could not encode a value.
     by_client = error.sqlstate is None and isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
     if by_client or (error.sqlstate or "").startswith(_ROW):
         column = _column(error, target)
@@ -228,15 +232,15 @@ def of_a_row(error: Exception, target: Target) -> ValueError | None:
     return None
 
 
-def _column(error: psycopg.Error, target: Target) -> str | None:
-    """Which column an error of a COPY is about, if it says so: in a field of its own, or with the place."""
+def _column(error: psycopg.Error, target: TargetTable) -> str | None:
+    """Return the column of a COPY error, from its own field or from the error's context; None if unknown."""
     found = _PLACE.match((error.diag.context or "").partition("\n")[0])
     name = error.diag.column_name or (found and found[1])
     return name if name in target.columns else None
 
 
 def _line(error: psycopg.Error) -> str:
-    """The server's message and details in one line; without the user's SQL."""
+    """Return the server's message and details as one line, without the user's SQL."""
     diag = error.diag
     parts = [diag.message_primary, diag.message_detail] if diag.message_primary else [str(error)]
     return " ".join(" ".join(part.split()) for part in parts if part) or type(error).__name__

@@ -30,7 +30,7 @@ class Sqlite(Database):
     def name(self) -> str:
         return f"sqlite:{self._path}"
 
-    def passes(self, error: Exception) -> bool:
+    def is_retryable(self, error: Exception) -> bool:
         """SQLite raises OperationalError for a table that is not there, too; its code tells them apart."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         return code in (BUSY, LOCKED, READ_ONLY, INPUT_OUTPUT, FULL, CANNOT_OPEN)
@@ -56,6 +56,6 @@ def test_sqlite_sink(tmp_path: Path) -> None:
 
         ask("CREATE TABLE rows (n INTEGER PRIMARY KEY, id INTEGER NOT NULL, text TEXT NOT NULL)")
         read = "SELECT id, text FROM rows ORDER BY n"
-        return SinkUnderTest("test_my_sink:make_sink", {"path": str(path)}, lambda: ask(read), take_away=take_away)
+        return SinkUnderTest("test_my_sink:make_sink", {"path": str(path)}, lambda: ask(read), remove_visible=take_away)
 
     check_sink(fresh)

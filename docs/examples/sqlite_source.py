@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos.abc import Json
-from kafka_eos.connectors.polling import PollingSource
+from kafka_eos.connectors.polling_source import PollingSource
 from kafka_eos.testing import SourceUnderTest, check_source
 
 

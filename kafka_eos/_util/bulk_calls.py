@@ -1,7 +1,7 @@
-"""Functions of users and codecs, called for many values by loops that run in C.
+"""Calls of user functions and codecs for many values, by loops that run in C.
 
-There a StopIteration that escapes from the function ends the loop as the end of the values would: what comes after it
-would be lost, and nobody told. Rule: each value has a result, or an error that somebody was given.
+A StopIteration that escapes from the function ends such a loop like the end of the values: the remaining values would
+be lost silently. Rule: each value has a result, or an error that was reported.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-ESCAPED: Final = "StopIteration escaped from the function or codec"
+STOP_ITERATION_ESCAPED: Final = "StopIteration escaped from the function or codec"
 
 
-def extend(done: list[T], fn: Callable[..., T], todo: Sequence[Iterator[Any]], until: int) -> Exception | None:
-    """Append what ``fn`` makes of the values of ``todo``, one from each, until ``done`` holds ``until`` results.
+def append_results(done: list[T], fn: Callable[..., T], todo: Sequence[Iterator[Any]], until: int) -> Exception | None:
+    """Append the function's results for the values, up to the first error.
 
-    Returns the error of the value on which ``fn`` raised; the next call goes on behind that value. A second pass over
-    it would be another try, and what failed in passing might work then.
+    Returns the error of the value on which ``fn`` raised; the next call continues after that value. Do not call ``fn``
+    on it again to learn the error: the second call may succeed.
     """
     try:
         done.extend(map(fn, *todo))
     except Exception as error:  # noqa: BLE001 - a function may raise anything; the caller judges it
         return error
-    return None if len(done) == until else RuntimeError(ESCAPED)
+    return None if len(done) == until else RuntimeError(STOP_ITERATION_ESCAPED)
 
 
-def each(
+def map_rows(
     fn: Callable[..., T], *columns: Collection[Any], refuse: Callable[[int, Exception], None]
 ) -> tuple[list[T], list[int]]:
-    """What ``fn`` makes of each row of the columns, and the indices of the rows that have no result.
+    """Map a function over rows; return the results and the indices of failed rows.
 
-    ``refuse(index, error)`` is called for each of those, in order; what it raises ends the loop.
+    ``refuse(index, error)`` is called for each failed row, in order; an exception from it ends the loop.
     """
     done: list[T] = []
     refused: list[int] = []
     todo, count = [iter(column) for column in columns], len(columns[0])
-    while (error := extend(done, fn, todo, count - len(refused))) is not None:
+    while (error := append_results(done, fn, todo, count - len(refused))) is not None:
         refused.append(len(done) + len(refused))
         refuse(refused[-1], error)
     return done, refused
 
 
-def all_of(fn: Callable[[Any], T], values: Sequence[Any]) -> list[T]:
-    """What ``fn`` makes of each value. Raises what it raises; ValueError in place of a StopIteration."""
+def map_all(fn: Callable[[Any], T], values: Sequence[Any]) -> list[T]:
+    """Map a function over values. Raises its error, or ValueError in place of a StopIteration."""
     done = list(map(fn, values))
     if len(done) != len(values):
-        raise ValueError(f"{ESCAPED}, at value {len(done)} of {len(values)}")
+        raise ValueError(f"{STOP_ITERATION_ESCAPED}, at value {len(done)} of {len(values)}")
     return done

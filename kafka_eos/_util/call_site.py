@@ -1,7 +1,7 @@
-"""The line of the user's file that asked for something impossible: mistakes are reported with it.
+"""The user's line that caused an error: error messages quote it.
 
-Rule: the user's line is the nearest one outside the rooms of what users write a pipeline with, whatever of these calls
-what. Who calls something that is ``quoting`` does not quote again.
+Rule: the user's line is the nearest caller outside the packages in ``_INSIDE``. A function decorated with
+``quotes_user_line`` quotes it for all functions that it calls.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INSIDE = tuple(f"kafka_eos.{room}." for room in ("api", "abc", "core", "plan", 
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class CodeLocation:
     """A line of the user's program."""
 
     file: str
@@ -35,7 +35,7 @@ class Where:
 
 
 def user_frame() -> FrameType:
-    """The nearest caller outside these rooms."""
+    """Return the frame of the nearest caller outside this package's API."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and f"{frame.f_globals.get('__name__')}.".startswith(_INSIDE):
         frame = frame.f_back
@@ -43,35 +43,35 @@ def user_frame() -> FrameType:
     return frame
 
 
-def user_line() -> Where:
-    """Where the user's file is just now."""
-    return line_of(user_frame())
+def user_line() -> CodeLocation:
+    """Return the line of the user's program that is executing."""
+    return location_of(user_frame())
 
 
-def line_of(frame: FrameType) -> Where:
-    """Where ``frame`` is just now."""
+def location_of(frame: FrameType) -> CodeLocation:
+    """Return the line that a frame is executing."""
     file, line = frame.f_code.co_filename, frame.f_lineno
-    return Where(file, line, linecache.getline(file, line, frame.f_globals).strip())
+    return CodeLocation(file, line, linecache.getline(file, line, frame.f_globals).strip())
 
 
-def mistake(text: str) -> PlanError:
-    """An error with the user's line below it."""
+def plan_error(text: str) -> PlanError:
+    """Return a PlanError that quotes the user's line."""
     return PlanError(f"{text}\n  {user_line()}")
 
 
-def quoted(call: Callable[[], R]) -> R:
-    """What ``call`` gives. A PlanError of it gets the user's line."""
+def call_quoting_user(call: Callable[[], R]) -> R:
+    """Call a function; its PlanErrors quote the user's line."""
     try:
         return call()
     except PlanError as error:
-        raise mistake(str(error)) from None
+        raise plan_error(str(error)) from None
 
 
-def quoting(fn: Callable[P, R]) -> Callable[P, R]:
-    """``fn``, whose PlanErrors get the user's line."""
+def quotes_user_line(fn: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function so that its PlanErrors quote the user's line."""
 
     @wraps(fn)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        return quoted(lambda: fn(*args, **kwargs))
+        return call_quoting_user(lambda: fn(*args, **kwargs))
 
     return called

@@ -1,9 +1,9 @@
-"""How many cores this process may use: those that it may be scheduled on, or fewer if a quota of its cgroup says so.
+"""The number of cores that this process may use, limited by its scheduler affinity and its cgroup's CPU quota.
 
-A container that was given two CPUs of a host with 64 still sees 64. What holds it back is a quota of CPU time, of its
-own cgroup or of one above it: so all of them are looked at, in version 2 and in version 1, and rounded up.
+A container with two CPUs of a 64-core host still sees 64 cores. It is limited by a CPU quota of its own cgroup or of
+one above it. So all of them are read, in cgroup version 2 and version 1, and rounded up.
 
-Rule: a number from 1 on, whatever the system tells; what cannot be read limits nothing.
+Rule: the result is at least 1; a file that cannot be read limits nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _HIERARCHY = Path("sys/fs/cgroup")
 
 
 def usable_cores(scheduled: int | None = None, root: Path = Path("/")) -> int:
-    """Cores that this process can keep busy.
+    """Return the number of cores that this process can keep busy.
 
-    The two facts are those of this machine unless they are given: on how many cores the scheduler may put the
-    process, and the directory in which /proc and /sys are.
+    By default both arguments are those of this machine: the number of cores on which the scheduler may run the process,
+    and the directory that contains /proc and /sys.
     """
     cores = _scheduled() if scheduled is None else scheduled
     return max(1, min([cores, *(_rounded_up(*quota) for quota in _quotas(root))]))
@@ -37,7 +37,7 @@ def _rounded_up(time: int, period: int) -> int:
 
 
 def cgroups(root: Path, controller: str) -> Iterator[tuple[int, Path]]:
-    """Version and directory of each cgroup that the process is in, and that may limit what ``controller`` counts."""
+    """Yield version and directory of each cgroup of this process that may limit what ``controller`` counts."""
     for line in _text(root / _MEMBERSHIP).splitlines():
         _, controllers, path = line.split(":", 2) if line.count(":") >= 2 else ("", "none", "")
         if not controllers:
@@ -47,15 +47,15 @@ def cgroups(root: Path, controller: str) -> Iterator[tuple[int, Path]]:
 
 
 def _quotas(root: Path) -> Iterator[tuple[int, int]]:
-    """(CPU time, in so much time) of each cgroup that the process is in and that has a quota."""
+    """Yield CPU time and period of each cgroup of the process that has a quota."""
     for version, group in cgroups(root, "cpu"):
         yield from _version_2(group) if version == 2 else _version_1(group)
 
 
 def _upwards(path: str) -> Iterator[PurePosixPath]:
-    """A cgroup and all above it, as paths below the top.
+    """Yield a cgroup and all above it, as paths below the top.
 
-    A container may be told a path of its host: of that only the top is there, and it is the container's own.
+    A container may see a path of its host: then only the top exists, and it is the container's own cgroup.
     """
     own = PurePosixPath(path.lstrip("/"))
     if ".." in own.parts:
@@ -65,12 +65,12 @@ def _upwards(path: str) -> Iterator[PurePosixPath]:
 
 
 def _version_2(group: Path) -> Iterator[tuple[int, int]]:
-    """``cpu.max``: two numbers, or ``max`` and one."""
+    """Parse ``cpu.max``: two numbers, or ``max`` and one."""
     yield from _valid(_text(group / "cpu.max").split())
 
 
 def _version_1(group: Path) -> Iterator[tuple[int, int]]:
-    """Two files with a number each; without a quota the first one is -1."""
+    """Read two files with a number each; without a quota the first one is -1."""
     yield from _valid([_text(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")])
 
 

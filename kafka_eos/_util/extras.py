@@ -1,6 +1,6 @@
-"""What is installed besides the engine: the extras of this package.
+"""The optional extras of this package, and whether they are installed.
 
-Rule: who needs an extra says so before it begins, and names the one command that installs it.
+Rule: code that needs an extra checks it before it begins, and names the command that installs it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MODULES: Final = {
 }
 
 
-def expect_extra(extra: str, what: str) -> None:
-    """ConfigError if something of ``extra`` that ``what`` needs is not installed."""
+def ensure_extra(extra: str, what: str) -> None:
+    """Raise ConfigError if something of the extra is not installed."""
     if missing := _missing(extra):
         raise ConfigError(f"{what} needs {', '.join(missing)}: pip install 'kafka-eos[{extra}]'")
 
 
 def has_extra(extra: str) -> bool:
-    """Whether all of it is installed, for what is left out otherwise."""
+    """Return whether the extra is completely installed. For features that are skipped without it."""
     return not _missing(extra)
 
 
@@ -45,5 +45,5 @@ def _missing(extra: str) -> list[str]:
 def _installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):  # something keeps it from being imported
+    except (ModuleNotFoundError, ValueError):  # something prevents the import
         return False

@@ -7,9 +7,9 @@ Armed by environment, so that real processes can be hit:
                              Actions: ``kill`` (SIGKILL self), ``stop`` (SIGSTOP self), ``error`` (OSError EIO),
                              ``enospc`` (OSError ENOSPC).
     KAFKA_EOS_FAILPOINT_LOG  file that records each action *before* it is done (append, fsync). It is shared by all
-                             processes of a test and says how far the script is, however often they restart.
+                             processes of a test and stores the position in the script across restarts.
 
-Rule: every name is declared here once; ``hit`` with an unknown name is a Bug. Unarmed, a hit costs one test.
+Rule: every name is declared here once; ``hit`` with an unknown name is a Bug. Unarmed, a hit costs one comparison.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ POINTS: tuple[str, ...] = (
     "sink.seal",
     "align.barrier",
     "align.complete",
-    # rows under way: overtaken, or on their way round a loop
+    # in-flight rows: overtaken by a barrier, or in a loop
     "in-flight.logged",
     "in-flight.stored",
     "in-flight.decided",
     "in-flight.replayed",
     # timers of a process function: some have fired, others are due
     "timers.fired",
-    # a stream that waited for tables is told to go on
+    # a stream that waited for tables is resumed
     "bootstrap.done",
-    # rows that wait for a service: some are answered and not handed on
+    # rows that wait for a service: some have a response that is not emitted yet
     "async-map.answered",
-    # what an operator sets aside within an epoch
+    # rejected records within an epoch
     "scratch.put",
     "scratch.taken",
     "sink.flush.before",
@@ -71,12 +71,12 @@ POINTS: tuple[str, ...] = (
     "commit.before",
     "commit.between",
     "commit.after",
-    # the commit of a table of a lake: it has looked at the log; files are written again without the rows that an epoch
-    # replaces, and no commit names them yet; the log has it, and its notes are there still
+    # the commit to a lake table: the log was read; files were rewritten without the rows that an epoch replaces, and no
+    # commit names them yet; the log has the commit, and its staging entries still exist
     "lake.commit.before",
     "lake.replaced",
     "lake.commit.after",
-    # rows for a receiver: before the first one, after each request, when all are sent and no trace says so
+    # rows for a receiver: before the first one, after each request, when all are sent but no marker exists
     "outbox.before",
     "outbox.between",
     "outbox.after",
@@ -88,14 +88,14 @@ POINTS: tuple[str, ...] = (
     "packing.published",
     "packing.deleted",
     "worker.complete",
-    # recovery, first phase: what is decided
+    # recovery, first phase: commits what is decided
     "recovery.claimed",
     "recovery.resolved",
     "recovery.looked",
     "recovery.probed",
     "recovery.committed",
     "recovery.based",
-    # recovery, second phase: what the job goes on with
+    # recovery, second phase: prepares the next attempt
     "recovery.aborted",
     "recovery.verified",
     "recovery.restored",
@@ -118,30 +118,30 @@ _ACTIONS = ("kill", "stop", "error", "enospc")
 
 
 @dataclass(frozen=True, slots=True)
-class Armed:
-    """One entry of the script."""
+class ScriptEntry:
+    """One entry of the failpoint script."""
 
     name: str
     action: str
     at: int
 
 
-def parse(text: str) -> tuple[Armed, ...]:
-    """Read the value of ``KAFKA_EOS_FAILPOINTS``; ConfigError names a wrong entry."""
+def parse_script(text: str) -> tuple[ScriptEntry, ...]:
+    """Parse the script of ``KAFKA_EOS_FAILPOINTS``."""
     armed = []
     for entry in filter(None, (part.strip() for part in text.split(";"))):
         name, _, rest = entry.partition("=")
         action, _, at = rest.partition("@")
         if name not in POINTS or action not in _ACTIONS or not (at or "1").isdigit():
             raise ConfigError(f"KAFKA_EOS_FAILPOINTS: {entry!r} is not 'name=action[@k]' with a known name and action")
-        armed.append(Armed(name, action, int(at or 1)))
+        armed.append(ScriptEntry(name, action, int(at or 1)))
     return tuple(armed)
 
 
 class _Failpoints:
-    """The script as this process sees it."""
+    """The state of the script in this process."""
 
-    def __init__(self, script: tuple[Armed, ...], log: str | None) -> None:
+    def __init__(self, script: tuple[ScriptEntry, ...], log: str | None) -> None:
         if log is None:
             raise ConfigError("KAFKA_EOS_FAILPOINTS needs KAFKA_EOS_FAILPOINT_LOG: an unrecorded fault proves nothing")
         self._script, self._log = script, log
@@ -149,8 +149,8 @@ class _Failpoints:
         self._lock = threading.Lock()
 
     def hit(self, name: str) -> None:
-        with self._lock, self._alone():
-            acted = self._acted()
+        with self._lock, self._locked_log():
+            acted = self._count_acted()
             if acted >= len(self._script) or self._script[acted].name != name:
                 return
             self._hits[acted] += 1
@@ -161,8 +161,8 @@ class _Failpoints:
         self._act(entry)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """No other process looks at the log or writes to it: several workers come to the same point at once."""
+    def _locked_log(self) -> Iterator[None]:
+        """Hold the lock of the shared log."""
         fd = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -170,13 +170,13 @@ class _Failpoints:
         finally:
             os.close(fd)
 
-    def _acted(self) -> int:
+    def _count_acted(self) -> int:
         if not os.path.exists(self._log):
             return 0
         with open(self._log, encoding="utf-8") as log:
             return sum(1 for _ in log)
 
-    def _record(self, entry: Armed) -> None:
+    def _record(self, entry: ScriptEntry) -> None:
         fd = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(fd, f"{entry.name} {entry.action} pid={os.getpid()}\n".encode())
@@ -185,12 +185,13 @@ class _Failpoints:
             os.close(fd)
 
     @staticmethod
-    def _act(entry: Armed) -> None:
+    def _act(entry: ScriptEntry) -> None:
         match entry.action:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "stop":
-                # To this thread: sent to the process, another thread may take it, and this one goes on for a while.
+                # Signal this thread: a signal to the process may be handled by another thread, while this one
+                # continues.
                 signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             case "error":
                 raise OSError(errno.EIO, f"failpoint {entry.name}")
@@ -199,7 +200,7 @@ class _Failpoints:
 
 
 def _from_environment() -> _Failpoints | None:
-    script = parse(os.environ.get("KAFKA_EOS_FAILPOINTS", ""))
+    script = parse_script(os.environ.get("KAFKA_EOS_FAILPOINTS", ""))
     return _Failpoints(script, os.environ.get("KAFKA_EOS_FAILPOINT_LOG")) if script else None
 
 

@@ -1,6 +1,6 @@
-"""Python's search for cycles of objects, in processes that start, and in those that work through batches of rows.
+"""Garbage-collector tuning for process startup and for processing batches of rows.
 
-Rule: cycles in the user's code are still found, only later.
+Rule: reference cycles in the user's code are still collected, only later.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _YOUNG_OBJECTS = 200_000
-"""More new objects than some batches have alive at once."""
+"""Larger than the number of objects that a typical batch keeps alive."""
 
 
 @contextmanager
-def importing() -> Iterator[None]:
-    """What is imported lasts: to look for cycles in it meanwhile cost a tenth of a start."""
+def without_gc() -> Iterator[None]:
+    """Disable garbage collection while modules are imported."""
     before = gc.isenabled()
     gc.disable()
     try:
@@ -25,20 +25,19 @@ def importing() -> Iterator[None]:
             gc.enable()
 
 
-def all_lasts() -> None:
-    """Nobody looks for cycles in what is there now, not even at the end: call it after imports, and before the user's
-    file is loaded, whose objects may have something to do when they go.
+def freeze_imports() -> None:
+    """Exclude everything imported so far from garbage collection.
 
-    To look through what was imported took a worker a tenth of its start, and a command a fifth of all its time.
+    Scanning it took a tenth of a worker's startup time, and a fifth of a command's total time.
     """
     gc.freeze()
 
 
-def spare_the_collector() -> None:
-    """Rows and state are freed by their reference counts; looking for cycles among them cost a third of the time.
+def tune_gc_for_batches() -> None:
+    """Raise the collection threshold, so that batches of rows do not trigger a collection.
 
-    Python looks whenever 700 more objects are alive than before, and a batch has thousands. Call it when what lasts,
-    the user's code above all, is loaded.
+    By default Python collects after 700 new objects, and a batch has thousands. Call it when long-lived objects, above
+    all the user's code, are loaded.
     """
     gc.collect()
     gc.freeze()

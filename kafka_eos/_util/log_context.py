@@ -1,7 +1,7 @@
-"""Which operator, and which input record, a thread or task works on: for its log lines.
+"""The operator and input record that a thread or task works on, for its log lines.
 
-Rule: it costs a few calls a batch, and nothing a row. How far a loop over rows has come is asked of its iterator, and
-only when somebody logs.
+Rule: it costs a few calls per batch, and nothing per row. The position of a loop over rows is read from its iterator,
+and only when a line is logged.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _WHERE: Final = re.compile(r"(.+)/(\d+)/(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """The operator at work, and the input record that made the row at hand. Empty or -1: not known."""
+class RowPosition:
+    """The operator at work, and the input record of the current row. Empty or -1: unknown."""
 
     operator: str
     topic: str = ""
@@ -31,8 +31,8 @@ class Position:
     offset: int = _UNKNOWN
 
     @classmethod
-    def parse(cls, operator: str, where: str) -> Position:
-        """``where`` as errors name a record: topic/partition/offset. Anything else names none."""
+    def parse(cls, operator: str, where: str) -> RowPosition:
+        """Parse ``where`` as errors name a record: topic/partition/offset. Any other text yields no record."""
         found = _WHERE.fullmatch(where)
         return cls(operator, found[1], int(found[2]), int(found[3])) if found else cls(operator)
 
@@ -43,29 +43,29 @@ class Position:
 
 _operator: ContextVar[str | None] = ContextVar("kafka_eos_operator", default=None)
 _At: TypeAlias = tuple[Batch[Any], "Iterator[Any] | None", int]
-"""The batch; what is left of its rows, and how many there were. Without an iterator: the number of its row."""
+"""The batch, the iterator over its rows, and its row count. Without an iterator: the number of the row."""
 _rows: ContextVar[_At | None] = ContextVar("kafka_eos_rows", default=None)
 
 
-def enter(operator: str) -> None:
-    """This operator works from here on, on no row yet."""
+def enter_operator(operator: str) -> None:
+    """Set the operator at work in this thread or task."""
     _operator.set(operator)
     _rows.set(None)
 
 
-def leave() -> None:
-    """No operator works."""
+def leave_operator() -> None:
+    """Clear the operator at work."""
     _operator.set(None)
     _rows.set(None)
 
 
-def at(batch: Batch[Any], index: int) -> None:
-    """The operator works on this row of the batch."""
+def set_row(batch: Batch[Any], index: int) -> None:
+    """Set the row of the batch at work."""
     _rows.set((batch, None, index))
 
 
-class Rows(Generic[T]):
-    """Values, one a row of a batch, to be looped over once: the loop tells log lines how far it has come."""
+class TrackedRows(Generic[T]):
+    """Values of a batch whose loop position log lines can show."""
 
     def __init__(self, batch: Batch[Any], values: Sequence[T]) -> None:
         self._batch, self._values = batch, values
@@ -82,25 +82,25 @@ class Rows(Generic[T]):
         return left
 
 
-def position() -> Position | None:
-    """What is worked on in this thread or task; None if no operator is at work."""
+def current_position() -> RowPosition | None:
+    """Return what this thread or task is working on."""
     return _position(_operator.get(), _rows.get())
 
 
-def position_in(context: Context) -> Position | None:
-    """What is worked on in this context, which another thread may be running."""
+def position_in(context: Context) -> RowPosition | None:
+    """Return the position in a context that another thread may be running."""
     return _position(context.get(_operator), context.get(_rows))
 
 
-def _position(operator: str | None, rows: _At | None) -> Position | None:
+def _position(operator: str | None, rows: _At | None) -> RowPosition | None:
     if operator is None:
         return None
     if rows is None:
-        return Position(operator)
+        return RowPosition(operator)
     batch, left, number = rows
     index = number if left is None else number - length_hint(left) - 1
     origin = batch.origin
-    if not 0 <= index < len(batch.rows):
-        return Position(operator, origin.topic)
-    row = batch.rows[index]
-    return Position(operator, origin.topic, origin.partitions[row], origin.offsets[row])
+    if not 0 <= index < len(batch.origin_rows):
+        return RowPosition(operator, origin.topic)
+    row = batch.origin_rows[index]
+    return RowPosition(operator, origin.topic, origin.partitions[row], origin.offsets[row])

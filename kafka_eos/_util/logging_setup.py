@@ -1,9 +1,9 @@
-"""Log lines of a job's processes: as text for people or as JSON for collectors, each with whose it is.
+"""Logging of a job's processes, as text or as JSON; each line carries its LogIdentity.
 
-Everything goes through Python's ``logging``: what a job has to say, what user code says, what Kafka's client says. The
-handlers and levels that a user's file has set up stay as they are; where it has none, lines go to standard error.
+All messages use Python's ``logging``: those of the job, of user code, and of Kafka's client. Handlers and levels that
+the user's program has configured stay as they are; without any, lines go to standard error.
 
-Rule: a line only tells. Nothing depends on it, and nothing that is lost is told here alone.
+Rule: log lines are for information only. Nothing depends on them, and data loss is never reported in a log line alone.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
-from kafka_eos._util.log_context import Position, position
+from kafka_eos._util.log_context import RowPosition, current_position
 
 LogFormat: TypeAlias = Literal["text", "json"]
 Levels: TypeAlias = Mapping[str, str]
-"""The least level of lines by logger; that of ``""`` is of all others."""
+"""The lowest level of lines by logger; the logger ``""`` stands for all others."""
 
 OURS: Final = "kafka_eos"
 EVENT_FIELD: Final = "kafka_eos_event"
-"""An attribute of a record: the name and the facts of what happened to the job."""
+"""A log record's attribute: the name and the fields of a job event."""
 _WHO_FIELD: Final = "kafka_eos"
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 QUIET_SECONDS: Final = 30.0
 _MOST_KINDS: Final = 1000
-"""Of lines that are remembered."""
+"""Kinds of lines that are remembered."""
 _NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _KNOWN: Final = {*vars(logging.makeLogRecord({})), "message", "asctime", EVENT_FIELD, _WHO_FIELD}
 
 
 @dataclass(frozen=True)
-class Who:
-    """Which process of which job says something, when in the job's life, and at which record. -1: not known there."""
+class LogIdentity:
+    """The job, process, term, epoch and record that a log line belongs to."""
 
     job: str
     process: str
     term: int = -1
     epoch: int = -1
-    position: Position | None = None
+    position: RowPosition | None = None
 
     def __str__(self) -> str:
         term = f" term {self.term}" if self.term >= 0 else ""
@@ -53,55 +53,55 @@ class Who:
         return f"{self.job} {self.process}{term}{epoch}" + (f" {self.position}" if self.position else "")
 
     def fields(self) -> dict[str, object]:
-        """What is known of it."""
+        """Return the known fields."""
         known = {"job": self.job, "process": self.process, "term": self.term, "epoch": self.epoch}
         return {name: value for name, value in {**known, **_fields(self.position)}.items() if value not in (-1, "")}
 
 
-def _fields(position: Position | None) -> dict[str, object]:
+def _fields(position: RowPosition | None) -> dict[str, object]:
     return {} if position is None else asdict(position)
 
 
-_who: Who | None = None
+_who: LogIdentity | None = None
 _is_json = False
 
 
-def begin(job: str, process: str, form: LogFormat, levels: Levels) -> None:
-    """To be called once the user's file is loaded, which may have set up logging by itself.
+def configure_logging(job: str, process: str, form: LogFormat, levels: Levels) -> None:
+    """Configure handlers, format and levels of this process.
 
-    As text: a handler for standard error if there is none. As JSON: handlers of terminals and pipes write JSON then;
+    As text: add a handler for standard error if there is none. As JSON: handlers of terminals and pipes write JSON;
     those of files, and all others, stay.
     """
     global _who, _is_json
-    first, _who, _is_json = _who is None, Who(job, process), form == "json"
+    first, _who, _is_json = _who is None, LogIdentity(job, process), form == "json"
     if first:
-        _tell_who(logging.getLogRecordFactory())
+        _tag_records(logging.getLogRecordFactory())
     root = logging.getLogger()
     if not root.handlers:
-        root.addHandler(_ToStandardError())
-        root.handlers[0].setFormatter(_Text())
+        root.addHandler(_StderrHandler())
+        root.handlers[0].setFormatter(_TextFormatter())
     if _is_json:
-        for handler in (each for each in root.handlers if type(each) in (logging.StreamHandler, _ToStandardError)):
-            handler.setFormatter(_Json())
+        for handler in (each for each in root.handlers if type(each) in (logging.StreamHandler, _StderrHandler)):
+            handler.setFormatter(_JsonFormatter())
     logging.getLogger(OURS).setLevel(logging.INFO)
     for name, level in levels.items():
         logging.getLogger(name or None).setLevel(level.upper())
 
 
-def now(*, term: int | None = None, epoch: int | None = None) -> None:
-    """From here on lines are of this term or epoch."""
+def set_log_epoch(*, term: int | None = None, epoch: int | None = None) -> None:
+    """Set the term and epoch of subsequent log lines."""
     global _who
     if _who is not None:
         _who = replace(_who, term=_who.term if term is None else term, epoch=_who.epoch if epoch is None else epoch)
 
 
-def as_json() -> bool:
-    """Does this process speak JSON?"""
+def is_json() -> bool:
+    """Return whether this process logs JSON."""
     return _is_json
 
 
-def levels(value: object) -> object:
-    """Read ``info``, or ``warning,orders.prices=debug``: a level for all, and for single loggers. ValueError if not."""
+def parse_levels(value: object) -> object:
+    """Parse log levels such as warning,orders.prices=debug. Raises ValueError if they are invalid."""
     if isinstance(value, str):
         parts = [part.rpartition("=") for part in value.split(",")]
         value = {name.strip(): level.strip() for name, _, level in parts}
@@ -113,12 +113,12 @@ def levels(value: object) -> object:
     return {name: str(level).lower() for name, level in value.items()}
 
 
-def _tell_who(make: Callable[..., logging.LogRecord]) -> None:
-    """Each record knows it, so that formats of users can show it: ``%(kafka_eos)s``."""
+def _tag_records(make: Callable[..., logging.LogRecord]) -> None:
+    """Tag each log record with its LogIdentity."""
 
     def made(*args: Any, **given: Any) -> logging.LogRecord:
         record = make(*args, **given)
-        at = position()
+        at = current_position()
         setattr(record, _WHO_FIELD, _who if at is None or _who is None else replace(_who, position=at))
         return record
 
@@ -126,15 +126,15 @@ def _tell_who(make: Callable[..., logging.LogRecord]) -> None:
 
 
 def _of_a_record(facts: Mapping[str, object]) -> dict[str, object]:
-    """The fields of an event that tells of one record."""
+    """Return the fields of an event that concerns one record."""
     operator, where = facts.get("operator"), facts.get("where")
     if not isinstance(operator, str) or not isinstance(where, str):
         return {}
-    return {name: value for name, value in _fields(Position.parse(operator, where)).items() if value not in (-1, "")}
+    return {name: value for name, value in _fields(RowPosition.parse(operator, where)).items() if value not in (-1, "")}
 
 
-class _ToStandardError(logging.StreamHandler[TextIO]):
-    """Standard error as it is at each line: a live view puts itself in its place."""
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to the current standard error."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -144,13 +144,13 @@ class _ToStandardError(logging.StreamHandler[TextIO]):
         return sys.stderr
 
 
-class _Text(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__(f"%(asctime)s %(levelname)s %({_WHO_FIELD})s: %(message)s (%(name)s)", "%H:%M:%S")
 
 
-class _Json(logging.Formatter):
-    """One object a line: ``at`` (UTC), ``level``, ``logger``, ``message``, ``job``, ``process``, and what is known."""
+class _JsonFormatter(logging.Formatter):
+    """Formats log lines as one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -175,12 +175,12 @@ class _Json(logging.Formatter):
 
 
 def _as_json(line: Mapping[str, object]) -> str:
-    """One line whatever is in it: what JSON has no form for, such as NaN, is told as Python shows it."""
+    """Return one line of JSON. Values that JSON cannot express, such as NaN, are written as Python prints them."""
     try:
-        told = json.dumps(line, default=str, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(line, default=str, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        told = json.dumps({name: _shown(value) for name, value in line.items()}, ensure_ascii=False)
-    return told.encode("utf-8", "backslashreplace").decode()  # half a character alone is no text
+        text = json.dumps({name: _shown(value) for name, value in line.items()}, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot be encoded
 
 
 def _shown(value: object) -> object:
@@ -196,17 +196,17 @@ def _plain(value: object) -> object:
 
 
 @dataclass
-class _Kind:
-    """Lines that differ in numbers alone: when one was let through, and how many were not since."""
+class _SimilarLines:
+    """Lines that differ only in numbers."""
 
     at: float
-    kept_back: int = 0
+    suppressed: int = 0
 
 
-class Seldom(logging.Filter):
-    """Lets the first line of a kind through, and one after ``quiet`` seconds that counts those in between.
+class RepeatFilter(logging.Filter):
+    """A log filter that passes the first of similar lines, then one per ``quiet`` seconds with a count of the others.
 
-    ``read`` tells of a text what it is about, which is no part of its kind, and what it says.
+    ``read`` splits a message into a prefix, which is ignored for similarity, and the rest.
     """
 
     def __init__(
@@ -216,20 +216,23 @@ class Seldom(logging.Filter):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._quiet, self._read, self._clock, self._lock = quiet, read, clock, threading.Lock()
-        self._kinds: dict[str, _Kind] = {}
+        self._quiet = quiet
+        self._read = read
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kinds: dict[str, _SimilarLines] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        about, said = self._read(record.getMessage())
+        about, rest = self._read(record.getMessage())
         now = self._clock()
         with self._lock:
-            kind = self._kinds.get(key := _NUMBER.sub("#", said))
+            kind = self._kinds.get(key := _NUMBER.sub("#", rest))
             if kind is not None and now - kind.at < self._quiet:
-                kind.kept_back += 1
+                kind.suppressed += 1
                 return False
             if kind is None and len(self._kinds) >= _MOST_KINDS:
                 self._kinds.clear()
-            self._kinds[key] = _Kind(now)
-        again = f" ({kind.kept_back} more in the last {now - kind.at:.0f} s)" if kind and kind.kept_back else ""
-        record.msg, record.args = f"{about}{said}{again}", ()
+            self._kinds[key] = _SimilarLines(now)
+        again = f" ({kind.suppressed} more in the last {now - kind.at:.0f} s)" if kind and kind.suppressed else ""
+        record.msg, record.args = f"{about}{rest}{again}", ()
         return True

@@ -1,26 +1,26 @@
-"""Addresses of stores, as users write them: ``scheme://bucket/prefix?option=value``.
+"""Addresses of object stores, as users write them: ``scheme://bucket/prefix?option=value``.
 
-Rule: an address is printed, logged and put into reports, so there must be no secret in it.
+Rule: an address is printed, logged and included in reports, so it must not contain a secret.
 """
 
 from __future__ import annotations
 
 from urllib.parse import parse_qsl, urlsplit
 
-from kafka_eos._util.secrets import sounds_secret
+from kafka_eos._util.secrets import is_secret_name
 
 _SECRETS = ("sas", "access_key", "customer_key")
-"""Of stores alone, besides what ``secrets`` knows."""
+"""For stores only, in addition to those of ``secrets``."""
 
 
-def options(address: str) -> dict[str, str]:
-    """What is behind the question mark."""
+def parse_options(address: str) -> dict[str, str]:
+    """Parse the options behind the question mark."""
     return dict(parse_qsl(urlsplit(address).query, keep_blank_values=True))
 
 
-def expect_no_secret(address: str) -> None:
-    """ValueError, without the address, if there is a password or the name of a secret in it."""
-    found = [name for name in options(address) if _is_secret(name)]
+def ensure_no_secret(address: str) -> None:
+    """Raise ValueError if the address holds a password or a secret option."""
+    found = [name for name in parse_options(address) if _is_secret(name)]
     if urlsplit(address).password is not None:
         found = ["a password"]
     if found:
@@ -29,4 +29,4 @@ def expect_no_secret(address: str) -> None:
 
 
 def _is_secret(name: str) -> bool:
-    return sounds_secret(name) or any(word in name.lower() for word in _SECRETS)
+    return is_secret_name(name) or any(word in name.lower() for word in _SECRETS)

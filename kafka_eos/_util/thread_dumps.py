@@ -1,10 +1,10 @@
-"""Where a process stands: the Python stacks of all its threads, also while its own code never comes back.
+"""Dumps of the Python stacks of all threads of a process, even while its own code hangs.
 
-A signal makes the interpreter write them (``faulthandler``) without running any Python, so a loop or a lock without an
-end is no obstacle. They go into a file in memory that whoever may signal the process finds in ``/proc``, with what the
-process is in its name.
+On a signal, the interpreter writes the stacks (``faulthandler``) without running Python code, so an endless loop or a
+deadlock is no obstacle. They go into a file in memory, which every process with permission to send the signal finds in
+``/proc``; its name says what the process is.
 
-Rule: only a process that handles the signal gets it, as the kernel tells; it would end any other one. Linux only.
+Rule: only a process that handles the signal, according to the kernel, gets it; it would kill any other one. Linux only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 from kafka_eos.core.errors import Retryable
 
 _SIGNAL: Final = signal.SIGRTMIN + 9
-"""One that neither users' code nor a library has taken for itself."""
+"""A signal that no library or user code is known to use."""
 _FILE: Final = "kafka-eos-stacks "
 _LINK: Final = f"/memfd:{_FILE}"
 _PROC: Final = Path("/proc")
@@ -35,39 +35,39 @@ _STATES: Final = {
 
 
 class NoStacks(Retryable):
-    """A process does not write its stacks. Says why, as far as the kernel tells."""
+    """A process does not write its stacks. The message says why, as far as the kernel shows it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A process that writes its stacks when it is asked. ``what``: its part in a job, in words."""
+class DumpTarget:
+    """A process that writes its stacks on request. ``what``: its role in a job, in words."""
 
     pid: int
     what: str
     file: Path
 
 
-def be_ready(what: str) -> None:
-    """From now on this process writes its stacks when it is asked. ``what`` it is, in words; the first call counts."""
-    if place_of(os.getpid()) is None:
+def enable_dumps(what: str) -> None:
+    """Make this process write its stacks on request. ``what``: its role, in words; only the first call counts."""
+    if find_target(os.getpid()) is None:
         file = os.memfd_create(f"{_FILE}{what}", os.MFD_CLOEXEC)
         faulthandler.register(_SIGNAL, file, all_threads=True)
 
 
-def place_of(pid: int) -> Place | None:
-    """The process if it is ready; None also if it is gone, or of another user."""
+def find_target(pid: int) -> DumpTarget | None:
+    """Return the process if it can write its stacks."""
     with suppress(OSError):
         if not _handles_signal(pid):
             return None
         for file in (_PROC / str(pid) / "fd").iterdir():
             link = os.readlink(file)
             if link.startswith(_LINK):
-                return Place(pid, link.removeprefix(_LINK).removesuffix(" (deleted)"), file)
+                return DumpTarget(pid, link.removeprefix(_LINK).removesuffix(" (deleted)"), file)
     return None
 
 
-def children(pid: int) -> Iterator[int]:
-    """Processes that ``pid`` has started, in no order."""
+def child_pids(pid: int) -> Iterator[int]:
+    """Yield the processes that a process has started."""
     for status in _PROC.glob("[0-9]*/stat"):
         with suppress(OSError):
             fields = status.read_text().rpartition(")")[2].split()
@@ -75,33 +75,33 @@ def children(pid: int) -> Iterator[int]:
                 yield int(status.parent.name)
 
 
-def stacks(place: Place, send: Callable[[int], object] | None = None, within: float = 2.0) -> str:
-    """The stacks of a process, the innermost call first. Waits at most ``within`` seconds for them.
+def read_stacks(place: DumpTarget, send: Callable[[int], object] | None = None, within: float = 2.0) -> str:
+    """Return the stacks of all threads of a process. Waits at most ``within`` seconds for them.
 
-    ``send`` delivers the signal; by default ``os.kill``. Raises NoStacks if nothing comes.
+    ``send`` delivers the signal; by default ``os.kill``. Raises NoStacks if the process writes nothing.
     """
     try:
         with place.file.open("rb") as written:
             written.seek(0, os.SEEK_END)
             (send or _signal(place.pid))(_SIGNAL)
-            told = _read(written.read, within)
+            stacks = _read(written.read, within)
     except OSError as error:
         raise NoStacks(f"process {place.pid} is gone: {error}") from error
-    if not told:
+    if not stacks:
         raise NoStacks(f"process {place.pid} did not answer within {within:g} s{_why(place.pid)}")
-    return told.decode(errors="replace")
+    return stacks.decode(errors="replace")
 
 
 def _read(read: Callable[[], bytes], within: float) -> bytes:
-    """All that is written, until nothing more is."""
-    until, told = time.monotonic() + within, b""
+    """Read until nothing more is written."""
+    until, stacks = time.monotonic() + within, b""
     while time.monotonic() < until:
         time.sleep(_NAP)
         more = read()
-        if told and not more:
+        if stacks and not more:
             break
-        told += more
-    return told
+        stacks += more
+    return stacks
 
 
 def _signal(pid: int) -> Callable[[int], None]:

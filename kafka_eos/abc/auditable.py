@@ -1,7 +1,7 @@
-"""What the audit asks a sink for, so that it can compare what is there with what the input makes.
+"""The interface that lets the audit compare a sink's contents with the outputs that its input produces.
 
-Rule: the audit believes nothing that a sink says of its own success; it reads what readers read. A sink without these
-methods works all the same, and the audit says that it was not looked at.
+Rule: the audit does not rely on what a sink reports about its own success; it reads what readers read. A sink without
+these methods works too, and the audit reports it as not checked.
 """
 
 from __future__ import annotations
@@ -14,57 +14,62 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.core.records import Batch, Headers
 
-Written: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
-"""Key, value, the user's headers and the timestamp of an output; -1 is the time at which it is sent."""
+OutputRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
+"""Key, value, user headers and timestamp of an output; timestamp -1 means the time of sending."""
 
 
 class AuditableSink(Protocol):
-    """What the audit needs of every sink that it looks at.
+    """The methods that the audit needs of every sink it checks.
 
-    Also what ``AuditableFiles`` or ``AuditableTable`` has; a sink of a Kafka topic has ``audit_log`` instead.
+    The sink also implements ``AuditableFiles`` or ``AuditableTable``. A sink of a Kafka topic has ``audit_log``
+    instead.
     """
 
     @property
-    def audit_marked(self) -> bool:
-        """Does each output carry its provenance?"""
+    def audit_has_provenance(self) -> bool:
+        """Return whether each output carries its provenance."""
 
     @property
     def audit_codec(self) -> Codec[Any]:
-        """What encodes the values."""
+        """Return the codec of the values."""
 
-    def audit_rows(self, batch: Batch[Any], operator: str, reject: RejectRow) -> tuple[Batch[Any], Sequence[Written]]:
-        """The rows that the writer writes, and exactly what it writes; ``reject`` got the others."""
+    def audit_rows(
+        self, batch: Batch[Any], operator: str, reject: RejectRow
+    ) -> tuple[Batch[Any], Sequence[OutputRecord]]:
+        """Return the rows that the writer writes, and their exact output; ``reject`` receives the other rows."""
 
 
 class AuditableFiles(AuditableSink, Protocol):
-    """What the audit needs of a sink that writes files."""
+    """The methods that the audit needs of a sink that writes files."""
 
     def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
-        """Where they are, and what the names of this sink's files match; the groups are epoch and subtask."""
+        """Return the location of the files and a pattern of this sink's file names; its groups are epoch and
+        subtask."""
 
     def audit_names(self) -> Sequence[str]:
-        """The files that are there, of other sinks too: names below that place."""
+        """Return the names of all files below the location, those of other sinks included."""
 
     @property
     def audit_lines(self) -> bool:
-        """Are files lines as they are, in a directory?"""
+        """Return whether the files are plain lines in a local directory."""
 
     def audit_read(self, name: str) -> Iterator[tuple[bytes, str | None]]:
-        """Of each row of a file its value, as ``audit_rows`` tells it, and its provenance.
+        """Yield the value, as ``audit_rows`` returns it, and the provenance of each row of a file.
 
-        Raises OSError with a number, or an error of this project, where the file cannot be had; whatever else is
-        raised says that its content is damaged.
+        Raise OSError with an errno, or an error of this project, if the file cannot be read. Any other exception means
+        that its content is damaged.
         """
 
 
 class AuditableTable(AuditableSink, Protocol):
-    """What the audit needs of a sink that writes rows of a table; a value of None deletes the row of its key."""
+    """The methods that the audit needs of a sink that writes rows of a table; a value of None deletes the row of its
+    key."""
 
     def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
-        """Its name for people, and whether a value replaces the row of its key."""
+        """Return the table's display name, and whether a value replaces the row of its key."""
 
-    def audit_unfit(self) -> str | None:
-        """Why rows that are there cannot be compared with those that should be; None if they can."""
+    def audit_obstacle(self) -> str | None:
+        """Return why the table cannot be compared; None if it can."""
 
     def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
-        """Key and value of each row that is there, as ``audit_rows`` tells them."""
+        """Yield key and value of each row of the table, as ``audit_rows`` returns them."""

@@ -1,6 +1,6 @@
-"""How values become bytes and come back.
+"""Codecs: conversion of values to bytes and back.
 
-Rule: what is stored says by which format and schema it was written.
+Rule: stored data names the format and schema with which it was written.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from kafka_eos.core.records import Headers
 
 T = TypeVar("T")
 
-Part: TypeAlias = Literal["key", "value"]
-"""Of a record of a topic."""
+RecordPart: TypeAlias = Literal["key", "value"]
+"""Which part of a Kafka record: key or value."""
 
 
 class Codec(Protocol[T]):
-    """Turns values into bytes and back. Lists in, lists out: one call a batch, not a record."""
+    """Turns values into bytes and back. It takes and returns lists: one call per batch, not per record."""
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class Codec(Protocol[T]):
 
 
 class ListCodec(Protocol[T]):
-    """A codec of many values at once, for rows that change subtasks."""
+    """A codec of many values at once, for rows that move between subtasks."""
 
     @property
     def name(self) -> str: ...
@@ -45,92 +45,104 @@ class ListCodec(Protocol[T]):
     def schema(self) -> Json: ...
 
     def encode(self, values: Sequence[T]) -> bytes:
-        """Raise ValueError if a value is not of the declared type, or would come back as another one."""
+        """Encode the values.
+
+        Raise ValueError if one is not of the declared type, or would be decoded as another value.
+        """
 
     def decode(self, data: bytes) -> list[T]: ...
 
 
 @runtime_checkable
 class TopicFormat(Protocol[T]):
-    """What may stand where a codec may, in sources and sinks of Kafka: its codec depends on the topic."""
+    """A format that sources and sinks of Kafka accept in place of a codec: its codec depends on the topic."""
 
-    def for_topic(self, topic: str, part: Part) -> Codec[T]: ...
+    def for_topic(self, topic: str, part: RecordPart) -> Codec[T]: ...
 
 
 @runtime_checkable
-class InHeaders(Protocol):
-    """A codec that keeps a part of what it has to say in headers of the record. ``encode`` makes only the rest.
+class SupportsHeaders(Protocol):
+    """A codec that stores part of its information (a schema id) in record headers. ``encode`` returns only the rest.
 
-    ``decode`` reads what ``encode`` makes.
+    ``decode`` reads what ``encode`` returns.
     """
 
     def headers(self) -> Headers:
-        """What each record that is written needs besides. Raises what ``encode`` raises."""
+        """Return the headers that each written record needs. Raises the same errors as ``encode``."""
 
     def decode_with(self, data: bytes, headers: Headers) -> Any:
-        """A value of a record with these headers. Raises ValueError as ``decode`` does."""
+        """Decode the value of a record with these headers. Raises ValueError as ``decode`` does."""
 
 
 @runtime_checkable
-class InBatches(Protocol):
-    """A codec that decodes and encodes many values faster than one by one."""
+class SupportsBatches(Protocol):
+    """A codec that encodes and decodes many values faster than one by one."""
 
     def decode_batch(self, data: Sequence[bytes]) -> list[Any] | None:
-        """What ``decode`` makes of each. None if they must be decoded one by one, for instance because one is bad."""
+        """Decode all values. Return None if they must be decoded one by one, for instance because one is malformed."""
 
     def encode_batch(self, values: Sequence[Any]) -> list[bytes] | None:
-        """What ``encode`` makes of each. None if they must be encoded one by one, for instance because one is bad."""
+        """Encode all values. Return None if they must be encoded one by one, for instance because one is invalid."""
 
 
 @runtime_checkable
-class Described(Protocol):
-    """A codec that has more to tell than the user's type does."""
+class SupportsDescribe(Protocol):
+    """A codec that can describe its format and schema for explain."""
 
     def describe(self) -> str:
-        """For ``explain``: the format, the schema and where it comes from."""
+        """Describe the format, the schema and where it comes from, for ``explain``."""
 
 
 @runtime_checkable
-class Checked(Protocol):
-    """A codec that needs something of its environment."""
+class SupportsCodecCheck(Protocol):
+    """A codec that checks its environment (a schema registry, say) at start."""
 
     def check(self) -> Sequence[str]:
-        """At start: raise ConfigError if nothing can be written; Retryable if nobody can tell now. Returns notices."""
+        """Check the environment at startup; return notices.
+
+        Raise ConfigError if nothing can be written, and Retryable if that cannot be determined now.
+        """
 
     def check_reading(self) -> Sequence[str]:
-        """At start, where it reads: the same, but what cannot be read is a notice, for some records may be older."""
+        """Check the environment at startup, for a reader; return notices.
+
+        Like ``check``, but what cannot be read is a notice: some records may be older.
+        """
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """A schema of the code beside the one that is stored, or registered.
+class SchemaComparison:
+    """The code's schema compared with its registered or stored counterpart.
 
-    ``beside``       which one that is, or that there is none
-    ``differences``  in what the two differ, in lines
-    ``wrong``        why a job with it would be refused, or stopped by a record; none if it would not
-    ``is_there``     is there one to compare with?
+    ``counterpart``   describes the schema compared with, or says that there is none
+    ``differences``   the differences, one per line
+    ``problems``      why a job with it would be refused, or stopped by a record; empty if it would not
+    ``is_there``      whether there is a schema to compare with
     """
 
-    beside: str
+    counterpart: str
     differences: Sequence[str] = ()
-    wrong: Sequence[str] = ()
+    problems: Sequence[str] = ()
     is_there: bool = True
 
 
 @runtime_checkable
-class Comparable(Protocol):
-    """A codec whose schema has a counterpart that is kept elsewhere."""
+class SupportsSchemaCompare(Protocol):
+    """A codec that can compare its schema with the one that is registered or stored."""
 
-    def compared(self, reading: bool) -> Comparison:
-        """With the newest there is. Changes nothing. Raises ConfigError or Retryable if nobody can tell.
+    def compare_schema(self, reading: bool) -> SchemaComparison:
+        """Compare the schema with the newest registered or stored one. Changes nothing.
 
-        ``reading``: can what was written with that be read; else: can this be written.
+        Raises ConfigError or Retryable if they cannot be compared.
+
+        ``reading``: compare whether this schema can read data written with that one; otherwise, whether it can replace
+        it for writing.
         """
 
 
 @runtime_checkable
 class HasCodecs(Protocol):
-    """A source or sink that tells what reads or writes its keys and values."""
+    """A source or sink that lists the codecs of its keys and values."""
 
-    def codecs(self) -> Mapping[str, Codec[Any] | Described]:
-        """By what they are for, in words: ``value``, or ``value of orders-eu`` where each topic has another one."""
+    def codecs(self) -> Mapping[str, Codec[Any] | SupportsDescribe]:
+        """Return the codecs by purpose, in words: ``value``, or ``value of orders-eu`` where each topic has its own."""

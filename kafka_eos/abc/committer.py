@@ -1,6 +1,6 @@
-"""What is prepared, and how it ends: committables, what a probe sees of them, and the committer.
+"""Committers: prepared output (committables), the status that a probe finds, and its commit or abort.
 
-Rule: a committable can be ended from any process, any number of times.
+Rule: any process can commit or abort a committable, any number of times.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kafka_eos.core.json_values import Json
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How records of a sink were spread over the partitions of its topic.
+    """The number of partitions over which a sink's records were distributed, and the partitioner that did it.
 
-    ``partitioner`` is the client's name of what chose by the key, None if nobody knows; ``fewest`` and ``most`` are how
-    many partitions there were: two numbers where some may have been added meanwhile.
+    ``partitioner`` is the client's name of the partitioner of keyed records, None if unknown. ``fewest`` and ``most``
+    are the numbers of partitions; they differ if some may have been added meanwhile.
     """
 
     topic: str
@@ -30,7 +30,7 @@ class Spread:
     most: int
 
     def joined(self, other: Spread) -> Spread | None:
-        """What holds of records of both; None if the two differ in more than numbers."""
+        """Return what is true of the records of both; None if they differ in more than the partition counts."""
         if (self.topic, self.partitioner) != (other.topic, other.partitioner):
             return None
         return Spread(self.topic, self.partitioner, min(self.fewest, other.fewest), max(self.most, other.most))
@@ -38,13 +38,13 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Committable:
-    """A promise: output of one epoch that is durable, invisible, and can be made visible by anyone.
+    """The output of one epoch: durable, invisible, and ready to be made visible by any process.
 
-    ``scope`` names the committer (one a cluster, directory, database); ``payload`` is the committer's own
-    record, stored in the manifest; ``records`` is how many records it makes visible, for the books, and ``by_sink``
-    how many of them are of which sink, by the plan's names; empty if that is not known. ``spread`` says of sinks with
-    partitions how they were divided, as far as that is known. ``provenance`` is a file of the checkpoint that says
-    where each record came from; None if the records say it themselves, or nothing does.
+    ``scope`` names the committer (one per cluster, directory or database). ``payload`` is the committer's own record,
+    stored in the manifest. ``records`` is how many records it makes visible, and ``by_sink`` how many of them belong to
+    each sink, by the plan's names; empty if that is not known. ``spread`` says how sinks with partitions distributed
+    the records, as far as that is known. ``provenance`` is a file of the checkpoint that stores where each record came
+    from; None if the records carry it themselves, or if it is not recorded.
     """
 
     scope: str
@@ -56,18 +56,20 @@ class Committable:
 
 
 @dataclass(frozen=True, slots=True)
-class Unstored(Committable):
-    """A committable whose ``provenance`` is not stored yet: the engine stores ``content`` before it decides."""
+class UnstoredCommittable(Committable):
+    """A committable whose provenance file is not stored yet."""
 
     content: bytes = b""
 
 
-class Standing(enum.Enum):
-    """What a probe saw. A probe that has no answer *yet* raises Retryable instead of guessing.
+class CommitStatus(enum.Enum):
+    """The result of a probe: PREPARED, COMMITTED, LOST or UNKNOWN.
 
-    The trap: absence proves nothing. What is gone may have been committed and then taken by its readers. LOST needs
-    a fact that only an abort leaves (or damage to what is there); without one, and without a trace of a commit, the
-    answer is UNKNOWN. UNKNOWN is final: asking again does not help, and the job stops for a person.
+    A probe that has no answer *yet* raises Retryable instead of guessing.
+
+    Note: absence proves nothing. Missing output may have been committed and then removed by its readers. LOST needs a
+    fact that only an abort leaves (or damage to the output); without one, and without a marker of a commit, the status
+    is UNKNOWN. UNKNOWN is final: retrying does not help, and the job stops for manual intervention.
     """
 
     PREPARED = "prepared"
@@ -78,7 +80,7 @@ class Standing(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    standing: Standing
+    status: CommitStatus
     detail: str
     expires_in: float = float("inf")
     """Seconds until the server may undo a prepared committable by itself."""
@@ -88,26 +90,29 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class CommitPermit:
-    """Proof that the manifest of ``epoch`` is published and that this term may finish it.
+    """Proof that the manifest of ``epoch`` is published and that this term may commit it.
 
-    It comes from ``protocol.commit.authorize``; committers ask for it and never build one.
+    ``protocol.commit.authorize`` creates it; committers require it and never build one.
     """
 
     epoch: EpochId
 
 
-class Outcome(enum.Enum):
-    """What a commit did, as far as the server tells. LOST and UNKNOWN are no outcomes: CommittableLost is raised."""
+class CommitOutcome(enum.Enum):
+    """The result of a commit: COMMITTED now, or ALREADY committed.
+
+    LOST and UNKNOWN are not results of a commit: they raise CommittableLost.
+    """
 
     COMMITTED = "committed"
     ALREADY = "already"
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """Output of a life of a job that is neither visible nor gone. ``age`` in seconds.
+class StagedOutput:
+    """Output that an incarnation has staged and neither committed nor aborted; age in seconds.
 
-    ``identity`` is None where the output's name has none.
+    ``identity`` is None if the output's name contains no identity.
     """
 
     term: Term
@@ -118,67 +123,70 @@ class Staged:
 
 
 class Committer(Protocol):
-    """Ends what writers prepared. Lives with the coordinator; everything in it may be repeated.
+    """Commits or aborts what writers prepared. It runs in the coordinator; every call may be repeated.
 
     ``probe`` and ``commit`` are called from several threads at once, each time for another committable.
     """
 
     def probe(self, committable: Committable) -> Probe: ...
 
-    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
-        """Make it visible. Idempotent.
+    def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
+        """Make the committable visible. Idempotent.
 
-        Raises Retryable if there is no answer yet, CommittableLost if it is gone or nobody can tell (UNKNOWN).
+        Raises Retryable if the result is not known yet, CommittableLost if the committable is LOST or UNKNOWN.
         """
 
-    def staged(self, ctx: JobContext) -> Sequence[Staged]:
-        """All that any life of the job's name has staged or prepared and not ended; ``ctx.owns`` tells whose it is."""
+    def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
+        """List staged output of all incarnations that is neither committed nor aborted."""
 
-    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
-        """Undo and fence all that earlier terms (``< ctx.term``) of this life staged and that is not committed.
+    def abort_leftovers(self, ctx: JobContext) -> Sequence[str]:
+        """Abort and fence what earlier terms of this incarnation staged and did not commit. Return names, for the log.
 
-        The trap: another life of the same name (``ctx.owns`` is False of its identity) keeps all that it has.
-        Called in recovery after everything that must be committed is. Returns names, for the log.
+        Recovery calls it after every decided epoch is committed.
+
+        Note: never touch output of another incarnation of this job name (``ctx.owns(its identity)`` is False).
         """
 
     def close(self) -> None: ...
 
 
 @runtime_checkable
-class Announces(Protocol):
-    """A committer that tells its readers of epochs that are committed in every sink of the job."""
+class SupportsAnnounce(Protocol):
+    """A committer that announces to readers that an epoch is committed in every sink."""
 
     def announce(self, permit: CommitPermit, committables: Sequence[Committable]) -> None:
-        """All of the epoch is committed; these are those of this committer's scope. Idempotent.
+        """Announce the epoch: every sink has committed it. ``committables`` are those of this scope. Idempotent.
 
-        Called before the receipt is written, so it is called again if nobody knows whether it was. Raises Retryable if
-        there is no answer yet.
+        It is called before the receipt is written, and again if it is unknown whether that call succeeded. Raises
+        Retryable if the result is not known yet.
         """
 
 
 @runtime_checkable
-class CommitsTogether(Protocol):
-    """A committer that makes all that an epoch has in its scope visible in one change, as a table's log does.
+class SupportsAtomicCommit(Protocol):
+    """A committer that commits all of an epoch in its scope in one atomic change.
 
-    Its committables of an epoch are probed, and committed, in one call each; ``Committer.commit`` is not called.
+    The committables of an epoch are probed in one call and committed in one call; ``Committer.commit`` is not called.
     """
 
     def probe_all(self, committables: Sequence[Committable]) -> Sequence[Probe]:
-        """As ``Committer.probe``, in the order of ``committables``."""
+        """Probe all committables, as ``Committer.probe`` does; return the results in the same order."""
 
-    def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[Outcome]:
-        """As ``Committer.commit``, of *all* that the epoch of ``permit`` has in this scope; all of it or nothing."""
+    def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[CommitOutcome]:
+        """Commit *all* that the epoch of ``permit`` has in this scope, atomically. Raises as ``Committer.commit``."""
 
 
-def probed(committer: Committer, committables: Sequence[Committable]) -> Sequence[Probe]:
-    """Probe committables of one scope, as its committer wants to be asked."""
-    if isinstance(committer, CommitsTogether):
+def probe_committables(committer: Committer, committables: Sequence[Committable]) -> Sequence[Probe]:
+    """Probe committables of one scope, atomically if the committer supports it."""
+    if isinstance(committer, SupportsAtomicCommit):
         return committer.probe_all(committables)
     return [committer.probe(each) for each in committables]
 
 
-def committed(committer: Committer, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[Outcome]:
-    """Commit all that an epoch has in one scope, as its committer wants to be asked."""
-    if isinstance(committer, CommitsTogether):
+def commit_committables(
+    committer: Committer, permit: CommitPermit, committables: Sequence[Committable]
+) -> Sequence[CommitOutcome]:
+    """Commit all committables of an epoch in one scope."""
+    if isinstance(committer, SupportsAtomicCommit):
         return committer.commit_all(permit, committables)
     return [committer.commit(permit, each) for each in committables]

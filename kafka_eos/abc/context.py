@@ -1,6 +1,6 @@
-"""Who runs: what coordinator and worker hand to a connector.
+"""The job and task contexts that the coordinator and workers pass to connectors.
 
-Rule: a connector learns of its surroundings from here alone, so that it works the same under every engine.
+Rule: a connector learns about its environment only from here, so that it works the same under every engine.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from kafka_eos.core.json_values import Json
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What the coordinator hands to a connector: who runs, and under which fencing token."""
+    """The identity and fencing token of the running job, as the coordinator passes them to a connector."""
 
     job: str
     term: Term
     settings: Mapping[str, Json]
-    """What a connector may need to know of the job's settings, if the engine says it.
+    """The job's settings that a connector may need, if the engine provides them.
 
     ``bootstrap_servers``, ``kafka_config``  for connectors that were not given their own
-    ``bootstrap_servers_origin``             where the first of them was set, for people
+    ``bootstrap_servers_origin``             where the first of them was set, for display
     ``checkpoint_interval``                  seconds
     ``parallelism``                          subtasks
     ``kafka_share``                          in a worker: bytes that a Kafka source may hold, and half a producer's
-    ``commit_margin``                        in ``Sink.check``: seconds that must be left to output when it is committed
+    ``commit_margin``                        in ``SinkNode.check``: seconds that must remain for the commit of output
     """
     identity: JobIdentity | None = None
-    """Which life of the job's name this is; the name of all output holds it, unless it is None."""
-    known_in: frozenset[str] = frozenset()
-    """In ``Sink.check``: scopes whose sinks knew this job when it decided its newest epoch.
+    """The incarnation of the job; the name of all output contains it, unless it is None."""
+    written_scopes: frozenset[str] = frozenset()
+    """Scopes whose sinks this job had written to in its newest decided epoch.
 
-    What a sink makes where it is missing it must not make there again: an empty one would hide that rows are lost.
+    In these scopes a sink must not create a missing target again: an empty one would hide that rows are lost.
     """
 
     def owns(self, identity: JobIdentity | None) -> bool:
-        """Whether output of the job's name that carries ``identity`` (None: that carries none) is this life's."""
+        """Return whether output with this identity in its name (None: without one) belongs to this incarnation."""
         return identity == self.identity
 
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What a worker hands to a connector, on top of the job's context."""
+    """The subtask that a worker runs, passed to a connector together with the job's context."""
 
     job: JobContext
     subtask: int
@@ -52,7 +52,7 @@ class TaskContext:
     operator: str
     """Name of the plan node that the reader or writer serves."""
     services: Services = field(default_factory=Services)
-    """What the engine does for the operator, and what operators of the session share."""
+    """The engine's services for the operator, and the resources that operators of the session share."""
     first_epoch: Epoch = field(default_factory=lambda: Epoch(1))
     """The epoch of the first rows of this session; the next one is always one more."""
     attempt: int | None = None
@@ -60,5 +60,5 @@ class TaskContext:
 
     @property
     def owner(self) -> int:
-        """What tells output of this attempt from that of any other in the same term."""
+        """Return the number that identifies this attempt's output among all attempts of the same term."""
         return self.subtask if self.attempt is None else self.attempt

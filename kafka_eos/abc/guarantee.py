@@ -1,6 +1,6 @@
-"""What a source or a sink promises.
+"""The delivery guarantees of sources and sinks.
 
-Rule: a promise that the outside system cannot keep is refused at the start.
+Rule: if the external system cannot provide the guarantee, the start is refused.
 """
 
 from __future__ import annotations
@@ -13,51 +13,52 @@ from kafka_eos.abc.context import JobContext
 
 
 class Guarantee(enum.Enum):
-    """What a source or sink can promise; a path has the weakest of its ends."""
+    """The delivery guarantee of a source or sink; a path has the weakest guarantee of its ends."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
 
 
 @runtime_checkable
-class SaysWhy(Protocol):
-    """A sink that is at-least-once by its nature, and says what that means; others were asked for it by name."""
+class SupportsGuaranteeReason(Protocol):
+    """A sink that is at-least-once by nature and explains why."""
 
     @property
-    def because(self) -> str: ...
+    def guarantee_reason(self) -> str: ...
 
 
 @runtime_checkable
-class Priced(Protocol):
-    """A sink that says what its promise costs, for whoever chooses it."""
+class SupportsTradeOffs(Protocol):
+    """A sink that states the trade-offs of its guarantee, for explain."""
 
-    def price(self) -> Sequence[str]:
-        """Plain sentences for ``explain``, each about one thing: when rows are visible, what is locked, what stays."""
+    def trade_offs(self) -> Sequence[str]:
+        """Return plain sentences on what the guarantee costs."""
 
 
 @runtime_checkable
-class Advises(Protocol):
-    """A sink that says what to look at if its system does not answer at a start."""
+class SupportsAdvice(Protocol):
+    """A sink that says what to check when its system does not answer at start."""
 
     def advice(self, ctx: JobContext) -> str:
-        """One sentence without its full stop: what to check, and where the address and the login are said."""
+        """Return one sentence without a full stop: what to check, and where the address and the login are
+        configured."""
 
 
 @runtime_checkable
-class Unshared(Protocol):
-    """A sink that keeps something which no other sink of its pipeline may have too."""
+class ExclusiveSink(Protocol):
+    """A sink that owns a resource no other sink of the pipeline may use."""
 
     @property
-    def unshared(self) -> str:
-        """What it is, and which: two sinks that say the same are refused."""
+    def exclusive_resource(self) -> str:
+        """Return the resource that only this sink may use; two sinks with the same one are refused."""
 
 
 @runtime_checkable
-class OneScope(Protocol):
-    """A sink of something that may have several names, and keeps its promise only if a job has one scope for it."""
+class SingleScopeSink(Protocol):
+    """A sink whose target may have several names and must have one scope per job."""
 
-    def identity(self) -> str:
-        """What it is whatever it is called; asked after ``check``. Raises Retryable, ConfigError.
+    def get_target_identity(self) -> str:
+        """Return an identity of the target that does not depend on the name used for it.
 
-        Two sinks of a job that say the same and have two scopes are refused.
+        Two sinks of a job with the same identity and different scopes are refused. Raises Retryable, ConfigError.
         """

@@ -1,6 +1,6 @@
-"""What outside systems know of the lives of a job's name; see docs/architecture.md, "Lives".
+"""The traces of a job's incarnations in external systems; see docs/architecture.md, "Lives".
 
-Rule: whoever ends a life takes its mark away first, and looks for its open output then.
+Rule: to retire an incarnation, first remove its registration, then look for its open output.
 """
 
 from __future__ import annotations
@@ -15,80 +15,85 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 
 
-class LifeState(enum.Enum):
-    """What a sign of a life says about it."""
+class IncarnationState(enum.Enum):
+    """The state of an incarnation according to its trace: OPEN, ENDED or OVER."""
 
     OPEN = "open"
-    """Output of it is not ended: it may be running."""
+    """It has output that is neither committed nor aborted: it may be running."""
     ENDED = "ended"
-    """Nothing of it is open here; it may go on all the same."""
+    """It has no open output here; it may still be running."""
     OVER = "over"
-    """Somebody ended it for good: its mark was taken away."""
+    """It was retired: its registration was removed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """A sign that a life of a job's name has worked with a sink or a source.
+class IncarnationSign:
+    """A sign that an incarnation of the job has used a sink or source.
 
-    ``identity``  None if what was found has none in its name
+    ``identity``  None if the name of the trace contains no identity
     ``place``     where it was found, such as ``kafka:host:9092``
-    ``detail``    what was found, for people
-    ``term``      the newest term that shows, if one does
-    ``age``       seconds since the newest sign, if that shows
+    ``detail``    what was found, for display
+    ``term``      the newest term found, if any
+    ``age``       seconds since the newest sign, if known
     """
 
     identity: JobIdentity | None
     place: str
     detail: str
     term: Term | None = None
-    state: LifeState = LifeState.ENDED
+    state: IncarnationState = IncarnationState.ENDED
     age: float | None = None
 
 
 @runtime_checkable
-class TellsLives(Protocol):
-    """A committer or a source that knows which lives of a job's name worked with the same outside system."""
+class SupportsIncarnations(Protocol):
+    """A committer or source that can list the incarnations that have used its system."""
 
-    def lives(self, ctx: JobContext) -> Sequence[Life]:
-        """Every sign of any life of ``ctx.job``, this one's included. Raises Retryable if nobody can tell now."""
+    def list_incarnations(self, ctx: JobContext) -> Sequence[IncarnationSign]:
+        """List the signs of all incarnations of the job, this one included.
 
-
-@runtime_checkable
-class HoldsLife(TellsLives, Protocol):
-    """A committer that keeps one mark for each life of a job's name; a life whose mark was taken away stops."""
-
-    def hold(self, ctx: JobContext) -> None:
-        """Leave the mark of this life, if there is none yet. Raises Fenced if another life took it away.
-
-        Called at each recovery, and between each decision and its first commit: whoever takes a mark away looks for
-        open output afterwards, so either that look finds what this life has prepared, or this life finds its mark gone.
-        """
-
-    def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
-        """Take the mark of a life away, *then* undo and fence all that it has open. Returns names.
-
-        Of another life, or of this one if its start is refused before it has decided anything.
+        Raises Retryable if they cannot be listed now.
         """
 
 
 @runtime_checkable
-class Remembers(Protocol):
-    """A committer whose system still tells, after the receipt, how far a life has come there."""
+class SupportsRegistration(SupportsIncarnations, Protocol):
+    """A committer that registers each incarnation; an incarnation whose registration is gone must stop."""
 
-    def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
-        """What is not there any more of this life, which has finished ``newest``; None if nothing is missing.
+    def register(self, ctx: JobContext) -> None:
+        """Register this incarnation. Raises Fenced if another incarnation removed its registration.
 
-        ``committables`` are those of the newest epoch that had some in the committer's scope, up to ``newest``; none if
-        no such epoch is known. Asked at each recovery, before its term leaves anything in the system, and only if
-        nothing of an epoch without a receipt is committed there. So what is missing shows that the system was put back
-        to an older copy; and if it has a later epoch, say that: the checkpoints were. The trap: what is there may be
-        another one, which somebody has made on purpose; if that shows, the answer is None.
-        Raises Retryable if nobody can tell now.
+        Called at each recovery, and between each decision and its first commit. A successor removes the registration
+        before it looks for open output. So either the successor finds what this incarnation has prepared, or this
+        incarnation finds its registration gone.
+        """
+
+    def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
+        """Remove an incarnation's registration, then abort and fence all it has open. Return names.
+
+        Called for another incarnation, or for this one if its start is refused before it has decided anything.
+        """
+
+
+@runtime_checkable
+class SupportsLossCheck(Protocol):
+    """A committer that can detect that its system was rolled back to a state before the checkpoints."""
+
+    def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
+        """Return what the system no longer has of this incarnation; None if nothing is missing.
+
+        ``committables`` are those of the newest epoch, up to ``newest``, with some in the committer's scope; none if no
+        such epoch is known. Recovery calls it before its term leaves anything in the system, and only if nothing of an
+        epoch without a receipt is committed there. So missing output shows that the system was restored to an older
+        copy. If the system has a later epoch, the checkpoints were restored: say that instead.
+
+        Note: the system may be a new one that replaces the old one on purpose; if that is visible, return None. Raises
+        Retryable if this cannot be determined now.
         """
 
 
 def taken_over(ctx: JobContext, place: str) -> str:
-    """Why the life of ``ctx`` stops when its mark in ``place`` was taken away, and what there is to do."""
+    """Return why an incarnation stops whose registration in ``place`` was removed, and what to do."""
     return (
         f"another life of job {ctx.job!r} took over from this one ({ctx.identity}) in {place}, on purpose (--take-"
         "over, --from a savepoint of this one, doctor --end-life). This one may not write any more; to go back to it, "

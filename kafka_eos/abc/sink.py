@@ -25,46 +25,47 @@ class Writer(Protocol[T]):
     """Writes one subtask's output of a sink. Called from one thread, except what ``seal`` returns."""
 
     def write(self, batch: Batch[T]) -> None:
-        """Stage rows for the current epoch. Invisible to readers until committed.
+        """Stage rows for the current epoch. They are invisible to readers until committed.
 
         Raises PoisonRecord for a row that cannot be encoded, RestartFromCheckpoint if staging failed.
         """
 
     def seal(self, epoch: EpochId) -> PreCommit:
-        """The barrier. Everything written so far belongs to ``epoch``; what comes next to a later one.
+        """Handle the barrier: everything written so far belongs to ``epoch``, later rows to a later one.
 
-        Returns the part that may block (flush, fsync …). It is called once, on another thread, while
-        ``write`` may already be called for the next epoch. When it returns, each committable must be
-        committable from any other process, any number of times. It returns nothing for an empty epoch.
-        The trap: order. Rows of the next epoch must not overtake the rows of this one.
+        Returns the part that may block (flush, fsync …). It is called once, on another thread, while ``write`` may
+        already be called for the next epoch. When it returns, each committable must be committable from any other
+        process, any number of times. It returns nothing for an empty epoch.
+
+        Note: rows of the next epoch must not overtake the rows of this one.
         """
 
-    def committed(self, epoch: EpochId) -> None:
-        """Called after the epoch's receipt: what ``seal`` kept for it, and for older epochs, may be reused.
+    def notify_committed(self, epoch: EpochId) -> None:
+        """Handle that the epoch's receipt is written: what ``seal`` kept for it may be reused.
 
-        The trap: later epochs may be prepared already. It may come late, again, or never.
+        Note: later epochs may be prepared already. The call may come late, again, or never.
         """
 
     def discard(self) -> None:
-        """Let go of everything, undo nothing: recovery decides about what is already prepared."""
+        """Release all resources; undo nothing: recovery decides about what is already prepared."""
 
 
 @runtime_checkable
-class Attended(Protocol):
-    """A writer whose client must be heard although nothing is written: it keeps what it has to say until then."""
+class SupportsPoll(Protocol):
+    """A writer whose client must be polled even when nothing is written, to surface errors."""
 
-    def attend(self) -> None:
-        """Called now and then from the thread that writes. Raises RestartFromCheckpoint if staging has failed."""
+    def poll(self) -> None:
+        """Poll the client. The writing thread calls it regularly. Raises RestartFromCheckpoint if staging failed."""
 
 
 @runtime_checkable
 class HasClock(Protocol):
-    """A sink whose system tells what time it is there."""
+    """A sink whose system exposes its clock."""
 
     def clock(self, ctx: JobContext) -> tuple[float, float] | None:
-        """Seconds by which its clock is ahead of this machine's, and how far that may be wrong; None if it is not told.
+        """Return by how many seconds its clock is ahead of this machine's, and the error bound; None if it is unknown.
 
-        Raises Retryable if it does not answer.
+        Raises Retryable if the system does not respond.
         """
 
 
@@ -77,10 +78,10 @@ class Sink(Protocol[T]):
     def describe(self) -> Mapping[str, Json]: ...
 
     def scope(self, ctx: JobContext) -> str:
-        """Sinks with the same scope share one committer, and may share one committable an epoch."""
+        """Return the scope. Sinks with the same scope share one committer, and may share one committable per epoch."""
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """At start: raise ConfigError if the guarantee cannot be kept; return notices worth showing."""
+        """Check the environment at startup; return notices. Raise ConfigError if the guarantee cannot be kept."""
 
     def writer(self, ctx: TaskContext) -> Writer[T]: ...
 
@@ -89,6 +90,6 @@ class Sink(Protocol[T]):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """What to do with a record that cannot be processed: write it aside, in the same epoch."""
+    """The policy that writes a record that cannot be processed to a dead-letter sink, in the same epoch."""
 
     sink: Sink[Any]

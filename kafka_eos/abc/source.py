@@ -1,6 +1,6 @@
-"""Inputs: a source, which the coordinator asks, and its readers, which live in workers.
+"""Inputs: a source, which the coordinator calls, and its readers, which run in workers.
 
-Rule: what was read once can be read again, from any position that was given out.
+Rule: records that were read once can be read again, from any position that the source has returned.
 """
 
 from __future__ import annotations
@@ -21,101 +21,113 @@ T = TypeVar("T")
 
 
 class Source(Protocol[T]):
-    """An input that can be read again from any position it has given out."""
+    """An input that can be read again from any position it has returned."""
 
     @property
     def guarantee(self) -> Guarantee: ...
 
     def describe(self) -> Mapping[str, Json]:
-        """For ``explain``: what is read, with secrets masked."""
+        """Describe what is read, with secrets masked, for ``explain``."""
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
-        """Start positions of every split that exists now.
+        """Return the start positions of every split that exists now.
 
-        ``known`` is None only on the very first start of the job: then the user's start rule applies
-        (earliest, latest …). Otherwise every known split is verified and returned unchanged, and a split
-        that is not in ``known`` starts at its beginning. Raises InputLost if a known position cannot be
-        read any more, ConfigError if the input does not exist.
+        ``known`` is None only on the very first start of the job: then the user's start rule applies (earliest, latest
+        …). Otherwise every known split is verified and returned unchanged, and a split that is not in ``known`` starts
+        at its beginning. Raises InputLost if a known position cannot be read any more, ConfigError if the input does
+        not exist.
         """
 
-    def ends(self, ctx: JobContext) -> Positions:
-        """Positions just after the last record that is readable now (for ``--until-caught-up``)."""
+    def get_end_positions(self, ctx: JobContext) -> Positions:
+        """Return the positions after the last record that is readable now (Kafka: end offsets)."""
 
     def reader(self, ctx: TaskContext, positions: Positions) -> Reader[T]: ...
 
-    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
-        """Told after an epoch's receipt; for lag tools only. What it raises becomes a notice: nothing depends on it."""
+    def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        """Handle that an epoch's receipt is written; for lag tools only.
+
+        An exception becomes a notice: nothing depends on this call.
+        """
 
 
-Answer: TypeAlias = "Positions | Retryable"
-"""What a source says when several are asked at once; Retryable if it cannot be told now, of this source alone."""
+PositionsOrRetry: TypeAlias = "Positions | Retryable"
+"""Positions of one source, or why they are not available now."""
 
 
 @runtime_checkable
-class AskedTogether(Protocol):
-    """A source whose server answers for many sources with one request: the engine asks them all through one of them."""
+class SupportsBulkDiscovery(Protocol):
+    """A source whose server answers for many sources in one request."""
 
     def scope(self, ctx: JobContext) -> str:
-        """Sources of one class with the same scope are asked together."""
+        """Return the scope. Sources of one class with the same scope are queried together."""
 
-    def discover_all(self, ctx: JobContext, asked: Sequence[tuple[Source[Any], Positions | None]]) -> Sequence[Answer]:
-        """As ``Source.discover`` of each, with its known positions, in this order."""
+    def discover_all(
+        self, ctx: JobContext, asked: Sequence[tuple[Source[Any], Positions | None]]
+    ) -> Sequence[PositionsOrRetry]:
+        """Call ``Source.discover`` for each source, with its known positions; return the results in this order."""
 
-    def ends_all(self, ctx: JobContext, asked: Sequence[Source[Any]]) -> Sequence[Answer]:
-        """As ``Source.ends`` of each, in this order."""
+    def get_all_end_positions(self, ctx: JobContext, asked: Sequence[Source[Any]]) -> Sequence[PositionsOrRetry]:
+        """Call ``Source.get_end_positions`` for each source; return the results in this order."""
 
 
 @runtime_checkable
-class CheckedSource(Protocol):
-    """A source that needs more of its environment than its splits."""
+class SupportsSourceCheck(Protocol):
+    """A source that checks more of its environment at startup than its splits."""
 
     def check(self, ctx: JobContext, known: Positions | None) -> Sequence[str]:
-        """At start: raise ConfigError if it cannot be read; Retryable if nobody can tell now, which refuses no start.
+        """Check the environment at startup; return notices.
 
-        ``known``: the positions in the newest checkpoint of the job; None if it has none. Returns notices.
+        Raise ConfigError if the source cannot be read, and Retryable if that cannot be determined now, which refuses no
+        start. ``known`` are the positions in the newest checkpoint of the job; None if it has none.
         """
 
 
 @runtime_checkable
-class LastingSource(Protocol):
-    """A source that can tell whether the newest row of each key stays, which a table needs."""
+class SupportsTableCheck(Protocol):
+    """A source that can tell whether it keeps the newest row of each key, as a table needs."""
 
     def check_table(self, ctx: JobContext) -> Sequence[str]:
-        """At start, where a table is made of it: notices on rows that go away without another. Raises as ``check``."""
+        """Return notices on rows that disappear without a newer one.
+
+        Called at startup if a table reads it. Raises as ``check``.
+        """
 
 
 @runtime_checkable
-class Bounded(Protocol):
-    """A source that may have an end. A job whose sources all have one ends by itself when it has come there."""
+class BoundedSource(Protocol):
+    """A source that may have an end.
+
+    A job whose sources are all bounded stops by itself when it has reached all their ends.
+    """
 
     def bounds(self, positions: Positions) -> Positions | None:
-        """Where each of these splits ends for good; None if the source has no end.
+        """Return where each of these splits ends for good; None if the source has no end.
 
-        ``positions`` are of this source, whatever has been read. The end must follow from them alone, so that each
-        restart comes to the same one; and no reader returns a record that lies behind it.
+        ``positions`` are any positions of this source. The end must follow from them alone, so that each restart
+        computes the same one. No reader returns a record behind it.
         """
 
 
 @runtime_checkable
-class Sequenced(Protocol):
-    """A source that knows which of its splits event time need not wait for."""
+class SequencedSource(Protocol):
+    """A source that knows which of its splits are excluded from its watermark."""
 
-    def not_waited_for(self, positions: Positions) -> Collection[SplitId]:
-        """Of the splits that one subtask has read up to ``positions``, and no others.
+    def list_excluded_splits(self, positions: Positions) -> Collection[SplitId]:
+        """Return the splits that are excluded from the watermark. Pure.
 
         These are splits that are read to their end for good, and splits whose rows are later than those of another
-        split that is read first. The answer follows from the positions alone: nobody is asked.
+        split that is read first. The result follows from the positions alone, without a request.
         """
 
 
 @runtime_checkable
-class ReadsBack(Protocol):
-    """A source that can tell whether it reads what its own pipeline writes."""
+class SupportsFeedbackCheck(Protocol):
+    """A source that can tell whether it would read what its own pipeline writes."""
 
-    def reads_back(self, sink: object, *, refused: bool) -> str | None:
-        """Why the pipeline is refused, with what to do; None if the sink writes elsewhere, or if it is meant.
+    def find_feedback(self, sink: object, *, refused: bool) -> str | None:
+        """Return why the pipeline would read its own output; None if it would not.
 
-        Rows of this source may reach ``sink``. ``refused``: it takes the records that are refused behind the source.
+        Rows of this source may reach ``sink``. ``refused``: the sink receives the dead letters of this source.
         """
 
 
@@ -123,46 +135,46 @@ class Reader(Protocol[T]):
     """Reads the splits assigned to one subtask."""
 
     def poll(self, max_records: int, timeout: float) -> Batch[T] | None:
-        """Next rows, decoded, or None if there are none within ``timeout`` seconds."""
+        """Return the next rows, decoded, or None if none arrive within ``timeout`` seconds."""
 
     def positions(self) -> Positions:
-        """Where to read next, for all that ``poll`` has returned. This is the barrier of the source."""
+        """Return the next position to read of each split, after all rows that ``poll`` has returned: the source's
+        barrier."""
 
     def assign(self, positions: Positions) -> None:
         """Add splits while running."""
 
     def pause(self, splits: Collection[SplitId]) -> None:
-        """These splits, and no others, bring nothing until told otherwise. Their positions stay.
+        """Pause these splits, and resume all others. Their positions stay.
 
-        ``poll`` must return no row of a split that is paused, also none that has been fetched before. Splits that are
-        assigned later are not paused.
+        ``poll`` must return no row of a paused split, also none that was fetched before. Splits that are assigned later
+        are not paused.
         """
 
-    def at_end(self) -> Collection[SplitId]:
-        """Splits of which all that was readable when it was last looked at has been returned. It never asks."""
+    def list_splits_at_end(self) -> Collection[SplitId]:
+        """Return splits that were read up to the end last seen. Never sends a request."""
 
     def lag(self) -> int | None:
-        """Records that are readable and not yet returned; None while no answer of the server has told, and of
-        splits that are paused none tells.
+        """Return how many readable records were not returned yet; None while the server has not reported it.
 
-        It never asks: it is called between batches.
+        Paused splits do not report it either. Never sends a request: it is called between batches.
         """
 
-    def reached(self, ends: Positions) -> bool:
-        """True once every split of ``ends`` is read up to there."""
+    def has_reached(self, ends: Positions) -> bool:
+        """Return whether every split of ``ends`` was read up to its end."""
 
     def close(self) -> None: ...
 
 
 @runtime_checkable
-class LagOfEach(Protocol):
+class SupportsSplitLag(Protocol):
     """A reader that knows its lag split by split."""
 
-    def lags(self) -> Mapping[SplitId, int | None]:
-        """As ``Reader.lag``, of each split that is assigned."""
+    def get_lag_by_split(self) -> Mapping[SplitId, int | None]:
+        """Return the lag of each assigned split; None if unknown."""
 
 
 def total_lag(lags: Iterable[int | None]) -> int | None:
-    """The sum, or None if one is unknown: what is not known must not look like nothing."""
+    """Return the sum, or None if a lag is unknown: an unknown lag must not look like zero."""
     known = list(lags)
     return None if None in known else sum(lag for lag in known if lag is not None)

@@ -1,6 +1,6 @@
-"""Keyed state: what an operator asks for, and the backend that keeps it.
+"""Keyed state: the states that an operator declares, and the backend that stores them.
 
-Rule: what a state holds is stored with its codecs, so that a later program can tell whether it reads the same.
+Rule: state is stored with its codecs, so that a later program can check whether it reads the same values.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, M
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
-from kafka_eos._util.call_site import quoting
+from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.storage import CheckpointStorage, FileRef
 from kafka_eos.core.errors import PlanError
@@ -25,18 +25,18 @@ Refresh: TypeAlias = Literal["write", "read-write"]
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """Time to live of what a state holds: of a value, of one entry of a map, of one element of a list.
+    """Time to live of a value, of one entry of a map, or of one element of a list.
 
-    ``seconds`` after the last write it is gone; with ``refresh="read-write"`` reads count as well. The clock is the
-    machine's (``processing``), or the highest record timestamp that the subtask's operator has seen (``event``);
-    neither follows a leap (docs/state.md, "clocks that are wrong"). PlanError if one of the three cannot be.
+    It expires ``seconds`` after the last write; with ``refresh="read-write"`` reads count as well. The clock is the
+    machine's (``processing``), or the highest record timestamp that the subtask's operator has seen (``event``).
+    Neither follows a sudden jump (docs/state.md, "clocks that are wrong"). Raises PlanError if an argument is invalid.
     """
 
     seconds: float
     clock: Clocks = "processing"
     refresh: Refresh = "write"
 
-    @quoting
+    @quotes_user_line
     def __post_init__(self) -> None:
         if type(self.seconds) not in (int, float) or not 0 < self.seconds < math.inf:
             raise PlanError(
@@ -56,11 +56,10 @@ StateKind: TypeAlias = Literal["value", "list", "map", "reducing", "aggregating"
 class StateDescriptor(Generic[T]):
     """One named state of one operator: its codecs are stored with the data.
 
-    ``namespace``  if set, a key has a value a namespace (a window, say), and places are ``(key, namespace)``
-    ``entry``      maps, lists, timers and panes: codec of what tells the entries of one key apart, the last part of the
-                   place
-    ``definition`` what the rows are held for, where it makes them what they are: windows, say. Those that were stored
-                   for another one are refused
+    ``namespace``   if set, a key has one value per namespace (a window, say), and state keys are ``(key, namespace)``
+    ``entry``       maps, lists, timers and panes: codec of the last part of the state key, which identifies an entry
+    ``definition``  the definition that the rows are for, if their content depends on it, such as windows. Rows that
+                    were stored for another one are refused
     """
 
     name: str
@@ -73,11 +72,13 @@ class StateDescriptor(Generic[T]):
     definition: Json = None
 
 
-class ValueState(Protocol[T]):
-    """One value a place. Reads see the job's own writes at once.
+class BackendState(Protocol[T]):
+    """One named state as a backend stores it: a value per state key (key, namespace, entry).
 
-    A place is a key; or, where the descriptor has them, a tuple ``(key, namespace)``, ``(key, entry)`` or
-    ``(key, namespace, entry)``.
+    Reads see the job's own writes at once.
+
+    A state key is a key, or, if the descriptor says so, a tuple ``(key, namespace)``, ``(key, entry)`` or ``(key,
+    namespace, entry)``.
     """
 
     def get(self, key: Any) -> T | None: ...
@@ -87,75 +88,82 @@ class ValueState(Protocol[T]):
     def delete(self, key: Any) -> None: ...
 
     def view(self, keys: Iterable[Any]) -> MutableMapping[Any, T]:
-        """A live mapping for the hot path: holds each of ``keys`` that has a value.
+        """Return a live mapping for the hot path, with each of ``keys`` that has a value.
 
-        The trap: every key of ``keys`` counts as written, and only those may be written, until the next call.
+        Note: every key of ``keys`` counts as written, and only those may be written, until the next call.
         """
 
-    def written(self, keys: Sequence[Any]) -> Sequence[T]:
-        """What was last written for each of ``keys``, expired or not. KeyError if one has nothing.
+    def get_last_written(self, keys: Sequence[Any]) -> Sequence[T]:
+        """Return what was last written for each key, expired or not. Raises KeyError if a key has no value.
 
-        Of keys that the last ``view`` was asked for.
+        Only for keys of the last ``view``.
         """
 
-    def within(self, *parts: Any) -> Iterable[tuple[Any, T]]:
-        """Places that begin with ``parts`` (the key, or key and namespace) and their values.
+    def scan_prefix(self, *parts: Any) -> Iterable[tuple[Any, T]]:
+        """Iterate over state keys that begin with the given parts, with their values.
 
-        In the order of their encoded bytes, which is the same in every run. Write nothing while you iterate. Bug if
-        the state's places have one part only.
+        The order is that of their encoded bytes, the same in every run. Do not write while you iterate. Raises Bug if
+        the state's keys have only one part.
         """
 
-    def places(self, *parts: Any) -> Iterable[Any]:
-        """As ``within`` without the values, which a ``Ttl`` does not count as read."""
+    def scan_keys(self, *parts: Any) -> Iterable[Any]:
+        """Iterate over state keys that begin with the given parts, without values."""
 
     def items(self) -> Iterable[tuple[Any, T]]:
-        """All places and values, in no order; for audits and tests, not for the hot path."""
+        """Iterate over all state keys and values, in no order; for audits and tests, not for the hot path."""
 
     def next_entry(self) -> int:
-        """Lists: the number of a new element, higher than all before. Bug for any other kind."""
+        """Return the number of a new list element, higher than all before. Raises Bug for any other kind."""
 
     def advance(self, timestamp: int) -> None:
-        """A record of that time (ms since the epoch) is next. Moves the clock of an event-time ``Ttl``."""
+        """Announce the time of the next record (ms since the epoch). Moves the clock of an event-time ``Ttl``."""
 
 
-class Timers(Protocol):
-    """Pending timers of one operator in one subtask, and the time that it has come to: of events, or of the clock."""
+class TimerService(Protocol):
+    """Pending timers of one operator in one subtask, with the current time of its keys."""
 
-    def now(self, key: Any) -> int:
-        """The time of a key. Never less than before, after a restart neither."""
+    def get_time(self, key: Any) -> int:
+        """Return the current time of a key. It never decreases, not even after a restart."""
 
-    def newest(self) -> int:
-        """The event time that no key has passed."""
+    def get_max_time(self) -> int:
+        """Return the highest event time that any key has reached."""
 
     def add(self, key: Any, time: int) -> None:
-        """A key has each time once. Bug if it is not later than ``now(key)``: that one may have fired."""
+        """Add a timer; a key has each time once.
+
+        Raises Bug if it is not later than ``get_time(key)``: it may have fired already.
+        """
 
     def remove(self, key: Any, time: int) -> None:
-        """Absent is fine."""
+        """Remove a timer. One that does not exist is ignored."""
 
-    def due(self, until: int) -> Iterable[tuple[int, Any, int]]:
-        """Time, key and key group of all timers up to ``until``, in the order of times and, within one, of keys.
+    def pop_due(self, until: int) -> Iterable[tuple[int, Any, int]]:
+        """Remove and yield all timers up to ``until``, in order.
 
-        Each is removed when it is given out, and time stands at it until the next one is asked for; in the end at
-        ``until``. Timers that are added meanwhile come in their turn. After a restore those come first that were left
-        of times which had come already, whatever ``until`` is.
+        Each timer is removed when it is yielded. The current time is that timer's until the next one is requested, and
+        ``until`` at the end. Timers added meanwhile are yielded in order too. After a restore, remaining timers of
+        times that were already reached come first, whatever ``until`` is.
         """
 
-    def soonest(self) -> int | None:
-        """No timer fires before; None if none is pending. To be asked when all that is due has been given out."""
+    def get_next_time(self) -> int | None:
+        """Return a lower bound of the next timer's time; None if none is pending.
 
-    def reached(self, group: int) -> int:
-        """The time of the keys of a group."""
-
-    def stand(self, time: int) -> None:
-        """Event time stands at ``time`` from now on, and what that makes due beside timers is not done, before the
-        next ``due`` is.
+        Call it only after all due timers were yielded.
         """
+
+    def get_group_time(self, group: int) -> int:
+        """Return the event time of a key group."""
+
+    def begin_time(self, time: int) -> None:
+        """Enter an event time whose effects, apart from timers, are not finished yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taken(Generic[T]):
-    """What a pane held of some keys. Columns of equal lengths, in the order of groups and of encoded keys."""
+class PaneContents(Generic[T]):
+    """Keys and values taken out of a pane, as columns.
+
+    Columns of equal lengths, in the order of groups and of encoded keys.
+    """
 
     groups: list[int]
     encoded: list[bytes]
@@ -164,9 +172,9 @@ class Taken(Generic[T]):
 
 
 class Panes(Protocol[T]):
-    """Values by key and pane, a stretch of time that is named by its beginning, and ends for all keys at once.
+    """Values by key and pane: a range of event time, named by its start, that closes for all keys at once.
 
-    Places are ``(key, pane)``. Rule: what has been taken is gone, and no key gets a value there again.
+    State keys are ``(key, pane)``. Rule: a pane that was taken is gone, and no key gets a value in it again.
     """
 
     def get(self, place: tuple[Any, int]) -> T | None: ...
@@ -174,28 +182,24 @@ class Panes(Protocol[T]):
     def delete(self, place: tuple[Any, int]) -> None: ...
 
     def views(self, keys: Mapping[int, Sequence[Any]]) -> Mapping[int, MutableMapping[Any, T]]:
-        """By pane, a live mapping for the hot path: holds each of its ``keys`` that has a value.
+        """Return, by pane, a live mapping for the hot path, with each of its ``keys`` that has a value.
 
-        The trap: all of ``keys`` count as written, and only those may be written, until the next call.
+        Note: all of ``keys`` count as written, and only those may be written, until the next call.
         """
 
-    def first(self) -> int | None:
-        """No pane before it holds anything; None if none does."""
+    def get_first_pane(self) -> int | None:
+        """Return the first pane that may hold a value."""
 
-    def restored(self) -> Sequence[tuple[int, int]]:
-        """The first pane of each key group, and that group, of those that a snapshot held and nothing has been taken
-        of since.
-        """
+    def get_restored_panes(self) -> Sequence[tuple[int, int]]:
+        """Return the first restored, untouched pane of each key group."""
 
-    def take(self, pane: int, groups: Collection[int] | None = None) -> Iterator[Taken[T]]:
-        """What a pane holds, of keys of these groups if not of all, some at a time or none; it is gone when it is given
-        out. Nothing may be written to the pane meanwhile.
-        """
+    def take_pane(self, pane: int, groups: Collection[int] | None = None) -> Iterator[PaneContents[T]]:
+        """Remove and yield a pane's contents, in chunks. Do not write to the pane meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateHandle:
-    """Where the state of one operator and key-group range is after an epoch."""
+    """The stored state of one operator and key-group range after an epoch."""
 
     operator: str
     backend: str
@@ -203,22 +207,23 @@ class StateHandle:
     """First and last key group, inclusive."""
     files: tuple[FileRef, ...]
     states: tuple[Mapping[str, Json], ...]
-    """One a state: name, key and value codec with the writer's schema, and what else decides how rows are read.
+    """One entry per state: name, key and value codec with the writer's schema, and what else decides how rows are
+    read.
 
     Absent is the default: ``kind`` value, no ``namespace``, ``entry`` or ``ttl``; see docs/state.md.
     """
 
 
 @dataclass(frozen=True, slots=True)
-class InFlight:
-    """Rows that were under way through an exchange when a snapshot was taken, as one subtask saw them."""
+class InFlightRows:
+    """Stored files with the in-flight rows of one exchange, as one subtask saw them."""
 
     exchange: str
     codec: Mapping[str, Json]
     """Name and schema of the codec of the values."""
     files: tuple[FileRef, ...]
     overtaken: bool
-    """They had not left their sender: to be processed after those that had reached their receivers."""
+    """The rows had not left their sender: process them after those that had reached their receivers."""
 
 
 Upload: TypeAlias = Callable[[CheckpointStorage], StateHandle]
@@ -226,35 +231,37 @@ Upload: TypeAlias = Callable[[CheckpointStorage], StateHandle]
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """``loads``: places that were not in memory when they were asked for, since the backend was opened; ``entries``:
-    objects that are in memory now.
+    """The memory use of cached state.
+
+    ``misses`` counts state keys that were not in memory when they were read, since the backend was opened. ``entries``
+    counts the objects that are in memory now.
     """
 
-    loads: int
+    misses: int
     entries: int
 
 
 class StateBackend(Protocol):
     """The keyed state of one operator in one subtask. Single-threaded, except what ``snapshot`` returns."""
 
-    def value(self, descriptor: StateDescriptor[T]) -> ValueState[T]: ...
+    def value(self, descriptor: StateDescriptor[T]) -> BackendState[T]: ...
 
-    def timers(self, descriptor: StateDescriptor[Any]) -> Timers:
-        """The timers of that name; ``descriptor`` is of the kind "timer"."""
+    def timers(self, descriptor: StateDescriptor[Any]) -> TimerService:
+        """Return the timers of that name; ``descriptor`` is of the kind "timer"."""
 
     def panes(self, descriptor: StateDescriptor[T]) -> Panes[T]:
-        """The state of that name; ``descriptor`` is of the kind "pane"."""
+        """Return the panes of that name; ``descriptor`` is of the kind "pane"."""
 
-    def forget(self, name: str) -> None:
-        """Drop a state that is stored and not opened. Absent is fine."""
+    def drop(self, name: str) -> None:
+        """Drop a stored state that was not opened. One that does not exist is ignored."""
 
     def snapshot(self, epoch: Epoch) -> Upload:
-        """Freeze the state as it is now (short: it blocks the worker); the returned part uploads it."""
+        """Freeze the current state (short: it blocks the worker); the returned part uploads it."""
 
     def pending_timers(self) -> int | None:
-        """How many there were at the last ``snapshot``; None if the operator has none to set."""
+        """Return how many timers were pending at the last ``snapshot``; None if the operator sets none."""
 
     def cache(self) -> CacheUse:
-        """How its states use memory, timers aside."""
+        """Return how the operator's states use memory, timers excluded."""
 
     def close(self) -> None: ...

@@ -1,6 +1,6 @@
-"""Where durable objects and state files of a job are kept.
+"""Storage of a job's durable objects and state files.
 
-Rule: an object is there whole or not at all, and nothing is overwritten.
+Rule: an object is complete or absent, and no object is overwritten.
 """
 
 from __future__ import annotations
@@ -13,42 +13,45 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
-    """A content-addressed file: the same bytes are stored once, whoever refers to them."""
+    """A content-addressed file: equal bytes are stored once, however often they are referenced."""
 
     name: str
-    """The name the backend wants it back under."""
+    """The name under which the backend fetches it."""
     sha256: str
     size: int
 
 
-def unheard(size: int) -> None:
-    """Nobody hears how much has passed."""
+def ignore_progress(size: int) -> None:
+    """Ignore the progress of a fetch; the default of its ``on_bytes``."""
 
 
 class StoredFiles(Protocol):
-    """State files by their content."""
+    """Access to state files by their content."""
 
     def fetch(self, ref: FileRef, target: Path) -> None:
-        """Bring a file back after verifying length and checksum, else raise CorruptCheckpoint naming it."""
+        """Fetch a file and verify its length and checksum. Raises CorruptCheckpoint, which names the file."""
 
 
 class CheckpointStorage(StoredFiles, Protocol):
     """Durable objects of one job. Names come from ``storage.object_names`` only."""
 
     def publish(self, name: str, data: bytes) -> None:
-        """Create ``name`` with ``data``: all or nothing, durable on return. FileExistsError if it exists."""
+        """Create ``name`` with ``data``: all or nothing, durable on return. Raises FileExistsError if it exists."""
 
     def read(self, name: str) -> bytes:
-        """FileNotFoundError if absent."""
+        """Return the content of an object. Raises FileNotFoundError if it is absent."""
 
     def list(self, prefix: str) -> Sequence[str]:
-        """Complete published names below ``prefix`` (a directory name), sorted."""
+        """List the complete, published names below ``prefix`` (a directory name), sorted."""
 
     def delete(self, name: str) -> None:
-        """Absent is fine. Not durable: after a power cut the object may be back."""
+        """Delete an object if it exists. Not durable: after a power failure the object may exist again."""
 
     def upload(self, path: Path, name: str) -> FileRef:
-        """Store a file under its content. Already stored: costs a look, no copy. Durable on return."""
+        """Store a file under its content; return when it is durable. If it is stored already, nothing is copied."""
 
-    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
-        """As ``StoredFiles``; ``passed`` hears the bytes of each piece as it goes, and what it raises ends the call."""
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = ignore_progress) -> None:
+        """Fetch as ``StoredFiles`` does.
+
+        ``passed`` is called with the bytes of each piece; its exceptions end the call.
+        """

@@ -1,18 +1,23 @@
-"""The user's way to write a plan: ``Pipeline``, its streams, and ``connect``."""
+"""The API for writing a plan: ``Pipeline``, its streams, and ``connect``."""
 
 from kafka_eos.api.broadcast_input import Broadcast
-from kafka_eos.api.connected_streams import BroadcastConnected, ConnectedStreams, KeyedBroadcastConnected, connect
+from kafka_eos.api.connected_streams import (
+    BroadcastConnectedStream,
+    ConnectedStreams,
+    KeyedBroadcastConnectedStream,
+    connect,
+)
 from kafka_eos.api.pipeline import Engine, Pipeline
 from kafka_eos.api.streams import BroadcastStream, KeyedStream, Stream, WindowedStream
 from kafka_eos.api.table import Table, VersionedTable
 
 __all__ = [
     "Broadcast",
-    "BroadcastConnected",
+    "BroadcastConnectedStream",
     "BroadcastStream",
     "ConnectedStreams",
     "Engine",
-    "KeyedBroadcastConnected",
+    "KeyedBroadcastConnectedStream",
     "KeyedStream",
     "Pipeline",
     "Stream",

@@ -1,22 +1,22 @@
-"""``Broadcast``: values that come to all workers, as the second input of a ``connect``.
+"""``Broadcast``: values that all workers receive, as the second input of a ``connect``.
 
-Rule: it has no verbs of its own; what is made of it is said by the function behind ``connect``.
+Rule: it has no operations of its own; the function after ``connect`` defines how its values are used.
 """
 
 from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.api.plan_builder import Draft
-from kafka_eos.api.stream_base import Upstream
+from kafka_eos.api.plan_builder import PlanBuilder
+from kafka_eos.api.stream_base import BaseStream
 
 T = TypeVar("T")
 
 
-class Broadcast(Upstream, Generic[T]):
-    """Values of type ``T`` that come to all workers: ``stream.broadcast()``, or ``table.broadcast()``."""
+class Broadcast(BaseStream, Generic[T]):
+    """Values of type ``T`` that all workers receive: ``stream.broadcast()``, or ``table.broadcast()``."""
 
-    def __init__(self, draft: Draft, node: str, tp: Any = None, table: str | None = None) -> None:
-        """``table``: the one whose rows they are, if there is one."""
+    def __init__(self, draft: PlanBuilder, node: str, tp: Any = None, table: str | None = None) -> None:
+        """``table``: the table whose rows are broadcast, if any."""
         super().__init__(draft, node, tp)
         self._table = table

@@ -1,6 +1,6 @@
-"""Two streams into one operator: ``connect``, and the verbs behind it.
+"""Two streams as inputs of one operator: ``connect``, and the operations on its result.
 
-Rule: which stream a row is of is told by the way that it has come, so nobody tags values, and each keeps its type.
+Rule: the path of a row identifies its stream, so values need no tags, and each stream keeps its type.
 """
 
 from __future__ import annotations
@@ -9,26 +9,33 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from kafka_eos import plan
-from kafka_eos._util.call_site import mistake, quoted, user_line
+from kafka_eos._util.call_site import call_quoting_user, plan_error, user_line
 from kafka_eos.api.broadcast_input import Broadcast
-from kafka_eos.api.plan_builder import Draft
+from kafka_eos.api.plan_builder import PlanBuilder
 from kafka_eos.api.process_function_checks import expect_process_function
-from kafka_eos.api.stream_base import Upstream
+from kafka_eos.api.stream_base import BaseStream
 from kafka_eos.api.streams import KeyedStream, Stream
 from kafka_eos.api.table import Table, key_class
 from kafka_eos.codecs import KeyCodec
-from kafka_eos.codecs.type_inspection import element, returned
-from kafka_eos.plan import Join, Node
+from kafka_eos.codecs.type_inspection import get_element_type, get_return_type
+from kafka_eos.plan import JoinNode, Node
 from kafka_eos.plan.broadcast_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from kafka_eos.plan.process_functions import CoProcessFunction, OutputTag
-from kafka_eos.plan.window_assigners import Days, Early, Session, Sliding, Tumbling, interval
+from kafka_eos.plan.window_assigners import (
+    DayWindows,
+    EarlyTumblingWindows,
+    SessionWindows,
+    SlidingWindows,
+    TumblingWindows,
+    interval,
+)
 
 K = TypeVar("K")
 L = TypeVar("L")
 R = TypeVar("R")
 U = TypeVar("U")
 
-_Assigner: TypeAlias = Tumbling | Early | Sliding | Days | Session
+_Assigner: TypeAlias = TumblingWindows | EarlyTumblingWindows | SlidingWindows | DayWindows | SessionWindows
 _KEY = KeyCodec()
 
 
@@ -41,41 +48,42 @@ def connect(
 @overload
 def connect(
     left: KeyedStream[K, L], right: Broadcast[R], *, name: str | None = None
-) -> KeyedBroadcastConnected[K, L, R]: ...
+) -> KeyedBroadcastConnectedStream[K, L, R]: ...
 
 
 @overload
-def connect(left: Stream[L], right: Broadcast[R], *, name: str | None = None) -> BroadcastConnected[L, R]: ...
+def connect(left: Stream[L], right: Broadcast[R], *, name: str | None = None) -> BroadcastConnectedStream[L, R]: ...
 
 
 def connect(left: Any, right: Any, *, name: str | None = None) -> Any:
-    """Two streams into one operator, each with its own type. What becomes of them is said by the verb that follows.
+    """Connect two streams, each with its own type, for one operator. The next operation defines how they are combined.
 
-    Both with keys: rows of a key come to one worker and one state, and event time is the lesser of both streams'. The
-    second one ``.broadcast()``: all workers have all of its rows, and event time is that of the first.
+    If both are keyed, all rows of a key go to one worker and share its state; the watermark is the lower one of both
+    streams. If the second one is ``.broadcast()``, all workers receive all of its rows, and the watermark is that of
+    the first stream.
     """
     if left._draft is not right._draft:
         names = f"{left._draft.name!r} and {right._draft.name!r}"
-        raise mistake(f"connect of streams of two pipelines, {names}; make both in one.")
+        raise plan_error(f"connect of streams of two pipelines, {names}; make both in one.")
     if left._node == right._node:
-        raise mistake(
+        raise plan_error(
             "connect of a stream with itself: its rows would come once for both; write its .key_by(...) twice."
         )
     if isinstance(right, Broadcast) and not isinstance(left, Broadcast):
-        kind = KeyedBroadcastConnected if isinstance(left, KeyedStream) else BroadcastConnected
+        kind = KeyedBroadcastConnectedStream if isinstance(left, KeyedStream) else BroadcastConnectedStream
         return kind(left, right, name)
     if not (isinstance(left, KeyedStream) and isinstance(right, KeyedStream)):
-        raise mistake(
+        raise plan_error(
             "connect is of two streams with keys, or of a stream and a .broadcast(), "
             f"not of {left!r} and {right!r}.{_instead(left, right)}"
         )
     _expect_same_keys(left, right)
-    node = left._grow(plan.Connect, name, inputs=(left._node, right._node))
+    node = left._append_node(plan.ConnectNode, name, inputs=(left._node, right._node))
     return ConnectedStreams(left._draft, node, left._type, right._type)
 
 
 def _instead(left: object, right: object) -> str:
-    """What to do where two streams cannot be connected."""
+    """Return a remedy for two streams that cannot be connected."""
     if isinstance(left, Table) or isinstance(right, Table):
         return (
             " All of a table comes to all workers with table.broadcast(); keyed.join(table, fn) looks up a row by key."
@@ -88,19 +96,19 @@ def _instead(left: object, right: object) -> str:
 
 
 def _expect_same_keys(left: KeyedStream[Any, Any], right: KeyedStream[Any, Any]) -> None:
-    """PlanError with the user's line if no key of one stream can be a key of the other."""
-    one, other = (key_class(returned(side._draft._key_by(side._node).fn)) for side in (left, right))
+    """Raise PlanError with the user's line if no key of one stream can be a key of the other."""
+    one, other = (key_class(get_return_type(side._draft._key_by(side._node).fn)) for side in (left, right))
     if one is not None and other is not None and one is not other:
-        raise mistake(
+        raise plan_error(
             f"keys of {left!r} are {one.__name__}, and those of {right!r} {other.__name__}: no two rows would ever "
             "have one key. Let both .key_by(...) give the same."
         )
 
 
-class ConnectedStreams(Upstream, Generic[K, L, R]):
-    """Two streams that share their keys. Give each verb a name: state is stored under it."""
+class ConnectedStreams(BaseStream, Generic[K, L, R]):
+    """Two keyed streams that share their keys. Name each operation: its state is stored under that name."""
 
-    def __init__(self, draft: Draft, node: str, left: Any, right: Any) -> None:
+    def __init__(self, draft: PlanBuilder, node: str, left: Any, right: Any) -> None:
         super().__init__(draft, node)
         self._left, self._right = left, right
 
@@ -110,14 +118,17 @@ class ConnectedStreams(Upstream, Generic[K, L, R]):
         *,
         name: str | None = None,
     ) -> Stream[U]:
-        """Run your own ``CoProcessFunction``: a class, or an object of which each session gets a copy.
+        """Run your own ``CoProcessFunction``: a class, or an object that each session copies.
 
-        Timers and side outputs as for ``KeyedStream.process``. Rows of a key are in order within each stream; the trap:
-        which stream's comes first is chance, unless you wait for event time with a timer.
+        Timers and side outputs work as in ``KeyedStream.process``. Rows of a key are in order within each stream.
+
+        Note: the order between the two streams is not defined, unless you wait for event time with a timer.
         """
-        node = self._runs(plan.CoProcess, function, name)
-        made = element(returned(function.process_left))
-        return Stream(self._draft, node, made if made == element(returned(function.process_right)) else None)
+        node = self._append_process(plan.CoProcessNode, function, name)
+        made = get_element_type(get_return_type(function.process_left))
+        return Stream(
+            self._draft, node, made if made == get_element_type(get_return_type(function.process_right)) else None
+        )
 
     def interval_join(
         self,
@@ -131,17 +142,19 @@ class ConnectedStreams(Upstream, Generic[K, L, R]):
         late_left: OutputTag[L] | None = None,
         late_right: OutputTag[R] | None = None,
     ) -> Stream[U]:
-        """``fn(left, right)`` for each two rows of a key of which the second is ``lower`` to ``upper`` seconds later.
+        """Join two rows of a key if the second is ``lower`` to ``upper`` seconds later than the first: ``fn(left,
+        right)``.
 
-        Less than 0 is earlier; both ends are included. A pair comes when event time has come to the later of its rows.
-        Rows that are in no pair go to the side outputs ``unmatched_left`` and ``unmatched_right``, as soon as none can
-        come for them any more; without a tag they are dropped. A row that comes when event time has passed it goes to
-        ``late_left`` or ``late_right``, or without one where the source's ``on_error`` says. Both streams need
-        ``with_timestamps``. The trap: what ``fn`` raises stops the job, because there are two records to blame.
+        Negative bounds mean earlier; both bounds are included. A pair is emitted when the watermark reaches its later
+        row. An unmatched row goes to the side output ``unmatched_left`` or ``unmatched_right`` once no match can
+        arrive; without a tag it is dropped. A late row goes to ``late_left`` or ``late_right``, or, without a tag, to
+        the source's ``on_error``. Both streams need ``with_timestamps``.
+
+        Note: an exception from ``fn`` stops the job, because two records may be to blame.
         """
-        near = quoted(lambda: interval(lower=lower, upper=upper))
+        near = call_quoting_user(lambda: interval(lower=lower, upper=upper))
         tags = (unmatched_left, unmatched_right), (late_left, late_right)
-        return self._joined(plan.IntervalJoin, fn, name, *tags, interval=near)
+        return self._joined(plan.IntervalJoinNode, fn, name, *tags, interval=near)
 
     def window_join(
         self,
@@ -154,24 +167,25 @@ class ConnectedStreams(Upstream, Generic[K, L, R]):
         late_left: OutputTag[L] | None = None,
         late_right: OutputTag[R] | None = None,
     ) -> Stream[U]:
-        """``fn(left, right)`` for each two rows of a key that are in one window.
+        """Join each two rows of a key that are in the same window: ``fn(left, right)``.
 
-        ``assigner``: ``tumbling``, ``sliding``, ``days``, or ``session``, which is of the rows of both streams. Pairs
-        come when event time has come to the window's end, those of overlapping windows once for each. Rows of a window
-        in which the other stream has none go to the side outputs ``unmatched_left`` and ``unmatched_right``; without a
-        tag they are dropped. A row whose windows are all over goes to ``late_left`` or ``late_right``, or without one
-        where the source's ``on_error`` says. Both streams need ``with_timestamps``. The trap: a window has as many
-        pairs as the product of its rows.
+        ``assigner`` is ``tumbling``, ``sliding``, ``days``, or ``session``, which covers the rows of both streams.
+        Pairs are emitted when the watermark passes the window's end; with overlapping windows, once per window. Rows of
+        a window without rows of the other stream go to the side output ``unmatched_left`` or ``unmatched_right``;
+        without a tag they are dropped. A row whose windows are all closed goes to ``late_left`` or ``late_right``, or,
+        without a tag, to the source's ``on_error``. Both streams need ``with_timestamps``.
+
+        Note: the number of pairs of a window is the product of the row counts of both streams.
         """
-        if isinstance(assigner, Early) or not isinstance(assigner, _Assigner):
+        if isinstance(assigner, EarlyTumblingWindows) or not isinstance(assigner, _Assigner):
             kinds = "tumbling (without early=), sliding, sessions or days"
-            raise mistake(f"{assigner}: streams are joined in windows that are {kinds}.")
+            raise plan_error(f"{assigner}: streams are joined in windows that are {kinds}.")
         tags = (unmatched_left, unmatched_right), (late_left, late_right)
-        return self._joined(plan.WindowJoin, fn, name, *tags, assigner=assigner)
+        return self._joined(plan.WindowJoinNode, fn, name, *tags, assigner=assigner)
 
     def _joined(
         self,
-        kind: type[Join],
+        kind: type[JoinNode],
         fn: Callable[[L, R], U],
         name: str | None,
         unmatched: tuple[OutputTag[Any] | None, ...],
@@ -179,32 +193,40 @@ class ConnectedStreams(Upstream, Generic[K, L, R]):
         **parts: Any,
     ) -> Stream[U]:
         tags = [tag for tag in (*unmatched, *late) if tag is not None]
-        values = self._stored(self._left), self._stored(self._right)
-        node = self._grow(
-            kind, name, fn=fn, key_codec=_KEY, values=values, unmatched=_names(unmatched), late=_names(late), **parts
+        values = self._state_codec(self._left), self._state_codec(self._right)
+        node = self._append_node(
+            kind,
+            name,
+            fn=fn,
+            key_codec=_KEY,
+            value_codec=values,
+            unmatched=_names(unmatched),
+            late=_names(late),
+            **parts,
         )
-        return Stream(self._draft, self._draft._part(node, tags), returned(fn))
+        return Stream(self._draft, self._draft._add_side_outputs(node, tags), get_return_type(fn))
 
 
-class _WithBroadcast(Upstream):
-    """A stream and what is broadcast beside it."""
+class _BroadcastConnection(BaseStream):
+    """A stream connected with a broadcast stream."""
 
-    def __init__(self, left: Upstream, right: Broadcast[Any], name: str | None) -> None:
+    def __init__(self, left: BaseStream, right: Broadcast[Any], name: str | None) -> None:
         super().__init__(left._draft, left._node, left._type)
         self._right, self._name = right, name
 
     def _met(self, kind: type[Node], name: str | None) -> tuple[str, bool, str]:
-        """The name of the function's node, whether it is made up, and the node where both streams meet."""
+        """Add the node where both streams meet; return the name of the function's node, whether it was generated,
+        and that node."""
         given, derived = self._draft._name(name, kind.kind)
         met = f"{given}-broadcast" if self._name is None else self._name
         parts: dict[str, Any] = {"inputs": (self._node, self._right._node), "table": self._right._table}
-        parts |= {"where": user_line(), "derived": derived and self._name is None}
-        self._draft._add(plan.BroadcastConnect(name=met, **parts))
+        parts |= {"code_line": user_line(), "has_generated_name": derived and self._name is None}
+        self._draft._add_node(plan.BroadcastConnectNode(name=met, **parts))
         return given, derived, met
 
 
-class KeyedBroadcastConnected(_WithBroadcast, Generic[K, L, R]):
-    """A stream with keys, and one that all workers have."""
+class KeyedBroadcastConnectedStream(_BroadcastConnection, Generic[K, L, R]):
+    """A keyed stream connected with a broadcast stream."""
 
     def process(
         self,
@@ -212,19 +234,20 @@ class KeyedBroadcastConnected(_WithBroadcast, Generic[K, L, R]):
         *,
         name: str | None = None,
     ) -> Stream[U]:
-        """Run your own ``KeyedBroadcastProcessFunction``: a class, or an object of which each session gets a copy.
+        """Run your own ``KeyedBroadcastProcessFunction``: a class, or an object that each session copies.
 
-        State of keys, timers and side outputs as for ``KeyedStream.process``. What ``process_broadcast`` makes of the
-        second stream is stored as the operator ``<name>-broadcast``, or under the name that ``connect`` was given.
+        Keyed state, timers and side outputs work as in ``KeyedStream.process``. State that ``process_broadcast``
+        derives from the second stream is stored as the operator ``<name>-broadcast``, or under the name given to
+        ``connect``.
         """
-        quoted(lambda: expect_process_function(plan.KeyedBroadcastProcess, function))
-        given, derived, met = self._met(plan.KeyedBroadcastProcess, name)
-        node = self._runs(plan.KeyedBroadcastProcess, function, given, inputs=(met,), derived=derived)
-        return Stream(self._draft, node, element(returned(function.process)))
+        call_quoting_user(lambda: expect_process_function(plan.KeyedBroadcastNode, function))
+        given, derived, met = self._met(plan.KeyedBroadcastNode, name)
+        node = self._append_process(plan.KeyedBroadcastNode, function, given, inputs=(met,), has_generated_name=derived)
+        return Stream(self._draft, node, get_element_type(get_return_type(function.process)))
 
 
-class BroadcastConnected(_WithBroadcast, Generic[L, R]):
-    """A stream without keys, and one that all workers have."""
+class BroadcastConnectedStream(_BroadcastConnection, Generic[L, R]):
+    """A stream connected with a broadcast stream, as in Flink."""
 
     def process(
         self,
@@ -232,19 +255,25 @@ class BroadcastConnected(_WithBroadcast, Generic[L, R]):
         *,
         name: str | None = None,
     ) -> Stream[U]:
-        """Run your own ``BroadcastProcessFunction``: a class, or an object of which each session gets a copy.
+        """Run your own ``BroadcastProcessFunction``: a class, or an object that each session copies.
 
-        Rows of the stream stay in their worker. What ``process_broadcast`` makes of the second stream is stored as the
-        operator ``<name>-broadcast``, or under the name that ``connect`` was given.
+        Rows of the stream stay in their worker. State that ``process_broadcast`` derives from the second stream is
+        stored as the operator ``<name>-broadcast``, or under the name given to ``connect``.
         """
-        factory = self._made_by(function, plan.BroadcastProcess, ("process", "process_broadcast"))
-        given, derived, met = self._met(plan.BroadcastProcess, name)
-        node = self._grow(plan.BroadcastProcess, given, factory=factory, inputs=(met,), derived=derived)
-        return Stream(self._draft, self._draft._part(node, function.side_outputs), element(returned(function.process)))
+        factory = self._made_by(function, plan.BroadcastProcessNode, ("process", "process_broadcast"))
+        given, derived, met = self._met(plan.BroadcastProcessNode, name)
+        node = self._append_node(
+            plan.BroadcastProcessNode, given, factory=factory, inputs=(met,), has_generated_name=derived
+        )
+        return Stream(
+            self._draft,
+            self._draft._add_side_outputs(node, function.side_outputs),
+            get_element_type(get_return_type(function.process)),
+        )
 
 
 def _names(tags: tuple[OutputTag[Any] | None, ...]) -> tuple[str | None, ...]:
     for tag in tags:
         if not isinstance(tag, OutputTag | None):
-            raise mistake(f"side outputs of a join are of OutputTag(name, type), not {tag!r}.")
+            raise plan_error(f"side outputs of a join are of OutputTag(name, type), not {tag!r}.")
     return tuple(None if tag is None else tag.name for tag in tags)

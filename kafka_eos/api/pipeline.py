@@ -1,6 +1,6 @@
-"""``Pipeline``: a plan by name, the sources that its streams begin with, and what runs it.
+"""``Pipeline``: a plan with a name, its sources and tables, and the call that runs it.
 
-Rule: the pipeline knows no verb, and the streams know no engine: to them it is a ``Draft``.
+Rule: the pipeline defines no stream operations, and streams know no engine: they see a ``PlanBuilder``.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kafka_eos import abc as interfaces
 from kafka_eos import plan
-from kafka_eos._util.call_site import line_of, mistake, user_frame, user_line
+from kafka_eos._util.call_site import location_of, plan_error, user_frame, user_line
 from kafka_eos.abc.sink import DeadLetters
-from kafka_eos.api.plan_builder import Draft
+from kafka_eos.api.plan_builder import PlanBuilder
 from kafka_eos.api.streams import Stream
 from kafka_eos.api.table import Table, check_table
-from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.records import Record
 from kafka_eos.plan import OnError, Plan
-from kafka_eos.runtime.program import home, register
+from kafka_eos.runtime.program import find_defining_file, register
 
 if TYPE_CHECKING:
     from kafka_eos.config.settings import Settings
@@ -31,7 +31,7 @@ V = TypeVar("V")
 
 
 class Engine(Protocol):
-    """What runs pipelines; see ``kafka_eos.spark.SparkEngine``."""
+    """An engine that runs pipelines; see ``kafka_eos.spark.SparkEngine``."""
 
     def run(
         self,
@@ -43,29 +43,29 @@ class Engine(Protocol):
         observers: tuple[Observer, ...] = (),
         until_caught_up: bool = False,
     ) -> None:
-        """Run until stopped, or until the input that is there at the start is processed.
+        """Run until stopped, or until the input that exists at the start is processed.
 
-        Tasks load the pipeline from ``app``. ``observers`` hear every event of the job.
+        Tasks load the pipeline from ``app``. ``observers`` receive every event of the job.
         """
 
 
-class Pipeline(Draft):
-    """A named pipeline. ``settings`` are those of ``kafka_eos.config.settings``; given here they win over everything.
+class Pipeline(PlanBuilder):
+    """A named pipeline. ``settings`` are those of ``kafka_eos.config.settings``; given here they take precedence.
 
-    Raises PlanError and ConfigError from ``plan``, ``run`` and ``explain``, not from the constructor.
+    ``plan``, ``run`` and ``explain`` raise PlanError and ConfigError; the constructor does not.
     """
 
     def __init__(self, name: str, **settings: object) -> None:
         frame = user_frame()
-        super().__init__(name, line_of(frame))
+        super().__init__(name, location_of(frame))
         self.code_settings: Mapping[str, object] = dict(settings)
         self._module = str(frame.f_globals.get("__name__", ""))
         register(self, self._module)
 
     @property
     def app(self) -> AppRef:
-        """The file that has the pipeline, and its name; other processes of the job load it from there."""
-        return AppRef(home(self, self._where.file), self.name)
+        """Return the file and the name of the pipeline; other processes of the job load it from there."""
+        return AppRef(find_defining_file(self, self._where.file), self.name)
 
     def source(
         self,
@@ -77,39 +77,38 @@ class Pipeline(Draft):
         environment_errors: type[Exception] | tuple[type[Exception], ...] = (),
         record_errors: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> Stream[T]:
-        """Read ``source``. ``after``: a stream whose source is read to its end first, and has one.
+        """Read ``source``. ``after``: a stream whose bounded source is read to its end first.
 
-        No record of ``source`` is read before all rows of that one are processed, in whichever worker; and event time
-        goes on from where they left it. So a backfill of files, ``FileSource(…, until="latest")``, goes on with a
-        topic: union both streams. Where a source begins is fixed at the job's first start, also if it waits.
+        No record of ``source`` is read until all rows of ``after`` are processed, by all workers; event time continues
+        from there. So a topic can follow a backfill of files, ``FileSource(…, until="latest")``: union both streams.
+        The start positions of a source are fixed at the job's first start, also if it waits.
 
-        ``on_error``: what happens to a record that cannot be decoded or processed.
+        ``on_error`` decides about a record that cannot be decoded or processed: ``"stop"`` stops the job at the record;
+        ``dead_letter("topic")`` writes it as a dead letter in the same epoch.
 
-        ``"stop"`` stops the job at the record; ``dead_letter("topic")`` writes it aside in the same epoch.
-
-        A record is to blame for what user code and codecs raise on it, unless that is, or was caused by, an OSError, a
-        MemoryError, a Retryable or one of ``environment_errors``, or is an ImportError: then the job goes back to its
-        last checkpoint and tries again. ``record_errors`` are the record's all the same, for example a
-        FileNotFoundError.
+        An exception of user code or a codec is attributed to its record, with these exceptions: an OSError, a
+        MemoryError, a Retryable or one of ``environment_errors``, or an error caused by one of these, and an
+        ImportError. After such an error the job restarts from its last checkpoint. ``record_errors`` are attributed to
+        the record in any case, for example a FileNotFoundError.
         """
-        first = None if after is None else self._first(after, name)
-        self._read(plan.Source, source, name, on_error, environment_errors, record_errors, after=first)
+        first = None if after is None else self._find_awaited_source(after, name)
+        self._add_source(plan.SourceNode, source, name, on_error, environment_errors, record_errors, after=first)
         return Stream(self, name, getattr(source, "value_type", None))
 
-    def _first(self, after: object, name: str) -> str:
-        """The source that is read before the one of that name. PlanError with the user's line if none can be."""
+    def _find_awaited_source(self, after: object, name: str) -> str:
+        """Return the source that must end before this one starts. PlanError with the user's line if there is none."""
         if not isinstance(after, Stream) or after._draft is not self:
-            raise mistake(f"source {name!r}: after= is a stream of this pipeline, not {after!r}.")
+            raise plan_error(f"source {name!r}: after= is a stream of this pipeline, not {after!r}.")
         above = list(map(self._node, self._sources_of(after._node)))
-        if len(above) != 1 or isinstance(above[0], plan.Table):
-            raise mistake(
+        if len(above) != 1 or isinstance(above[0], plan.TableNode):
+            raise plan_error(
                 f"source {name!r}: after= is a stream of one source, and {after._node!r} is of "
                 f"{', '.join(node.name for node in above)}. Name one source that is no table: tables are read first "
                 "anyway."
             )
         first: Any = above[0]
-        if not isinstance(first.source, interfaces.Bounded) or first.source.bounds({}) is None:
-            raise mistake(
+        if not isinstance(first.source, interfaces.BoundedSource) or first.source.bounds({}) is None:
+            raise plan_error(
                 f"source {name!r} is after {first.name!r}, which has no end, so it would never be read. Give that one "
                 'an end: until="latest" of FileSource and KafkaSource reads what is there at the first start.'
             )
@@ -125,25 +124,27 @@ class Pipeline(Draft):
         environment_errors: type[Exception] | tuple[type[Exception], ...] = (),
         record_errors: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> Table[K, V]:
-        """What each key has now, by the newest record of ``source`` with it; for ``keyed.join`` and ``left_join``.
+        """Return the current value of each key, from the newest record of ``source``, for ``keyed.join`` and
+        ``left_join``.
 
-        A record with value None takes away what its key has. So a compacted topic is
-        ``KafkaSource.records(topic, key=…, value=…)``. ``values`` is the type of the records,
-        ``Record[str, Customer]``, if the source does not know it.
+        A record with value None deletes its key. So a compacted topic is ``KafkaSource.records(topic, key=…,
+        value=…)``. ``values`` is the type of the records, ``Record[str, Customer]``, if the source does not declare it.
 
-        The table is read up to where it ends at the job's first start, before any row of a stream that is joined with
-        it. The trap: from then on it is read beside the streams, so which of two values of a key a row meets is chance;
-        and so it is always for a key that is in two partitions of the topic.
+        Before any row of a joined stream is processed, the table is read up to its end positions at the job's first
+        start.
+
+        Note: afterwards the table and the streams are read concurrently, so it is not defined which of two values of a
+        key a row is joined with. The same always applies to a key that is in two partitions of the topic.
         """
         tp = getattr(source, "value_type", None) if values is None else values
         check_table(name, tp, skips=getattr(source, "skips", False), several=getattr(source, "several", False))
-        self._read(plan.Table, source, name, on_error, environment_errors, record_errors)
+        self._add_source(plan.TableNode, source, name, on_error, environment_errors, record_errors)
         stream: Stream[Record[K, V]] = Stream(self, name, tp)
         return Table(self, stream.key_by(lambda record: record.key, name=f"{name}-by-key")._node, tp, name)
 
-    def _read(
+    def _add_source(
         self,
-        kind: type[plan.Source],
+        kind: type[plan.SourceNode],
         source: Any,
         name: str,
         on_error: OnError,
@@ -151,25 +152,31 @@ class Pipeline(Draft):
         record_errors: object,
         **parts: Any,
     ) -> None:
-        """Add a node that reads, and one for its dead letters."""
+        """Add a source node and its dead letter sink."""
         where = user_line()
-        said = Attribution(_errors(environment_errors, name), _errors(record_errors, name))
-        if both := set(said.environment) & set(said.record):
-            raise mistake(f"source {name!r}: {both.pop().__name__} is both in environment_errors and in record_errors.")
-        self._add(kind(name=name, where=where, source=source, on_error=on_error, attribution=said, **parts))
+        rules = ErrorRules(_errors(environment_errors, name), _errors(record_errors, name))
+        if both := set(rules.environment) & set(rules.record):
+            raise plan_error(
+                f"source {name!r}: {both.pop().__name__} is both in environment_errors and in record_errors."
+            )
+        self._add_node(kind(name=name, code_line=where, source=source, on_error=on_error, attribution=rules, **parts))
         if isinstance(on_error, DeadLetters):
             letters = f"{name}-dead-letters"
-            self._add(plan.Sink(name=letters, where=where, inputs=(name,), sink=on_error.sink, dead_letters=True))
+            self._add_node(
+                plan.SinkNode(
+                    name=letters, code_line=where, inputs=(name,), sink=on_error.sink, is_dead_letter_sink=True
+                )
+            )
         elif on_error != "stop":
-            raise mistake(f'on_error of source {name!r} must be "stop" or dead_letter(...), not {on_error!r}.')
+            raise plan_error(f'on_error of source {name!r} must be "stop" or dead_letter(...), not {on_error!r}.')
 
     def run(self, engine: Engine | None = None, *, until_caught_up: bool = False, **settings: object) -> None:
         """Run until stopped (SIGTERM, SIGINT). Raises UserError, Fatal or JobLocked.
 
-        ``engine``: where to run, e.g. ``SparkEngine(master=...)``; default is the embedded engine, on this machine.
-        ``until_caught_up``: end, with everything committed, when the input that is there at the start is processed.
+        ``engine``: where to run, e.g. ``SparkEngine(master=...)``; by default the embedded engine on this machine.
+        ``until_caught_up``: stop, with everything committed, when the input that exists at the start is processed.
 
-        In a script (``python orders.py``) it shows what ``kafka-eos run`` shows, and an error ends the process in the
+        In a script (``python orders.py``) it prints the same as ``kafka-eos run``, and an error ends the process in the
         same way: one paragraph and an exit code.
         """
         if self._module == "__main__":
@@ -188,7 +195,7 @@ class Pipeline(Draft):
         run(self.plan(), self.app, resolved, until_caught_up=until_caught_up)
 
     def explain(self) -> str:
-        """Graph, guarantee of each path with its reason, and every setting with its origin, as text."""
+        """Return, as text, the graph, the guarantee of each path with its reason, and every setting with its origin."""
         from kafka_eos.config.settings import Settings
         from kafka_eos.plan.explain import explain
 
@@ -199,9 +206,9 @@ class Pipeline(Draft):
 
 
 def _errors(given: object, source: str) -> tuple[type[Exception], ...]:
-    """Exception classes, one or several. PlanError if something else is among them."""
+    """Return exception classes, given as one or several. Raises PlanError if another object is among them."""
     classes = given if isinstance(given, tuple | list) else (given,)
     for each in classes:
         if not (isinstance(each, type) and issubclass(each, Exception)):
-            raise mistake(f"source {source!r}: errors are classes of exceptions, not {each!r}.")
+            raise plan_error(f"source {source!r}: errors are classes of exceptions, not {each!r}.")
     return tuple(classes)

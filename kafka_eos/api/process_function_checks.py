@@ -1,6 +1,6 @@
-"""What a verb expects of a process function, which is a class, or an object of one.
+"""Checks of a process function, which is a class or an object, before it becomes part of a plan.
 
-Rule: what would fail at the first record of each session, or would never be called, is refused with the plan.
+Rule: a function that would fail at the first record of each session, or would never be called, is refused.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from kafka_eos.plan.broadcast_functions import BroadcastProcessFunction, KeyedBr
 from kafka_eos.plan.process_functions import CoProcessFunction, OutputTag, ProcessFunction
 
 _RUN: Final[dict[type[plan.Node], tuple[type, str, tuple[str, ...]]]] = {
-    plan.Process: (ProcessFunction, "a stream with keys", plan.Process.methods),
-    plan.CoProcess: (CoProcessFunction, "two streams with keys", plan.CoProcess.methods),
-    plan.BroadcastProcess: (
+    plan.ProcessNode: (ProcessFunction, "a stream with keys", plan.ProcessNode.methods),
+    plan.CoProcessNode: (CoProcessFunction, "two streams with keys", plan.CoProcessNode.methods),
+    plan.BroadcastProcessNode: (
         BroadcastProcessFunction,
         "a stream without keys and a broadcast one",
         ("process", "process_broadcast"),
     ),
-    plan.KeyedBroadcastProcess: (
+    plan.KeyedBroadcastNode: (
         KeyedBroadcastProcessFunction,
         "a stream with keys and a broadcast one",
         ("process", "process_broadcast"),
     ),
 }
-"""What each node runs, of which streams, and the methods that the user has to define."""
+"""For each node: the class that it runs, its input streams, and the methods that the user must define."""
 
 
 def expect_process_function(kind: type[plan.Node], function: object) -> None:
-    """PlanError if a node of that kind cannot run it."""
+    """Raise PlanError if a node of that kind cannot run the function."""
     base, streams, methods = _RUN[kind]
     cls = function if isinstance(function, type) else type(function)
     if not issubclass(cls, base):
@@ -70,6 +70,6 @@ def _expect_no_arguments(cls: type) -> None:
 
 
 def _signature(method: object) -> str:
-    """The parameters of a method, without ``self``."""
+    """Return the parameters of a method, without ``self``."""
     assert callable(method)
     return f"({', '.join(list(inspect.signature(method).parameters)[1:])})"

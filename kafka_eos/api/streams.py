@@ -1,9 +1,10 @@
-"""Streams, and the verbs that people write pipelines with: plain ones, with a key, and with windows.
+"""Streams, and the operations with which a pipeline is written: plain, keyed and windowed.
 
-A verb adds one node to the draft of the pipeline and returns a new stream; streams never change, so a stream may be
-used twice. Building runs nothing of the user's code except ``init`` of a fold (to learn the type of its state).
+An operation adds one node to the plan under construction and returns a new stream. Streams never change, so a stream
+may be used twice. Building runs no user code except ``init`` of a fold, to learn the type of its state.
 
-Rule: a mistake is reported with the line of the user's file, at the verb if it can be seen there, else by ``plan``.
+Rule: an error quotes the line of the user's file: in the operation if the error can be detected there, else in
+``plan``.
 """
 
 from __future__ import annotations
@@ -13,28 +14,37 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from kafka_eos import abc as interfaces
 from kafka_eos import plan
-from kafka_eos._util.call_site import mistake, quoted, user_line
+from kafka_eos._util.call_site import call_quoting_user, plan_error, user_line
 from kafka_eos.abc.state import Ttl
 from kafka_eos.api.aggregates import Aggregate, count, top
-from kafka_eos.api.async_map import RETRIED, asked
+from kafka_eos.api.async_map import RETRIED, add_async_map
 from kafka_eos.api.broadcast_input import Broadcast
-from kafka_eos.api.plan_builder import Draft
-from kafka_eos.api.stream_base import Upstream
+from kafka_eos.api.plan_builder import PlanBuilder
+from kafka_eos.api.stream_base import BaseStream
 from kafka_eos.api.table import Table, VersionedTable
-from kafka_eos.api.window_functions import all_elements, folding, reducing, since_a_result, windowed
-from kafka_eos.codecs import Counted, KeyCodec, Maybe, WindowedCodec
-from kafka_eos.codecs.type_inspection import checked_class, element, returned, without_none
+from kafka_eos.api.window_functions import all_elements, count_since_result, folding, reducing, windowed
+from kafka_eos.codecs import CountedCodec, KeyCodec, OptionalCodec, WindowedCodec
+from kafka_eos.codecs.type_inspection import get_element_type, get_instance_class, get_return_type, without_none
 from kafka_eos.core.windows import Window, Windowed
 from kafka_eos.plan import Node
-from kafka_eos.plan.deduplication import Deduplicate, Distinct
-from kafka_eos.plan.function_checks import expect_iterables, present
+from kafka_eos.plan.deduplication import DeduplicateFunction, DistinctFunction
+from kafka_eos.plan.function_checks import drop_none, expect_iterables
 from kafka_eos.plan.pattern import Pattern
 from kafka_eos.plan.process_functions import OutputTag, ProcessFunction
 from kafka_eos.plan.retries import Breaker, Retries
-from kafka_eos.plan.triggers import OnClock, OnCount, Trigger
+from kafka_eos.plan.triggers import ClockTrigger, CountTrigger, WindowTrigger
 from kafka_eos.plan.watermarks import WatermarkStrategy
-from kafka_eos.plan.window_assigners import Days, Early, RowCount, Session, Sliding, Tumbling, milliseconds, session
-from kafka_eos.plan.window_contents import Contents
+from kafka_eos.plan.window_assigners import (
+    DayWindows,
+    EarlyTumblingWindows,
+    RowCountWindows,
+    SessionWindows,
+    SlidingWindows,
+    TumblingWindows,
+    milliseconds,
+    session,
+)
+from kafka_eos.plan.window_contents import WindowContents
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -42,7 +52,9 @@ K = TypeVar("K")
 A = TypeVar("A")
 V = TypeVar("V")
 
-_Assigner: TypeAlias = Tumbling | Early | Sliding | Days | Session | RowCount
+_Assigner: TypeAlias = (
+    TumblingWindows | EarlyTumblingWindows | SlidingWindows | DayWindows | SessionWindows | RowCountWindows
+)
 
 _KEY = KeyCodec()
 _KEYED = frozenset(
@@ -62,58 +74,67 @@ _KEYED = frozenset(
         "left_join_as_of",
     )
 )
-"""Verbs of streams with keys, for who calls one on another stream."""
+"""Operations of keyed streams, for the error when one is called on another stream."""
 
 
-class Stream(Upstream, Generic[T]):
-    """Values of type ``T`` on their way. Verbs return new streams.
+class Stream(BaseStream, Generic[T]):
+    """A stream of values of type ``T``. Operations return new streams.
 
-    Every verb takes what it works with first, and the ``name`` of its node as a keyword. Functions are ordinary ones: a
-    verb raises PlanError for a coroutine function.
+    Every operation takes its function or object first, and the ``name`` of its node as a keyword. Functions are
+    ordinary ones: an operation raises PlanError for a coroutine function.
 
-    After a failure records are processed again from the last checkpoint, and what the failed attempt made is thrown
-    away; so a function need not be deterministic, but what it does outside (a call, a file) happens again. A function
-    that raises refuses its record (see ``on_error``); to have the whole attempt repeated instead, raise ``Retryable``.
+    After a failure, records are processed again from the last checkpoint, and the output of the failed attempt is
+    discarded. So a function need not be deterministic, but its side effects (a call, a file) happen again. A function
+    that raises rejects its record (see ``on_error``). To repeat the whole attempt instead, raise ``Retryable``.
 
-    With several workers rows stay in the worker that read them until ``key_by``, ``rebalance`` or ``broadcast``. There
-    they are encoded by their type: the one given as ``values=``, else what the source or the annotated result of the
-    last function says, else only plain values (str, numbers, lists, dicts …) may pass. So they are at a ``forward``
-    that has to be written: into a checkpoint that holds rows on their way, or to the next stage of a Spark job.
+    With several workers, rows stay in the worker that read them until ``key_by``, ``rebalance`` or ``broadcast``, which
+    encode rows by their type. The type is ``values=``, else that of the source or of the annotated result of the last
+    function; without one, only plain values (str, numbers, lists, dicts …) are accepted. The same applies to a
+    ``forward`` whose rows must be written: into a checkpoint with in-flight rows, or to the next stage of a Spark job.
     """
 
     def map(self, fn: Callable[[T], U], *, name: str | None = None) -> Stream[U]:
-        """One value in, one value out."""
-        return Stream(self._draft, self._grow(plan.Map, name, fn=fn), returned(fn))
+        """Apply ``fn`` to each value: one value in, one value out."""
+        return Stream(self._draft, self._append_node(plan.MapNode, name, fn=fn), get_return_type(fn))
 
     def with_timestamps(
         self, fn: Callable[[T], int] | None = None, *, name: str | None = None, watermarks: WatermarkStrategy
     ) -> Stream[T]:
-        """Give each value its event time, and the stream watermarks: right behind a source, for timers further down.
+        """Assign event times to the values and watermarks to the stream. Use it right behind a source.
 
-        ``fn`` tells the time of a value, in milliseconds since the Unix epoch; without it, it is that of the record.
-        ``watermarks``: ``bounded(seconds)`` if records of a partition may be so much out of order, ``monotonic()`` if
-        they are in order. Event time goes on when all partitions have; one that is silent holds it back, unless the
-        strategy is told ``.with_idleness(seconds)``. ``generated(…)`` is a strategy of your own.
+        ``fn`` returns the time of a value, in milliseconds since the Unix epoch; by default it is the record's
+        timestamp. ``watermarks`` is ``bounded(seconds)`` if records of a partition may be out of order by that much, or
+        ``monotonic()`` if they are in order. The watermark advances when all partitions have advanced. An idle
+        partition holds it back, unless the strategy has ``.with_idleness(seconds)``. ``generated(…)`` is a strategy of
+        your own.
         """
         source = self._draft._source_of(self._node)
-        node = self._timed(fn, watermarks, source, f"{source}-timestamps" if name is None else name)
+        node = self._append_timestamps(fn, watermarks, source, f"{source}-timestamps" if name is None else name)
         return Stream(self._draft, node, self._type)
 
     def filter(self, fn: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
-        """Keep the values for which ``fn`` is true."""
-        return Stream(self._draft, self._grow(plan.Filter, name, fn=fn), self._type)
+        """Keep the values for which ``fn`` returns true."""
+        return Stream(self._draft, self._append_node(plan.FilterNode, name, fn=fn), self._type)
 
     def flat_map(self, fn: Callable[[T], Iterable[U]], *, name: str | None = None) -> Stream[U]:
-        """One value in, any number out. A value that fails half-way gives none."""
-        return Stream(self._draft, self._grow(plan.FlatMap, name, fn=fn), element(returned(fn)))
+        """Apply ``fn`` to each value: one value in, any number out.
+
+        If ``fn`` fails halfway, the value has no output.
+        """
+        return Stream(
+            self._draft, self._append_node(plan.FlatMapNode, name, fn=fn), get_element_type(get_return_type(fn))
+        )
 
     def map_batches(self, fn: Callable[[list[T]], list[U]], *, name: str | None = None) -> Stream[U]:
-        """Many values in, as many out, in order: for functions that are only fast on many.
+        """Apply ``fn`` to lists of values: as many out as in, in order. For functions that are efficient only on many
+        values.
 
-        Where one batch ends and the next begins is not fixed, so the result must not depend on it. If ``fn`` raises
-        it is called again with halves, until the records at fault stand alone.
+        The boundaries of a batch are not fixed, so the result must not depend on them. If ``fn`` raises, it is called
+        again with halves of the batch, until the failing records are isolated.
         """
-        return Stream(self._draft, self._grow(plan.MapBatches, name, fn=fn), element(returned(fn)))
+        return Stream(
+            self._draft, self._append_node(plan.MapBatchesNode, name, fn=fn), get_element_type(get_return_type(fn))
+        )
 
     @overload
     def async_map(
@@ -161,109 +182,122 @@ class Stream(Upstream, Generic[T]):
         failed: OutputTag[T] | None = None,
         values: Any = None,
     ) -> Stream[Any]:
-        """One value in, one value out, from a service: up to ``capacity`` requests at a time, in each worker.
+        """Call a service for each value: one value in, one value out, with up to ``capacity`` requests at a time per
+        worker.
 
-        ``fn`` is a coroutine function, or an ordinary one, which waits in a thread. A try takes ``timeout`` seconds at
-        most. An error of ``retry_on`` is tried again as ``retries`` says, and counted by ``breaker``. A value whose
-        last try has failed goes to the side output ``failed``, or without one where the source's ``on_error`` says.
-        ``ordered=False`` hands answers on as they come. Values that wait are in every checkpoint, written by their
-        type (``values``, as in ``key_by``), and after a failure the service is asked again: each answer enters once.
-        The traps: the service may be asked more than once; and ``fn`` leaves its value as it is.
+        ``fn`` is a coroutine function, or an ordinary one, which waits in a thread. An attempt takes at most
+        ``timeout`` seconds. An error of ``retry_on`` is retried according to ``retries`` and counted by ``breaker``. A
+        value whose last attempt failed goes to the side output ``failed``, or, without a tag, to the source's
+        ``on_error``. ``ordered=False`` emits responses in order of arrival. Every checkpoint contains the waiting
+        values, encoded by their type (``values``, as in ``key_by``). After a failure the requests are sent again, and
+        each response is used once.
+
+        Note: the service may receive a request more than once; ``fn`` must not modify its value.
         """
         rules: dict[str, Any] = {"capacity": capacity, "timeout": timeout, "retry_on": retry_on}
         rules |= {"retries": retries, "breaker": breaker}
-        node = asked(self, plan.AsyncMap, name, failed, values, rules, fn=fn, ordered=ordered)
-        return Stream(self._draft, node, returned(fn))
+        node = add_async_map(self, plan.AsyncMapNode, name, failed, values, rules, fn=fn, ordered=ordered)
+        return Stream(self._draft, node, get_return_type(fn))
 
     def key_by(
         self, fn: Callable[[T], K], *, name: str | None = None, values: Any = None, local: bool = False
     ) -> KeyedStream[K, T]:
-        """Give each value a key: str, int of 64 bits, bytes, or a tuple of these. Other keys refuse the record.
+        """Give each value a key: str, 64-bit int, bytes, or a tuple of these. Any other key rejects the record.
 
-        All values of a key go to one worker. ``local=True`` keeps them where they are: you vouch that all records of
-        a key are in one partition, of every source, and that partitions of the same number hold the same keys. The
-        trap: if that is not so, a key has several states, and after a change of parallelism one of them is refused.
+        All values of a key go to one worker. ``local=True`` keeps them in the worker that read them. With it you
+        guarantee that all records of a key are in one partition, in every source, and that partitions of the same
+        number hold the same keys.
+
+        Note: if this guarantee does not hold, a key has several states, and after a change of parallelism one of them
+        is refused.
         """
-        node = self._grow(plan.KeyBy, name, fn=fn, key_codec=_KEY, values=self._wire(values), local=local)
+        node = self._append_node(
+            plan.KeyByNode, name, fn=fn, key_codec=_KEY, value_codec=self._exchange_codec(values), local=local
+        )
         return KeyedStream(self._draft, node, self._type if values is None else values)
 
     def rebalance(self, *, name: str | None = None, values: Any = None) -> Stream[T]:
-        """Spread the values evenly over all workers; order is kept only between those that take the same way."""
-        return self._exchange(plan.Exchange, name, values, how=plan.Partitioning.REBALANCE)
+        """Distribute the values evenly over all workers.
+
+        Order is kept only among values between the same two workers.
+        """
+        return self._exchange(plan.ExchangeNode, name, values, strategy=plan.Partitioning.REBALANCE)
 
     def broadcast(self, *, name: str | None = None, values: Any = None) -> BroadcastStream[T]:
-        """Give every value to all workers: what follows happens once in each of them.
+        """Send every value to all workers: the operations that follow run once in each of them.
 
-        ``connect(stream, rules.broadcast())`` lets a function of ``stream`` know all of them in every worker.
+        ``connect(stream, rules.broadcast())`` gives a function of ``stream`` access to all of these values in every
+        worker.
         """
-        copied = self._exchange(plan.Exchange, name, values, how=plan.Partitioning.BROADCAST)
+        copied = self._exchange(plan.ExchangeNode, name, values, strategy=plan.Partitioning.BROADCAST)
         return BroadcastStream(self._draft, copied._node, copied._type)
 
     def forward(self, *, name: str | None = None, values: Any = None) -> Stream[T]:
-        """Keep the values in their worker and in their order: what follows waits for its barriers behind a queue.
+        """Keep the values in their worker and in order, but put a queue between this operation and the next.
 
-        Where a stream with an exchange and one without come together in a ``union``, the plan has one by itself. Write
-        it to give a type that is not known there, or a name.
+        If a stream with an exchange and one without meet in a ``union``, the plan adds a forward by itself. Use it to
+        declare a type that is not known there, or a name.
         """
-        return self._exchange(plan.Forward, name, values)
+        return self._exchange(plan.ForwardNode, name, values)
 
     def _exchange(self, kind: type[Node], name: str | None, values: Any, **parts: Any) -> Stream[T]:
-        node = self._grow(kind, name, values=self._wire(values), **parts)
+        node = self._append_node(kind, name, value_codec=self._exchange_codec(values), **parts)
         return Stream(self._draft, node, self._type if values is None else values)
 
     def iterate(
         self, body: Callable[[Stream[T]], tuple[Stream[T], Stream[U]]], *, name: str, values: Any = None
     ) -> Stream[U]:
-        """A loop: ``body`` gets the stream of new and returning values, and gives back two: those that go round
-        again, and those that leave.
+        """Add a loop. ``body`` receives the new and returning values, and returns two streams: values to feed back,
+        and results.
 
-        State in the loop is exactly-once as everywhere: rows that are on their way round belong to the checkpoint. The
-        trap: a body that always sends something back never ends, and no bounded run (``--until-caught-up``) of it does.
+        State in the loop is exactly-once, as elsewhere: in-flight rows of the loop belong to the checkpoint.
+
+        Note: a body that always feeds something back never ends, so no bounded run (``--until-caught-up``) of it ends.
         """
-        head = Stream[T](self._draft, self._grow(plan.Loop, name), self._type if values is None else values)
+        head = Stream[T](self._draft, self._append_node(plan.LoopNode, name), self._type if values is None else values)
         back, out = body(head)
-        back._grow(plan.Feedback, f"{name}-feedback", to=name, values=back._wire(values))
+        back._append_node(plan.FeedbackNode, f"{name}-feedback", to=name, value_codec=back._exchange_codec(values))
         return out
 
     def union(self, *others: Stream[T], name: str | None = None) -> Stream[T]:
-        """All values of these streams; order is kept within each stream, not between them."""
+        """Merge the streams. Order is kept within each stream, not between them."""
         for other in others:
             if other._draft is not self._draft:
                 names = f"{self._draft.name!r} and {other._draft.name!r}"
-                raise mistake(f"union of streams of two pipelines, {names}; make both in one.")
+                raise plan_error(f"union of streams of two pipelines, {names}; make both in one.")
         inputs = (self._node, *(other._node for other in others))
         tp = self._type if all(other._type == self._type for other in others) else None
-        return Stream(self._draft, self._grow(plan.Union, name, inputs=inputs), tp)
+        return Stream(self._draft, self._append_node(plan.UnionNode, name, inputs=inputs), tp)
 
     def side_output(self, tag: OutputTag[U]) -> Stream[U]:
-        """What the ``ProcessFunction`` right before emits to ``tag``: a stream of its own, like any other.
+        """Return the side output ``tag`` of the ``ProcessFunction`` right before, as a stream.
 
-        Each tag that a function declares must be read by somebody, as its output must.
+        Each tag that a function declares must be read, just as its main output must.
         """
         return Stream(self._draft, self._draft._side_output(self._node, tag), tag.tp)
 
     def sink(self, sink: interfaces.Sink[T], *, name: str) -> None:
         """Write the stream to ``sink``. The stream may have other readers too."""
-        self._grow(plan.Sink, name, sink=sink)
+        self._append_node(plan.SinkNode, name, sink=sink)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, verb: str) -> Any:
             if verb in _KEYED:
-                raise mistake(
+                raise plan_error(
                     f".{verb}(...) keeps state for a key, and this stream has none; put .key_by(...) before it."
                 )
             raise AttributeError(f"a Stream has no {verb!r}")
 
 
 class BroadcastStream(Stream[T], Broadcast[T]):
-    """Values that come to all workers. What its verbs make happens once in each of them."""
+    """A stream that all workers receive. Operations on it run once in each worker."""
 
 
-class KeyedStream(Upstream, Generic[K, T]):
-    """Values with a key. Verbs here keep state for each key, in the checkpoint of every epoch.
+class KeyedStream(BaseStream, Generic[K, T]):
+    """A stream of values with keys. Its operations keep state per key, which every checkpoint contains.
 
-    Give each a name: state is stored under it.
+    Name each operation: its state is stored under that name.
     """
 
     @overload
@@ -302,24 +336,30 @@ class KeyedStream(Upstream, Generic[K, T]):
         state: Any = None,
         ttl: Ttl | None = None,
     ) -> Stream[Any]:
-        """An accumulator a key; one output for every input: ``emit(key, accumulator)``, or that pair.
+        """Fold the values of each key into an accumulator. Each input emits ``emit(key, accumulator)``, by default the
+        pair.
 
-        ``state`` is the accumulator's type. Without it, it is the class that ``init`` gives if that is a model, a
-        Struct or a dataclass; else only plain values (str, numbers, lists, dicts …) can be stored, and what would
-        come back different is refused. The trap: ``step`` must return a new accumulator and leave the old one as it
-        is, because outputs that were emitted before may still refer to it.
+        ``state`` is the accumulator's type. By default it is the class of ``init()`` if that is a model, a Struct or a
+        dataclass. Otherwise only plain values (str, numbers, lists, dicts …) can be stored, and a value that would be
+        decoded differently is rejected.
 
-        With ``merge`` each worker sums up what it reads, and only accumulators go to the owner of the key, once an
-        epoch: for skewed keys, and wherever there are fewer keys than records. Then there is one output for every key
-        and *epoch* in which it had input, with the value at the epoch's end. You vouch that records may be summed up
-        in parts, in any order: ``merge(fold(a), fold(b))`` equals ``fold(a + b)``, each part begun with ``init``.
+        Note: ``step`` must return a new accumulator and leave the old one unchanged, because emitted outputs may still
+        refer to it.
 
-        With ``ttl`` a key's accumulator is gone that time after its last input, and the next one begins with ``init``.
+        With ``merge``, each worker folds the values that it reads, and sends only accumulators to the owner of the key,
+        once per epoch. Use it for skewed keys, and if there are fewer keys than records. It emits one output per key
+        and *epoch* with input, with the accumulator at the end of the epoch. With it you guarantee that records may be
+        folded in parts, in any order: ``merge(fold(a), fold(b))`` equals ``fold(a + b)``, each part started with
+        ``init``.
+
+        With ``ttl`` a key's accumulator expires that time after its last input, and the next one starts with ``init``.
         """
-        self._expect_functions("fold", init=init, step=step, **present(emit=emit, merge=merge))
-        tp = checked_class(type(init())) if state is None else state
+        self._expect_functions("fold", init=init, step=step, **drop_none(emit=emit, merge=merge))
+        tp = get_instance_class(type(init())) if state is None else state
         given = {"init": init, "step": step, "merge": merge}
-        return Stream(self._draft, self._fold(name, given, emit, tp, ttl), None if emit is None else returned(emit))
+        return Stream(
+            self._draft, self._fold(name, given, emit, tp, ttl), None if emit is None else get_return_type(emit)
+        )
 
     @overload
     def aggregate(
@@ -355,14 +395,14 @@ class KeyedStream(Upstream, Generic[K, T]):
         ttl: Ttl | None = None,
         **named: Aggregate[T, Any, Any],
     ) -> Stream[Any]:
-        """Aggregates of the values of each key, as one row for every input: the key, and a field for each of them.
+        """Aggregate the values of each key. Each input emits one row: the key, and a field per aggregate.
 
-        ``aggregate(count(), total=sum_(lambda o: o.amount))`` gives rows with ``key``, ``count`` and ``total``; see
-        ``kafka_eos.api.aggregates``. ``out`` is a class of yours for the rows (a model, a Struct, a dataclass); ``key``
-        how the field of the key is called.
+        ``aggregate(count(), total=sum_(lambda o: o.amount))`` emits rows with ``key``, ``count`` and ``total``; see
+        ``kafka_eos.api.aggregates``. ``out`` is your class for the rows (a model, a Struct, a dataclass); ``key`` is
+        the name of its key field.
 
-        It is a ``fold``: ``ttl`` is the same there, and with ``merge=True`` it has two phases, and one row for every
-        key and epoch. Other than for a fold you need not vouch for anything: all aggregates can be merged.
+        It is a ``fold``: ``ttl`` works the same, and with ``merge=True`` it has two phases, and one row per key and
+        epoch. Unlike a fold it needs no guarantee from you: all aggregates can be merged.
         """
         parts, rows = self._rows(aggregates, named, out, key)
         given = {"init": parts.create, "step": parts.add, "merge": parts.merge if merge else None}
@@ -370,8 +410,8 @@ class KeyedStream(Upstream, Generic[K, T]):
         def emit(of: Any, acc: Any) -> Any:
             return rows.row((of,), acc)
 
-        node = self._fold(name, given, emit, parts.accumulator, ttl, by_time=parts.by_time)
-        return Stream(self._draft, node, rows.known)
+        node = self._fold(name, given, emit, parts.accumulator, ttl, by_time=parts.needs_event_time)
+        return Stream(self._draft, node, rows.codec_type)
 
     def _fold(
         self,
@@ -383,23 +423,27 @@ class KeyedStream(Upstream, Generic[K, T]):
         *,
         by_time: bool = False,
     ) -> str:
-        """Add a fold in one phase, or in two if ``given`` has ``merge``; returns its name."""
+        """Add a fold in one phase, or in two if ``given`` has ``merge``; return its name."""
         self._expect_ttl(ttl)
-        stored: dict[str, Any] = {"key_codec": _KEY, "entry_codec": Counted(self._stored(tp)), "ttl": ttl}
+        stored: dict[str, Any] = {"key_codec": _KEY, "entry_codec": CountedCodec(self._state_codec(tp)), "ttl": ttl}
         parts = {**given, **stored, "emit": emit, "by_time": by_time}
         if given["merge"] is None:
-            return self._grow(plan.Fold, name, **parts)
-        fold, derived = self._draft._name(name, plan.Fold.kind)
-        self._partly(f"{fold}-partial", values=self._sent(tp), by_time=by_time, **given)
-        place: dict[str, Any] = {"where": user_line(), "inputs": (f"{fold}-partial",), "derived": derived}
-        self._draft._add(plan.Fold(name=fold, **parts, **place))
+            return self._append_node(plan.FoldNode, name, **parts)
+        fold, derived = self._draft._name(name, plan.FoldNode.kind)
+        self._add_partial_fold(f"{fold}-partial", value_codec=self._sent(tp), by_time=by_time, **given)
+        place: dict[str, Any] = {
+            "code_line": user_line(),
+            "inputs": (f"{fold}-partial",),
+            "has_generated_name": derived,
+        }
+        self._draft._add_node(plan.FoldNode(name=fold, **parts, **place))
         return fold
 
-    def _partly(self, name: str, **given: Any) -> None:
-        """Add the first phase of a fold. It does the work of the ``key_by``, left out if nobody else reads that."""
-        key_by = self._draft._combined(self._node)
+    def _add_partial_fold(self, name: str, **given: Any) -> None:
+        """Add the first phase of a fold. It replaces the ``key_by``, which is omitted if no other node reads it."""
+        key_by = self._draft._replace_key_by(self._node)
         key: dict[str, Any] = {"fn": key_by.fn, "key_codec": key_by.key_codec, "local": key_by.local}
-        self._grow(plan.PartialFold, name, inputs=key_by.inputs, **key, **given)
+        self._append_node(plan.PartialFoldNode, name, inputs=key_by.inputs, **key, **given)
 
     def reduce(
         self,
@@ -409,49 +453,52 @@ class KeyedStream(Upstream, Generic[K, T]):
         state: Any = None,
         ttl: Ttl | None = None,
     ) -> Stream[T]:
-        """The key's values reduced so far, for every input.
+        """Reduce the values of each key with ``fn``; emit the result so far for every input.
 
-        ``state`` is the type of the values, if the stream does not know it or it is to be stored as another one; see
-        ``fold``. The trap is that of ``fold``: ``fn`` must return a new value and leave its two arguments as they are.
-        With ``ttl`` what a key has is gone that time after its last input, and the next value is a first one again.
+        ``state`` is the type of the values, if the stream does not declare it or it is to be stored as another one; see
+        ``fold``. With ``ttl`` a key's value expires that time after its last input, and the next value is a first one
+        again.
+
+        Note: ``fn`` must return a new value and leave both arguments unchanged.
         """
         self._expect_ttl(ttl)
         tp = self._type if state is None else state
-        codec = Counted(self._stored(tp))
-        node = self._grow(plan.Reduce, name, fn=fn, key_codec=_KEY, entry_codec=codec, ttl=ttl)
+        codec = CountedCodec(self._state_codec(tp))
+        node = self._append_node(plan.ReduceNode, name, fn=fn, key_codec=_KEY, entry_codec=codec, ttl=ttl)
         return Stream(self._draft, node, tp)
 
     def process(
         self, function: ProcessFunction[K, T, U] | type[ProcessFunction[K, T, U]], *, name: str | None = None
     ) -> Stream[U]:
-        """Run your own ``ProcessFunction``: a class, or an object of which each session gets a copy.
+        """Run your own ``ProcessFunction``: a class, or an object that each session copies.
 
-        One that defines ``on_timer`` needs ``with_timestamps`` behind every source of the stream. What it emits to the
-        tags that it declares comes out at ``side_output(tag)`` of the stream that this returns. For two streams over
-        one state, see ``connect``.
+        A function with ``on_timer`` needs ``with_timestamps`` behind every source of the stream. Values that it emits
+        to its declared tags are read with ``side_output(tag)`` of the returned stream. For two streams that share
+        state, see ``connect``.
         """
-        node = self._runs(plan.Process, function, name)
-        return Stream(self._draft, node, element(returned(function.process)))
+        node = self._append_process(plan.ProcessNode, function, name)
+        return Stream(self._draft, node, get_element_type(get_return_type(function.process)))
 
     def deduplicate(self, *, name: str | None = None, within: float, late: OutputTag[T] | None = None) -> Stream[T]:
-        """Values of a key that are less than ``within`` seconds from one that has passed are dropped.
+        """Drop values of a key that are less than ``within`` seconds from one that was emitted.
 
-        Which of several passes is the one that comes first. Nothing is left of a key when event time has gone on by
-        twice that. A value that comes later than ``within`` goes to the side output ``late``, or without one where the
-        source's ``on_error`` says, because nobody knows any more. Needs ``with_timestamps`` behind every source.
+        Of several such values, the first to arrive is emitted. The state of a key is dropped when the watermark has
+        advanced by twice ``within``. A value that arrives later than ``within`` goes to the side output ``late``, or,
+        without a tag, to the source's ``on_error``, because duplicates of it are no longer known. Needs
+        ``with_timestamps`` behind every source.
         """
         self._expect_tags(late=late)
-        back = quoted(lambda: milliseconds(within, "within="))
-        return self._processed(Deduplicate[K, T](back, late), name, self._type)
+        back = call_quoting_user(lambda: milliseconds(within, "within="))
+        return self._processed(DeduplicateFunction[K, T](back, late), name, self._type)
 
     def distinct(self, *, name: str | None = None, ttl: Ttl | None) -> Stream[T]:
-        """The first value of each key.
+        """Emit the first value of each key.
 
-        The trap: ``ttl=None`` keeps a row for every key for ever. With a time to live, a key is forgotten that long
-        after its first value, and the next one is a first one again.
+        Note: ``ttl=None`` stores a row for every key forever. With a time to live, a key is forgotten that long after
+        its first value, and the next value is a first one again.
         """
         self._expect_ttl(ttl)
-        return self._processed(Distinct[K, T](ttl), name, self._type, grows=ttl is None)
+        return self._processed(DistinctFunction[K, T](ttl), name, self._type, grows=ttl is None)
 
     def _processed(
         self,
@@ -461,68 +508,68 @@ class KeyedStream(Upstream, Generic[K, T]):
         *,
         grows: bool = False,
     ) -> Stream[U]:
-        return Stream(self._draft, self._runs(plan.Process, function, name, grows=grows), tp)
+        return Stream(self._draft, self._append_process(plan.ProcessNode, function, name, grows=grows), tp)
 
     def window(
         self,
         assigner: _Assigner,
         *,
-        trigger: Trigger | None = None,
+        trigger: WindowTrigger | None = None,
         lateness: float = 0,
         late: OutputTag[T] | None = None,
         ttl: Ttl | None = None,
     ) -> WindowedStream[K, T]:
-        """Windows for each key; what becomes of them is said by the verb that follows.
+        """Group the values of each key into windows. The next operation defines their result.
 
-        ``assigner``: ``tumbling``, ``sliding``, ``session`` or ``days``; ``rows`` and ``global_`` are windows without
-        time, to which the rest does not apply. A window has its result when event time has come to its end. With
-        ``trigger``, ``on_count(n)`` or ``on_clock(every=seconds)``, it has others before that, of what it holds then;
-        ``.purging()`` lets go of the rows with each, and is not for windows with ``lateness``. With
-        ``lateness`` it takes rows for so many seconds more, and each of these makes the result again. A row that comes
-        later goes to the side output ``late``, or without one where the source's ``on_error`` says: it is never
-        silently away. Needs ``with_timestamps`` behind every source of the stream.
+        ``assigner`` is ``tumbling``, ``sliding``, ``session`` or ``days``. ``rows`` and ``global_`` are windows without
+        event time, to which only ``ttl`` applies. A window emits its result when the watermark passes its end. A
+        ``trigger``, ``on_count(n)`` or ``on_clock(every=seconds)``, emits earlier results of its current contents.
+        ``.purging()`` clears the window after each result, and cannot be combined with ``lateness``. With ``lateness``,
+        a window accepts late rows for so many seconds, and emits its result again for each of them. Later rows go to
+        the side output ``late``, or, without a tag, to the source's ``on_error``: none is dropped silently. Needs
+        ``with_timestamps`` behind every source of the stream.
 
-        ``ttl`` is for ``rows`` and ``global_``, which do not end with time: what a key has is gone that time after its
-        last row, and the next one is its first again. Without it what unfinished windows hold stays for ever.
+        ``ttl`` is for ``rows`` and ``global_``, which do not end with time. The state of a key expires that time after
+        its last row, and the next row is its first one again. Without it, unfinished windows are stored forever.
         """
         if not isinstance(assigner, _Assigner):
-            raise mistake(
+            raise plan_error(
                 "window is of tumbling(seconds=...), sliding(...), session(gap=...), days(...), rows(...) or "
                 f"global_(...), not of {assigner!r:.80}{': are its brackets missing?' if callable(assigner) else ''}"
             )
         self._expect_tags(late=late)
-        late_for = quoted(lambda: milliseconds(lateness, "lateness=", 0))
-        if isinstance(assigner, RowCount) and (lateness or late is not None):
-            raise mistake(f"{assigner}: they know no time, so no row is late; leave out lateness= and late=.")
+        late_for = call_quoting_user(lambda: milliseconds(lateness, "lateness=", 0))
+        if isinstance(assigner, RowCountWindows) and (lateness or late is not None):
+            raise plan_error(f"{assigner}: they know no time, so no row is late; leave out lateness= and late=.")
         self._expect_ttl(ttl)
-        if ttl is not None and not isinstance(assigner, RowCount):
-            raise mistake(f"{assigner}: event time ends them, and nothing is left of them then; leave out ttl=.")
+        if ttl is not None and not isinstance(assigner, RowCountWindows):
+            raise plan_error(f"{assigner}: event time ends them, and nothing is left of them then; leave out ttl=.")
         if trigger is not None:
             self._check_trigger(assigner, trigger, lateness)
         return WindowedStream(self._draft, self._node, self._type, assigner, late_for, late, trigger, ttl)
 
     @staticmethod
-    def _check_trigger(assigner: _Assigner, trigger: Trigger, lateness: float) -> None:
-        if not isinstance(trigger, OnCount | OnClock):
-            raise mistake(
+    def _check_trigger(assigner: _Assigner, trigger: WindowTrigger, lateness: float) -> None:
+        if not isinstance(trigger, CountTrigger | ClockTrigger):
+            raise plan_error(
                 f"trigger= is on_count(n) or on_clock(every=seconds), with .purging() behind it if you like, not "
                 f"{trigger!r}: are its brackets missing?"
             )
-        if isinstance(assigner, RowCount):
-            raise mistake(f"{assigner}: they have results by number of rows already; leave out trigger=.")
-        shared = not isinstance(assigner, Session) and assigner.shared
-        if isinstance(trigger, OnCount) and shared:
-            raise mistake(
+        if isinstance(assigner, RowCountWindows):
+            raise plan_error(f"{assigner}: they have results by number of rows already; leave out trigger=.")
+        shared = not isinstance(assigner, SessionWindows) and assigner.is_shared
+        if isinstance(trigger, CountTrigger) and shared:
+            raise plan_error(
                 f"{assigner}: a row is in several windows, so on_count would have a result of each of them at once; "
                 "use tumbling(seconds=…), days(…), session(…), or on_clock."
             )
-        if trigger.purges and (shared or isinstance(assigner, Session)):
-            raise mistake(
+        if trigger.purges and (shared or isinstance(assigner, SessionWindows)):
+            raise plan_error(
                 f"{assigner}: what one result lets go of belongs to others too, so .purging() is for "
                 "tumbling(seconds=…) and days(…)."
             )
         if trigger.purges and lateness:
-            raise mistake(
+            raise plan_error(
                 "with lateness= a window keeps its rows behind its end, and each late one makes its result again, so "
                 "no row would be in one result only: leave out .purging() or lateness=; late=tag catches late rows."
             )
@@ -537,28 +584,36 @@ class KeyedStream(Upstream, Generic[K, T]):
         on_timeout: Callable[[K, dict[str, list[T]]], V] | None = None,
         late: OutputTag[T] | None = None,
     ) -> Stream[U]:
-        """``fn(key, rows)`` for each sequence of rows of a key that ``pattern`` describes; ``rows`` are lists by stage.
+        """Emit ``fn(key, rows)`` for each sequence of rows of a key that matches ``pattern``; ``rows`` are lists by
+        stage.
 
-        A match comes when event time has come to its last row. Sequences whose time is up before they are whole go to
-        the side output ``timed_out``, as what ``on_timeout(key, rows)`` makes of the rows that they had; without it
-        they are dropped. A row that comes when event time has passed it goes to ``late``, or without one where the
-        source's ``on_error`` says. Needs ``with_timestamps`` behind every source of the stream. The trap: what ``fn``
-        raises stops the job, because there are several records to blame.
+        A match is emitted when the watermark reaches its last row. A sequence that times out before it is complete goes
+        to the side output ``timed_out``, as the result of ``on_timeout(key, rows)``; without a tag it is dropped. A
+        late row goes to ``late``, or, without a tag, to the source's ``on_error``. Needs ``with_timestamps`` behind
+        every source of the stream.
+
+        Note: an exception from ``fn`` stops the job, because several records may be to blame.
         """
         if not isinstance(pattern, Pattern):
-            raise mistake(f"match is of a Pattern, Pattern[Row].begin(...), not of {pattern!r}.")
+            raise plan_error(f"match is of a Pattern, Pattern[Row].begin(...), not of {pattern!r}.")
         if pattern.limit is None:
-            raise mistake(f"{pattern}: nothing bounds what is stored; say how long it may take: .within(minutes=…)")
+            raise plan_error(f"{pattern}: nothing bounds what is stored; say how long it may take: .within(minutes=…)")
         if (timed_out is None) != (on_timeout is None):
-            raise mistake("timed_out= and on_timeout= are given together: where they go, and what is made of the rows.")
+            raise plan_error(
+                "timed_out= and on_timeout= are given together: where they go, and what is made of the rows."
+            )
         self._expect_tags(timed_out=timed_out, late=late)
         wheres = {f"stage {stage.name!r}": stage.where for stage in pattern.stages}
-        self._expect_functions("match", fn=fn, **present(on_timeout=on_timeout), **wheres)
+        self._expect_functions("match", fn=fn, **drop_none(on_timeout=on_timeout), **wheres)
         tags = [tag for tag in (timed_out, late) if tag is not None]
-        given: dict[str, Any] = {"pattern": pattern, "on_timeout": on_timeout, "values": self._stored(self._type)}
+        given: dict[str, Any] = {
+            "pattern": pattern,
+            "on_timeout": on_timeout,
+            "value_codec": self._state_codec(self._type),
+        }
         given |= {"timed_out": getattr(timed_out, "name", None), "late": getattr(late, "name", None)}
-        node = self._grow(plan.Patterns, name, fn=fn, key_codec=_KEY, **given)
-        return Stream(self._draft, self._draft._part(node, tags), returned(fn))
+        node = self._append_node(plan.PatternNode, name, fn=fn, key_codec=_KEY, **given)
+        return Stream(self._draft, self._draft._add_side_outputs(node, tags), get_return_type(fn))
 
     @overload
     def async_map(
@@ -612,68 +667,75 @@ class KeyedStream(Upstream, Generic[K, T]):
         failed: OutputTag[T] | None = None,
         state: Any = None,
     ) -> Stream[Any]:
-        """``join(value, answer)`` for each value, where ``answer`` is what a service says of its key: ``fn(key)``.
+        """Call a service for the key of each value, ``fn(key)``, and emit ``join(value, response)``.
 
-        Of each key only one request is made at a time, and its answer is kept as state for as long as ``cache`` says,
-        so values that come meanwhile ask nobody. ``state`` is the type of answers, if ``fn`` is not annotated with it;
-        None is an answer like any other, an error is none and is not kept: all values that wait for it fail. The rest
-        is as in ``Stream.async_map``. The traps: an answer may be as old as ``cache``; ``join`` leaves it as it is.
+        Only one request per key is in progress at a time. Its response is stored as state for as long as ``cache``
+        says, so values that arrive meanwhile need no request. ``state`` is the type of responses, if ``fn`` has no
+        annotation for it. None is a response like any other. An error is not stored: all values that wait for it fail.
+        All else is as in ``Stream.async_map``.
+
+        Note: a response may be as old as ``cache``; ``join`` must not modify it.
         """
         if join is None or cache is None:
-            raise mistake(
+            raise plan_error(
                 "on a stream with keys async_map asks for the key, and keeps its answer: async_map(fn, join, "
                 "cache=Ttl(seconds)), with fn(key) and join(value, answer). To ask for each value put it before "
                 ".key_by(...)."
             )
         if not isinstance(cache, Ttl):
-            raise mistake(f"cache= is how long an answer is kept, Ttl(seconds), not {cache!r}.")
+            raise plan_error(f"cache= is how long an answer is kept, Ttl(seconds), not {cache!r}.")
         key_by = self._draft._key_by(self._node)
         if key_by.local:
-            raise mistake(
+            raise plan_error(
                 f"{key_by.kind} {key_by.name!r} is local=True, and rows that wait for answers go to whoever has their "
                 "key after a restart, which nobody would know there. Leave local=True out."
             )
         self._expect_functions("async_map", join=join)
         rules: dict[str, Any] = {"capacity": capacity, "timeout": timeout, "retry_on": retry_on}
         rules |= {"retries": retries, "breaker": breaker}
-        answers = self._stored(without_none(returned(fn)) if state is None else state)
+        answers = self._state_codec(without_none(get_return_type(fn)) if state is None else state)
         kept: dict[str, Any] = {"key_codec": _KEY, "answers": answers, "cache": cache, "join": join}
-        node = asked(self, plan.CachedAsyncMap, name, failed, None, rules, fn=fn, ordered=ordered, **kept)
-        return Stream(self._draft, node, returned(join))
+        node = add_async_map(self, plan.CachedAsyncMapNode, name, failed, None, rules, fn=fn, ordered=ordered, **kept)
+        return Stream(self._draft, node, get_return_type(join))
 
     def join(self, table: Table[K, V], fn: Callable[[T, V], U], *, name: str | None = None) -> Stream[U]:
-        """``fn(value, row)`` for each value whose key the table has a row for; others are dropped.
+        """Emit ``fn(value, row)`` for each value whose key has a row in the table; drop the others.
 
         The table is as it was when the job began, or newer: see ``Pipeline.table``. Event time is that of this stream.
         """
-        return self._looked_up("join", table, fn, name, unmatched=False)
+        return self._add_table_join("join", table, fn, name, unmatched=False)
 
     def left_join(self, table: Table[K, V], fn: Callable[[T, V | None], U], *, name: str | None = None) -> Stream[U]:
-        """As ``join``, with all values: ``fn(value, None)`` for those whose key the table has nothing for."""
-        return self._looked_up("left_join", table, fn, name, unmatched=True)
+        """Like ``join``, but keep all values: ``fn(value, None)`` for those whose key has no row in the table."""
+        return self._add_table_join("left_join", table, fn, name, unmatched=True)
 
-    def _looked_up(
+    def _add_table_join(
         self, verb: str, table: Table[K, V], fn: Callable[..., U], name: str | None, *, unmatched: bool
     ) -> Stream[U]:
         if isinstance(table, VersionedTable):
-            raise mistake(
+            raise plan_error(
                 f"{table!r} has event times: {verb}_as_of looks it up; {verb} takes pipeline.table(...) as it is, "
                 "without with_timestamps."
             )
         if not isinstance(table, Table):
-            raise mistake(
+            raise plan_error(
                 f"{verb} is with a table, pipeline.table(...), not {table!r}; two streams are joined behind "
                 "connect(left, right)."
             )
         table._check(self, self._draft._key_by(self._node).fn)
-        given, derived = self._draft._name(name, plan.TableJoin.kind)
-        both = self._grow(plan.Lookup, f"{given}-lookup", inputs=(self._node, table._node))
+        given, derived = self._draft._name(name, plan.TableJoinNode.kind)
+        both = self._append_node(plan.TableConnectNode, f"{given}-lookup", inputs=(self._node, table._node))
         self._expect_functions(verb, fn=fn)
-        parts: dict[str, Any] = {"name": given, "derived": derived, "where": user_line(), "inputs": (both,)}
-        codecs: dict[str, Any] = {"key_codec": _KEY, "value": self._stored(table._values)}
+        parts: dict[str, Any] = {
+            "name": given,
+            "has_generated_name": derived,
+            "code_line": user_line(),
+            "inputs": (both,),
+        }
+        codecs: dict[str, Any] = {"key_codec": _KEY, "value": self._state_codec(table._values)}
         looked_up: dict[str, Any] = {"table": table._name, "keys": table._keys}
-        self._draft._add(plan.TableJoin(fn=fn, unmatched=unmatched, **looked_up, **codecs, **parts))
-        return Stream(self._draft, given, returned(fn))
+        self._draft._add_node(plan.TableJoinNode(fn=fn, unmatched=unmatched, **looked_up, **codecs, **parts))
+        return Stream(self._draft, given, get_return_type(fn))
 
     def join_as_of(
         self,
@@ -683,12 +745,14 @@ class KeyedStream(Upstream, Generic[K, T]):
         name: str | None = None,
         late: OutputTag[T] | None = None,
     ) -> Stream[U]:
-        """``fn(value, row)`` for each value whose key the table had a row for at its time; others are dropped.
+        """Emit ``fn(value, row)`` for each value whose key had a row in the table at the value's time; drop the
+        others.
 
-        A value waits until event time, of this stream and the table, has come to its time. So what it meets does not
-        depend on which of them is ahead. One that comes when event time has passed it goes to the side output
-        ``late``, or without one where the source's ``on_error`` says; a late row of the table, where the table's says.
-        Both need ``with_timestamps``. The trap: what ``fn`` raises stops the job.
+        A value waits until the watermark, of this stream and the table, reaches its time. So the result does not depend
+        on which of them is ahead. A late value goes to the side output ``late``, or, without a tag, to the source's
+        ``on_error``; a late row of the table goes to the ``on_error`` of the table. Both need ``with_timestamps``.
+
+        Note: an exception from ``fn`` stops the job.
         """
         return self._looked_up_as_of("join_as_of", table, fn, name, late, outer=False)
 
@@ -700,7 +764,7 @@ class KeyedStream(Upstream, Generic[K, T]):
         name: str | None = None,
         late: OutputTag[T] | None = None,
     ) -> Stream[U]:
-        """As ``join_as_of``, with all values: ``fn(value, None)`` where the table had nothing for the key then."""
+        """Like ``join_as_of``, but keep all values: ``fn(value, None)`` if the table had no row for the key then."""
         return self._looked_up_as_of("left_join_as_of", table, fn, name, late, outer=True)
 
     def _looked_up_as_of(
@@ -714,64 +778,75 @@ class KeyedStream(Upstream, Generic[K, T]):
         outer: bool,
     ) -> Stream[U]:
         if not isinstance(table, VersionedTable):
-            raise mistake(
+            raise plan_error(
                 f"{verb} is with a table that has event times, not {table!r}: "
                 "pipeline.table(...).with_timestamps(watermarks=...)."
             )
         table._check(self, self._draft._key_by(self._node).fn)
         self._expect_tags(late=late)
-        given, derived = self._draft._name(name, plan.AsOfJoin.kind)
-        both = self._grow(plan.Connect, f"{given}-lookup", inputs=(self._node, table._node))
+        given, derived = self._draft._name(name, plan.AsOfJoinNode.kind)
+        both = self._append_node(plan.ConnectNode, f"{given}-lookup", inputs=(self._node, table._node))
         self._expect_functions(verb, fn=fn)
-        parts: dict[str, Any] = {"name": given, "derived": derived, "where": user_line(), "inputs": (both,)}
+        parts: dict[str, Any] = {
+            "name": given,
+            "has_generated_name": derived,
+            "code_line": user_line(),
+            "inputs": (both,),
+        }
         codecs: dict[str, Any] = {"key_codec": _KEY}
-        codecs["values"] = self._stored(self._type), Maybe(self._stored(table._values))
+        codecs["value_codec"] = self._state_codec(self._type), OptionalCodec(self._state_codec(table._values))
         tags = () if late is None else (late,)
         late_ones = (None if late is None else late.name, None)
-        self._draft._add(plan.AsOfJoin(table=table._name, fn=fn, outer=outer, late=late_ones, **codecs, **parts))
-        return Stream(self._draft, self._draft._part(given, tags), returned(fn))
+        self._draft._add_node(
+            plan.AsOfJoinNode(table=table._name, fn=fn, outer=outer, late=late_ones, **codecs, **parts)
+        )
+        return Stream(self._draft, self._draft._add_side_outputs(given, tags), get_return_type(fn))
 
     def sessionize(
         self, *, name: str | None = None, gap: float, late: OutputTag[T] | None = None
     ) -> Stream[Windowed[K, list[T]]]:
-        """The sessions of each key: values less than ``gap`` seconds apart, as a list in the order of event time.
+        """Group the values of each key into sessions: values less than ``gap`` seconds apart, in order of event time.
 
-        A session is over ``gap`` seconds behind its last value, and nothing is left of it then; ``late`` as in
-        ``window``. The trap: all values of a session are state until then. Where sums will do, aggregate
+        A session ends ``gap`` seconds after its last value; its state is dropped then. ``late`` works as in ``window``.
+
+        Note: all values of a session are state until it ends. If aggregates suffice, aggregate
         ``window(session(gap))``.
         """
         return self.window(session(gap=gap), late=late)._listed(name)
 
 
-class WindowedStream(Upstream, Generic[K, T]):
-    """Values with a key and windows. Verbs here say what a window holds of its rows, and what comes out of it.
+class WindowedStream(BaseStream, Generic[K, T]):
+    """A stream of keyed values in windows. Its operations define a window's contents and its result.
 
-    Give each a name: state is stored under it.
+    Name each operation: its state is stored under that name.
     """
 
     def __init__(
         self,
-        draft: Draft,
+        draft: PlanBuilder,
         node: str,
         tp: Any,
         assigner: _Assigner,
         lateness: int,
         late: OutputTag[T] | None,
-        trigger: Trigger | None,
+        trigger: WindowTrigger | None,
         ttl: Ttl | None,
     ) -> None:
         super().__init__(draft, node, tp)
-        self._assigner, self._lateness, self._late, self._trigger = assigner, lateness, late, trigger
+        self._assigner = assigner
+        self._lateness = lateness
+        self._late = late
+        self._trigger = trigger
         self._ttl = ttl
 
     def reduce(self, fn: Callable[[T, T], T], *, name: str | None = None, state: Any = None) -> Stream[Windowed[K, T]]:
-        """The values of a window, made one by ``fn``: in any order, and in parts.
+        """Reduce the values of a window to one with ``fn``: in any order, and in parts.
 
-        ``state`` and the trap are those of ``KeyedStream.reduce``.
+        ``state`` and the note are those of ``KeyedStream.reduce``.
         """
         self._expect_functions("reduce", fn=fn)
         tp = self._type if state is None else state
-        codec = self._stored(tp)
+        codec = self._state_codec(tp)
         return self._windowed(name, reducing(fn, codec), WindowedCodec(codec, tp))
 
     @overload
@@ -807,27 +882,28 @@ class WindowedStream(Upstream, Generic[K, T]):
         merge: Callable[[Any, Any], Any] | None = None,
         state: Any = None,
     ) -> Stream[Any]:
-        """An accumulator a window; one output when it is over: ``emit(key, window, accumulator)``, or ``Windowed``.
+        """Fold the values of a window. At its end, emit ``emit(key, window, accumulator)``, by default a ``Windowed``.
 
-        ``state`` is its type, as for ``KeyedStream.fold``. ``merge`` puts two of them together; windows that share
-        parts, and sessions, need it. You vouch that rows may be added in any order, and in parts. The trap: ``step``
-        and ``merge`` return a new accumulator and leave the old ones as they are.
+        ``state`` is the accumulator's type, as for ``KeyedStream.fold``. ``merge`` combines two accumulators; sliding
+        windows and sessions need it. With it you guarantee that rows may be added in any order, and in parts.
+
+        Note: ``step`` and ``merge`` must return a new accumulator and leave the old ones unchanged.
         """
-        self._expect_functions("fold", init=init, step=step, **present(emit=emit, merge=merge))
-        if merge is None and (isinstance(self._assigner, Session) or self._assigner.shared):
-            raise mistake(
+        self._expect_functions("fold", init=init, step=step, **drop_none(emit=emit, merge=merge))
+        if merge is None and (isinstance(self._assigner, SessionWindows) or self._assigner.is_shared):
+            raise plan_error(
                 f"{self._assigner}: parts of a window are put together, so .fold(...) needs merge=, which makes one "
                 "accumulator of two."
             )
-        tp = checked_class(type(init())) if state is None else state
-        codec = self._stored(tp)
+        tp = get_instance_class(type(init())) if state is None else state
+        codec = self._state_codec(tp)
         if emit is None:
             return self._windowed(name, folding(init, step, merge, windowed, codec), WindowedCodec(codec, tp))
 
         def emitted(key: Any, window: Window, acc: Any) -> list[Any]:
             return [emit(key, window, acc)]
 
-        return self._windowed(name, folding(init, step, merge, emitted, codec), returned(emit))
+        return self._windowed(name, folding(init, step, merge, emitted, codec), get_return_type(emit))
 
     @overload
     def aggregate(
@@ -863,51 +939,51 @@ class WindowedStream(Upstream, Generic[K, T]):
         end: str = "end",
         **named: Aggregate[T, Any, Any],
     ) -> Stream[Any]:
-        """Aggregates of the values of a window, as one row when it is over: key, start, end, and a field for each.
+        """Aggregate the values of a window. At its end, emit one row: key, start, end, and a field per aggregate.
 
-        ``aggregate(count(), total=sum_(lambda o: o.amount))``; see ``kafka_eos.api.aggregates``. ``out`` is a class of
-        yours for the rows; ``key``, ``start`` and ``end`` are how it calls these fields.
+        ``aggregate(count(), total=sum_(lambda o: o.amount))``; see ``kafka_eos.api.aggregates``. ``out`` is your class
+        for the rows; ``key``, ``start`` and ``end`` are the names of its fields.
         """
         parts, rows = self._rows(aggregates, named, out, key, start, end)
 
         def emit(of: Any, window: Window, acc: Any) -> list[Any]:
             return [rows.row((of, window.start, window.end), acc)]
 
-        codec = self._stored(parts.accumulator)
-        contents = folding(parts.create, parts.add, parts.merge, emit, codec, by_time=parts.by_time)
-        return self._windowed(name, contents, rows.known)
+        codec = self._state_codec(parts.accumulator)
+        contents = folding(parts.create, parts.add, parts.merge, emit, codec, by_time=parts.needs_event_time)
+        return self._windowed(name, contents, rows.codec_type)
 
     def process(
         self, fn: Callable[[K, Window, list[T]], Iterable[U]], *, name: str | None = None, state: Any = None
     ) -> Stream[U]:
-        """``fn(key, window, values)`` gives the outputs of a window, of all that it has: in the order of event time.
+        """Emit the outputs of ``fn(key, window, values)`` for each window; ``values`` are in the order of event time.
 
-        Of one time they come in the order of partition and offset, so it is the same in every run. All values of a
-        window are state, and each checkpoint stores those of every window that has got some. ``state`` is the type of
-        the values, if the stream does not know it.
+        Values with equal times are in the order of partition and offset, so the order is the same in every run. All
+        values of a window are state, and each checkpoint stores those of every window that received some. ``state`` is
+        the type of the values, if the stream does not declare it.
         """
-        quoted(lambda: expect_iterables("process", fn=fn))
-        codec = self._stored(self._type if state is None else state)
-        contents = all_elements(fn, codec, numbered=isinstance(self._assigner, RowCount))
-        return self._windowed(name, contents, element(returned(fn)))
+        call_quoting_user(lambda: expect_iterables("process", fn=fn))
+        codec = self._state_codec(self._type if state is None else state)
+        contents = all_elements(fn, codec, numbered=isinstance(self._assigner, RowCountWindows))
+        return self._windowed(name, contents, get_element_type(get_return_type(fn)))
 
     def top_n(self, n: int, *, name: str | None = None, by: Callable[[T], Any]) -> Stream[Windowed[K, list[T]]]:
-        """The ``n`` values of a window for which ``by`` is greatest, the greatest first:
+        """Emit the ``n`` values of a window with the highest ``by``, highest first; see
         ``kafka_eos.api.aggregates.top``.
 
-        A window keeps that many values, and no others.
+        A window stores only that many values.
         """
         self._expect_functions("top_n", by=by)
-        best = quoted(lambda: top(n, by).of(self._inner))
+        best = call_quoting_user(lambda: top(n, by).for_type(self._value_type))
         return self._aggregated(name, best, lambda window, values: values)
 
     def rate(self, *, name: str | None = None) -> Stream[Windowed[K, float]]:
-        """How many values a second a key has in a window; one without values has no result.
+        """Emit the number of values per second of each key and window; a window without values has no result.
 
-        PlanError for ``rows`` and ``global_``, which know no seconds.
+        Raises PlanError for ``rows`` and ``global_``, whose windows have no duration.
         """
-        if isinstance(self._assigner, RowCount):
-            raise mistake(f"{self._assigner}: they know no seconds, so there is no rate; use tumbling(seconds=...).")
+        if isinstance(self._assigner, RowCountWindows):
+            raise plan_error(f"{self._assigner}: they know no seconds, so there is no rate; use tumbling(seconds=...).")
         return self._aggregated(name, count(), lambda window, n: n * 1000 / (window.end - window.start), float)
 
     def _aggregated(
@@ -917,31 +993,31 @@ class WindowedStream(Upstream, Generic[K, T]):
         result: Callable[[Window, Any], Any],
         tp: Any = None,
     ) -> Stream[Any]:
-        """``result`` of a window and what ``part`` gives for it; of type ``tp``, or of that of ``part``."""
+        """Emit ``result`` of a window and its ``part``; of type ``tp``, or of the type of ``part``."""
 
         def emit(key: Any, window: Window, acc: Any) -> Sequence[Any]:
             return windowed(key, window, result(window, part.result(acc)))
 
-        codec = self._stored(part.accumulator)
-        contents = folding(part.create, part.add, part.merge, emit, codec, by_time=part.by_time)
+        codec = self._state_codec(part.accumulator)
+        contents = folding(part.create, part.add, part.merge, emit, codec, by_time=part.needs_event_time)
         of = part.returns if tp is None else tp
-        return self._windowed(name, contents, WindowedCodec(self._stored(of), of))
+        return self._windowed(name, contents, WindowedCodec(self._state_codec(of), of))
 
     def _listed(self, name: str | None) -> Stream[Windowed[K, list[T]]]:
-        """All values of a window."""
-        values: Any = list if self._inner is None else list[self._inner]  # type: ignore[name-defined]
-        contents = all_elements(windowed, self._stored(self._type))
-        return self._windowed(name, contents, WindowedCodec(self._stored(values), values))
+        """Emit all values of a window as a list."""
+        values: Any = list if self._value_type is None else list[self._value_type]  # type: ignore[name-defined]
+        contents = all_elements(windowed, self._state_codec(self._type))
+        return self._windowed(name, contents, WindowedCodec(self._state_codec(values), values))
 
-    def _windowed(self, name: str | None, contents: Contents, tp: Any) -> Stream[Any]:
-        if isinstance(self._assigner, RowCount):
+    def _windowed(self, name: str | None, contents: WindowContents, tp: Any) -> Stream[Any]:
+        if isinstance(self._assigner, RowCountWindows):
             parts: dict[str, Any] = {"assigner": self._assigner, "contents": contents, "ttl": self._ttl}
-            return Stream(self._draft, self._grow(plan.CountedWindows, name, key_codec=_KEY, **parts), tp)
+            return Stream(self._draft, self._append_node(plan.CountWindowNode, name, key_codec=_KEY, **parts), tp)
         late = () if self._late is None else (self._late,)
-        if isinstance(self._trigger, OnCount):
-            contents = since_a_result(contents)
+        if isinstance(self._trigger, CountTrigger):
+            contents = count_since_result(contents)
         given: dict[str, Any] = {"assigner": self._assigner, "contents": contents, "lateness": self._lateness}
         given["trigger"] = self._trigger
         given["late"] = None if self._late is None else self._late.name
-        node = self._grow(plan.Windows, name, key_codec=_KEY, **given)
-        return Stream(self._draft, self._draft._part(node, late), tp)
+        node = self._append_node(plan.WindowNode, name, key_codec=_KEY, **given)
+        return Stream(self._draft, self._draft._add_side_outputs(node, late), tp)

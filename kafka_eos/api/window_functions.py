@@ -1,4 +1,4 @@
-"""What a window may hold of its rows: one value, an accumulator, or all of them."""
+"""The contents of a window for each kind of function: one value, an accumulator, or all elements."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from operator import itemgetter
 from typing import Any
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.codecs import Counted, Elements
+from kafka_eos.codecs import CountedCodec, ElementsCodec
 from kafka_eos.core.windows import Window, Windowed
-from kafka_eos.plan.window_contents import Contents
-from kafka_eos.runtime.operators.function_outputs import listed
+from kafka_eos.plan.window_contents import WindowContents
+from kafka_eos.runtime.operators.function_outputs import list_outputs
 
 Element = tuple[Any, tuple[int, int, int]]
-"""A row's value, and its place in event time."""
+"""A row's value, and its event-time sort key."""
 Emit = Callable[[Any, Window, Any], Sequence[Any]]
 
 
-def reducing(fn: Callable[[Any, Any], Any], codec: Codec[Any]) -> Contents:
-    """The values, made one by ``fn``."""
-    return Contents(_itself, fn, fn, windowed, codec)
+def reducing(fn: Callable[[Any, Any], Any], codec: Codec[Any]) -> WindowContents:
+    """Return contents that reduce the values to one with ``fn``."""
+    return WindowContents(_itself, fn, fn, windowed, codec)
 
 
 def folding(
@@ -31,21 +31,21 @@ def folding(
     codec: Codec[Any],
     *,
     by_time: bool = False,
-) -> Contents:
-    """An accumulator."""
+) -> WindowContents:
+    """Return contents that fold the values into an accumulator."""
 
     def first(value: Any) -> Any:
         return step(init(), value)
 
-    return Contents(first, step, merge, emit, codec, by_time)
+    return WindowContents(first, step, merge, emit, codec, by_time)
 
 
 def all_elements(
     fn: Callable[[Any, Window, list[Any]], Iterable[Any]], codec: Codec[Any], *, numbered: bool = False
-) -> Contents:
-    """All values, for ``fn``: in the order of their places in event time, and of their bytes where those are equal.
+) -> WindowContents:
+    """Return contents that keep all values, for ``fn``: in the order of event-time sort keys, then of their bytes.
 
-    ``numbered``: in that of their numbers.
+    ``numbered``: in the order of their numbers instead.
     """
 
     def emit(key: Any, window: Window, elements: list[Element]) -> Sequence[Any]:
@@ -53,13 +53,15 @@ def all_elements(
         places = [place for _, place in found]
         if len(set(places)) < len(places):
             found.sort(key=lambda element: (element[1], codec.encode(element[0])))
-        return listed(fn(key, window, [value for value, _ in found]))
+        return list_outputs(fn(key, window, [value for value, _ in found]))
 
-    return Contents(_alone, _appended, _together, emit, Elements(codec), by_time=not numbered, numbered=numbered)
+    return WindowContents(
+        _alone, _appended, _together, emit, ElementsCodec(codec), by_time=not numbered, numbered=numbered
+    )
 
 
-def since_a_result(contents: Contents) -> Contents:
-    """With the rows that a window has got since its last result: pairs of their number and what ``contents`` hold."""
+def count_since_result(contents: WindowContents) -> WindowContents:
+    """Wrap contents so that they count the rows since the last result."""
     first, add, merge, emit = contents.first, contents.add, contents.merge, contents.emit
 
     def counted(rows: int, held: Any) -> tuple[int, Any] | None:
@@ -74,12 +76,12 @@ def since_a_result(contents: Contents) -> Contents:
         add=lambda acc, item: counted(acc[0] + 1, add(acc[1], item)),
         merge=None if merge is None else together,
         emit=lambda key, window, acc: emit(key, window, acc[1]),
-        codec=Counted(contents.codec),
+        codec=CountedCodec(contents.codec),
     )
 
 
 def windowed(key: Any, window: Window, value: Any) -> Sequence[Any]:
-    """The result as it is, with its key and its window."""
+    """Return the result unchanged, with its key and its window."""
     return [Windowed(key, window, value)]
 
 
@@ -92,7 +94,7 @@ def _alone(element: Element) -> list[Element]:
 
 
 def _appended(elements: list[Element], element: Element) -> list[Element]:
-    elements.append(element)  # in place, see ``Contents``: a list that is copied for each row costs its square
+    elements.append(element)  # in place, see ``WindowContents``: copying the list for each row would be quadratic
     return elements
 
 

@@ -7,7 +7,7 @@ It reads input and output with Spark's Kafka connector, runs the pipeline's own 
 and compares record by record (``auditor`` has the steps, ``verdict`` the judgement).
 """
 
-from kafka_eos.audit.checks.verdict import Check, Conclusion, Finding, Observations, Offender, Verdict, judge
+from kafka_eos.audit.checks.verdict import Check, Conclusion, Finding, Observations, Verdict, Violation, judge
 from kafka_eos.audit.job_audit import audit
 
-__all__ = ["Check", "Conclusion", "Finding", "Observations", "Offender", "Verdict", "audit", "judge"]
+__all__ = ["Check", "Conclusion", "Finding", "Observations", "Violation", "Verdict", "audit", "judge"]

@@ -27,20 +27,20 @@ from kafka_eos.audit.checks.epoch_commits import (
     wrong_counts,
 )
 from kafka_eos.audit.checks.unavailable_checks import Impossible, by_expiry, impossible
-from kafka_eos.audit.checks.verdict import AnyCheck, Check, Evidence, NotPossible, Observations, Verdict, judge
-from kafka_eos.audit.cluster.spark_session import Opening, session
+from kafka_eos.audit.checks.verdict import AnyCheck, Check, Evidence, Observations, SkippedCheck, Verdict, judge
+from kafka_eos.audit.cluster.spark_session import PendingSession, session
 from kafka_eos.audit.facts.audit_subject import Subject, subject
 from kafka_eos.audit.facts.checkpoint_state import Checkpoint
 from kafka_eos.audit.facts.epoch_intervals import Offsets
 from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
 from kafka_eos.audit.facts.starting_savepoint import whole_history
-from kafka_eos.audit.report.audit_outcome import Ending
+from kafka_eos.audit.report.audit_outcome import ReportWriter
 from kafka_eos.audit.report.report_files import Context
 from kafka_eos.audit.report.report_notes import notes, uncompared
 from kafka_eos.audit.tables.broadcast.judgeable_sinks import ruled
-from kafka_eos.audit.tables.pinned_input import Ground
+from kafka_eos.audit.tables.pinned_input import PinnedInput
 from kafka_eos.audit.tables.plan_cut import Cut, cut
-from kafka_eos.audit.tables.windows.judgeable_windows import Judged, judged
+from kafka_eos.audit.tables.windows.judgeable_windows import JudgeableWindows, judged
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.job_requests import is_running
 from kafka_eos.core.ids import AppRef, Term
@@ -65,31 +65,31 @@ _MANY = 2_000_000
 """Outputs of a job that is worth a session for minutes of work."""
 
 
-class HasPlan(Protocol):
+class AuditablePipeline(Protocol):
     """A pipeline, as far as the audit cares."""
 
     @property
     def app(self) -> AppRef:
-        """Where another process finds it: a function of another file may have made it."""
+        """Return the reference with which another process loads the pipeline, which may be created by a function."""
 
     def plan(self) -> Plan: ...
 
 
-def file_of(pipeline: Plan | HasPlan) -> AppRef:
-    """What Spark's workers import: where the pipeline is found, or the file that made a plan."""
+def file_of(pipeline: Plan | AuditablePipeline) -> AppRef:
+    """Return the reference that Spark's workers load: the pipeline's, or the file that created the plan."""
     if isinstance(pipeline, Plan):
         return AppRef(Path(pipeline.where.file).absolute(), pipeline.name)
     return pipeline.app
 
 
 def audit(
-    pipeline: Plan | HasPlan,
+    pipeline: Plan | AuditablePipeline,
     settings: Settings,
     *,
     app: AppRef | None = None,
     report_dir: Path | None = None,
     progress: Progress = lambda _: None,
-    spark: SparkSession | Opening | None = None,
+    spark: SparkSession | PendingSession | None = None,
     master: str | None = None,
     settle_seconds: float = 30.0,
     allow_foreign: bool = False,
@@ -111,12 +111,12 @@ def audit(
     """
     plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
     app = app or file_of(pipeline)
-    ending = Ending(report_dir, Context(job=plan.name, app=app.path.name))
+    ending = ReportWriter(report_dir, Context(job=plan.name, app=app.path.name))
 
     def judged() -> Verdict:
         if is_running(settings.job_dir(plan.name)):
             return judge(Observations(obstacles=[running(plan.name, app.path)]))
-        place = settings.checkpoints_of(plan.name)
+        place = settings.checkpoint_location(plan.name)
         storage = find_storage(place) or MemoryStorage()
         ledger = read_ledger(storage, plan.name, place)
         path, long = [str(app.path.parent)], sum(each.total for each in ledger.records.values()) > _MANY
@@ -136,7 +136,7 @@ def running(job: str, app: Path) -> str:
 
 
 class _Audit:
-    """One run."""
+    """One run of an audit."""
 
     def __init__(
         self,
@@ -148,20 +148,24 @@ class _Audit:
         storage: JobStorage,
         ledger: Ledger,
     ) -> None:
-        self._spark, self._app, self._progress = spark, app, progress
-        self._place, self._storage, self._ledger = settings.checkpoints_of(plan.name), storage, ledger
+        self._spark = spark
+        self._app = app
+        self._progress = progress
+        self._place = settings.checkpoint_location(plan.name)
+        self._storage = storage
+        self._ledger = ledger
         self._strict = settings.checkpoint_mode != "at-least-once"
-        context = JobContext(plan.name, Term(0), settings.for_connectors())
+        context = JobContext(plan.name, Term(0), settings.connector_defaults())
         self._subject: Subject = subject(plan, context, ledger.splits).fit()
         self._counts: Counts = counts_of(ledger, self._subject)
         self._cut: Cut = cut(plan, self._ledger.parallelism)
-        self._ground = Ground(spark, self._subject, storage, self._place, ledger)
+        self._ground = PinnedInput(spark, self._subject, storage, self._place, ledger)
 
     def close(self) -> None:
         self._ground.close()
 
     def reads(self) -> list[dict[str, Any]]:
-        """What was read: one entry a partition, for the report."""
+        """Return one entry per partition that was read, for the report."""
         return self._ground.reads()
 
     # ------------------------------------------------------------ steps
@@ -210,7 +214,7 @@ class _Audit:
         with closing(Scan(self._spark, scope)) as scan:
             return self._examine(scan, base)
 
-    def _windows(self) -> Judged:
+    def _windows(self) -> JudgeableWindows:
         newest, job = self._ledger.newest, self._subject.plan.name
         manifest = None if newest is None else records.load(self._storage, Manifest, manifest_name(newest), job)
         return judged(self._subject, self._cut, self._ledger, manifest, strict=self._strict)
@@ -221,7 +225,7 @@ class _Audit:
         return None if newest is None else Checkpoint(place, job, manifest_name(newest))
 
     def _examine(self, scan: Scan, base: Observations) -> Observations:
-        from kafka_eos.audit.checks.job_scan import Expected
+        from kafka_eos.audit.checks.job_scan import ExpectedCounts
 
         compacted = self._subject.needed_whole(self._ground.pinned.compacted, self._ground.ahead())
         barred = impossible(self._subject, self._ledger, self._counts, compacted, strict=self._strict)
@@ -231,7 +235,7 @@ class _Audit:
         barred = self._expired(visible, barred) | barred
         marked = sum(map(how_many, visible.values()))
         outputs, hidden = marked + scan.plain(), as_committed(self._ledger, scan.hidden(marked + before))
-        made = Expected()
+        made = ExpectedCounts()
         if Check.LOST not in barred:
             self._progress(f"recomputing the outputs of {inputs} records")
             made = scan.expected()
@@ -251,10 +255,10 @@ class _Audit:
             inputs=inputs,
             not_yet_processed=ahead,
             outputs=outputs,
-            before=before,
-            undated=undated(self._ledger, visible),
+            before_savepoint=before,
+            without_interval=undated(self._ledger, visible),
             uncounted=0 if Check.WRONG_COUNT in barred else self._counts.uncounted(),
-            invisible=sum(map(how_many, hidden.values())),
+            uncommitted=sum(map(how_many, hidden.values())),
             expected=made.outputs,
             keys=made.keys,
             not_audited={**base.not_audited, **{s: why for s, why in unsure.items() if s in self._subject.unmarked}},
@@ -305,13 +309,13 @@ class _Audit:
 
     def _evidence(
         self, scan: Scan, barred: Mapping[Check, str], visible: ByEpoch, hidden: ByEpoch, facts: Observations
-    ) -> dict[AnyCheck, Evidence | NotPossible]:
+    ) -> dict[AnyCheck, Evidence | SkippedCheck]:
         ledger, counted = self._ledger, Check.WRONG_COUNT not in barred
         wanted = [check for check in Check if check not in barred and check not in _BY_THE_LEDGER]
         partly = half_hidden(ledger, self._counts if counted else None, visible, hidden)
-        apart = {*facts.not_recomputed, *facts.not_audited}
-        found = scan.find(wanted, undecided(ledger, visible), partly, apart)
-        evidence: dict[AnyCheck, Evidence | NotPossible] = {c: NotPossible(why) for c, why in barred.items()}
+        excluded = {*facts.not_recomputed, *facts.not_audited}
+        found = scan.find(wanted, undecided(ledger, visible), partly, excluded)
+        evidence: dict[AnyCheck, Evidence | SkippedCheck] = {c: SkippedCheck(why) for c, why in barred.items()}
         for check in wanted:
             evidence[check] = replace(found.get(check, Evidence(0)), looked_at=_looked_at(check, facts))
         if counted:
@@ -338,6 +342,6 @@ def _looked_at(check: Check, facts: Observations) -> int:
     others = {
         Check.LOST: facts.expected,
         Check.WRONG_TOTAL: facts.keys,
-        Check.COMMITTED_HIDDEN: facts.invisible,
+        Check.COMMITTED_HIDDEN: facts.uncommitted,
     }
     return others.get(check, facts.outputs)

@@ -13,8 +13,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kafka_eos import __version__
-from kafka_eos._util.gc_tuning import all_lasts, importing
-from kafka_eos.monitoring.terminal.exit_codes import explained
+from kafka_eos._util.gc_tuning import freeze_imports, without_gc
+from kafka_eos.monitoring.terminal.exit_codes import exit_on_error
 
 _COMMANDS = {
     "run": ("run:run", "Run a pipeline, exactly-once, until it is stopped."),
@@ -24,7 +24,7 @@ _COMMANDS = {
     ),
     "status": (
         "status:status",
-        "How a job stands: does it run, when did it commit last, how far behind is it.",
+        "Show the status of a job: whether it runs, when it committed last, and how far behind it is.",
     ),
     "list": ("status:list_", "The jobs of this machine, running or not, by name, and how each stands."),
     "ui": ("ui:ui", "The dashboard of all jobs of this machine, running or ended, in a browser."),
@@ -34,7 +34,7 @@ _COMMANDS = {
     ),
     "stacks": (
         "stacks:stacks",
-        "Where the processes of a running job stand: the Python stacks of all their threads, the innermost call first.",
+        "Show the Python stacks of all threads of a running job, the innermost call first.",
     ),
     "profile": ("profile:profile", "A flame graph of what the processes of a running job spend their time on."),
     "explain": (
@@ -84,19 +84,19 @@ _COMMANDS = {
 """Name: where it is, in this package, and the first sentence of its help."""
 
 
-class Commands(TyperGroup):
-    """Knows commands of two words, the first of which is a command too; loads those that are called."""
+class LazyCommandGroup(TyperGroup):
+    """A command group that imports a command only when it is called."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands.update({name: TyperCommand(name, help=text) for name, (_, text) in _COMMANDS.items()})
 
     def load(self, name: str) -> Any:
-        """The command itself, for which the one in ``commands`` stands."""
+        """Import and return the real command, for which the one in ``commands`` is a placeholder."""
         module, _, attribute = _COMMANDS[name][0].partition(":")
-        with importing():
+        with without_gc():
             found = getattr(import_module(f"{__name__}.{module}"), attribute)
-        all_lasts()
+        freeze_imports()
         home = _typer()
         if isinstance(found, typer.Typer):
             home.add_typer(found, name=name)
@@ -116,7 +116,7 @@ def _typer(**options: Any) -> typer.Typer:
 
 app = _typer(
     name="kafka-eos",
-    cls=Commands,
+    cls=LazyCommandGroup,
     help="Exactly-once Kafka pipelines in Python: run them, kill them, and prove that nothing was lost or duplicated.",
     no_args_is_help=True,
 )
@@ -140,5 +140,5 @@ def main() -> None:
 
     And 4: a bounded run has read nothing but what became dead letters.
     """
-    with explained():
+    with exit_on_error():
         app()

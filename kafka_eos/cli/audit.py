@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job
+from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job_storage
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.monitoring.terminal.live_view import console, say
+from kafka_eos.monitoring.terminal.live_view import console, print_message
 
 if TYPE_CHECKING:
     from kafka_eos.audit import Verdict
@@ -49,15 +49,15 @@ def audit(
 
     Example: `kafka-eos audit orders.py --report-dir audit`
     """
-    with judging(app, report_dir) as progress:
+    with conclude_on_error(app, report_dir) as progress:
         from kafka_eos.audit import audit as run_audit
 
         pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
-        open_job(settings, pipeline.name)
+        open_job_storage(settings, pipeline.name)
         verdict = run_audit(
             pipeline, settings, report_dir=report_dir, progress=progress, earlier=earlier or (), master=master
         )
-    conclude(verdict, report_dir)
+    exit_with_verdict(verdict, report_dir)
 
 
 def topics(
@@ -106,11 +106,11 @@ def topics(
     """
     cli = {} if bootstrap_servers is None else {"bootstrap_servers": bootstrap_servers}
     settings = Settings.resolve(cli=cli)
-    with judging("topics", report_dir) as progress:
-        from kafka_eos.audit.topics import Question, audit_topics
+    with conclude_on_error("topics", report_dir) as progress:
+        from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
         from kafka_eos.audit.topics.question import moment, query
 
-        question = Question(
+        question = TopicAuditOptions(
             settings.bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, key,
             order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
             {**(settings.kafka_config or {}), **_settings(config)}, tuple(ledger or ()),
@@ -118,7 +118,7 @@ def topics(
         verdict = audit_topics(
             question, report_dir=report_dir, progress=progress, allow_foreign=allow_foreign, master=master
         )
-    conclude(verdict, report_dir)
+    exit_with_verdict(verdict, report_dir)
 
 
 def _earlier(report: Path | None) -> dict[str, Any] | None:
@@ -145,33 +145,33 @@ def _progress() -> Iterator[Callable[[str], None]]:
         def progress(text: str) -> None:
             status.update(text)
             if not console.is_terminal:
-                say(text)
+                print_message(text)
 
         yield progress
 
 
 @contextmanager
-def judging(what: str, report_dir: Path) -> Iterator[Callable[[str], None]]:
-    """Whatever keeps the block from a verdict, even an end of the process, ends the command as INVALID."""
-    from kafka_eos.audit.report.audit_outcome import Ending
+def conclude_on_error(what: str, report_dir: Path) -> Iterator[Callable[[str], None]]:
+    """Run the block; end the command as INCONCLUSIVE if anything keeps it from a verdict."""
+    from kafka_eos.audit.report.audit_outcome import ReportWriter
     from kafka_eos.audit.report.report_files import Context
 
     try:
         with _progress() as progress:
             yield progress
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - told, and kept in the report
-        conclude(Ending(report_dir, Context(job=what, app=what)).without_verdict(error), report_dir)
+        exit_with_verdict(ReportWriter(report_dir, Context(job=what, app=what)).without_verdict(error), report_dir)
 
 
-def conclude(verdict: Verdict, report_dir: Path, *, at_least: int = 0) -> NoReturn:
-    """The verdict for people; ends the command with its exit code. ``at_least``: of what else was found; 1 is worst."""
+def exit_with_verdict(verdict: Verdict, report_dir: Path, *, at_least: int = 0) -> NoReturn:
+    """Print the verdict and end the command with its exit code. ``at_least``: of what else was found; 1 is worst."""
     typer.echo(verdict.headline)
     for finding in verdict.findings:
         typer.echo(f"\n{finding.check.question} {finding.count:,} found, the first:")
-        for offender in finding.first:
+        for offender in finding.examples:
             typer.echo(f"  {offender}")
     if verdict.performed:
-        for check, reason in verdict.not_possible.items():
+        for check, reason in verdict.skipped.items():
             typer.echo(f"not checked, {check.value}: {reason}")
     for note in verdict.facts.notes:
         typer.echo(f"note: {note}")

@@ -12,15 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_eos.cli import savepoints as savepoint
-from kafka_eos.cli.audit import Earlier, Master, ReportDir, conclude, judging
-from kafka_eos.cli.options import Bootstrap, CheckpointDir, open_app, open_job
+from kafka_eos.cli.audit import Earlier, Master, ReportDir, conclude_on_error, exit_with_verdict
+from kafka_eos.cli.options import Bootstrap, CheckpointDir, open_app, open_job_storage
 from kafka_eos.config.settings import Settings
-from kafka_eos.coordination.terms import gather_from_outside, missing
+from kafka_eos.coordination.terms import find_missing, gather_from_outside
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import EpochId
-from kafka_eos.monitoring.terminal.live_view import in_bytes
-from kafka_eos.monitoring.terminal.live_view import show as show_table
-from kafka_eos.protocol.recovery import Facts, decided
+from kafka_eos.monitoring.terminal.live_view import format_bytes
+from kafka_eos.monitoring.terminal.live_view import print_output as show_table
+from kafka_eos.protocol.recovery import RecordListing, decided_epochs
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import verification as verify
@@ -40,7 +40,7 @@ def list_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
     """
     storage, facts = _open(job, checkpoint_dir)
     table = Table("epoch", "term", "decided", "committed", "state", "output", "counts")
-    valid = decided(facts)
+    valid = decided_epochs(facts)
     for epoch in sorted(facts.manifests):
         committed = "yes" if epoch in facts.receipts else "not yet"
         counts = "yes" if epoch in valid or epoch in facts.receipts else "no: superseded"
@@ -58,7 +58,7 @@ def _cells(manifest: Manifest) -> tuple[str, str, str]:
     """When it was decided, the size of its state, and its output."""
     size = sum(file.size for handle in manifest.states for file in handle.files)
     records = sum(committable.records for committable in manifest.committables)
-    return _when(manifest.created_at), in_bytes(size), f"{records:,} records"
+    return _when(manifest.created_at), format_bytes(size), f"{records:,} records"
 
 
 @app.command()
@@ -67,7 +67,7 @@ def show(
     epoch: Annotated[int | None, typer.Argument(help="Number of the epoch; the newest if left out.")] = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """What one epoch holds: positions, state files, committables.
+    """Show the contents of one epoch: positions, state files, committables.
 
     Example: `kafka-eos checkpoints show order-totals 42`
     """
@@ -133,20 +133,22 @@ def verify_(
     if pipeline.name != job:
         raise ConfigError(f"{against_input} defines the pipeline {pipeline.name!r}, and the job to verify is {job!r}")
     damaged = _problems(job, settings)
-    with judging(against_input, report_dir) as progress:
+    with conclude_on_error(against_input, report_dir) as progress:
         from kafka_eos.audit.state import audit_state
 
         verdict = audit_state(
             pipeline, settings, report_dir=report_dir, progress=progress, master=master, earlier=earlier or ()
         )
-    conclude(verdict, report_dir, at_least=1 if damaged else 0)
+    exit_with_verdict(verdict, report_dir, at_least=1 if damaged else 0)
 
 
 def _problems(job: str, settings: Settings) -> int:
     """Say what is wrong with the stored objects of a job; how much that is."""
-    storage = open_job(settings, job)
+    storage = open_job_storage(settings, job)
     facts = gather_from_outside(storage, job)
-    problems = [verify.Problem(name, f"{name}: missing") for name in missing(facts)] + verify.verify_job(storage, job)
+    problems = [verify.Problem(name, f"{name}: missing") for name in find_missing(facts)] + verify.verify_job(
+        storage, job
+    )
     for problem in problems:
         out(problem.what)
     out(f"{len(facts.manifests)} epochs, {len(storage.list(paths.SHARED))} state files: {len(problems)} problems")
@@ -157,8 +159,8 @@ def _settings(options: Mapping[str, str | None]) -> Settings:
     return Settings.resolve(cli={name: value for name, value in options.items() if value is not None})
 
 
-def _open(job: str, checkpoint_dir: CheckpointDir) -> tuple[JobStorage, Facts]:
-    storage = open_job(_settings({"checkpoint_dir": checkpoint_dir}), job)
+def _open(job: str, checkpoint_dir: CheckpointDir) -> tuple[JobStorage, RecordListing]:
+    storage = open_job_storage(_settings({"checkpoint_dir": checkpoint_dir}), job)
     return storage, gather_from_outside(storage, job)
 
 
@@ -171,4 +173,4 @@ def _when(at: int) -> str:
     return datetime.fromtimestamp(at / 1000).isoformat(sep=" ", timespec="seconds")
 
 
-app.command("trigger")(savepoint.checkpoint)
+app.command("trigger")(savepoint.trigger_checkpoint)

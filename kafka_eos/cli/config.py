@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from kafka_eos._util.secrets import masked
+from kafka_eos._util.secrets import mask_config
 from kafka_eos.abc.context import JobContext
 from kafka_eos.config.settings import Settings
 from kafka_eos.config.toml_file import FILE_VARIABLE, NAME, PROFILE_VARIABLE, ConfigFile, read_config_file
 from kafka_eos.core.errors import ConfigError, Retryable
 from kafka_eos.core.ids import AppRef, Term
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 
 app = typer.Typer(
     help="Check and show the settings of a pipeline, or of this directory, and where each value comes from.",
@@ -77,18 +77,18 @@ def _is_wrong(code: Mapping[str, Any], file: ConfigFile, profile: str | None) ->
 
 def _expect_login(settings: Settings) -> None:
     """ConfigError for what a start refuses of Kafka's settings before it asks a broker."""
-    from kafka_eos.connectors.kafka.client.cluster import cluster
+    from kafka_eos.connectors.kafka.client.cluster import resolve_cluster
     from kafka_eos.connectors.kafka.rpc.security import security
 
-    job = JobContext("config", Term(0), {**settings.for_connectors()})
+    job = JobContext("config", Term(0), {**settings.connector_defaults()})
     try:
-        security(cluster(None, {}, job))
+        security(resolve_cluster(None, {}, job))
     except Retryable as error:
         raise ConfigError(str(error)) from error
 
 
 def _code(app: str | None) -> Mapping[str, Any]:
-    return {} if app is None else load(AppRef.parse(app)).code_settings
+    return {} if app is None else load_program(AppRef.parse(app)).code_settings
 
 
 def _named(file: ConfigFile) -> str:
@@ -102,7 +102,7 @@ def _named(file: ConfigFile) -> str:
 def _described(settings: Settings, file: ConfigFile) -> dict[str, object]:
     values = settings.model_dump(mode="json")
     if settings.kafka_config is not None:
-        values["kafka_config"] = masked(settings.kafka_config)
+        values["kafka_config"] = mask_config(settings.kafka_config)
     return {
         "file": None if file.path is None else str(file.path),
         "profile": file.profile,

@@ -10,20 +10,20 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kafka_eos.api.run import run_shown
+from kafka_eos.api.run import run_with_view
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef
-from kafka_eos.monitoring.terminal.live_view import say
-from kafka_eos.monitoring.terminal.live_view import show as show_table
-from kafka_eos.ops.dead_letters.reader import context, letters
-from kafka_eos.ops.dead_letters.rendering import Counts, as_json, lines, readable
-from kafka_eos.ops.dead_letters.replay_progress import Way, restored
-from kafka_eos.ops.dead_letters.replay_request import PIPELINE, Order
+from kafka_eos.monitoring.terminal.live_view import print_message
+from kafka_eos.monitoring.terminal.live_view import print_output as show_table
+from kafka_eos.ops.dead_letters.reader import context, read_dead_letters
+from kafka_eos.ops.dead_letters.replay_progress import ReplayTarget, read_replayed_ids
+from kafka_eos.ops.dead_letters.replay_request import PIPELINE, ReplayRequest
 from kafka_eos.ops.dead_letters.selection import Selection, offsets_of, time_of
-from kafka_eos.ops.dead_letters.topics import Places, places
-from kafka_eos.runtime.program import load
+from kafka_eos.ops.dead_letters.text_output import DeadLetterSummary, as_json, format_dead_letter, readable
+from kafka_eos.ops.dead_letters.topics import DeadLetterTopics, find_dead_letter_topics
+from kafka_eos.runtime.program import load_program
 
 app = typer.Typer(help="Show the records that were refused, and put them back to be processed once.",
                   no_args_is_help=True)  # fmt: skip
@@ -59,25 +59,25 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     bootstrap_servers: Bootstrap = None,
 ) -> None:
-    """List the records that a pipeline has refused and sent aside, with the reason, and count them.
+    """List the records that a pipeline has rejected, with the reason, and count them.
 
-    The filters are about the refused record: the time, partition and offset that it has in the topic of its source.
-    Bytes that are no text are shown with escapes, in JSON as base64. Exit code 2 if neither the pipeline nor a dead
-    letter has an operator of the name that is given. Changes nothing.
+    The filters apply to the rejected record: the time, partition and offset that it has in the topic of its source.
+    Bytes that are not text are shown with escapes, in JSON as base64. Exit code 2 if neither the pipeline nor a dead
+    letter has an operator of the given name. Changes nothing.
 
     Example: `kafka-eos dead-letters show orders.py --operator parse --since 2026-01-31T12:00`
 
     Example: `kafka-eos dead-letters show orders.py --json --reason KeyError | jq -r .value`
     """
     program, settings = open_app(app, bootstrap_servers=bootstrap_servers)
-    at = places(program.plan(), source, topic)
+    at = find_dead_letter_topics(program.plan(), source, topic)
     meant = _selection(at, reason, operator, since, until, partition, offsets)
     most = 0 if counts else limit if limit is not None else None if json else 20
-    found = Counts()
-    for place, letter in letters(at.letters(), context(program.name, settings)):
+    found = DeadLetterSummary()
+    for place, letter in read_dead_letters(at.create_source(), context(program.name, settings)):
         found.add(letter, meant)
         if letter is not None and meant.includes(letter) and (most is None or found.total <= most):
-            for line in [_json(as_json(place, letter))] if json else lines(place, letter, width):
+            for line in [_json(as_json(place, letter))] if json else format_dead_letter(place, letter, width):
                 typer.echo(line)
     meant.expect_operator(at.operators, found.operators)
     if json and counts:
@@ -109,22 +109,22 @@ def replay(
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """Put refused records back into the topic that the pipeline reads, each exactly once.
+    """Replay rejected records into the topic that the pipeline reads, each exactly once.
 
-    They are written as they were: key, value, headers, timestamp, partition. The pipeline processes them as new
-    records, so repair it first; it may be running. What is meant is chosen with the same options as in `show`.
+    They are written unchanged: key, value, headers, timestamp, partition. The pipeline processes them as new records,
+    so repair it first; it may be running. Select the records with the same options as in `show`.
 
-    The replay is a job of its own, with checkpoints beside those of the pipeline. Killed, it goes on when the command
-    is given again. A record that it has put back it never puts back again, so a second replay of the same records
-    writes nothing. A record that is refused again has a new dead letter.
+    The replay is a job of its own, with checkpoints beside those of the pipeline. If it is killed, the same command
+    resumes it. It never replays a record twice, so a second replay of the same records writes nothing. A record that
+    is rejected again has a new dead letter.
 
     Example: `kafka-eos dead-letters replay orders.py --operator parse --dry-run`
 
     Example: `kafka-eos dead-letters replay orders.py --since 2026-01-31T12:00 --until 2026-01-31T13:00`
     """
     program, _ = open_app(app, bootstrap_servers=bootstrap_servers)
-    at = places(program.plan(), source, topic)
-    order = Order(
+    at = find_dead_letter_topics(program.plan(), source, topic)
+    order = ReplayRequest(
         app=str(AppRef.parse(app)),
         source=at.source,
         job=job or f"{program.name}-replay-{at.source}",
@@ -134,24 +134,24 @@ def replay(
     if order.job == program.name:
         raise ConfigError(f"--job {order.job} is the pipeline's own name: the replay is a job of its own")
     options = {"bootstrap_servers": bootstrap_servers, "checkpoint_dir": checkpoint_dir}
-    order.announce()
-    pipeline = load(AppRef(PIPELINE))
+    order.export_to_environment()
+    pipeline = load_program(AppRef(PIPELINE))
     settings = Settings.resolve(
         code=pipeline.code_settings, cli={name: value for name, value in options.items() if value is not None}
     )
-    wanted = _worth_it(at, order, settings)
+    wanted = _has_records_to_replay(at, order, settings)
     if dry_run:
-        say("nothing was written: --dry-run")
+        print_message("nothing was written: --dry-run")
     elif wanted:
-        run_shown(pipeline, settings, None, until_caught_up=True)
+        run_with_view(pipeline, settings, None, until_caught_up=True)
 
 
-def _worth_it(at: Places, order: Order, settings: Settings) -> bool:
-    """Is there a record to be put back? Says what would be, and where."""
+def _has_records_to_replay(at: DeadLetterTopics, order: ReplayRequest, settings: Settings) -> bool:
+    """Report what a replay would write and where; return whether that is anything."""
     ctx = context(order.job, settings)
-    way = Way(at, order.to, ctx)
-    found, before, done = Counts(), restored(settings, order.job), 0
-    for _, letter in letters(at.letters(), ctx):
+    way = ReplayTarget(at, order.to, ctx)
+    found, before, done = DeadLetterSummary(), read_replayed_ids(settings, order.job), 0
+    for _, letter in read_dead_letters(at.create_source(), ctx):
         found.add(letter, order.selection)
         if letter is not None and order.selection.includes(letter):
             way.check(letter)
@@ -159,16 +159,18 @@ def _worth_it(at: Places, order: Order, settings: Settings) -> bool:
     order.selection.expect_operator(at.operators, found.operators)
     _summary(at, found, 0)
     if found.total > done:
-        say(f"to be put back into topic {way.told}: the records of {found.total - done:,} dead letters")
+        print_message(
+            f"to be put back into topic {way.description}: the records of {found.total - done:,} dead letters"
+        )
     if done:
-        say(f"put back before, by job {order.job}: the records of {done:,}, and they are left out")
+        print_message(f"put back before, by job {order.job}: the records of {done:,}, and they are left out")
     elif not found.total:
-        say("nothing to put back")
+        print_message("nothing to put back")
     return found.total > done
 
 
 def _selection(
-    at: Places,
+    at: DeadLetterTopics,
     reason: str | None,
     operator: str | None,
     since: str | None,
@@ -189,8 +191,8 @@ def _selection(
     )
 
 
-def _summary(at: Places, found: Counts, shown: int | None) -> None:
-    """How many there are of each kind, after those that were shown one by one."""
+def _summary(at: DeadLetterTopics, found: DeadLetterSummary, shown: int | None) -> None:
+    """Print the number of dead letters of each kind, after those that were printed one by one."""
     if found.total:
         table = Table("dead letters", "refused by", "error", "first", "last")
         for row in found.rows():
@@ -199,9 +201,9 @@ def _summary(at: Places, found: Counts, shown: int | None) -> None:
         show_table(table)
     left = found.total - (shown or found.total)
     rest = f", {left:,} not shown (--limit)" if left > 0 else ""
-    say(f"{found.total:,} dead letters of source {at.source} in topic {at.refused.topic}{rest}")
-    if found.strangers:
-        say((f"{found.strangers:,} records in that topic are no dead letters: left out", "yellow"))
+    print_message(f"{found.total:,} dead letters of source {at.source} in topic {at.dead_letter_sink.topic}{rest}")
+    if found.other_records:
+        print_message((f"{found.other_records:,} records in that topic are no dead letters: left out", "yellow"))
 
 
 def _json(found: Mapping[str, Any]) -> str:

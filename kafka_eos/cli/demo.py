@@ -1,4 +1,4 @@
-"""``kafka-eos demo``: see the promise with your own eyes."""
+"""``kafka-eos demo``: a demonstration of exactly-once under faults."""
 
 from __future__ import annotations
 

@@ -8,18 +8,25 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from kafka_eos._util.retry import Patience
-from kafka_eos.abc.committer import Staged
+from kafka_eos._util.retry import Retrier
+from kafka_eos.abc.committer import StagedOutput
 from kafka_eos.abc.context import JobContext
-from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, no_checkpoints, open_app
+from kafka_eos.cli.options import (
+    App,
+    Bootstrap,
+    CheckpointDir,
+    describe_missing_checkpoints,
+    find_job_storage,
+    open_app,
+)
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.job_lock import job_lock
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import JobIdentity
-from kafka_eos.monitoring.terminal.live_view import say, show
-from kafka_eos.ops.doctor.examination import examined
+from kafka_eos.monitoring.terminal.live_view import print_message, print_output
+from kafka_eos.ops.doctor.examination import run_checks
 from kafka_eos.plan import Plan
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import JobStorage, MemoryStorage
@@ -61,74 +68,74 @@ def doctor(
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     other = None if end_life is None else JobIdentity(end_life)
     plan = pipeline.plan()
-    found = find_job(settings, plan.name)
+    found = find_job_storage(settings, plan.name)
     storage: JobStorage = MemoryStorage() if found is None else found  # to list what is open none is needed
     coordinator = Coordinator(
         plan,
         storage,
-        History(storage, say),
+        History(storage, print_message),
         _patience(),
-        settings.for_connectors(),
+        settings.connector_defaults(),
         settings.retained_checkpoints,
         start_from=settings.start_from,
         allow_dropped_state=settings.allow_dropped_state,
-        home=str(settings.checkpoints_of(plan.name)),
+        home=str(settings.checkpoint_location(plan.name)),
     )
     try:
-        job = coordinator.recognise()
+        job = coordinator.load_identity()
         bad = False
         try:
-            staged = coordinator.staged_by_all()
+            staged = coordinator.list_all_staged()
             _show(staged, job, found is not None)
         finally:  # also if nobody can tell what is open: the checks may say why
             if checks and not end and other is None:
-                bad = _examine(plan, settings, coordinator, found)
+                bad = _print_checks(plan, settings, coordinator, found)
         if found is None:
             _without_checkpoints(app, plan, settings, end and bool(staged))
         elif end:
             with job_lock(settings.job_dir(plan.name) / paths.LOCK, plan.name):
-                coordinator.leave_nothing_open()
+                coordinator.abort_open_output()
         if other is not None:
-            _end_other(coordinator, job, other)
+            _abort_incarnation(coordinator, job, other)
         if end or other is not None:
-            staged = coordinator.staged_by_all()
+            staged = coordinator.list_all_staged()
             typer.echo(f"ended; {len(staged)} left")
     finally:
         coordinator.close()
     raise typer.Exit(1 if staged or bad else 0)
 
 
-def _examine(plan: Plan, settings: Settings, coordinator: Coordinator, found: JobStorage | None) -> bool:
-    """Show what the checks find; whether something is bad."""
-    where = settings.checkpoints_of(plan.name)
+def _print_checks(plan: Plan, settings: Settings, coordinator: Coordinator, found: JobStorage | None) -> bool:
+    """Run all checks, print them, and return whether one is bad."""
+    where = settings.checkpoint_location(plan.name)
     store = open_storage(where) if found is None and isinstance(where, str) else found
     table = Table("check", "", "found", "what to do")
-    findings = list(examined(plan, settings, coordinator, store))
+    findings = list(run_checks(plan, settings, coordinator, store))
     for each in findings:
         table.add_row(each.check, each.verdict, each.what, each.remedy)
-    show(table)
+    print_output(table)
     return any(each.verdict == "bad" for each in findings)
 
 
-def _end_other(coordinator: Coordinator, job: JobContext, other: JobIdentity) -> None:
+def _abort_incarnation(coordinator: Coordinator, job: JobContext, other: JobIdentity) -> None:
     if other == job.identity:
         raise ConfigError(f"life {other} is this job itself: --end commits what it decided, and aborts the rest")
-    for name in coordinator.end_life(other):
-        say(f"aborted {name}")
+    for name in coordinator.end_incarnation(other):
+        print_message(f"aborted {name}")
 
 
 def _without_checkpoints(app: str, plan: Plan, settings: Settings, asked_to_end: bool) -> None:
-    missing = no_checkpoints(settings, plan.name)
+    missing = describe_missing_checkpoints(settings, plan.name)
     if asked_to_end:
         raise ConfigError(
             f"nothing was ended, because without checkpoints nobody knows what was decided: {missing}. If they are "
             f"lost, begin anew and end what is open: kafka-eos run {app} --take-over"
         )
-    say(missing)
+    print_message(missing)
 
 
-def _show(staged: list[Staged], job: JobContext, known: bool) -> None:
-    """``known``: the job's directory was found, so that it can be told what is its own."""
+def _show(staged: list[StagedOutput], job: JobContext, known: bool) -> None:
+    """Print the open output. ``known``: the job's directory was found, so its own output can be identified."""
     if not staged:
         typer.echo("nothing is open")
         return
@@ -137,8 +144,8 @@ def _show(staged: list[Staged], job: JobContext, known: bool) -> None:
         life = "without identity" if item.identity is None else f"life {item.identity}"
         whose = "this job's" if known and job.owns(item.identity) else f"another's: {life}"
         table.add_row(item.name, whose, item.detail, f"{item.age:,.0f} s")
-    show(table)
+    print_output(table)
 
 
-def _patience() -> Patience:
-    return Patience(threading.Event(), say)
+def _patience() -> Retrier:
+    return Retrier(threading.Event(), print_message)

@@ -27,7 +27,7 @@ def explain(
     if engine == "embedded":
         typer.echo(render(pipeline.plan(), settings))
         return
-    from kafka_eos.spark.explain_notes import notes
+    from kafka_eos.spark.explain_notes import explain_differences
 
     plan = pipeline.plan()
-    typer.echo(render(plan, settings, notes(plan, settings), has_barriers=False))
+    typer.echo(render(plan, settings, explain_differences(plan, settings), has_barriers=False))

@@ -1,4 +1,4 @@
-"""``kafka-eos jars``."""
+"""The command ``kafka-eos jars``."""
 
 from __future__ import annotations
 

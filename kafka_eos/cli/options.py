@@ -13,7 +13,7 @@ import typer
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef
-from kafka_eos.runtime.program import Program, load
+from kafka_eos.runtime.program import Program, load_program
 from kafka_eos.storage.job_storage import JobStorage
 from kafka_eos.storage.storage_factory import find_storage
 
@@ -35,44 +35,44 @@ _ANY = "any"
 
 def open_app(app: str, **options: object) -> tuple[Program, Settings]:
     """Load the user's file and resolve its settings with the options given on the command line."""
-    program = load(AppRef.parse(app))
+    program = load_program(AppRef.parse(app))
     cli = {name: value for name, value in options.items() if value is not None}
     return program, Settings.resolve(code=program.code_settings, cli=cli)
 
 
-def home_of_jobs(checkpoint_dir: str | None) -> Path:
-    """Where the jobs of this machine have their directories."""
-    return settings_of(checkpoint_dir).job_dir(_ANY).parent
+def resolve_jobs_dir(checkpoint_dir: str | None) -> Path:
+    """Return the directory that holds the job directories of this machine."""
+    return resolve_settings(checkpoint_dir).job_dir(_ANY).parent
 
 
-def settings_of(checkpoint_dir: str | None) -> Settings:
-    """Settings of a command that is given the name of a job, and not its file."""
+def resolve_settings(checkpoint_dir: str | None) -> Settings:
+    """Resolve the settings of a command that takes a job name, not a pipeline file."""
     return Settings.resolve(cli={} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir})
 
 
-def no_job(home: Path, job: str) -> str:
-    """What is wrong with a name that no job of this machine has."""
+def describe_unknown_job(home: Path, job: str) -> str:
+    """Explain that no job of this name has run on this machine."""
     return (
         f"no job {job!r} in {home}: it never ran on this machine, or elsewhere (--checkpoint-dir). "
         "What ran there: kafka-eos list"
     )
 
 
-def find_job(settings: Settings, job: str) -> JobStorage | None:
-    """The checkpoints of a job; None if it has none there. Makes no directory."""
-    return find_storage(settings.checkpoints_of(job))
+def find_job_storage(settings: Settings, job: str) -> JobStorage | None:
+    """Find the checkpoint storage of a job; None if it has none. Creates no directory. Makes no directory."""
+    return find_storage(settings.checkpoint_location(job))
 
 
-def open_job(settings: Settings, job: str) -> JobStorage:
-    """As ``find_job``; ConfigError if there are none."""
-    storage = find_job(settings, job)
+def open_job_storage(settings: Settings, job: str) -> JobStorage:
+    """Open the checkpoint storage of a job; ConfigError if it has none."""
+    storage = find_job_storage(settings, job)
     if storage is None:
-        raise ConfigError(no_checkpoints(settings, job))
+        raise ConfigError(describe_missing_checkpoints(settings, job))
     return storage
 
 
-def no_checkpoints(settings: Settings, job: str) -> str:
-    """What is wrong, and the likely ways to put it right."""
+def describe_missing_checkpoints(settings: Settings, job: str) -> str:
+    """Explain that a job has no checkpoints, and the likely causes."""
     home = settings.checkpoint_dir
     where = home.absolute() if isinstance(home, Path) else home
     return f"no checkpoints of a job {job!r} in {where}: it never started, or they are elsewhere (--checkpoint-dir)"

@@ -13,11 +13,11 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from kafka_eos._util.thread_dumps import Place
-from kafka_eos.cli.job_processes import processes_of
+from kafka_eos._util.thread_dumps import DumpTarget
+from kafka_eos.cli.job_processes import list_job_processes
 from kafka_eos.cli.options import CheckpointDir
 from kafka_eos.core.errors import ConfigError, Fatal
-from kafka_eos.monitoring.terminal.live_view import say
+from kafka_eos.monitoring.terminal.live_view import print_message
 
 _ENDINGS: Final = {"flamegraph": "svg", "speedscope": "json", "raw": "txt"}
 _REFUSED: Final = ("permission denied", "operation not permitted")
@@ -49,27 +49,27 @@ def profile(
 
     Example: `kafka-eos profile order-totals --seconds 30 --worker 0`
     """
-    tool, places = _py_spy(), processes_of(job, checkpoint_dir)
+    tool, places = _py_spy(), list_job_processes(job, checkpoint_dir)
     target = places[0] if worker is None else _worker(places, worker)
     file = _writable(output) if output else Path(f"{job}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{_ENDINGS[form]}")
     command = [tool, "record", "--pid", str(target.pid), "--duration", str(seconds), "--format", form]
     command += ["--output", str(file), *(["--idle"] if idle else []), *(["--subprocesses"] if worker is None else [])]
-    say(f"looking at {target.what if worker is not None else 'all processes'} of {job} for {seconds} s …")
-    told = _run(command)
-    if told is not None:
+    print_message(f"looking at {target.what if worker is not None else 'all processes'} of {job} for {seconds} s …")
+    error = _run(command)
+    if error is not None:
         # Of several processes it says only that it has found none.
-        raise _explained(_run([tool, "dump", "--pid", str(target.pid)]) or told, target)
+        raise _explained(_run([tool, "dump", "--pid", str(target.pid)]) or error, target)
     typer.echo(str(file))
 
 
 def _run(command: list[str]) -> str | None:
-    """What py-spy says is wrong; None if it has written the file. Ctrl-C reaches it too, and ends the look early."""
+    """Run py-spy and return its error, or None if it has written the file. Ctrl-C also ends py-spy early."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as started:
-        told = ""
+        error = ""
         while started.poll() is None:
             with suppress(KeyboardInterrupt):
-                told = started.communicate()[1]
-    return told or f"it ended with {started.returncode}" if started.returncode else None
+                error = started.communicate()[1]
+    return error or f"it ended with {started.returncode}" if started.returncode else None
 
 
 def _py_spy() -> str:
@@ -87,18 +87,18 @@ def _writable(file: Path) -> Path:
     return file
 
 
-def _worker(places: list[Place], number: int) -> Place:
+def _worker(places: list[DumpTarget], number: int) -> DumpTarget:
     for place in places:
         if place.what == f"worker {number}":
             return place
     raise ConfigError(f"there is no worker {number}; there are {', '.join(place.what for place in places)}")
 
 
-def _explained(told: str, target: Place) -> Exception:
-    """Its first lines say what is wrong; those below are a trace of itself."""
-    said = told.partition("Stack backtrace")[0]
-    words = " ".join(line.strip() for line in said.splitlines() if line.strip())
+def _explained(error: str, target: DumpTarget) -> Exception:
+    """Return the error for py-spy's output: its first lines give the cause, the others are its own stack trace."""
+    first_lines = error.partition("Stack backtrace")[0]
+    words = " ".join(line.strip() for line in first_lines.splitlines() if line.strip())
     what = f"py-spy cannot look into {target.what}, process {target.pid}: {words}"
-    if any(each in told.lower() for each in _REFUSED):
+    if any(each in error.lower() for each in _REFUSED):
         return ConfigError(f"{what} {_ALLOW}")
     return Fatal(what)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kafka_eos.api.run import Runs, run_shown
+from kafka_eos.api.run import EngineRunner, run_with_view
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
 from kafka_eos.core.errors import ConfigError
 
@@ -102,11 +102,11 @@ def run(
         log_format=log_format,
         log_level=log_level,
     )
-    run_shown(program, settings, _engine(engine, master), until_caught_up)
+    run_with_view(program, settings, _engine(engine, master), until_caught_up)
 
 
-def _engine(name: str, master: str | None) -> Runs | None:
-    """What runs a plan; None for the embedded engine."""
+def _engine(name: str, master: str | None) -> EngineRunner | None:
+    """Return the function that runs a plan; None for the embedded engine."""
     if name == "spark":
         from kafka_eos.spark import SparkEngine
 

@@ -17,17 +17,17 @@ import msgspec
 import typer
 from rich.table import Table
 
-from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, open_app, open_job
-from kafka_eos.config.settings import Settings, seconds
+from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job_storage, open_app, open_job_storage
+from kafka_eos.config.settings import Settings, parse_duration
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.job_lock import job_lock
-from kafka_eos.coordination.savepoint_writer import Noted, note, noted
+from kafka_eos.coordination.savepoint_writer import RecordedSavepoint, list_recorded, record_savepoint
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.monitoring.terminal.live_view import say, show
-from kafka_eos.runtime.state.canonical_savepoint import pin, write_epoch
+from kafka_eos.monitoring.terminal.live_view import print_message, print_output
+from kafka_eos.runtime.state.canonical_savepoint import begin_savepoint, write_epoch
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import savepoint_files as savepoints
-from kafka_eos.storage.savepoint_files import Listed
+from kafka_eos.storage.savepoint_files import ListedSavepoint
 
 app = typer.Typer(help="Make, list and drop savepoints: copies of a job's progress that it can begin with.",
                   no_args_is_help=True)  # fmt: skip
@@ -67,28 +67,28 @@ def trigger(
     target = _target(settings, pipeline.name, path)
     directory = settings.job_dir(pipeline.name)
     if epoch is not None:
-        storage = open_job(settings, pipeline.name)
-        with _written_into(target):
-            note(storage, write_epoch(storage, pipeline.name, epoch, target), target)
+        storage = open_job_storage(settings, pipeline.name)
+        with _explain_write_errors(target):
+            record_savepoint(storage, write_epoch(storage, pipeline.name, epoch, target), target)
     elif requests.is_running(directory):
         _ask(directory, requests.TakeSavepoint(path=str(target)), timeout)
     else:
-        make_offline(settings, pipeline.name, target)
+        write_offline_savepoint(settings, pipeline.name, target)
     typer.echo(str(target))
 
 
-def make_offline(settings: Settings, job: str, target: Path) -> None:
-    """Make a savepoint of the newest committed checkpoint. JobLocked if the job runs."""
-    storage = open_job(settings, job)
-    with _written_into(target):
+def write_offline_savepoint(settings: Settings, job: str, target: Path) -> None:
+    """Write a savepoint of the newest committed checkpoint of a job that is not running. JobLocked if the job runs."""
+    storage = open_job_storage(settings, job)
+    with _explain_write_errors(target):
         with job_lock(settings.job_dir(job) / paths.LOCK, job):
-            pinned = pin(storage, savepoints.newest_committed(storage, job), target)
-        note(storage, pinned.write(), target)
+            pinned = begin_savepoint(storage, savepoints.newest_committed(storage, job), target)
+        record_savepoint(storage, pinned.write_savepoint(), target)
 
 
 @contextmanager
-def _written_into(target: Path) -> Iterator[None]:
-    """What the disk says while a savepoint is made there, in words."""
+def _explain_write_errors(target: Path) -> Iterator[None]:
+    """Turn OSError while writing a savepoint into a ConfigError that says what to do."""
     try:
         yield
     except OSError as error:
@@ -116,7 +116,10 @@ def list_(
     Example: `kafka-eos savepoint list --path /backup`
     """
     if path is not None and app is None:
-        found, where = [_described(listed) for listed in savepoints.below(path.absolute())], f"at or below {path}"
+        found, where = (
+            [_described(listed) for listed in savepoints.find_savepoints(path.absolute())],
+            f"at or below {path}",
+        )
     elif app is not None and path is None:
         pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
         found, where = _of_job(settings, pipeline.name)
@@ -129,28 +132,28 @@ def list_(
         table = Table("path", "job", "id", "epoch", "made", "state", "problem")
         for described in found:
             table.add_row(*map(str, described.values()))
-        show(table)
+        print_output(table)
     else:
         typer.echo(f"no savepoints {where}")
 
 
 def _of_job(settings: Settings, job: str) -> tuple[list[dict[str, object]], str]:
-    """What is known of the job's savepoints, and where they were looked for.
+    """Return a row for each savepoint of the job, and a text that says where they were looked for.
 
-    What has gone from the job's own directory was dropped: it is not missed there.
+    A savepoint that is missing in the job's own directory was dropped, so no row reports it.
     """
-    own, storage = paths.savepoints_of(settings.job_dir(job)), find_job(settings, job)
-    here = savepoints.listed(own)
+    own, storage = paths.savepoints_of(settings.job_dir(job)), find_job_storage(settings, job)
+    here = savepoints.list_savepoints(own)
     ids = {listed.savepoint.id for listed in here if listed.savepoint is not None}
-    there = [] if storage is None else [known for known in noted(storage) if known.path.parent != own]
+    there = [] if storage is None else [known for known in list_recorded(storage) if known.path.parent != own]
     found = [_described(listed) for listed in here]
-    found += [_elsewhere(job, known) for known in there if known.id not in ids]
+    found += [_build_recorded_row(job, known) for known in there if known.id not in ids]
     return found, f"in {own}, nor elsewhere as far as the job's history tells"
 
 
-def _elsewhere(job: str, known: Noted) -> dict[str, object]:
-    """A savepoint that the job's history tells of, and whether it is still there."""
-    listed = savepoints.look(known.path)
+def _build_recorded_row(job: str, known: RecordedSavepoint) -> dict[str, object]:
+    """Build the row of a savepoint that only the history records, and say whether it exists."""
+    listed = savepoints.inspect(known.path)
     if listed.savepoint is not None and listed.savepoint.id == known.id:
         return _described(listed)
     if listed.savepoint is not None:
@@ -163,7 +166,7 @@ def _elsewhere(job: str, known: Noted) -> dict[str, object]:
     return {**described, "bytes": "?", "problem": problem}
 
 
-def _described(found: Listed) -> dict[str, object]:
+def _described(found: ListedSavepoint) -> dict[str, object]:
     savepoint = found.savepoint
     if savepoint is None:
         unknown = dict.fromkeys(("job", "id", "epoch", "made", "bytes"), "?")
@@ -189,10 +192,10 @@ def verify(path: Annotated[Path, typer.Argument(help="Directory of a savepoint."
 
     Example: `kafka-eos savepoint verify /backup/orders-before-upgrade`
     """
-    problems = savepoints.verify(path)
+    problems = savepoints.find_damage(path)
     for problem in problems:
         typer.echo(problem)
-    typer.echo(f"{len(savepoints.read(path).files)} files: {len(problems)} problems")
+    typer.echo(f"{len(savepoints.read_savepoint(path).files)} files: {len(problems)} problems")
     raise typer.Exit(1 if problems else 0)
 
 
@@ -203,7 +206,7 @@ def drop(path: Annotated[Path, typer.Argument(help="Directory of a savepoint.")]
     Example: `kafka-eos savepoint drop .kafka-eos/orders.savepoints/20260131T120000Z-0a1b2c3d`
     """
     try:
-        savepoints.drop(path)
+        savepoints.delete_savepoint(path)
     except OSError as error:
         raise ConfigError(f"the savepoint {path} cannot be dropped: {error.strerror or error}") from error
     typer.echo(f"dropped {path}")
@@ -236,22 +239,22 @@ def stop(
     if not requests.is_running(directory):
         hint = f"; for a savepoint: kafka-eos savepoint trigger {app}" if target is not None else ""
         raise ConfigError(f"job {pipeline.name!r} does not run in {directory.parent}{hint}")
-    request = requests.Stop(drain=not now) if target is None else requests.TakeSavepoint(path=str(target), stop=True)
+    request = requests.StopJob(drain=not now) if target is None else requests.TakeSavepoint(path=str(target), stop=True)
     deadline = time.monotonic() + _limit(timeout)
     _ask(directory, request, timeout)
     while requests.is_running(directory):
         if time.monotonic() > deadline:
-            raise requests.Unanswered(f"the job has not ended within {timeout}; it is stopping")
+            raise requests.RequestUnanswered(f"the job has not ended within {timeout}; it is stopping")
         time.sleep(_NAP)
-    say(f"{pipeline.name} has stopped")
+    print_message(f"{pipeline.name} has stopped")
     if target is not None:
         typer.echo(str(target))
 
 
-def checkpoint(
+def trigger_checkpoint(
     app: App, timeout: Timeout = "10m", bootstrap_servers: Bootstrap = None, checkpoint_dir: CheckpointDir = None
 ) -> None:
-    """Let a running job take a checkpoint now, and wait until its output is committed.
+    """Take a checkpoint of a running job now and wait until it is committed.
 
     Example: `kafka-eos checkpoints trigger orders.py`
     """
@@ -264,19 +267,19 @@ def checkpoint(
 
 
 def _target(settings: Settings, job: str, path: Path | None) -> Path:
-    """Where the savepoint goes: absolute, since the job has a working directory of its own, and free."""
+    """Return the path of the new savepoint: absolute, since the job has its own working directory, and free."""
     target = savepoints.default_target(settings.job_dir(job)) if path is None else path.absolute()
-    savepoints.check_free(target)
+    savepoints.ensure_free(target)
     return target
 
 
-def _ask(directory: Path, request: requests.Request, timeout: str) -> requests.Answer:
+def _ask(directory: Path, request: requests.JobRequest, timeout: str) -> requests.RequestAnswer:
     limit = _limit(timeout)
     return requests.wait(directory, requests.submit(directory, request), limit)
 
 
 def _limit(timeout: str) -> float:
     try:
-        return seconds(timeout)
+        return parse_duration(timeout)
     except ValueError as error:
         raise ConfigError(f"--timeout: {error}") from None

@@ -10,16 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from kafka_eos.abc.codec import Comparable, Comparison, Described, HasCodecs
+from kafka_eos.abc.codec import HasCodecs, SchemaComparison, SupportsDescribe, SupportsSchemaCompare
 from kafka_eos.audit.state.uncertain_state import declared, stored
-from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job, open_app
+from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job_storage, open_app
 from kafka_eos.cli.state import open_snapshot
 from kafka_eos.codecs import Registry
 from kafka_eos.codecs.avro.generated_models import as_models
-from kafka_eos.codecs.registry.schema_references import below
-from kafka_eos.core.errors import ConfigError, RegistryAway
+from kafka_eos.codecs.registry.schema_references import fetch_references
+from kafka_eos.core.errors import ConfigError, RegistryUnavailable
 from kafka_eos.plan import Plan
-from kafka_eos.savepoints.compatibility import fitting
+from kafka_eos.savepoints.compatibility import compare_state
 from kafka_eos.savepoints.snapshot import Snapshot
 from kafka_eos.storage import object_names as paths
 
@@ -50,11 +50,11 @@ def check(
     Example: `kafka-eos schemas check orders.py --from /backup/orders`
     """
     wrong = False
-    for place, found in _compared(app, from_, bootstrap_servers, checkpoint_dir):
-        typer.echo(f"{_word(found)}  {place}: {found.beside}")
-        for line in found.wrong:
+    for place, found in _compare_schemas(app, from_, bootstrap_servers, checkpoint_dir):
+        typer.echo(f"{_word(found)}  {place}: {found.counterpart}")
+        for line in found.problems:
             typer.echo(f"         {line}")
-        wrong |= bool(found.wrong)
+        wrong |= bool(found.problems)
     raise typer.Exit(1 if wrong else 0)
 
 
@@ -69,9 +69,9 @@ def diff(
     Example: `kafka-eos schemas diff orders.py`
     """
     differs = False
-    for place, found in _compared(app, from_, bootstrap_servers, checkpoint_dir):
+    for place, found in _compare_schemas(app, from_, bootstrap_servers, checkpoint_dir):
         if found.differences:
-            typer.echo(f"{place}: {found.beside}")
+            typer.echo(f"{place}: {found.counterpart}")
             for line in found.differences:
                 typer.echo(f"  {line}")
         differs |= bool(found.differences)
@@ -99,44 +99,46 @@ def model(
 def _models(schema: str, url: str | None) -> str:
     if url is None:
         return as_models(json.loads(Path(schema).read_text(encoding="utf-8")), [])
-    found = Registry(url).newest(schema)
+    found = Registry(url).get_latest_version(schema)
     if found is None or found.schema.kind != "AVRO":
         raise ValueError(f"{url} has no such subject with a schema of Avro")
-    named = [json.loads(each.text) for each in below(found.schema, Registry(url)).values()]
+    named = [json.loads(each.text) for each in fetch_references(found.schema, Registry(url)).values()]
     return as_models(json.loads(found.schema.text), named)
 
 
-def _word(found: Comparison) -> str:
-    if found.wrong:
+def _word(found: SchemaComparison) -> str:
+    if found.problems:
         return "WRONG"
     return "ok   " if found.is_there else "none "
 
 
-def _compared(
+def _compare_schemas(
     app: str, from_: str | None, bootstrap_servers: str | None, checkpoint_dir: str | None
-) -> Iterator[tuple[str, Comparison]]:
-    """Each schema of the pipeline: where it is, and what it is beside."""
+) -> Iterator[tuple[str, SchemaComparison]]:
+    """Compare each schema of the pipeline with its registered or stored counterpart."""
     program, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     plan = program.plan()
     for source in plan.sources:
         yield from _topics(f"source {source.name}", source.source, reading=True)
     for sink in plan.sinks:
         yield from _topics(f"sink {sink.name}", sink.sink, reading=False)
-    storage = find_job(settings, plan.name)
+    storage = find_job_storage(settings, plan.name)
     if from_ is not None:
         yield from _states(plan, open_snapshot(from_))
     elif storage is not None and any(storage.list(paths.MANIFESTS)):
-        yield from _states(plan, Snapshot.open(settings.checkpoints_of(plan.name)))
+        yield from _states(plan, Snapshot.open(settings.checkpoint_location(plan.name)))
 
 
-def _topics(place: str, connector: Any, reading: bool) -> Iterator[tuple[str, Comparison]]:
+def _topics(place: str, connector: Any, reading: bool) -> Iterator[tuple[str, SchemaComparison]]:
     if isinstance(connector, HasCodecs):
         for part, codec in connector.codecs().items():
-            said = f"{place}, {part}: {codec.describe()}" if isinstance(codec, Described) else f"{place}, {part}"
-            if isinstance(codec, Comparable):
-                with _advised(said):
-                    found = codec.compared(reading)
-                yield said, found
+            location = (
+                f"{place}, {part}: {codec.describe()}" if isinstance(codec, SupportsDescribe) else f"{place}, {part}"
+            )
+            if isinstance(codec, SupportsSchemaCompare):
+                with _advised(location):
+                    found = codec.compare_schema(reading)
+                yield location, found
 
 
 @contextmanager
@@ -144,19 +146,19 @@ def _advised(what: str) -> Iterator[None]:
     """Says what to do if the registry does not answer."""
     try:
         yield
-    except RegistryAway as error:
-        raise RegistryAway(
+    except RegistryUnavailable as error:
+        raise RegistryUnavailable(
             f"{what}: {error}. So nothing can be said of it: check that the registry runs at that address and lets you "
             "in, then give the command again"
         ) from error
 
 
-def _states(plan: Plan, snapshot: Snapshot) -> Iterator[tuple[str, Comparison]]:
-    beside, known = f"epoch {snapshot.epoch} of {snapshot.path}", declared(plan)
+def _states(plan: Plan, snapshot: Snapshot) -> Iterator[tuple[str, SchemaComparison]]:
+    counterpart, known = f"epoch {snapshot.epoch} of {snapshot.path}", declared(plan)
     operators = {node.name for node in plan.nodes}
     for (operator, name), described in sorted(stored(snapshot.handles).items()):
         place = f"state {operator}.{name}"
         if (descriptor := known.get((operator, name))) is not None:
-            yield place, fitting(beside, descriptor, described)
+            yield place, compare_state(counterpart, descriptor, described)
         elif operator not in operators:
-            yield place, Comparison(beside, wrong=[_NO_SUCH])
+            yield place, SchemaComparison(counterpart, problems=[_NO_SUCH])

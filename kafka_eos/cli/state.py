@@ -15,9 +15,9 @@ import typer
 from rich.table import Table
 
 from kafka_eos.core.errors import ConfigError, KafkaEosError
-from kafka_eos.monitoring.terminal.live_view import show
+from kafka_eos.monitoring.terminal.live_view import print_output
 from kafka_eos.savepoints import Snapshot
-from kafka_eos.savepoints.snapshot import EVERY
+from kafka_eos.savepoints.snapshot import ALL_NAMESPACES
 
 app = typer.Typer(help="List and read the state of a savepoint or checkpoint; the job need not run.",
                   no_args_is_help=True)  # fmt: skip
@@ -56,7 +56,7 @@ def list_(
     for state in states:
         codecs = [state.description[part]["name"] for part in ("key", "value")]  # type: ignore[index,call-overload]
         table.add_row(state.operator, state.name, state.kind, *map(str, codecs), f"{state.bytes:,}")
-    show(table)
+    print_output(table)
 
 
 @app.command()
@@ -117,21 +117,21 @@ def _rows(
     if key is None:
         return snapshot.read(operator, state)
     for candidate, within in itertools.product(_keys(key), _namespaces(namespace)):
-        if found := snapshot.find(operator, state, candidate, within):
+        if found := snapshot.find_entries(operator, state, candidate, within):
             return found
     where = "" if namespace is None else f" in namespace {namespace!r}"
     raise ConfigError(f"operator {operator!r} has nothing for key {key!r}{where} in {snapshot.path}")
 
 
 def _namespaces(text: str | None) -> list[Any]:
-    """What the text may stand for, as of a key; all of them if there is none."""
+    """Return the namespaces that the text may denote, parsed like a key; all namespaces if there is no text."""
     if text is None:
-        return [EVERY]
+        return [ALL_NAMESPACES]
     return [None, text] if text == "null" else _keys(text)
 
 
 def _keys(text: str) -> list[Any]:
-    """What the text may stand for: the JSON value, if it is one that can be a key, and the text itself."""
+    """Return the keys that the text may denote: the JSON value, if it can be a key, and the text itself."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -13,16 +13,22 @@ import msgspec
 import typer
 from rich.table import Table
 
-from kafka_eos.cli.options import CheckpointDir, find_job, home_of_jobs, no_job, settings_of
-from kafka_eos.config.settings import seconds
+from kafka_eos.cli.options import (
+    CheckpointDir,
+    describe_unknown_job,
+    find_job_storage,
+    resolve_jobs_dir,
+    resolve_settings,
+)
+from kafka_eos.config.settings import parse_duration
 from kafka_eos.coordination import job_status as elsewhere
 from kafka_eos.coordination.job_lock import is_held
-from kafka_eos.coordination.job_status import Standing, standing
+from kafka_eos.coordination.job_status import JobStatus, job_status
 from kafka_eos.coordination.status_file import STATUS, read_status
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.monitoring.terminal.live_view import in_bytes, say, show
+from kafka_eos.monitoring.terminal.live_view import format_bytes, print_message, print_output
 from kafka_eos.storage import object_names as paths
-from kafka_eos.storage.storage_factory import jobs_in
+from kafka_eos.storage.storage_factory import list_jobs
 
 _AT_ONCE = 16
 MaxAge = Annotated[
@@ -42,29 +48,29 @@ def status(
     as_json: AsJson = False,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """How a job stands: does it run, when did it commit last, how far behind is it.
+    """Show the status of a job: whether it runs, when it committed last, and how far behind it is.
 
-    Reads the job's directory on this machine. A job that another machine leads is looked for in the checkpoint store,
-    for as long as a heartbeat may take. No broker is asked. Exit code 0 if the job runs or was stopped in order, 1 if
-    it failed, was killed, or shows no sign of life; with --max-age 0 only if it runs and commits, so that a probe can
-    ask.
+    Reads the job's directory on this machine. If another machine leads the job, its status is read from the checkpoint
+    store, which may take as long as a heartbeat. No broker is contacted. Exit code 0 if the job runs or was stopped in
+    order; 1 if it failed, was killed, or is unresponsive. With --max-age it is 0 only if the job runs and commits, so
+    that a probe can use it.
 
     Example: `kafka-eos status order-totals --max-age 30s`
     """
     within = None if max_age is None else _duration(max_age)
-    found = _here_or_elsewhere(job, checkpoint_dir)
+    found = _find_job_status(job, checkpoint_dir)
     if found is None:
-        raise ConfigError(no_job(home_of_jobs(checkpoint_dir), job))
+        raise ConfigError(describe_unknown_job(resolve_jobs_dir(checkpoint_dir), job))
     if as_json:
-        _tell(found)
+        _print_json(found)
     else:
         table = Table(show_header=False)
         for name, text in _lines(found):
             table.add_row(name, text)
-        show(table)
-    wrong = found.late(within) if within is not None else None
+        print_output(table)
+    wrong = found.find_problem(within) if within is not None else None
     if wrong is not None:
-        say(f"{job} {wrong}")
+        print_message(f"{job} {wrong}")
     raise typer.Exit(1 if wrong is not None or (within is None and found.is_fault) else 0)
 
 
@@ -79,119 +85,125 @@ def list_(max_age: MaxAges = None, as_json: AsJson = False, checkpoint_dir: Chec
 
     Example: `kafka-eos list --checkpoint-dir s3://checkpoints/prod`
     """
-    within, home = None if max_age is None else _duration(max_age), home_of_jobs(checkpoint_dir)
+    within, home = None if max_age is None else _duration(max_age), resolve_jobs_dir(checkpoint_dir)
     found = _all(home, checkpoint_dir)
     if as_json:
         for each in found:
-            _tell(each)
+            _print_json(each)
     elif not found:
-        say(f"no job has run with its directory in {home}. Jobs elsewhere: --checkpoint-dir, a path or s3://…")
+        print_message(
+            f"no job has run with its directory in {home}. Jobs elsewhere: --checkpoint-dir, a path or s3://…"
+        )
     else:
         _show(found)
-    if within is not None and (not found or _tell_late(found, within)):
+    if within is not None and (not found or _print_overdue(found, within)):
         raise typer.Exit(1)
 
 
-def _tell_late(found: list[Standing], within: float) -> bool:
-    """Name the jobs that should run and commit, and do not; whether there are any."""
-    late = {each.job: wrong for each in found if each.how != "stopped" and (wrong := each.late(within)) is not None}
+def _print_overdue(found: list[JobStatus], within: float) -> bool:
+    """Print the jobs that should be running and committing but are not; return whether any."""
+    late = {
+        each.job: wrong
+        for each in found
+        if each.state != "stopped" and (wrong := each.find_problem(within)) is not None
+    }
     for job, wrong in late.items():
-        say(f"{job} {wrong}")
+        print_message(f"{job} {wrong}")
     return bool(late)
 
 
-def _show(found: list[Standing]) -> None:
+def _show(found: list[JobStatus]) -> None:
     table = Table("job", "state", "process", "host", "epoch", "committed", "lag", "restarts")
     for each in found:
         table.add_row(
-            each.job, each.how, _number(each.pid, "d"), each.host or "", _number(each.epoch, "d"), _ago(each),
+            each.job, each.state, _number(each.pid, "d"), each.host or "", _number(each.epoch, "d"), _ago(each),
             _number(each.lag), str(each.restarts),
         )  # fmt: skip
-    show(table)
+    print_output(table)
     for each in found:
-        if each.how == "silent" and each.why is not None:
-            say(f"{each.job}: {each.why}")
+        if each.state == "silent" and each.reason is not None:
+            print_message(f"{each.job}: {each.reason}")
 
 
 def _duration(text: str) -> float:
     try:
-        return seconds(text)
+        return parse_duration(text)
     except ValueError as error:
         raise ConfigError(f"--max-age: {error}") from None
 
 
-def _all(home: Path, checkpoint_dir: str | None) -> list[Standing]:
-    """All of them at once: to look for a sign of life takes a while."""
+def _all(home: Path, checkpoint_dir: str | None) -> list[JobStatus]:
+    """Return the statuses of all jobs, read in parallel: waiting for a heartbeat takes a while."""
     names = {path.parent.name for path in home.glob(f"*/{STATUS}")}
-    where = settings_of(checkpoint_dir).checkpoint_dir
+    where = resolve_settings(checkpoint_dir).checkpoint_dir
     if isinstance(where, str):
         try:
-            names |= {*jobs_in(where)}
+            names |= {*list_jobs(where)}
         except OSError as error:
             raise ConfigError(f"the checkpoint store {where} cannot be read: {error}") from error
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda name: _one_of_all(name, checkpoint_dir), sorted(names))
+        found = pool.map(lambda name: _find_status_or_error(name, checkpoint_dir), sorted(names))
         return [each for each in found if each is not None]
 
 
-def _one_of_all(job: str, checkpoint_dir: str | None) -> Standing | None:
-    """One whose file cannot be read hides no other."""
+def _find_status_or_error(job: str, checkpoint_dir: str | None) -> JobStatus | None:
+    """Return the status of one job, or `unresponsive` with the reason if it cannot be read."""
     try:
-        return _here_or_elsewhere(job, checkpoint_dir)
-    except _Unreadable as error:
-        return Standing(job, "silent", why=str(error))
+        return _find_job_status(job, checkpoint_dir)
+    except _UnreadableStatus as error:
+        return JobStatus(job, "silent", reason=str(error))
 
 
-class _Unreadable(ConfigError):
-    """What a job shows of itself is damaged, of another program, or of another user."""
+class _UnreadableStatus(ConfigError):
+    """A status file that is damaged, foreign, or not readable for this user."""
 
 
-def _standing(directory: Path) -> Standing | None:
-    """The lock is looked at first: a job that ends in between has said how."""
+def _read_local_status(directory: Path) -> JobStatus | None:
+    """Read the lock, then the status file, of a job directory on this machine."""
     try:
         held = is_held(directory / paths.LOCK)
-        told = read_status(directory)
+        fields = read_status(directory)
     except OSError as error:
-        raise _Unreadable(f"{error.filename} cannot be read: {error.strerror}") from None
+        raise _UnreadableStatus(f"{error.filename} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise _Unreadable(f"{directory / STATUS} cannot be read: {error}") from None
-    return None if told is None else standing(directory.name, told, held, time.time_ns() // 1_000_000)
+        raise _UnreadableStatus(f"{directory / STATUS} cannot be read: {error}") from None
+    return None if fields is None else job_status(directory.name, fields, held, time.time_ns() // 1_000_000)
 
 
-def _here_or_elsewhere(job: str, checkpoint_dir: str | None) -> Standing | None:
-    """By this machine's directory, unless another machine has led the job since: only a store elsewhere knows that."""
-    settings = settings_of(checkpoint_dir)
+def _find_job_status(job: str, checkpoint_dir: str | None) -> JobStatus | None:
+    """Find the status of a job: from its local directory, else from the checkpoint store."""
+    settings = resolve_settings(checkpoint_dir)
     directory = settings.job_dir(job)
-    here = _standing(directory)
-    where = settings.checkpoints_of(job)
+    here = _read_local_status(directory)
+    where = settings.checkpoint_location(job)
     if (here is not None and here.pid is not None) or where == directory:
         return here
     try:
-        storage = find_job(settings, job)
+        storage = find_job_storage(settings, job)
         if storage is None:
             return here
-        led_here = here is not None and elsewhere.leads_here(storage, job, socket.gethostname(), _pid(directory))
-        return here if led_here else elsewhere.stands(storage, job)
+        led_here = here is not None and elsewhere.is_leader(storage, job, socket.gethostname(), _pid(directory))
+        return here if led_here else elsewhere.read_remote_status(storage, job)
     except OSError as error:
         raise ConfigError(f"the checkpoint store {where} cannot be read: {error}") from error
 
 
 def _pid(directory: Path) -> int:
-    """Of the process that led the job here, now or last."""
-    told = read_status(directory)
-    return int(str(told["pid"])) if told is not None else 0
+    """Return the process id of the job's current or last supervisor on this machine."""
+    fields = read_status(directory)
+    return int(str(fields["pid"])) if fields is not None else 0
 
 
-def _tell(found: Standing) -> None:
+def _print_json(found: JobStatus) -> None:
     typer.echo(msgspec.json.encode(found.as_json()).decode())
 
 
-def _lines(found: Standing) -> Iterator[tuple[str, str]]:
+def _lines(found: JobStatus) -> Iterator[tuple[str, str]]:
     yield "job", found.job
     where = "" if found.host is None else f" on {found.host}"
-    yield "state", found.how if found.pid is None else f"{found.how}, process {found.pid}{where}"
-    if found.why is not None:
-        yield "why", found.why
+    yield "state", found.state if found.pid is None else f"{found.state}, process {found.pid}{where}"
+    if found.reason is not None:
+        yield "why", found.reason
     yield "workers", _number(found.workers, "d")
     yield "epoch", _number(found.epoch, "d")
     yield "committed", _ago(found)
@@ -202,13 +214,13 @@ def _lines(found: Standing) -> Iterator[tuple[str, str]]:
     if found.dead_letters:
         yield "dead letters", f"{found.dead_letters:,}"
     for operator, size in found.state_bytes.items():
-        yield f"state of {operator}", in_bytes(size)
+        yield f"state of {operator}", format_bytes(size)
 
 
-def _ago(found: Standing) -> str:
-    if found.committed is None:
+def _ago(found: JobStatus) -> str:
+    if found.seconds_since_commit is None:
         return "–"
-    return f"{found.committed:,.0f} s ago" if found.epoch is not None else "not yet"
+    return f"{found.seconds_since_commit:,.0f} s ago" if found.epoch is not None else "not yet"
 
 
 def _number(number: int | None, form: str = ",") -> str:

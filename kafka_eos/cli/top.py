@@ -10,12 +10,12 @@ from typing import Annotated, Any, Final
 import typer
 from rich.live import Live
 
-from kafka_eos.cli.options import CheckpointDir, home_of_jobs, no_job
+from kafka_eos.cli.options import CheckpointDir, describe_unknown_job, resolve_jobs_dir
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.monitoring.dashboard.job_directories import Found, find
+from kafka_eos.monitoring.dashboard.job_directories import JobFiles, read_job
 from kafka_eos.monitoring.dashboard.rates import Rates
-from kafka_eos.monitoring.terminal.live_view import screen, show
-from kafka_eos.monitoring.terminal.top import view
+from kafka_eos.monitoring.terminal.live_view import open_stdout_console, print_output
+from kafka_eos.monitoring.terminal.top import render_job
 
 _EVERY: Final = 1.0
 _MOST_ROWS: Final = 1000
@@ -39,27 +39,27 @@ def top(
 
     Example: `kafka-eos top order-totals`
     """
-    home, rates, terminal = home_of_jobs(checkpoint_dir), Rates(), screen()
+    home, rates, terminal = resolve_jobs_dir(checkpoint_dir), Rates(), open_stdout_console()
     found, known = _look(home, job, rates)
     if once:
         until = time.monotonic() + _WAIT
-        while known is None and found.held and time.monotonic() < until:
+        while known is None and found.is_running and time.monotonic() < until:
             time.sleep(_NAP)
             found, known = _look(home, job, rates)
-        show(view(found, known, _MOST_ROWS))
+        print_output(render_job(found, known, _MOST_ROWS))
         return
     if not terminal.is_terminal:
         raise ConfigError("kafka-eos top draws on a terminal. For scripts: --once, or kafka-eos status --json")
     with suppress(KeyboardInterrupt), Live(console=terminal, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(view(found, known, max(1, terminal.height // 2)), refresh=True)
+            live.update(render_job(found, known, max(1, terminal.height // 2)), refresh=True)
             time.sleep(_EVERY)
             found, known = _look(home, job, rates)
 
 
-def _look(home: Path, job: str, rates: Rates) -> tuple[Found, dict[str, Any] | None]:
-    """As it is now, and how fast since earlier looks."""
-    found = find(home, job)
+def _look(home: Path, job: str, rates: Rates) -> tuple[JobFiles, dict[str, Any] | None]:
+    """Return the job's files now, and the rates since earlier readings."""
+    found = read_job(home, job)
     if found is None:
-        raise ConfigError(no_job(home, job))
-    return found, rates.hear(found.status)
+        raise ConfigError(describe_unknown_job(home, job))
+    return found, rates.update(found.status)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from kafka_eos._util.extras import expect_extra
-from kafka_eos.cli.options import CheckpointDir, home_of_jobs
-from kafka_eos.monitoring.terminal.live_view import say
+from kafka_eos._util.extras import ensure_extra
+from kafka_eos.cli.options import CheckpointDir, resolve_jobs_dir
+from kafka_eos.monitoring.terminal.live_view import print_message
 
 
 def ui(
@@ -27,18 +27,18 @@ def ui(
 
     Example: `kafka-eos ui --port 8080`
     """
-    expect_extra("ui", "the dashboard")
+    ensure_extra("ui", "the dashboard")
     from kafka_eos.monitoring.dashboard.job_actions import Actions
     from kafka_eos.monitoring.dashboard.routes import Pages
-    from kafka_eos.monitoring.dashboard.server import serving
+    from kafka_eos.monitoring.dashboard.server import serve_dashboard
     from kafka_eos.monitoring.metrics.loopback_guard import LOOPBACK
 
-    home = home_of_jobs(checkpoint_dir)
+    home = resolve_jobs_dir(checkpoint_dir)
     actions, what = Actions(home), f"the dashboard at {address}:{port}"
     if address not in LOOPBACK:
         text = f"everyone who reaches {address} can read the dashboard; the token crosses the network in the clear"
-        say((text, "yellow"))
-    with serving((address, port), Pages(home), what, actions.routes()) as url:
-        say(f"the jobs of {home}: {url}/#token={actions.token} (Ctrl-C ends the dashboard, not the jobs)")
+        print_message((text, "yellow"))
+    with serve_dashboard((address, port), Pages(home), what, actions.routes()) as url:
+        print_message(f"the jobs of {home}: {url}/#token={actions.token} (Ctrl-C ends the dashboard, not the jobs)")
         with suppress(KeyboardInterrupt):
             signal.pause()

@@ -1,44 +1,45 @@
-"""Codecs: how values become bytes in topics and in state. Open ``codecs/json_codec.py`` for the default one.
+"""Codecs: conversion of values to bytes in topics and in state. ``codecs/json_codec.py`` has the default one.
 
-``codec_for`` is for topics, ``state_codec`` for state, ``wire_codec`` for rows that change subtasks. All take a type;
-whoever needs more passes a codec. What ``avro`` gives becomes one in a topic, by ``topic_codec``.
+``codec_for`` is for topics, ``state_codec`` for state, ``exchange_codec`` for rows that move between subtasks. All take
+a type; for more control, pass a codec. ``topic_codec`` turns a format that depends on the topic, such as ``avro``, into
+a codec.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from kafka_eos.abc.codec import Codec, ListCodec, Part, TopicFormat
+from kafka_eos.abc.codec import Codec, ListCodec, RecordPart, TopicFormat
 from kafka_eos.codecs.avro.avro_codec import AvroCodec
 from kafka_eos.codecs.avro.registry_language import avro
 from kafka_eos.codecs.json_codec import JsonCodec
 from kafka_eos.codecs.json_schema.registry_language import json_schema
 from kafka_eos.codecs.msgpack_codec import KeyCodec, MsgpackCodec
-from kafka_eos.codecs.operator_state.counted_value import Counted
-from kafka_eos.codecs.operator_state.optional_value import Maybe
-from kafka_eos.codecs.operator_state.pattern_codecs import Marked, Partials
+from kafka_eos.codecs.operator_state.counted_value import CountedCodec
+from kafka_eos.codecs.operator_state.optional_value import OptionalCodec
+from kafka_eos.codecs.operator_state.pattern_codecs import PartialMatchesCodec, PatternRowsCodec
 from kafka_eos.codecs.operator_state.stored_codecs import register_codec
-from kafka_eos.codecs.operator_state.window_codecs import Elements, RowPanes, WindowedCodec
+from kafka_eos.codecs.operator_state.window_codecs import ElementsCodec, RowPanesCodec, WindowedCodec
 from kafka_eos.codecs.protobuf.user_formats import message_codec, protobuf
 from kafka_eos.codecs.raw_codecs import BytesCodec, StrCodec
 from kafka_eos.codecs.registry.registry_client import Registry
-from kafka_eos.codecs.row_list_codecs import EachValue, MsgpackList
+from kafka_eos.codecs.row_list_codecs import MsgpackListCodec, PerValueListCodec
 from kafka_eos.codecs.type_inspection import dict_without_text_keys, is_codec, is_message, is_model, type_name
 from kafka_eos.core.errors import PlanError
 
 __all__ = [
     "AvroCodec",
     "BytesCodec",
-    "Counted",
-    "Elements",
+    "CountedCodec",
+    "ElementsCodec",
     "JsonCodec",
     "KeyCodec",
-    "Marked",
-    "Maybe",
+    "PatternRowsCodec",
+    "OptionalCodec",
     "MsgpackCodec",
-    "Partials",
+    "PartialMatchesCodec",
     "Registry",
-    "RowPanes",
+    "RowPanesCodec",
     "StrCodec",
     "WindowedCodec",
     "avro",
@@ -48,21 +49,22 @@ __all__ = [
     "register_codec",
     "state_codec",
     "topic_codec",
-    "wire_codec",
+    "exchange_codec",
 ]
 
 
-def topic_codec(tp: Any, topic: str, part: Part) -> Codec[Any]:
-    """As ``codec_for``, for a key or value of one topic: what depends on the topic may be given, too."""
+def topic_codec(tp: Any, topic: str, part: RecordPart) -> Codec[Any]:
+    """Return the codec of a key or value of one topic, as ``codec_for``; formats that depend on the topic are
+    accepted."""
     if isinstance(tp, TopicFormat) and not isinstance(tp, type):
         return tp.for_topic(topic, part)
     return codec_for(tp)
 
 
 def codec_for(tp: Any) -> Codec[Any]:
-    """The codec of a topic's values: None and bytes stay raw, str is UTF-8, a codec is itself, the rest is JSON.
+    """Return the codec of a topic's values: raw for None and bytes, UTF-8 for str, a codec unchanged, else JSON.
 
-    Classes that Protobuf has generated are in Protobuf.
+    Classes that Protobuf has generated are encoded as Protobuf.
     """
     if tp is None or tp is bytes:
         return BytesCodec()
@@ -75,11 +77,11 @@ def codec_for(tp: Any) -> Codec[Any]:
 
 
 def state_codec(tp: Any) -> Codec[Any]:
-    """The codec of a state: Avro for pydantic models, whose schema can evolve; Protobuf for its messages; MessagePack
-    for the rest.
+    """Return the codec of a state: Avro for pydantic models, Protobuf for its messages, else MessagePack.
 
-    ``Any`` and ``None`` mean "not declared"; then only values that survive unchanged are accepted. PlanError for a type
-    that cannot be stored: among others, dicts have keys that are str, because equal states must have equal bytes.
+    The schema of Avro can evolve. ``Any`` and ``None`` mean "not declared"; then only values that survive unchanged are
+    accepted. Raises PlanError for a type that cannot be stored: for example, keys of dicts must be str, because equal
+    states must have equal bytes.
     """
     codec = _codec(tp)
     if isinstance(codec, MsgpackCodec) and (wrong := dict_without_text_keys(codec.type)) is not None:
@@ -90,10 +92,10 @@ def state_codec(tp: Any) -> Codec[Any]:
     return codec
 
 
-def wire_codec(tp: Any) -> ListCodec[Any]:
-    """The codec of values that change subtasks; the same choice as for state."""
+def exchange_codec(tp: Any) -> ListCodec[Any]:
+    """Return the list codec of values that pass an exchange."""
     codec = _codec(tp)
-    return MsgpackList(codec.type) if isinstance(codec, MsgpackCodec) else EachValue(codec)
+    return MsgpackListCodec(codec.type) if isinstance(codec, MsgpackCodec) else PerValueListCodec(codec)
 
 
 def _codec(tp: Any) -> Codec[Any]:

@@ -1,7 +1,7 @@
-"""JSON codec: the type is checked on the way in, and the class of the value on the way out.
+"""JSON codec: it checks the type when it decodes, and the class of the value when it encodes.
 
-pydantic models go through their own compiled validator and serializer (aliases are kept in both directions),
-everything else (msgspec Structs, dataclasses, TypedDicts, builtins) through msgspec.
+pydantic models use their own compiled validator and serializer (with aliases in both directions), everything else
+(msgspec Structs, dataclasses, TypedDicts, builtins) msgspec.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from kafka_eos.codecs.type_inspection import (
-    checked_class,
+    derive_json_schema,
     expect_known,
     from_plain,
+    get_instance_class,
     is_model,
-    json_schema,
     reason,
     to_plain,
     type_name,
@@ -28,19 +28,19 @@ T = TypeVar("T")
 
 
 class JsonCodec(Generic[T]):
-    """Values of one type as JSON text. PlanError if the type cannot be mapped."""
+    """Values of one type as JSON text. Raises PlanError if the type cannot be mapped."""
 
     name = "json"
 
     def __init__(self, tp: Any) -> None:
         self.type = tp
-        self._class = checked_class(tp) or object
+        self._class = get_instance_class(tp) or object
         self._encode, self._decode = _model_functions(tp) if is_model(tp) else _msgspec_functions(tp)
         expect_known(tp, "read and written as JSON")
 
     @property
     def schema(self) -> Json:
-        return json_schema(self.type)
+        return derive_json_schema(self.type)
 
     def encode(self, value: T) -> bytes:
         if not isinstance(value, self._class):
@@ -57,7 +57,10 @@ class JsonCodec(Generic[T]):
             raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
 
     def reader_of(self, schema: Json) -> JsonCodec[T]:
-        """JSON names its fields: new fields need a default, dropped ones are ignored, no resolution is needed."""
+        """Return itself.
+
+        JSON names its fields, so no resolution is needed: new fields need a default, dropped ones are ignored.
+        """
         return self
 
 

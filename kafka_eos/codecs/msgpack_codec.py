@@ -1,8 +1,8 @@
 """MessagePack codec, the default for state; and the codec of keys, whose bytes are the identity of a key.
 
-Rule: state comes back as what it was. ``encode`` decodes again: a value that is not what its type says, down to its
-fields and elements, could not be read after a restart. Where no type is declared MessagePack would turn a tuple into a
-list or a naive datetime into text, so there a value that would change is refused.
+Rule: decoded state equals what was stored. ``encode`` decodes again, because a value that does not match its type, down
+to its fields and elements, could not be read after a restart. Without a declared type, MessagePack would turn a tuple
+into a list or a naive datetime into text, so a value that would change is rejected.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from kafka_eos.codecs.type_inspection import (
-    checked_class,
+    derive_json_schema,
     expect_known,
     from_plain,
-    json_schema,
+    get_instance_class,
     reason,
     to_plain,
     type_name,
@@ -30,13 +30,16 @@ _ATOMS = (str, int, float, bool, bytes)
 
 
 class MsgpackCodec(Generic[T]):
-    """Values of one type as MessagePack; the same value always gives the same bytes. PlanError for a bad type."""
+    """Values of one type as MessagePack; the same value always gives the same bytes.
+
+    Raises PlanError for a bad type.
+    """
 
     name = "msgpack"
 
     def __init__(self, tp: Any = Any) -> None:
         self.type = tp
-        self._class = checked_class(tp) or object
+        self._class = get_instance_class(tp) or object
         self._atom = next((atom for atom in _ATOMS if tp is atom), None)
         """The class of values that are surely read back as they are."""
         self._encode = msgspec.msgpack.Encoder(enc_hook=to_plain, order="deterministic").encode
@@ -48,7 +51,7 @@ class MsgpackCodec(Generic[T]):
 
     @property
     def schema(self) -> Json:
-        return json_schema(self.type)
+        return derive_json_schema(self.type)
 
     def encode(self, value: T) -> bytes:
         if not isinstance(value, self._class):
@@ -76,12 +79,12 @@ class MsgpackCodec(Generic[T]):
             raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
 
     def reader_of(self, schema: Json) -> MsgpackCodec[T]:
-        """Fields are stored by name: new fields need a default, dropped ones are ignored."""
+        """Return itself. Fields are stored by name: new fields need a default, dropped ones are ignored."""
         return self
 
 
 def unchanged(a: Any, b: Any) -> bool:
-    """Equal in value and type, all the way down; NaN equals NaN."""
+    """Return whether both are equal in value and type, recursively; NaN equals NaN."""
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
@@ -96,15 +99,15 @@ def unchanged(a: Any, b: Any) -> bool:
 
 
 def _by_key(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """Items in one order for equal mappings: deterministic encoding sorts keys, the user's dict need not be."""
+    """Return items in one order for equal mappings: deterministic encoding sorts keys, the user's dict may not."""
     return sorted(mapping.items(), key=lambda item: (type(item[0]).__name__, repr(item[0])))
 
 
 class KeyCodec:
-    """Keys of keyed state: str, int of 64 bits, bytes, and tuples of these. Equal keys have equal bytes.
+    """Keys of keyed state: str, 64-bit int, bytes, and tuples of these. Equal keys have equal bytes.
 
-    Other types are refused because equal keys could differ in bytes (``1 == 1.0 == True``), and a key must be
-    the same bytes in every process, today and after the next release.
+    Other types are rejected because equal keys could differ in bytes (``1 == 1.0 == True``), and a key must have the
+    same bytes in every process, in this release and all later ones.
     """
 
     name = "key"
@@ -140,5 +143,5 @@ class KeyCodec:
 
 
 def as_key(decoded: Any) -> Any:
-    """MessagePack has no tuples; a key that comes back as a list was one."""
+    """Convert a decoded key. MessagePack has no tuples; a key that is decoded as a list was one."""
     return tuple(map(as_key, decoded)) if isinstance(decoded, list) else decoded

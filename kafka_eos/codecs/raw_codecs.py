@@ -1,4 +1,4 @@
-"""Codecs that add nothing: bytes as they are, and text as UTF-8."""
+"""Codecs without conversion: bytes unchanged, and text as UTF-8."""
 
 from __future__ import annotations
 

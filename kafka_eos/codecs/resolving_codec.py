@@ -1,7 +1,7 @@
-"""What an older program wrote, read as today's type: the one way from a stored schema to the declared one.
+"""Resolution of a stored schema to the declared type: the only place for it.
 
-Codecs decide what is compatible: Avro by its rules, MessagePack and JSON by the names of fields. Rule: a codec that
-contains another one asks it through here, so that one that cannot resolve is refused wherever it is.
+Codecs decide about compatibility: Avro by its rules, MessagePack and JSON by the names of fields. Rule: a codec that
+contains another one calls this module for it, so that an inner codec without resolution is refused too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ class ResolvingCodec(Protocol):
     """A codec that can read what an older schema wrote."""
 
     def reader_of(self, schema: Json) -> Any:
-        """A codec that decodes what ``schema`` wrote into today's values. UserError if they are incompatible."""
+        """Return a codec that decodes data of ``schema`` into today's values.
+
+        Raises UserError if they are incompatible.
+        """
 
 
 def reader_of(codec: Any, schema: Json) -> Any:
-    """The codec like ``codec`` that reads what ``schema`` wrote. UserError with the reason if there is none."""
+    """Return the variant of ``codec`` that reads data of ``schema``. UserError with the reason if there is none."""
     if not isinstance(codec, ResolvingCodec):
         raise ConfigError(f"codec {codec.name!r} cannot read what another schema wrote: it has no reader_of")
     return codec.reader_of(schema)

@@ -1,7 +1,7 @@
-"""Codecs of whole lists, for rows that change subtasks: one call a batch, not a value.
+"""Codecs of whole lists, for rows that move between subtasks: one call per batch, not per value.
 
-Rule: what arrives is what was sent. Values without a declared type are only taken if MessagePack gives them back
-unchanged; the check costs more than the encoding, so a pipeline that is to be fast declares its types.
+Rule: decoded values equal the encoded ones. Values without a declared type are accepted only if MessagePack returns
+them unchanged. This check costs more than the encoding, so a fast pipeline declares its types.
 """
 
 from __future__ import annotations
@@ -11,11 +11,18 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kafka_eos._util.bulk_calls import all_of
+from kafka_eos._util.bulk_calls import map_all
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs.msgpack_codec import unchanged
 from kafka_eos.codecs.resolving_codec import reader_of
-from kafka_eos.codecs.type_inspection import checked_class, from_plain, json_schema, reason, to_plain, type_name
+from kafka_eos.codecs.type_inspection import (
+    derive_json_schema,
+    from_plain,
+    get_instance_class,
+    reason,
+    to_plain,
+    type_name,
+)
 from kafka_eos.core.errors import ConfigError, PlanError
 from kafka_eos.core.json_values import Json
 
@@ -24,14 +31,14 @@ T = TypeVar("T")
 _ATOMS = frozenset((str, int, float, bool, bytes, type(None)))
 
 
-class MsgpackList(Generic[T]):
-    """Values of one type as one MessagePack array. PlanError for a type that cannot be mapped."""
+class MsgpackListCodec(Generic[T]):
+    """List codec: values of one type as one MessagePack array. Raises PlanError for a type that cannot be mapped."""
 
     name = "msgpack-list"
 
     def __init__(self, tp: Any = Any) -> None:
         self.type = tp
-        self._class = checked_class(tp)
+        self._class = get_instance_class(tp)
         self._encode = msgspec.msgpack.Encoder(enc_hook=to_plain).encode
         try:
             self._decode = msgspec.msgpack.Decoder(list[tp], dec_hook=from_plain).decode
@@ -40,7 +47,7 @@ class MsgpackList(Generic[T]):
 
     @property
     def schema(self) -> Json:
-        return json_schema(self.type)
+        return derive_json_schema(self.type)
 
     def encode(self, values: Sequence[T]) -> bytes:
         if self._class is not None and not all(issubclass(tp, self._class) for tp in set(map(type, values))):
@@ -62,18 +69,19 @@ class MsgpackList(Generic[T]):
     def decode(self, data: bytes) -> list[T]:
         return self._decode(data)
 
-    def reader_of(self, schema: Json) -> MsgpackList[T]:
-        """As ``MsgpackCodec``: fields go by name; new ones need a default, dropped ones are ignored.
+    def reader_of(self, schema: Json) -> MsgpackListCodec[T]:
+        """Return itself, as ``MsgpackCodec`` does: fields go by name; new ones need a default, dropped ones are
+        ignored.
 
-        ConfigError without a declared type: what had one would arrive as a dict or as text.
+        Raises ConfigError without a declared type: a typed value would be decoded as a dict or as text.
         """
         if self.type is Any:
             raise ConfigError("no type is declared: values=... says what it is")
         return self
 
 
-class EachValue(Generic[T]):
-    """Values one by one in a codec of single values, e.g. Avro for pydantic models."""
+class PerValueListCodec(Generic[T]):
+    """List codec that encodes each value with a codec of single values."""
 
     def __init__(self, codec: Codec[T]) -> None:
         self._codec = codec
@@ -84,10 +92,10 @@ class EachValue(Generic[T]):
         return self._codec.schema
 
     def encode(self, values: Sequence[T]) -> bytes:
-        return msgspec.msgpack.encode(all_of(self._codec.encode, values))
+        return msgspec.msgpack.encode(map_all(self._codec.encode, values))
 
     def decode(self, data: bytes) -> list[T]:
-        return all_of(self._codec.decode, msgspec.msgpack.decode(data, type=list[bytes]))
+        return map_all(self._codec.decode, msgspec.msgpack.decode(data, type=list[bytes]))
 
-    def reader_of(self, schema: Json) -> EachValue[T]:
-        return EachValue(reader_of(self._codec, schema))
+    def reader_of(self, schema: Json) -> PerValueListCodec[T]:
+        return PerValueListCodec(reader_of(self._codec, schema))

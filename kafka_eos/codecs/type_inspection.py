@@ -1,4 +1,4 @@
-"""What the codecs ask about a user's type, in one place."""
+"""Inspection of user types for all codecs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from kafka_eos.core.json_values import Json
 
 
 def is_model(tp: object) -> bool:
-    """Is it a pydantic model class?"""
+    """Return whether it is a pydantic model class."""
     return isinstance(tp, type) and issubclass(tp, pydantic.BaseModel)
 
 
 def is_message(tp: object) -> bool:
-    """Is it a class that Protobuf has generated from a message? It is not asked for, so it need not be installed."""
+    """Return whether Protobuf has generated the class from a message. Works without Protobuf installed."""
     return isinstance(tp, type) and hasattr(tp, "DESCRIPTOR") and hasattr(tp, "FromString")
 
 
 def is_codec(tp: object) -> bool:
-    """Is it a codec, where a type may stand, too?"""
+    """Return whether it is a codec, which is accepted in place of a type."""
     return not isinstance(tp, type) and hasattr(tp, "encode") and hasattr(tp, "decode")
 
 
@@ -37,26 +37,26 @@ def type_name(tp: object) -> str:
     return tp.__name__ if isinstance(tp, type) else str(tp)
 
 
-def checked_class(tp: object) -> type | None:
-    """The class that every value of ``tp`` is an instance of, where one ``isinstance`` can tell."""
+def get_instance_class(tp: object) -> type | None:
+    """Return the class to check values with isinstance; None if there is none."""
     return tp if is_model(tp) or is_record(tp) or is_message(tp) else None  # type: ignore[return-value]
 
 
 def is_record(tp: object) -> bool:
-    """Is it a msgspec Struct or a dataclass?"""
+    """Return whether it is a msgspec Struct or a dataclass."""
     return isinstance(tp, type) and (issubclass(tp, msgspec.Struct) or hasattr(tp, "__dataclass_fields__"))
 
 
 def attributes(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What takes these attributes of a value, in their order, without a loop in Python."""
-    if len(names) == 1:  # of one name, attrgetter gives no tuple
+    """Return a function that returns these attributes of a value as a tuple, without a loop in Python."""
+    if len(names) == 1:  # for one name, attrgetter returns no tuple
         (name,) = names
         return lambda value: (getattr(value, name),)
     return attrgetter(*names)
 
 
-def json_schema(tp: Any) -> Json:
-    """JSON schema of a type; of Any it is ``{}``."""
+def derive_json_schema(tp: Any) -> Json:
+    """Return the JSON schema of a type; ``json_schema()`` is the function for users."""
     schema: Json = tp.model_json_schema() if is_model(tp) else msgspec.json.schema(tp, schema_hook=_schema_hook)
     return schema
 
@@ -68,7 +68,7 @@ def _schema_hook(tp: type) -> dict[str, Any]:
 
 
 def expect_known(tp: Any, how: str) -> None:
-    """PlanError if nothing tells what values of a type hold, such as of a class without annotations."""
+    """Raise PlanError if a type does not declare its contents, such as a class without annotations."""
     try:
         msgspec.json.schema(tp, schema_hook=_known)
     except TypeError as error:
@@ -85,52 +85,53 @@ def _known(tp: type) -> dict[str, Any]:
 
 
 def to_plain(value: object) -> object:
-    """Hook for msgspec: a pydantic model inside another type."""
+    """Convert a pydantic model inside another type: a hook for msgspec."""
     if isinstance(value, pydantic.BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     raise NotImplementedError(f"values of type {type(value).__name__} cannot be encoded")
 
 
 def from_plain(tp: type, value: object) -> object:
-    """Hook for msgspec: the way back from ``to_plain``."""
+    """Convert back from ``to_plain``: a hook for msgspec."""
     if is_model(tp):
         return tp.model_validate(value)  # type: ignore[attr-defined]
     raise NotImplementedError(f"values of type {type_name(tp)} cannot be decoded")
 
 
 def reason(error: Exception) -> str:
-    """An error as one readable line."""
+    """Return an error as one readable line."""
     if isinstance(error, pydantic.ValidationError):
         details = error.errors(include_url=False, include_context=False, include_input=False)
         return "; ".join(f"{'.'.join(map(str, d['loc'])) or 'value'}: {d['msg']}" for d in details[:5])
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def returned(fn: object) -> Any:
-    """The type that a function is annotated to return; None if it does not say."""
+def get_return_type(fn: object) -> Any:
+    """Return the annotated return type of a function; None if it has none."""
     try:
         found = typing.get_type_hints(fn).get("return")
     except (TypeError, NameError):
-        return None  # no function with annotations, or names that only a type checker knows
+        return None  # a function without annotations, or with names that only a type checker knows
     return None if isinstance(found, typing.TypeVar) else found
 
 
-def element(tp: Any) -> Any:
-    """What an iterable type holds; None if it does not say."""
+def get_element_type(tp: Any) -> Any:
+    """Return the element type of an iterable type; None if unknown."""
     origin, parts = typing.get_origin(tp), typing.get_args(tp)
     iterable = isinstance(origin, type) and issubclass(origin, collections.abc.Iterable)
     return parts[0] if iterable and parts and origin is not tuple else None
 
 
 def without_none(tp: Any) -> Any:
-    """The type without the None that it may have beside others: ``X | None`` is ``X``."""
+    """Return the type without None: ``X`` for ``X | None``."""
     parts = typing.get_args(tp) if typing.get_origin(tp) in (typing.Union, types.UnionType) else ()
     others = [part for part in parts if part is not type(None)]
     return typing.Union[tuple(others)] if others else tp  # noqa: UP007 (as many as there are)
 
 
 def dict_without_text_keys(tp: Any) -> str | None:
-    """The first dict in ``tp``, in msgspec's words, whose keys are something else than str; None if there is none."""
+    """Return the first dict in ``tp``, in msgspec's words, with keys of another type than str; None if there is
+    none."""
     seen: set[int] = set()
 
     def search(part: Any) -> str | None:
@@ -138,7 +139,7 @@ def dict_without_text_keys(tp: Any) -> str | None:
             return next((found for each in part if (found := search(each)) is not None), None)
         if not isinstance(part, inspect.Type | inspect.Field) or id(part) in seen:
             return None
-        seen.add(id(part))  # a type may hold itself
+        seen.add(id(part))  # a type may be recursive
         if isinstance(part, inspect.DictType) and not _may_be_text(part.key_type):
             return f"dict[{_plain_name(part.key_type)}, …]"
         return search(tuple(getattr(part, name) for name in part.__struct_fields__))

@@ -1,1 +1,1 @@
-"""Settings: defaults, the TOML file, environment variables, and settings of Kafka clients, with one precedence."""
+"""Settings and their precedence: defaults, the TOML file, environment variables, and Kafka client settings."""

@@ -1,6 +1,6 @@
-"""The settings of a Kafka client as people write them: a mapping, JSON text, or a file; each value in it or in a file.
+"""Kafka client settings as users write them: a mapping, JSON text, or a file; each value may be in a file too.
 
-Rule: no error shows a value. It may be a secret. A value that stands in a file stays there (``secrets.filled``).
+Rule: no error shows a value, which may be a secret. A value in a file stays there (``secrets.read_secret_files``).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
-from kafka_eos._util.secrets import FROM_FILE, MaskedConfig, text_of
+from kafka_eos._util.secrets import FROM_FILE, MaskedConfig, read_text
 
 
-def client_config(value: object) -> object:
-    """Read the settings of a client: a mapping, JSON text of one, or ``@FILE`` with a line ``name=value`` for each.
+def parse_client_config(value: object) -> object:
+    """Parse a client's settings: a mapping, JSON text, or @FILE.
 
-    A mapping in a mapping adds to the name: ``{"sasl": {"username": "ada"}}`` is ``sasl.username``. The value of
-    ``sasl.password.from_file`` is the path of the file that has ``sasl.password``, and becomes an absolute one: other
-    processes of the job may work elsewhere. ValueError without any value in it.
+    A nested mapping extends the name: ``{"sasl": {"username": "ada"}}`` is ``sasl.username``. The value of
+    ``sasl.password.from_file`` is the path of the file that holds ``sasl.password``. It becomes absolute, because other
+    processes of the job may run in another directory. Raises ValueError, without any value in it.
     """
     found = _parsed(value) if isinstance(value, str) else value
     if not isinstance(found, Mapping):
@@ -37,7 +37,7 @@ def client_config(value: object) -> object:
 
 KafkaConfig = Annotated[
     dict[str, str | int | float | bool] | None,
-    BeforeValidator(client_config),
+    BeforeValidator(parse_client_config),
     AfterValidator(lambda value: None if value is None else MaskedConfig(value)),
 ]
 
@@ -55,7 +55,7 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 
 def _properties(path: Path) -> dict[str, str]:
-    lines = [line.strip() for line in text_of(path).splitlines()]
+    lines = [line.strip() for line in read_text(path).splitlines()]
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
     if any(not equals for _, equals, _ in pairs):
         raise ValueError(f"{path} has a line that is not name=value")
@@ -63,7 +63,7 @@ def _properties(path: Path) -> dict[str, str]:
 
 
 def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names in full. TOML makes tables of names with dots unless they stand in quotes."""
+    """Yield full names. TOML parses unquoted names with dots as nested tables."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from ((f"{name}.{rest}", inner) for rest, inner in _flat(value))

@@ -1,9 +1,9 @@
 """Settings of a job: one precedence, and where each value came from.
 
-    argument in code  >  command-line option  >  environment (KAFKA_EOS_<NAME>)  >  file (kafka-eos.toml)  >  default
+argument in code > command-line option > environment (KAFKA_EOS_<NAME>) > file (kafka-eos.toml) > default
 
-Durations are seconds, or text with a unit: ``0.5``, ``"500ms"``, ``"10s"``, ``"2m"``.
-Rule: a name that is not known is an error, wherever it was given; nothing is ignored silently.
+Durations are seconds, or text with a unit: ``0.5``, ``"500ms"``, ``"10s"``, ``"2m"``. Rule: an unknown name is an
+error, wherever it was given; nothing is ignored silently.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from pydantic import (
 )
 
 from kafka_eos._util.cpu_quota import usable_cores
-from kafka_eos._util.logging_setup import LogFormat, levels
-from kafka_eos._util.secrets import filled
-from kafka_eos._util.store_urls import expect_no_secret
+from kafka_eos._util.logging_setup import LogFormat, parse_levels
+from kafka_eos._util.secrets import read_secret_files
+from kafka_eos._util.store_urls import ensure_no_secret
 from kafka_eos.config.kafka_client import KafkaConfig
 from kafka_eos.config.toml_file import ConfigFile, read_config_file
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.core.ids import token
+from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.json_values import Json
 
-Origin: TypeAlias = Literal["code", "cli", "environment", "file", "default"]
+SettingOrigin: TypeAlias = Literal["code", "cli", "environment", "file", "default"]
 
 _PREFIX = "KAFKA_EOS_"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", re.ASCII)
@@ -48,14 +48,14 @@ _URI_AS_PATH = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[KMG]I?B)?", re.ASCII)
 _OTHER_VARIABLES = re.compile(
     r"FAILPOINTS|FAILPOINT_LOG|LIMITS|CACHE_DIR|MAVEN_REPOSITORY|CONFIG_FILE|PROFILE|REPLAY"
-    r"|(SERVICE_(HOST|PORT)|PORT)(_.*)?"  # what Kubernetes tells every pod about a service named kafka-eos
+    r"|(SERVICE_(HOST|PORT)|PORT)(_.*)?"  # set by Kubernetes in every pod for a service named kafka-eos
 )
 _LIMIT = re.compile(r"\d+|(100|\d{1,2})(\.\d+)?\s*%|none", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def seconds(value: object) -> float:
-    """Read a duration: a number of seconds, or text such as ``500ms``. ValueError if it is neither."""
+def parse_duration(value: object) -> float:
+    """Parse a duration: seconds, or text such as 500ms. Raises ValueError if it is neither."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
         return float(value)
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -64,11 +64,11 @@ def seconds(value: object) -> float:
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
-Duration = Annotated[float, BeforeValidator(seconds)]
+Duration = Annotated[float, BeforeValidator(parse_duration)]
 
 
-def byte_count(value: object) -> int:
-    """Read a size: a number of bytes, or text such as ``512MB`` (of 1024 KB of 1024 bytes). ValueError if neither."""
+def parse_byte_count(value: object) -> int:
+    """Parse a size: bytes, or text such as 512MB. Raises ValueError if it is neither."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     match = _SIZE.fullmatch(value.strip().upper()) if isinstance(value, str) else None
@@ -77,67 +77,67 @@ def byte_count(value: object) -> int:
     return int(float(match[1]) * 1024 ** "BKMG".index((match[2] or "B")[0]))
 
 
-ByteCount = Annotated[int, BeforeValidator(byte_count)]
+ByteCount = Annotated[int, BeforeValidator(parse_byte_count)]
 
 
-def dead_letter_limit(value: object) -> str:
-    """Read a limit of dead letters: a number, or text such as ``1000``, ``5%`` or ``none``. ValueError if neither."""
+def parse_dead_letter_limit(value: object) -> str:
+    """Parse a dead-letter limit: a number, a share, or none. Raises ValueError if it is none of these."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or not _LIMIT.fullmatch(text.strip()):
         raise ValueError(f"{value!r} is no limit; write a number (1000), a share of at most 100% (5%), or none")
     return text.strip()
 
 
-def http_address(value: object) -> str:
-    """Read ``host:port``. ValueError if it is something else."""
+def parse_http_address(value: object) -> str:
+    """Parse host:port. Raises ValueError for anything else."""
     host, colon, port = str(value).rpartition(":")
     if not colon or not host.strip("[]") or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{value!r} is no address; write host:port, such as 127.0.0.1:9100 (port 0: a free one)")
     return f"{host}:{int(port)}"
 
 
-HttpAddress = Annotated[str, BeforeValidator(http_address)]
+HttpAddress = Annotated[str, BeforeValidator(parse_http_address)]
 
 
-DeadLetterLimit = Annotated[str, BeforeValidator(dead_letter_limit)]
+DeadLetterLimitText = Annotated[str, BeforeValidator(parse_dead_letter_limit)]
 
 
-def directories(value: object) -> object:
-    """Read directories: a sequence, or text with the system's path separator between them."""
+def parse_directories(value: object) -> object:
+    """Parse directories separated by the path separator."""
     return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
 
 
-Directories = Annotated[tuple[Path, ...] | None, BeforeValidator(directories)]
+Directories = Annotated[tuple[Path, ...] | None, BeforeValidator(parse_directories)]
 
 
-def place(value: object) -> object:
-    """A directory as a Path; the address of a store as text. ValueError for an address with a secret in it."""
+def parse_storage_path(value: object) -> object:
+    """Parse a local directory or the address of a store. Raises ValueError for an address with a secret in it."""
     if isinstance(value, Path) and (mangled := _URI_AS_PATH.match(str(value))):
         raise ValueError(f"write {mangled[1]}://… as text: a Path drops one of its slashes")
     if not isinstance(value, str) or not _URI.match(value):
         return value if not isinstance(value, str) else Path(value)
     parts = urlsplit(value)
-    expect_no_secret(value)
+    ensure_no_secret(value)
     if parts.scheme.lower() == "file":
         return Path(unquote(parts.path))
     return urlunsplit(parts._replace(path=parts.path.rstrip("/")))
 
 
-Place = Annotated[Path | str, BeforeValidator(place)]
+StoragePath = Annotated[Path | str, BeforeValidator(parse_storage_path)]
 
 
-LogLevels = Annotated[dict[str, str], BeforeValidator(levels)]
+LogLevels = Annotated[dict[str, str], BeforeValidator(parse_levels)]
 
 
 LOCAL = Path(".kafka-eos")
-"""Where a job keeps what must be local (lock, status, state) if its checkpoints are elsewhere."""
+"""Directory for what must be local (lock, status, state) if a job's checkpoints are elsewhere."""
 
 
-_OWN = ("audit", "broker", "demo")
-"""What the commands of these names keep there."""
+_COMMAND_DIRECTORIES = ("audit", "broker", "demo")
+"""Directories under .kafka-eos that belong to commands."""
 
 _MOST_WORKERS = 128
-"""The number of key groups: one worker more would own none."""
+"""The number of key groups: one more worker would own none."""
 
 
 def _one_a_core() -> int:
@@ -152,99 +152,109 @@ class Settings(BaseModel):
     bootstrap_servers: str = Field("127.0.0.1:9092", min_length=1)
     """Kafka brokers for every connector that names none."""
     kafka_config: KafkaConfig = None
-    """librdkafka's settings (TLS, SASL) for every Kafka connector of the job; ``config`` of one goes before them."""
-    checkpoint_dir: Place = LOCAL
-    """Durable: one directory a job below it. A path, or the address of a store, as in docs/storage.md."""
+    """librdkafka's settings (TLS, SASL) for every Kafka connector of the job; a connector's ``config`` takes
+    precedence."""
+    checkpoint_dir: StoragePath = LOCAL
+    """Durable: contains one directory per job. A path, or the address of a store, as in docs/storage.md."""
     state_dir: Path | None = None
     """Working directory of local state; may be lost. Default: ``local`` in the job's directory."""
     state_dirs: Directories = None
-    """Several working directories, on several disks; operators are spread over them. Instead of ``state_dir``."""
+    """Several working directories, on several disks; operators are distributed over them. Replaces ``state_dir``."""
     checkpoint_interval: Duration = 1.0
     checkpoint_min_pause: Duration = 0.0
-    """Least time between the end of a checkpoint and the start of the next."""
+    """Minimum time between the end of a checkpoint and the start of the next."""
     checkpoint_timeout: Duration = 120.0
     tolerated_checkpoint_failures: int = Field(3, ge=0)
     """Consecutive failures that are retried before the job stops."""
     worker_timeout: Duration = 120.0
-    """A worker that comes no further for so long, in its restore or in one batch, is replaced; and most time to let go
-    of a session. After a quarter of it the stacks of its threads are told."""
+    """A worker that makes no progress for so long, in its restore or in one batch, is replaced.
+
+    It is also the maximum time for the end of a session. After a quarter of it, the stacks of the worker's threads are
+    logged.
+    """
     max_restarts: int = Field(10, ge=0)
-    """Consecutive deaths of a worker that are answered by a restart."""
+    """Consecutive worker failures that are followed by a restart."""
     max_environment_failures: int = Field(30, ge=0)
-    """Consecutive failures of what user code depends on (EnvironmentFailed) that are answered by a restart."""
-    max_dead_letters: DeadLetterLimit = "50%"
-    """Most dead letters of one source: a number in one run, a share of its newest records, or ``none``."""
+    """Consecutive failures of systems that user code depends on (EnvironmentFailed) that are followed by a restart."""
+    max_dead_letters: DeadLetterLimitText = "50%"
+    """Maximum of dead letters of one source: a number in one run, a share of its newest records, or ``none``."""
     dead_letter_window: int = Field(1000, ge=1)
-    """A share of dead letters is that of so many records, or of those of one epoch if they are more."""
+    """A share of dead letters refers to so many records, or to those of one epoch if they are more."""
     restart_backoff_initial: Duration = 1.0
     restart_backoff_max: Duration = 60.0
     restart_backoff_reset: Duration = 600.0
-    """An attempt that has run for so long, and commits, makes the next failure the first one again."""
+    """After an attempt that ran for so long and committed, the next failure counts as the first one again."""
     state_backend: Literal["rocksdb", "memory"] = "rocksdb"
     state_cache_entries: int = Field(1_000_000, ge=1)
-    """Most objects of each state that are kept decoded, in Python; a tenth of it for what folds with merge= gather."""
+    """Maximum of decoded objects of each state in memory; a tenth of it for the accumulators of folds with merge=."""
     state_memory: ByteCount = Field(256 << 20, ge=8 << 20)
-    """Bytes, a worker: RocksDB's block cache, filters and write buffers of all operators together."""
+    """Bytes per worker: RocksDB's block cache, filters and write buffers of all operators together."""
     state_profile: Literal["default", "read-heavy", "write-heavy", "spinning-disk"] = "default"
-    """Options of RocksDB that go well together; see docs/state.md. The next three replace one of them each."""
+    """A set of RocksDB options that fit together; see docs/state.md.
+
+    The next three settings replace one option each.
+    """
     state_write_buffer: ByteCount | None = None
-    """Bytes of rows of one state that are collected before they become a file; at most half of ``state_memory``."""
+    """Bytes of rows of one state that are buffered before they become a file; at most half of ``state_memory``."""
     state_bloom_bits: int | None = Field(None, ge=0, le=64)
-    """Bits a row of the filter that spares reads of absent rows; 0 is no filter."""
+    """Bits per row of the bloom filter that avoids reads of absent rows; 0 disables the filter."""
     state_compaction: Literal["level", "universal"] | None = None
     state_ttl_cleanup_rows: int = Field(10_000, ge=1)
-    """Rows of each state with a time to live that one checkpoint looks at, to drop what has expired."""
+    """Rows of each state with a time to live that one checkpoint examines for expiry."""
     batch_size: int = Field(5000, ge=1)
-    """Most records that are read at once."""
+    """Maximum of records per read."""
     max_records_per_epoch: int = Field(1_000_000, ge=1)
-    """Spark engine: most records that one epoch reads, from all sources together."""
+    """Spark engine: maximum of records that one epoch reads, from all sources together."""
     max_bytes_per_epoch: ByteCount | None = Field(None, ge=1)
-    """Spark engine: about how many bytes of keys and values one epoch reads at most."""
+    """Spark engine: approximate maximum of key and value bytes that one epoch reads."""
     retained_checkpoints: int = Field(2, ge=1)
     stop_timeout: Duration = 30.0
-    """Time that a stopping job gets for its last checkpoint."""
+    """Time that a stopping job has for its last checkpoint."""
     start_from: Path | None = None
-    """Savepoint that a job without checkpoints begins with; one that began with it goes on where it is."""
+    """Savepoint that a job without checkpoints starts from.
+
+    A job that started from it already continues where it is.
+    """
     allow_dropped_state: bool = False
     """Start even if a checkpoint or savepoint holds state of operators that the pipeline does not have."""
     take_over: bool = False
-    """A job without checkpoints may end other lives of its name: those that another directory began."""
+    """A job without checkpoints may retire other incarnations of its name: those started in another directory."""
     parallelism: int = Field(default_factory=_one_a_core, ge=1, le=_MOST_WORKERS)
-    """Worker processes, by default one for each core; a checkpoint can be continued with another number.
+    """Worker processes, by default one per core; a checkpoint can be continued with another number.
 
-    The Spark engine has a default of its own: one task for each core of the cluster.
+    The Spark engine has its own default: one task per core of the cluster.
     """
     checkpoint_mode: Literal["aligned", "unaligned", "at-least-once"] = "aligned"
-    """What barriers do to rows between workers; see docs/barriers.md."""
+    """How barriers affect rows between workers; see docs/barriers.md."""
     aligned_timeout: Duration = 0.0
-    """Unaligned: how long barriers wait for each other before they overtake."""
+    """Unaligned: how long barriers wait for each other before they overtake rows."""
     buffer_timeout: Duration = 0.005
-    """How long rows for another worker wait for others to go with; 0 sends each batch at once."""
+    """How long rows for another worker wait for more rows to send with them; 0 sends each batch at once."""
     exchange_memory: ByteCount = Field(16 << 20, ge=1 << 20)
-    """Bytes of rows that may be on their way to and from one worker."""
+    """Bytes of rows that may be in flight to and from one worker."""
     kafka_memory: ByteCount = Field(512 << 20, ge=8 << 20)
-    """Bytes, a worker: what Kafka's clients hold of records that are read ahead or not yet sent."""
+    """Bytes per worker: records that Kafka's clients have read ahead or not yet sent."""
     alignment_spill: ByteCount = 0
     """Aligned: bytes of blocked input that one worker takes over, on its local disk beyond memory; 0: senders wait."""
     http: HttpAddress | None = None
-    """``host:port`` at which the job answers questions: docs/metrics.md. Port 0 is a free one."""
+    """``host:port`` of the job's HTTP server: docs/metrics.md. Port 0 is a free one."""
     http_ready_within: Duration = 60.0
-    """A job of which an epoch is under way, or overdue, for longer is not ready."""
+    """A job with an epoch that is in progress, or overdue, for longer is not ready."""
 
     otel: bool = False
-    """Send metrics, and a trace of each epoch, by OpenTelemetry's OTLP; ``OTEL_*`` in the environment says where."""
+    """Send metrics, and a trace of each epoch, by OpenTelemetry's OTLP; ``OTEL_*`` variables set the destination."""
 
     standby: bool = False
     """Lead the job, or wait while another supervisor with this setting leads it: docs/high-availability.md."""
     standby_lease: Duration = Field(15.0, ge=0.5)
-    """A leader that has given no heartbeat for so long is taken for gone."""
+    """A leader that has sent no heartbeat for so long is considered lost."""
 
     log_format: LogFormat = "text"
-    """How a running job says what happens: for people, or one JSON object a line."""
+    """Format of a running job's log lines: text, or one JSON object per line."""
     log_level: LogLevels = {}
-    """Least level of log lines, by logger; that of ``""`` is of all that are not named."""
+    """Lowest level of log lines, by logger; the logger ``""`` stands for all that are not named."""
 
-    _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
+    _origins: dict[str, SettingOrigin] = PrivateAttr(default_factory=dict)
 
     @field_validator("state_dirs")
     @classmethod
@@ -275,9 +285,10 @@ class Settings(BaseModel):
         cli: Mapping[str, Any] | None = None,
         file: ConfigFile | None = None,
     ) -> Settings:
-        """Settings from everywhere. ``file``: None for the one that the environment names, or that is here.
+        """Return the resolved settings. ``file``: None for the one named by the environment or in the working
+        directory.
 
-        ConfigError names the setting and what is wrong with it.
+        Raises ConfigError, which names the setting and the problem.
         """
         code, cli, environment = code or {}, cli or {}, _environment()
         file = read_config_file() if file is None else file
@@ -285,7 +296,7 @@ class Settings(BaseModel):
             _refuse_unknown(given, place)
         for profile, values in file.profiles.items():
             _refuse_unknown(values, f"in {file.path}, profile {profile}")
-        origins: dict[str, Origin] = {
+        origins: dict[str, SettingOrigin] = {
             **dict.fromkeys(file.values, "file"),
             **dict.fromkeys(environment, "environment"),
             **dict.fromkeys(cli, "cli"),
@@ -300,21 +311,21 @@ class Settings(BaseModel):
         return settings
 
     def _expect_secrets(self, file: ConfigFile) -> None:
-        """Files are read again by each client; here only to tell of one that is missing before anything starts."""
+        """Check that secret files exist before anything starts; each client reads them again."""
         try:
-            filled(self.kafka_config or {})
+            read_secret_files(self.kafka_config or {})
         except ValueError as error:
             origin = self.origin_of("kafka_config")
-            place = file.place("kafka_config") if origin == "file" else origin
+            place = file.location_of("kafka_config") if origin == "file" else origin
             raise ConfigError(f"setting kafka_config (from {place}): {error}") from None
 
-    def origin_of(self, name: str) -> Origin:
-        """Where the value of a setting came from."""
+    def origin_of(self, name: str) -> SettingOrigin:
+        """Return the origin of a setting's value."""
         return self._origins.get(name, "default")
 
-    def checkpoints_of(self, job: str) -> Path | str:
-        """Where the job's durable objects are, for ``storage.storage_factory``: an absolute path, or an address."""
-        if job in _OWN and self.checkpoint_dir in (LOCAL, LOCAL.absolute()):
+    def checkpoint_location(self, job: str) -> Path | str:
+        """Return where the job's checkpoints are: a path or an address."""
+        if job in _COMMAND_DIRECTORIES and self.checkpoint_dir in (LOCAL, LOCAL.absolute()):
             raise ConfigError(
                 f"{LOCAL}/{job} belongs to the command kafka-eos {job}: give the pipeline "
                 "another name, or checkpoint_dir"
@@ -322,29 +333,32 @@ class Settings(BaseModel):
         if isinstance(self.checkpoint_dir, Path):
             return self.job_dir(job)
         parts = urlsplit(self.checkpoint_dir)
-        return urlunsplit(parts._replace(path=f"{parts.path}/{token(job, 'the pipeline name')}"))
+        return urlunsplit(parts._replace(path=f"{parts.path}/{ensure_name(job, 'the pipeline name')}"))
 
     def job_dir(self, job: str) -> Path:
-        """The job's directory on this machine, absolute. Its durable objects are there too unless they are remote."""
+        """Return the job's directory on this machine, absolute.
+
+        Its durable objects are there too unless they are remote.
+        """
         home = self.checkpoint_dir if isinstance(self.checkpoint_dir, Path) else LOCAL
-        return (home / token(job, "the pipeline name")).absolute()
+        return (home / ensure_name(job, "the pipeline name")).absolute()
 
     def local_dirs(self, job: str) -> tuple[Path, ...]:
-        """All places where the job's workers keep their local state, absolute."""
-        token(job, "the pipeline name")
+        """Return all directories in which the job's workers keep their local state, absolute."""
+        ensure_name(job, "the pipeline name")
         given = self.state_dirs or (() if self.state_dir is None else (self.state_dir,))
         return tuple((place / job).absolute() for place in given) or (self.job_dir(job) / "local",)
 
     @property
     def http_at(self) -> tuple[str, int] | None:
-        """``http`` as a host and a port."""
+        """Return ``http`` as a host and a port."""
         if self.http is None:
             return None
         host, _, port = self.http.rpartition(":")
         return host.strip("[]"), int(port)
 
     def state_options(self) -> Mapping[str, Any]:
-        """Arguments of ``runtime.state.rocksdb_options.StateOptions.of``."""
+        """Return the arguments of ``runtime.state.rocksdb_options.StateOptions.of``."""
         return {
             "memory": self.state_memory,
             "profile": self.state_profile,
@@ -354,8 +368,8 @@ class Settings(BaseModel):
             "ttl_cleanup_rows": self.state_ttl_cleanup_rows,
         }
 
-    def for_connectors(self, **more: Json) -> Mapping[str, Json]:
-        """What connectors may fall back on, and ``more``; see ``JobContext.settings``."""
+    def connector_defaults(self, **more: Json) -> Mapping[str, Json]:
+        """Return the settings that connectors may fall back on."""
         return {
             **more,
             "bootstrap_servers": self.bootstrap_servers,
@@ -366,7 +380,7 @@ class Settings(BaseModel):
         }
 
     def as_json(self) -> dict[str, object]:
-        """Everything, for another process of the job; see ``from_json``. Its working directory may be another."""
+        """Return all settings for another process of the job, whose working directory may differ; see ``from_json``."""
         values = self.model_dump(mode="json")
         if isinstance(self.checkpoint_dir, Path):
             values["checkpoint_dir"] = str(self.checkpoint_dir.absolute())
@@ -374,7 +388,7 @@ class Settings(BaseModel):
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """The settings that ``as_json`` described. The environment of this process has no say."""
+        """Return the settings that ``as_json`` described. The environment of this process is ignored."""
         stored = json.loads(text)
         settings = cls(**stored["values"])
         settings._origins = stored["origins"]
@@ -382,13 +396,16 @@ class Settings(BaseModel):
 
 
 def _environment() -> Mapping[str, str]:
-    """Settings that the environment gives. ConfigError for a name with our prefix that nothing reads."""
+    """Return the settings that the environment sets.
+
+    Raises ConfigError for a name with our prefix that is not a setting.
+    """
     found = {key.upper().removeprefix(_PREFIX).lower(): value for key, value in os.environ.items()
              if key.upper().startswith(_PREFIX) and value}  # fmt: skip
     for name in found:
         if name not in Settings.model_fields and not _OTHER_VARIABLES.fullmatch(name.upper()):
             near = _nearest(name, cutoff=0.5)
-            hint = f"did you mean {_PREFIX}{near.upper()}?" if near else "docs/operations.md lists all of them"
+            hint = f"did you mean {_PREFIX}{near.upper()}?" if near else "docs/configuration.md lists all of them"
             raise ConfigError(f"environment variable {_PREFIX}{name.upper()} is not a setting; {hint}")
     return {name: value for name, value in found.items() if name in Settings.model_fields}
 
@@ -405,15 +422,15 @@ def _nearest(name: str, cutoff: float) -> str | None:
     return next(iter(difflib.get_close_matches(name, Settings.model_fields, n=1, cutoff=cutoff)), None)
 
 
-def _explain(error: ValidationError, origins: Mapping[str, Origin], file: ConfigFile) -> str:
+def _explain(error: ValidationError, origins: Mapping[str, SettingOrigin], file: ConfigFile) -> str:
     lines = []
     for detail in error.errors(include_url=False):
         name = str(detail["loc"][0])
         origin = origins.get(name, "default")
         shown = f"{_PREFIX}{name.upper()}" if origin == "environment" else name
-        said, given = detail["msg"].removeprefix("Value error, "), detail["input"]
-        # An address may be refused because of a secret in it, and a client's settings are full of them.
-        shows = name != "kafka_config" and not _URI.match(str(given)) and repr(given) not in said
-        place = file.place(name) if origin == "file" else origin
-        lines.append(f"setting {shown} (from {place}): {said}{f', got {given!r}' if shows else ''}")
+        problem, given = detail["msg"].removeprefix("Value error, "), detail["input"]
+        # An address may be rejected because of a secret in it, and client settings often hold secrets.
+        shows = name != "kafka_config" and not _URI.match(str(given)) and repr(given) not in problem
+        place = file.location_of(name) if origin == "file" else origin
+        lines.append(f"setting {shown} (from {place}): {problem}{f', got {given!r}' if shows else ''}")
     return "; ".join(lines)

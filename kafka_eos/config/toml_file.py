@@ -1,7 +1,7 @@
-"""The file that settings may stand in: ``kafka-eos.toml``, or ``[tool.kafka-eos]`` of ``pyproject.toml``.
+"""The settings file: ``kafka-eos.toml``, or ``[tool.kafka-eos]`` of ``pyproject.toml``.
 
-Rule: it finds and merges. What the names mean, and which there are, only ``settings`` knows. A file is looked for in
-the working directory alone, where ``.kafka-eos`` is, too; of two files none is passed over silently.
+Rule: this module finds and merges files; only ``settings`` knows the names and their meaning. A file is searched in the
+working directory only, where ``.kafka-eos`` is too. Two files are an error, so none is ignored silently.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PYPROJECT, _TOOL, _PROFILES = "pyproject.toml", "kafka-eos", "profiles"
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """What one file gives. ``path``: None if there is no file; ``profile``: the chosen one, None for none."""
+    """The settings of one file. ``path`` is None if there is no file; ``profile`` is the chosen one, or None."""
 
     path: Path | None = None
     common: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -31,18 +31,18 @@ class ConfigFile:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Settings by name. One of the profile replaces the common one as a whole."""
+        """Return settings by name. A setting of the profile replaces the common one as a whole."""
         return {**self.common, **(self.profiles[self.profile] if self.profile is not None else {})}
 
-    def place(self, name: str) -> str:
-        """Where a setting of ``values`` stands, for messages."""
+    def location_of(self, name: str) -> str:
+        """Name the file and profile that a setting comes from."""
         profile = self.profile
         if profile is None or name not in self.profiles[profile]:
             return str(self.path)
         return f"{self.path}, profile {profile}"
 
     def with_profile(self, name: str | None) -> ConfigFile:
-        """The same file with another profile. ConfigError, with those that there are, if it has none of that name."""
+        """Return the same file with another profile. ConfigError, which lists the profiles, if it does not exist."""
         if name is not None and name not in self.profiles:
             known = ", ".join(sorted(self.profiles))
             where = f"{self.path} has {f'only {known}' if known else 'no profiles'}"
@@ -53,32 +53,32 @@ class ConfigFile:
 
 
 def read_config_file() -> ConfigFile:
-    """The file and the profile that the environment names, else the file in the working directory, if there is one.
+    """Return the file and the profile that the environment names, else the file in the working directory, if any.
 
-    ConfigError if it cannot be read, if there are two, or if the profile is not there.
+    Raises ConfigError if it cannot be read, if there are two, or if the profile does not exist.
     """
     named = os.environ.get(FILE_VARIABLE)
-    found = _read(Path(named)) if named else _here()
+    found = _read(Path(named)) if named else _find_in_directory()
     return found.with_profile(os.environ.get(PROFILE_VARIABLE) or None)
 
 
-def _here() -> ConfigFile:
+def _find_in_directory() -> ConfigFile:
     own, project = Path(NAME), Path(_PYPROJECT)
     in_project = _tool(project) if project.is_file() else None
     if own.is_file():
         if in_project is not None:
             raise ConfigError(f"settings stand in {NAME} and in [tool.{_TOOL}] of {_PYPROJECT}; keep one of them")
         return _read(own)
-    return ConfigFile() if in_project is None else _made(project, in_project)
+    return ConfigFile() if in_project is None else _build(project, in_project)
 
 
 def _read(path: Path) -> ConfigFile:
     if path.name != _PYPROJECT:
-        return _made(path, _toml(path))
+        return _build(path, _toml(path))
     table = _tool(path)
     if table is None:
         raise ConfigError(f"{path} has no table [tool.{_TOOL}]")
-    return _made(path, table)
+    return _build(path, table)
 
 
 def _tool(path: Path) -> Mapping[str, Any] | None:
@@ -86,7 +86,7 @@ def _tool(path: Path) -> Mapping[str, Any] | None:
     return table if table is None else _table(path, f"tool.{_TOOL}", table)
 
 
-def _made(path: Path, table: Mapping[str, Any]) -> ConfigFile:
+def _build(path: Path, table: Mapping[str, Any]) -> ConfigFile:
     profiles = _table(path, _PROFILES, table.get(_PROFILES, {}))
     return ConfigFile(
         path,

@@ -1,1 +1,1 @@
-"""What both engines share: terms, decisions, commits, recovery, retention. I/O around ``protocol``."""
+"""The parts that both engines share: terms, decisions, commits, recovery and retention. I/O around ``protocol``."""

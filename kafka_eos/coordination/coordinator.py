@@ -1,10 +1,10 @@
-"""One job's epochs, from recovery to receipt. Both engines drive it; it knows neither workers nor tasks.
+"""The coordinator of one job's epochs, from recovery to receipt. Both engines use it; it knows neither workers nor
+tasks.
 
-It is synchronous and meant for one caller at a time. Who the start is, is in ``ownership``; what is decided is finished
-by ``recovery``; a job begins in ``first_start``; ``epochs`` decides and commits; ``inputs`` and ``outputs`` ask sources
-and sinks. Each gathers facts, asks ``protocol`` and carries out the answer.
-
-Rule: what is decided is finished before anything else is looked at.
+It is synchronous and serves one caller at a time. ``ownership`` holds the identity and the term; ``recovery`` finishes
+decided epochs and starts a new job; ``epochs`` decides and commits; ``sources`` and ``sinks`` query the connectors.
+Each gathers facts, calls ``protocol`` and carries out the decision.
+Rule: decided epochs are finished before anything else is read.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafka_eos._util.failpoints import hit
-from kafka_eos._util.retry import Patience
-from kafka_eos.abc.committer import Staged
+from kafka_eos._util.retry import Retrier
+from kafka_eos.abc.committer import StagedOutput
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import savepoint_start as origin
-from kafka_eos.coordination.dead_letter_counts import Refusals
-from kafka_eos.coordination.epochs import Epochs, Finisher
-from kafka_eos.coordination.incarnations import Lives
+from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
+from kafka_eos.coordination.epochs import EpochCommitter, EpochManager
+from kafka_eos.coordination.incarnations import IncarnationRegistry
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
-from kafka_eos.coordination.recovery import FirstStart, Recovery, Reporter, StoredState, Undecided
-from kafka_eos.coordination.sinks import Outputs
-from kafka_eos.coordination.sources import Inputs
+from kafka_eos.coordination.recovery import FirstStart, NothingDecided, Recovery, Reporter, StateFiles
+from kafka_eos.coordination.sinks import SinkCoordinator
+from kafka_eos.coordination.sources import SourceCoordinator
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json, Positions
 from kafka_eos.plan import Plan
 from kafka_eos.protocol import retention as rules
-from kafka_eos.runtime.epoch_reports import Acked, Finished, Resumed
+from kafka_eos.runtime.epoch_reports import CommitResult, EpochContents, RestorePoint
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import retention
 from kafka_eos.storage.epoch_ledger import EpochLedger
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import JobStorage
-from kafka_eos.storage.provenance_compaction import Packer
+from kafka_eos.storage.provenance_compaction import ProvenancePacker
 
 DISCOVERY_INTERVAL = 5.0
 """Seconds between two searches of a running job for new splits."""
 
 
 class Coordinator:
-    """Holds the term of one job. ``recover`` first; then ``decide`` and ``finish`` for each epoch."""
+    """The coordinator of one job in one term. Call ``recover`` first, then ``decide`` and ``finish`` for each epoch."""
 
     def __init__(
         self,
         plan: Plan,
         storage: JobStorage,
         history: History,
-        patience: Patience,
+        patience: Retrier,
         connector_settings: Mapping[str, Json],
         retained: int,
         *,
@@ -61,26 +61,37 @@ class Coordinator:
         take_over: bool = False,
         home: str = "its directory",
         held: Callable[[], frozenset[str]] = frozenset,
-        refusals: Refusals | None = None,
+        refusals: DeadLetterMonitor | None = None,
     ) -> None:
-        """``home``: where the storage is, for people. ``held``: files that somebody still copies, whatever retention
-        thinks of them. ``take_over``: a job that begins anew may end other lives of its name.
+        """Create a coordinator without a term.
 
-        ``refusals``: the books of dead letters; without them nobody counts.
+        ``home``: the location of the storage, for messages. ``held``: files that are being copied, which retention must
+        keep.
+        ``take_over``: a job without checkpoints may end other incarnations of its name. ``refusals``: the monitor of
+        dead letters; without it they are not counted.
         """
-        self._plan, self._storage, self._history, self._patience = plan, storage, history, patience
-        self._settings, self._retained, self._held = connector_settings, retained, held
-        self._start_from, self._allow_dropped, self._take_over = start_from, allow_dropped_state, take_over
+        self._plan = plan
+        self._storage = storage
+        self._history = history
+        self._patience = patience
+        self._settings = connector_settings
+        self._retained = retained
+        self._pinned_files = held
+        self._start_from = start_from
+        self._allow_dropped = allow_dropped_state
+        self._take_over = take_over
         self._ownership = Ownership(storage, plan.name, connector_settings, refusals)
-        self._inputs = Inputs(plan, patience)
-        self._outputs = Outputs(plan, self._context, history, patience)
+        self._inputs = SourceCoordinator(plan, patience)
+        self._outputs = SinkCoordinator(plan, self._context, history, patience)
         committers = self._outputs.committers
-        self._lives = Lives(plan, self._context, committers, patience, home)
-        finisher = Finisher(storage, committers, patience)
+        self._lives = IncarnationRegistry(plan, self._context, committers, patience, home)
+        finisher = EpochCommitter(storage, committers, patience)
         self._ledger = EpochLedger(storage, plan.name, patience.notice)
-        self._packer = Packer(storage, patience.notice)
-        self._epochs = Epochs(plan, storage, self._ownership, self._lives, finisher, history, self._ledger, refusals)
-        self._stored = StoredState(storage, self._ownership.ensure)
+        self._packer = ProvenancePacker(storage, patience.notice)
+        self._epochs = EpochManager(
+            plan, storage, self._ownership, self._lives, finisher, history, self._ledger, refusals
+        )
+        self._stored = StateFiles(storage, self._ownership.ensure_owner)
 
     @property
     def term(self) -> Term:
@@ -91,67 +102,72 @@ class Coordinator:
         return self._ownership.context
 
     def check(self) -> list[str]:
-        """Let every source and sink check the environment. Returns notices; raises ConfigError with what to change."""
-        newest = identities.newest(self._storage, self._plan.name)
-        known_in = frozenset(() if newest is None else newest.known_in)
-        told = self._outputs.check(replace(self._context, known_in=known_in))
-        return [*told, *self._inputs.check(self._context, newest)]
+        """Check the environment of every source and sink. Return notices; raise ConfigError with the required
+        changes.
+        """
+        newest = identities.load_newest_manifest(self._storage, self._plan.name)
+        known_in = frozenset(() if newest is None else newest.registered_in)
+        notices = self._outputs.check(replace(self._context, written_scopes=known_in))
+        return [*notices, *self._inputs.check(self._context, newest)]
 
-    def recognise(self) -> JobContext:
-        """See ``Ownership``."""
-        return self._ownership.recognise()
+    def load_identity(self) -> JobContext:
+        """Load the job's identity without taking a term."""
+        return self._ownership.load_identity()
 
-    def staged(self) -> list[Staged]:
-        """What any term of this life has open in any sink."""
-        return [item for item in self.staged_by_all() if self._context.owns(item.identity)]
+    def list_staged(self) -> list[StagedOutput]:
+        """List output of this incarnation that is still open."""
+        return [item for item in self.list_all_staged() if self._context.owns(item.identity)]
 
-    def staged_by_all(self) -> list[Staged]:
-        """What any life of the job's name has open in any sink."""
-        return self._outputs.staged(self._context)
+    def list_all_staged(self) -> list[StagedOutput]:
+        """List open output of every incarnation of the job name."""
+        return self._outputs.list_staged(self._context)
 
-    def end_life(self, identity: JobIdentity | None) -> list[str]:
-        """End another life of the job's name for good, and undo what it has open. Returns names."""
+    def end_incarnation(self, identity: JobIdentity | None) -> list[str]:
+        """End another incarnation of the job name for good, and abort its open output. Return the aborted names."""
         return self._lives.end(self._context, identity)
 
     # ------------------------------------------------------------ recovery
 
-    def recover(self) -> Resumed:
-        """Take the job over: complete what is decided, then make ready to go on from there.
+    def recover(self) -> RestorePoint:
+        """Take over the job: complete decided epochs, then prepare to continue from the newest one.
 
-        Raises as ``complete``, and InputLost. What is raised after ``complete`` leaves untouched what that did.
+        Raises the errors of ``complete_decided``, and InputLost. Errors raised after ``complete_decided`` do not undo
+        its effects.
         """
-        match self.complete():
-            case Undecided(heir_of=heir_of):
-                manifest = self._begun(heir_of)
+        match self.complete_decided():
+            case NothingDecided(successor_of=successor_of):
+                manifest = self._start_first_time(successor_of)
             case Manifest() as manifest:
                 self._ensure_same_origin()
-        self._epochs.go_on_from(manifest)
+        self._epochs.continue_from(manifest)
         self._abort_orphans()
         self._stored.ensure_complete(manifest)
-        # First: a start that is refused must not have decided where new sources begin.
-        states, in_flight = self._claimed(manifest)
+        # Select the state first: a start that is refused must not have decided where new sources begin.
+        states, in_flight = self._select_state(manifest)
         origin.ensure_tables_come_first(self._plan, manifest.sources, in_flight)
         origin.ensure_joins_know_their_tables(self._plan, manifest.sources, states)
         manifest = self._with_new_sources(manifest)
         identity = self._ownership.identity.id
-        positions = self._inputs.look_up(
+        positions = self._inputs.resolve_positions(
             self._context, {source.name: manifest.sources[source.name] for source in self._plan.sources}
         )
-        self._history.write("recovered", epoch=manifest.epoch, term=self.term.n, identity=identity.text)
-        return Resumed(identity, self.term, manifest.id, self._ownership.next, states, positions, in_flight)
+        self._history.append_event("recovered", epoch=manifest.epoch, term=self.term.n, identity=identity.text)
+        return RestorePoint(identity, self.term, manifest.id, self._ownership.next_number, states, positions, in_flight)
 
-    def verify_state(self, resumed: Resumed, notice: Callable[[str], None]) -> None:
-        """Compare every byte of the state that is gone on with to its checksum; ``notice`` hears how far that is.
+    def verify_state(self, resumed: RestorePoint, notice: Callable[[str], None]) -> None:
+        """Compare every byte of the restored state with its checksum; report progress to ``notice``.
 
-        For an engine whose tasks are all on this machine; where they are not, each verifies the files that it opens.
-        Raises CorruptCheckpoint, with the name of every damaged object; Interrupted when told to stop.
+        This is for an engine whose tasks all run on this machine; elsewhere each task verifies the files that it opens.
+        Raises CorruptCheckpoint with the name of every damaged object, and Interrupted on a stop.
         """
-        told = Reporter("verified", notice, lambda: self._patience.ensure_not_told_to_stop("verify the state"))
-        self._stored.ensure_whole(resumed.base, records.named_files(resumed.states, resumed.in_flight), told)
+        report_progress = Reporter("verified", notice, lambda: self._patience.ensure_running("verify the state"))
+        self._stored.ensure_intact(
+            resumed.base, records.index_files(resumed.states, resumed.in_flight), report_progress
+        )
         hit("recovery.verified")
 
-    def complete(self) -> Manifest | Undecided:
-        """The first phase alone; see ``Recovery``."""
+    def complete_decided(self) -> Manifest | NothingDecided:
+        """Take a term, and complete or revoke the decided epoch."""
         return Recovery(
             self._storage,
             self._ownership,
@@ -163,19 +179,19 @@ class Coordinator:
             self._patience,
         ).complete()
 
-    def leave_nothing_open(self) -> None:
-        """Complete what is decided and abort the rest; nothing is made ready to go on. Raises as ``complete``."""
-        self.complete()
+    def abort_open_output(self) -> None:
+        """Complete the decided epoch and abort all other output. Raise the errors of ``complete_decided``."""
+        self.complete_decided()
         self._abort_orphans()
 
-    def abort_left_over(self) -> None:
-        """Abort what attempts of this term have open and no manifest names, and fence the producers of the term.
+    def abort_own_leftovers(self) -> None:
+        """Abort output that lost attempts of this term left open, and fence their producers.
 
-        Only while nothing of the term runs and every decided epoch is finished: what comes next needs new producers.
+        Call it only while no task of the term runs and every decided epoch is finished: later tasks need new producers.
         """
-        self._outputs.abort_orphans(replace(self._context, term=self.term.next()))
+        self._outputs.abort_leftovers(replace(self._context, term=self.term.next()))
 
-    def _begun(self, heir_of: frozenset[JobIdentity]) -> Manifest:
+    def _start_first_time(self, successor_of: frozenset[JobIdentity]) -> Manifest:
         return FirstStart(
             self._plan,
             self._storage,
@@ -184,102 +200,107 @@ class Coordinator:
             self._inputs,
             self._epochs,
             self._history,
-            heir_of,
+            successor_of,
             self._take_over,
             self._allow_dropped,
         ).begin(self._start_from)
 
     def _abort_orphans(self) -> None:
-        """Abort what terms before this one have open and no manifest names."""
-        self._outputs.abort_orphans(self._context)
+        """Abort output of earlier terms that no manifest names."""
+        self._outputs.abort_leftovers(self._context)
 
     def _with_new_sources(self, manifest: Manifest) -> Manifest:
-        """Decide where sources begin that the pipeline did not have, before they are read, as a first start does.
+        """Decide the start positions of new sources before they are read, as a first start does.
 
-        Otherwise "latest" would be asked again after a crash, and what came in between would never be read.
+        Otherwise a restart after a crash would resolve "latest" again, and skip the records that arrived in between.
         """
         names = [source.name for source in self._plan.sources if source.name not in manifest.sources]
-        new = self._inputs.look_up(self._context, dict.fromkeys(names))
+        new = self._inputs.resolve_positions(self._context, dict.fromkeys(names))
         if not new:
             return manifest
         extended = self.decide(
             self.next_epoch(),
-            Acked({**manifest.sources, **new}, manifest.states, (), manifest.in_flight, manifest.parallelism),
+            EpochContents({**manifest.sources, **new}, manifest.states, (), manifest.in_flight, manifest.parallelism),
         )
         self.finish(extended)
         return extended
 
     def _ensure_same_origin(self) -> None:
-        """Of a job that has begun, if it is told to begin with a savepoint."""
+        """Ensure that a job with checkpoints continues from the savepoint that it is started with."""
         start = self._start_from
-        if start is not None and (unread := origin.ensure_same(self._storage, self._plan.name, start)):
-            self._history.write("origin-unread", path=str(start), reason=unread)
+        if start is not None and (unread := origin.ensure_same_savepoint(self._storage, self._plan.name, start)):
+            self._history.append_event("origin-unread", path=str(start), reason=unread)
 
-    def _claimed(self, manifest: Manifest) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
-        """State and rows under way that the plan goes on with.
+    def _select_state(self, manifest: Manifest) -> tuple[tuple[StateHandle, ...], tuple[InFlightRows, ...]]:
+        """Return the state and in-flight rows that the plan uses.
 
-        ConfigError if something would be left without leave, or is held for other windows than the plan has.
+        Raises ConfigError if state would be dropped without permission, or has other window definitions than the plan.
         """
         origin.ensure_same_definitions(self._plan, manifest.states)
-        gone = origin.unclaimed(self._plan, manifest.states, manifest.sources, manifest.in_flight)
-        origin.drop(self._history, self._allow_dropped, f"epoch {manifest.id}", gone)
-        return origin.claimed(self._plan, manifest.states, manifest.in_flight)
+        gone = origin.find_unused(self._plan, manifest.states, manifest.sources, manifest.in_flight)
+        origin.drop_unused(self._history, self._allow_dropped, f"epoch {manifest.id}", gone)
+        return origin.select_used(self._plan, manifest.states, manifest.in_flight)
 
     # ------------------------------------------------------------ epochs
 
     def next_epoch(self) -> EpochId:
-        """A fresh id for the next checkpoint of this term."""
+        """Return a new id for the next checkpoint of this term."""
         return self._ownership.next_epoch()
 
-    def decide(self, epoch: EpochId, acked: Acked) -> Manifest:
-        """See ``Epochs``."""
+    def decide(self, epoch: EpochId, acked: EpochContents) -> Manifest:
+        """Publish the manifest of an epoch: see ``EpochManager.decide``."""
         return self._epochs.decide(epoch, acked)
 
-    def finish(self, manifest: Manifest) -> Finished:
-        """See ``Epochs``."""
-        return self._epochs.finish(manifest)
+    def finish(self, manifest: Manifest) -> CommitResult:
+        """Commit a decided epoch: see ``EpochManager.commit_decided``."""
+        return self._epochs.commit_decided(manifest)
 
-    def drop_old(self) -> None:
-        """Drop epochs, and their files, that are not retained; what is kept of them for ever is packed.
+    def drop_old_epochs(self) -> None:
+        """Delete epochs that are not retained, and pack provenance files.
 
-        Only while no epoch stores files. Raises Fenced.
+        Call it only while no epoch stores files. Raises Fenced.
         """
-        # Whoever took over may store files that this term has never heard of.
-        gone = retention.retain(
-            self._storage, self._plan.name, self._retained, self._ownership.check, self._held(), self._ledger.keep
+        # A supervisor that took over may store files that this term does not know.
+        gone = retention.apply_retention(
+            self._storage,
+            self._plan.name,
+            self._retained,
+            self._ownership.ensure_newest_term,
+            self._pinned_files(),
+            self._ledger.make_durable,
         )
-        self._packer.forgotten(sum(isinstance(each, rules.Manifest) for each in gone))
+        self._packer.on_epochs_dropped(sum(isinstance(each, rules.DeleteManifest) for each in gone))
 
     # ------------------------------------------------------------ sources
 
     def discover(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
-        """See ``Inputs.new_splits``."""
-        return self._inputs.new_splits(self._context, known)
+        """Return new splits: see ``SourceCoordinator.discover_splits``."""
+        return self._inputs.discover_splits(self._context, known)
 
     def ends(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
-        """See ``Inputs.ends``."""
-        return self._inputs.ends(self._context, known)
+        """Return the end of each source: see ``SourceCoordinator.end_positions``."""
+        return self._inputs.end_positions(self._context, known)
 
-    def end_for_good(self, known: Mapping[str, Positions]) -> bool:
-        """See ``Inputs.end_for_good``."""
-        return self._inputs.end_for_good(known)
+    def is_bounded(self, known: Mapping[str, Positions]) -> bool:
+        """Return whether every source is bounded."""
+        return self._inputs.is_bounded(known)
 
-    def tell_sources(self, manifest: Manifest) -> list[str]:
-        """See ``Inputs.tell``."""
-        return self._inputs.tell(self._context, manifest)
+    def report_offsets(self, manifest: Manifest) -> list[str]:
+        """Report committed offsets to the sources, for lag tools."""
+        return self._inputs.report_offsets(self._context, manifest)
 
     # ------------------------------------------------------------ ownership
 
-    def until_owner(self, patience: Patience, known: Term, after: BaseException) -> None:
-        """See ``Ownership.until_sure``."""
-        self._ownership.until_sure(patience, known, after)
+    def wait_for_ownership(self, patience: Retrier, known: Term, after: BaseException) -> None:
+        """Wait until the store shows which supervisor owns the job."""
+        self._ownership.wait_for_answer(patience, known, after)
 
     def ensure_owner(self) -> None:
-        """See ``Ownership.ensure``."""
-        self._ownership.ensure()
+        """Raise Fenced if a newer term was claimed: see ``Ownership.ensure_owner``."""
+        self._ownership.ensure_owner()
 
     def interrupt(self) -> None:
-        """Let no call wait for a server any longer: it raises Interrupted instead. May come from any thread."""
+        """Make every call that waits for a server raise Interrupted instead. Thread-safe."""
         self._patience.interrupt()
 
     def close(self) -> None:

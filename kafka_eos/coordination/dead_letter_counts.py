@@ -1,9 +1,8 @@
-"""The dead letters, the late rows and what filters of sources left out, in one run, over all its attempts: shown, and
-dead letters kept within the job's limit.
+"""Counts of dead letters, late rows and filtered records in one run, over all its attempts, and the dead-letter limit.
 
-Rule: an epoch counts when it is decided, and no longer once it is undone. What was refused in an epoch that does not
-count is refused again, or is not, when its input is read again. Whether it was decided may be known only when the job
-goes on from it: the answer of the store may be lost.
+Rule: an epoch is counted when it is decided, and no longer once it is undone. When its input is read again, its records
+are rejected again, or are not. A decision may be known only when the job continues from it, because the response of the
+store may be lost.
 """
 
 from __future__ import annotations
@@ -17,85 +16,92 @@ import msgspec
 
 from kafka_eos.core.errors import TooManyDeadLetters
 from kafka_eos.core.ids import EpochId
-from kafka_eos.core.records import Refusal, Tally
-from kafka_eos.protocol.dead_letter_limit import Books, Excess, Limit
+from kafka_eos.core.records import RecordCounts, Rejection
+from kafka_eos.protocol.dead_letter_limit import DeadLetterLimit, DeadLetterTotals, Excess
 from kafka_eos.storage import object_names as paths
 
 
 @dataclass
 class _Newest:
     epoch: EpochId
-    tally: Tally
-    before: Books
-    told: bool = False
+    tally: RecordCounts
+    before: DeadLetterTotals
+    is_reported: bool = False
 
 
-class Refusals:
-    """``limit``: as the setting ``max_dead_letters``; ``observe`` is told of each epoch that has any of them.
+class DeadLetterMonitor:
+    """The counts of dead letters, late rows and filtered records, and the enforcement of the limit.
 
-    ``keep`` gets the first few dead letters of the run, by source, with what is in them.
+    ``keep`` receives the first few dead letters of the run, by source, with their contents.
     """
 
-    def __init__(self, limit: str, window: int, observe: Callable[..., None], keep: Callable[[Refused], None]) -> None:
-        self._said, self._limit, self._observe, self._keep = limit, Limit.parse(limit, window), observe, keep
-        self._books = Books()
-        """With the newest epoch, which may not be decided yet."""
+    def __init__(
+        self, limit: str, window: int, observe: Callable[..., None], keep: Callable[[DeadLetterSamples], None]
+    ) -> None:
+        self._limit_text = limit
+        self._limit = DeadLetterLimit.parse(limit, window)
+        self._observe = observe
+        self._keep = keep
+        self._totals = DeadLetterTotals()
+        """Totals including the newest epoch, which may not be decided yet."""
         self._newest: _Newest | None = None
-        """Only this one may be undone."""
+        """The newest epoch, the only one that may be undone."""
 
-    def deciding(self, epoch: EpochId, tally: Tally) -> None:
-        """The epoch is to be decided now. TooManyDeadLetters if it must not be."""
-        excess = self._books.excess(tally, self._limit)
+    def check_epoch(self, epoch: EpochId, tally: RecordCounts) -> None:
+        """Count an epoch that is about to be decided; raise TooManyDeadLetters if it exceeds the limit."""
+        excess = self._totals.find_excess(tally, self._limit)
         if excess is not None:
-            raise TooManyDeadLetters(_sentence(excess, self._said, share=self._limit.share is not None))
-        self._newest, self._books = _Newest(epoch, tally, self._books), self._books.after(tally, self._limit)
+            raise TooManyDeadLetters(_sentence(excess, self._limit_text, share=self._limit.share is not None))
+        self._newest, self._totals = _Newest(epoch, tally, self._totals), self._totals.with_epoch(tally, self._limit)
 
-    def decided(self) -> None:
-        """It is."""
-        if self._newest is not None and not self._newest.told:
-            self._newest.told = True
+    def confirm(self) -> None:
+        """Report the counts of the newest epoch: it is decided now."""
+        if self._newest is not None and not self._newest.is_reported:
+            self._newest.is_reported = True
             if any(self._newest.tally.refused.values()):
                 self._tell(self._newest.epoch, self._newest.tally)
             if self._newest.tally.late:
                 self._tell_late(self._newest.epoch, self._newest.tally)
-            if self._newest.tally.left_out:
+            if self._newest.tally.filtered:
                 self._tell_left_out(self._newest.epoch, self._newest.tally)
 
-    def goes_on_from(self, base: EpochId | None) -> None:
-        """The job goes on from this epoch: if another one was to be decided after it, that is undone."""
+    def rewind_to(self, base: EpochId | None) -> None:
+        """Subtract the newest epoch if it turned out not to be decided; ``base``: the epoch the job continues from."""
         if self._newest is None:
             return
         if base is not None and base >= self._newest.epoch:
-            self.decided()
+            self.confirm()
             return
-        undone, after = self._newest, self._books
-        self._newest, self._books = None, undone.before
-        if undone.told and undone.before.total.refused != after.total.refused:
-            self._tell(undone.epoch, Tally())
-        if undone.told and undone.tally.late:
-            self._tell_late(undone.epoch, Tally())
-        if undone.told and undone.tally.left_out:
-            self._tell_left_out(undone.epoch, Tally())
+        undone, after = self._newest, self._totals
+        self._newest, self._totals = None, undone.before
+        if undone.is_reported and undone.before.total.refused != after.total.refused:
+            self._tell(undone.epoch, RecordCounts())
+        if undone.is_reported and undone.tally.late:
+            self._tell_late(undone.epoch, RecordCounts())
+        if undone.is_reported and undone.tally.filtered:
+            self._tell_left_out(undone.epoch, RecordCounts())
 
-    def _tell(self, epoch: EpochId, tally: Tally) -> None:
-        self._keep(self._books.total.first)
+    def _tell(self, epoch: EpochId, tally: RecordCounts) -> None:
+        self._keep(self._totals.total.first)
         self._observe(
             "dead-letters",
             epoch=epoch.epoch.n,
             counts=tally.refused,
-            total=self._books.total.refused,
-            first={source: list(map(_told, refusals)) for source, refusals in self._books.total.first.items()},
+            total=self._totals.total.refused,
+            first={
+                source: list(map(_without_contents, refusals)) for source, refusals in self._totals.total.first.items()
+            },
         )
 
-    def _tell_late(self, epoch: EpochId, tally: Tally) -> None:
-        self._observe("late-rows", epoch=epoch.epoch.n, counts=tally.late, total=self._books.total.late)
+    def _tell_late(self, epoch: EpochId, tally: RecordCounts) -> None:
+        self._observe("late-rows", epoch=epoch.epoch.n, counts=tally.late, total=self._totals.total.late)
 
-    def _tell_left_out(self, epoch: EpochId, tally: Tally) -> None:
-        self._observe("left-out", epoch=epoch.epoch.n, counts=tally.left_out, total=self._books.total.left_out)
+    def _tell_left_out(self, epoch: EpochId, tally: RecordCounts) -> None:
+        self._observe("left-out", epoch=epoch.epoch.n, counts=tally.filtered, total=self._totals.total.filtered)
 
 
-def _told(refusal: Refusal) -> dict[str, str]:
-    """Events say what was refused and why, and nothing of what is in it."""
+def _without_contents(refusal: Rejection) -> dict[str, str]:
+    """Return a dead letter without the contents of its record."""
     return {"where": refusal.where, "operator": refusal.operator, "reason": refusal.reason}
 
 
@@ -113,31 +119,33 @@ def _sentence(excess: Excess, limit: str, *, share: bool) -> str:
 
 # ---------------------------------------------------------------- the file of the newest dead letters
 #
-# What is in the first few records that a run has sent aside: a file of the job's directory, for its dashboard.
+# The contents of the first few dead letters of a run: a file of the job's directory, for its dashboard.
 #
-# Rule: the contents of records are in no event, because those are logged, and served to whoever asks. The file is its
-# owner's alone. Like all that only shows a job it is not durable, and the job goes on without it.
+# Rule: no event contains the contents of records, because events are logged, and served to every client. Only the
+# file's owner may read it. Like all files that only display a job it is not durable, and the job continues without it.
 
 
-Refused = Mapping[str, Sequence[Refusal]]
-"""By source."""
+DeadLetterSamples = Mapping[str, Sequence[Rejection]]
+"""The first dead letters of a run, by source."""
 
 
-_decoder = msgspec.json.Decoder(dict[str, list[Refusal]])
+_decoder = msgspec.json.Decoder(dict[str, list[Rejection]])
 
 
-class RefusedFile:
-    """Of one run, which begins without any. ``notice`` is told, once, that the file cannot be written."""
+class DeadLetterFile:
+    """The file with the first dead letters of a run. It calls ``notice`` once if the file cannot be written."""
 
     def __init__(self, directory: Path, notice: Callable[[str], None]) -> None:
-        self._path, self._notice, self._failing = directory / paths.REFUSED, notice, False
+        self._path = directory / paths.DEAD_LETTER_SAMPLES
+        self._notice = notice
+        self._failing = False
 
     def begin(self) -> None:
-        """Those of the run before are none of this one."""
+        """Delete the file of the previous run."""
         self._path.unlink(missing_ok=True)
 
-    def write(self, refused: Refused) -> None:
-        """Replace what is there."""
+    def write(self, refused: DeadLetterSamples) -> None:
+        """Replace the content of the file."""
         staged = self._path.with_suffix(".tmp")
         try:
             with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -151,11 +159,11 @@ class RefusedFile:
             self._failing = False
 
 
-def read_refused(directory: Path) -> Refused:
-    """What the newest run has written; nothing if it refused nothing. OSError, or ValueError if it is damaged."""
+def read_dead_letter_file(directory: Path) -> DeadLetterSamples:
+    """Return the first dead letters of the newest run. Raise OSError, or ValueError if the file is damaged."""
     try:
-        return _decoder.decode((directory / paths.REFUSED).read_bytes())
+        return _decoder.decode((directory / paths.DEAD_LETTER_SAMPLES).read_bytes())
     except FileNotFoundError:
         return {}
     except msgspec.DecodeError as error:
-        raise ValueError(f"{paths.REFUSED} is damaged: {error}") from error
+        raise ValueError(f"{paths.DEAD_LETTER_SAMPLES} is damaged: {error}") from error

@@ -1,9 +1,8 @@
-"""Whether a job failed because a disk is full, and whether there is room again.
+"""Detection of failures caused by a full disk, and the check for free space.
 
-A job that fails for that can do nothing about it, and each try would only fail again: it waits until there is room, as
-it waits for a store that is away.
-
-Rule: whether there is room is found out by taking some, and never read from a figure: a quota has none.
+A job that fails because of a full disk would only fail again on each retry. So it waits for free space, as it waits for
+a store that does not respond.
+Rule: free space is tested by allocating some, never read from a figure, because a quota has none.
 """
 
 from __future__ import annotations
@@ -22,20 +21,23 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SOME: Final = 1 << 20
 
 
-class NoRoom(Retryable):
-    """Nothing more can be written into a directory. Says which, and what to do."""
+class DiskFull(Retryable):
+    """A directory's disk is full. The message names the directory and the remedy."""
 
 
-def is_full(error: BaseException) -> bool:
-    """Does the error come of a full disk, or a quota?
+def is_disk_full(error: BaseException) -> bool:
+    """Return whether an error was caused by a full disk or an exhausted quota.
 
-    Its words tell: RocksDB, a database, and a worker in another process give no number.
+    The error's text is compared, because RocksDB, databases and workers in other processes give no error number.
     """
     return any(os.strerror(number) in str(error) for number in _FULL)
 
 
-def expect_room(directories: Iterable[Path]) -> None:
-    """NoRoom if a megabyte cannot be written below one of them. What else is wrong with one, the next attempt finds."""
+def ensure_disk_space(directories: Iterable[Path]) -> None:
+    """Raise DiskFull if a megabyte cannot be allocated in one of the directories.
+
+    Other problems of a directory are left to the next attempt.
+    """
     for directory in directories:
         place = next(each for each in (directory, *directory.parents) if each.is_dir())
         try:
@@ -43,7 +45,7 @@ def expect_room(directories: Iterable[Path]) -> None:
                 os.posix_fallocate(file.fileno(), 0, _SOME)
         except OSError as error:
             if error.errno in _FULL:
-                raise NoRoom(_advice(directory, place, error)) from error
+                raise DiskFull(_advice(directory, place, error)) from error
 
 
 def _advice(directory: Path, place: Path, error: OSError) -> str:

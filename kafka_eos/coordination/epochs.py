@@ -1,7 +1,7 @@
-"""The epochs of a term: each is decided, then committed, then old ones are dropped.
+"""The epochs of a term: each is decided, then committed; then old epochs are deleted.
 
-Rule: the publication of the manifest is the decision, and the check for a newer term comes between the decision and the
-first commit.
+Rule: publishing the manifest is the decision. The check for a newer term is made between the decision and the first
+commit.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from functools import partial
 from typing import TypeVar
 
 from kafka_eos._util.failpoints import hit
-from kafka_eos._util.retry import Interrupted, Patience
+from kafka_eos._util.retry import Retrier, RetryInterrupted
 from kafka_eos.abc.committer import (
-    Announces,
-    CommitsTogether,
+    CommitOutcome,
     Committable,
     Committer,
-    Outcome,
     Probe,
-    committed,
-    probed,
+    SupportsAnnounce,
+    SupportsAtomicCommit,
+    commit_committables,
+    probe_committables,
 )
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.coordination import terms
-from kafka_eos.coordination.dead_letter_counts import Refusals
-from kafka_eos.coordination.incarnations import Lives
+from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
+from kafka_eos.coordination.incarnations import IncarnationRegistry
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
 from kafka_eos.coordination.terms import now_ms
@@ -39,8 +39,8 @@ from kafka_eos.core.errors import CommittableLost, ConfigError, RestartFromCheck
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, Stop, authorize
-from kafka_eos.runtime.epoch_reports import Acked, Finished
+from kafka_eos.protocol.commit import COMMIT_MARGIN, CommitAuthorized, EpochRevoked, EpochStuck, authorize
+from kafka_eos.runtime.epoch_reports import CommitResult, EpochContents
 from kafka_eos.runtime.state import broadcast_copies as copies
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.storage import job_records as records
@@ -49,38 +49,47 @@ from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import JobStorage
 
 
-class Epochs:
-    """Decides and finishes. ``refusals``: the books of dead letters; without them nobody counts."""
+class EpochManager:
+    """The manager that decides and commits the epochs of one term.
+
+    ``refusals``: the monitor of dead letters; without it they are not counted.
+    """
 
     def __init__(
         self,
         plan: Plan,
         storage: JobStorage,
         ownership: Ownership,
-        lives: Lives,
-        finisher: Finisher,
+        lives: IncarnationRegistry,
+        finisher: EpochCommitter,
         history: History,
         ledger: EpochLedger,
-        refusals: Refusals | None,
+        refusals: DeadLetterMonitor | None,
     ) -> None:
-        self._plan, self._storage, self._ownership, self._lives = plan, storage, ownership, lives
-        self._finisher, self._history, self._ledger, self._refusals = finisher, history, ledger, refusals
+        self._plan = plan
+        self._storage = storage
+        self._ownership = ownership
+        self._lives = lives
+        self._finisher = finisher
+        self._history = history
+        self._ledger = ledger
+        self._refusals = refusals
         self._before: Manifest | None = None
-        """The epoch before the one that is decided next."""
+        """The manifest of the epoch that was decided last."""
 
-    def go_on_from(self, manifest: Manifest) -> None:
-        """The next epoch that is decided follows this one."""
+    def continue_from(self, manifest: Manifest) -> None:
+        """Set the epoch that the next one follows."""
         self._before = manifest
 
-    def decide(self, epoch: EpochId, acked: Acked) -> Manifest:
+    def decide(self, epoch: EpochId, acked: EpochContents) -> Manifest:
         """Publish the manifest: after this the epoch has happened.
 
-        Raises Fenced if a newer term is there; TooManyDeadLetters, or PlanError for copies of broadcast state that
-        differ, if the epoch must not happen. Asks no sink: engines call it on their main thread.
+        Raises Fenced if a newer term exists; TooManyDeadLetters, or PlanError for copies of broadcast state that
+        differ, if the epoch must not be decided. Queries no sink, because engines call it on their main thread.
         """
         copies.expect_same(acked.states)
         if self._refusals is not None:
-            self._refusals.deciding(epoch, acked.tally)
+            self._refusals.check_epoch(epoch, acked.tally)
         manifest = Manifest(
             job=self._plan.name,
             epoch=epoch.epoch.n,
@@ -94,50 +103,50 @@ class Epochs:
             committables=acked.committables,
             in_flight=acked.in_flight,
             identity=self._ownership.identity.identity,
-            known_in=self._lives.known_in,
-            remembered=_remembered(self._before, acked.committables, self._lives.remembering),
+            registered_in=self._lives.known_in,
+            carried_over=_remembered(self._before, acked.committables, self._lives.verifying_scopes),
         )
         records.publish(self._storage, manifest)
-        self._ownership.check()
+        self._ownership.ensure_newest_term()
         if self._refusals is not None:
-            self._refusals.decided()
-        self.go_on_from(manifest)
+            self._refusals.confirm()
+        self.continue_from(manifest)
         return manifest
 
     def probe(self, manifest: Manifest) -> list[Probe]:
-        """What became of each of the epoch's committables."""
+        """Return the status of each of the epoch's committables."""
         return self._finisher.probe(manifest.committables)
 
-    def finish(self, manifest: Manifest) -> Finished:
+    def commit_decided(self, manifest: Manifest) -> CommitResult:
         """Commit a decided epoch, and write its receipt.
 
-        Raises Fenced if another life of the job's name took over; RestartFromCheckpoint if the epoch cannot be
-        committed as it is: recovery then decides what becomes of it.
+        Raises Fenced if another incarnation of the job's name took over; RestartFromCheckpoint if the epoch cannot be
+        committed as it is: recovery then decides what to do with it.
         """
         if manifest.committables:
-            self._lives.hold(self._ownership.context)
+            self._lives.register(self._ownership.context)
         probes = self.probe(manifest)
         match authorize(manifest.id, probes, COMMIT_MARGIN):
-            case Commit() as decision:
-                self._finisher.watch.take()
-                self.commit(manifest, decision)
-                return Finished(
+            case CommitAuthorized() as decision:
+                self._finisher.timer.take()
+                self.carry_out(manifest, decision)
+                return CommitResult(
                     min((probe.expires_in for probe in probes), default=math.inf),
                     min((probe.timeout for probe in probes), default=math.inf),
-                    self._finisher.watch.take(),
+                    self._finisher.timer.take(),
                 )
-            case Revoke(reason=reason) | Stop(reason=reason):
+            case EpochRevoked(reason=reason) | EpochStuck(reason=reason):
                 raise RestartFromCheckpoint(f"epoch {manifest.id} cannot be committed: {reason}")
 
-    def commit(self, manifest: Manifest, decision: Commit) -> None:
-        """Carry out what was decided of the epoch's committables, and write its receipt."""
+    def carry_out(self, manifest: Manifest, decision: CommitAuthorized) -> None:
+        """Commit the epoch as decided, and write the receipt."""
         outcomes = self._finisher.commit(manifest.committables, decision)
         totals: Counter[str] = Counter()
         for committable in manifest.committables:
             totals[committable.scope] += committable.records
-        # Before the receipt, so that the audit has the lines of every epoch with one. If they fail the receipt follows.
-        self._ledger.committed(manifest)
-        self._history.write(
+        # Write the ledger before the receipt, so that every epoch with a receipt has a line. If that fails, continue.
+        self._ledger.write_epoch(manifest)
+        self._history.append_event(
             "committed",
             epoch=manifest.epoch,
             term=manifest.term,
@@ -150,11 +159,14 @@ class Epochs:
 def _remembered(
     before: Manifest | None, committables: Sequence[Committable], remembering: Set[str]
 ) -> tuple[Committable, ...]:
-    """What an epoch with these committables remembers of the one before it; what only tells of records is left out."""
+    """Return the committables of earlier epochs that recovery still verifies, without their provenance.
+
+    These are committables in scopes to verify in which this epoch has no committable.
+    """
     if before is None:
         return ()
     silent = remembering - {each.scope for each in committables}
-    known = (*before.committables, *before.remembered)
+    known = (*before.committables, *before.carried_over)
     return tuple(Committable(each.scope, each.payload, each.records) for each in known if each.scope in silent)
 
 
@@ -162,35 +174,35 @@ def _remembered(
 #
 # Finish a decided epoch: probe everything, then commit everything, then write the receipt.
 #
-# Rule: nothing is committed before all committables of the epoch have been probed, and the answer of ``protocol`` is
-# carried out as it is: this module decides nothing. Probes, and commits, of several committables run at the same time,
-# and one that fails does not keep the others from their answers. A committer that commits together is asked once for
-# all that it has.
+# Rule: nothing is committed before all committables of the epoch have been probed, and the decision of ``protocol`` is
+# carried out unchanged: this module decides nothing. Committables are probed and committed concurrently; the failure of
+# one does not affect the others. A committer that commits atomically is called once with all its committables.
 
 
 T = TypeVar("T")
 
 
-AT_ONCE = 16
-"""Committables that are probed, or committed, at the same time."""
+MAX_CONCURRENT = 16
+"""Most committables that are probed or committed at the same time."""
 
 
 class Stopwatch:
-    """When the commits of an epoch began and ended, by sink; from any thread."""
+    """The start and end times of an epoch's commits, by sink. Thread-safe."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[Committable, float, float]] = []
 
     @contextmanager
     def measuring(self, some: Sequence[Committable]) -> Iterator[None]:
-        """What is done within is the commit of these. Kept if it comes to its end."""
+        """Measure the commit of these committables inside the context; nothing is recorded if it raises."""
         began = time.time()
         yield
         ended = time.time()
         self._seen += [(committable, began, ended) for committable in some]
 
     def take(self) -> dict[str, tuple[float, float]]:
-        """First beginning and last end since it was asked last. What has no sink's name has that of its scope."""
+        """Return the first start and last end by sink since the last call. Committables without a sink name use their
+        scope."""
         seen, self._seen = self._seen, []
         found: dict[str, tuple[float, float]] = {}
         for committable, began, ended in seen:
@@ -201,87 +213,87 @@ class Stopwatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Finisher:
-    """Commits with the plan's committers, by scope; at most ``at_once`` requests are on their way."""
+class EpochCommitter:
+    """The committer of an epoch's committables, and the writer of its receipt."""
 
     storage: CheckpointStorage
     committers: Mapping[str, Committer]
-    patience: Patience
-    at_once: int = AT_ONCE
-    watch: Stopwatch = field(default_factory=Stopwatch)
+    patience: Retrier
+    at_once: int = MAX_CONCURRENT
+    timer: Stopwatch = field(default_factory=Stopwatch)
 
     def probe(self, committables: Sequence[Committable]) -> list[Probe]:
-        """What became of each, in their order; waits as long as a server does not answer."""
+        """Return the status of each committable, in order; wait as long as a server does not respond."""
         groups = self._groups(committables, range(len(committables)))
         answers = self._all([partial(self._probe, [committables[i] for i in group]) for group in groups])
         hit("commit.probe")
         return _in_order(groups, answers)
 
-    def commit(self, committables: Sequence[Committable], decision: Commit) -> list[Outcome]:
-        """Commit all, begun in the decided order. Returns outcomes in the order of ``committables``.
+    def commit(self, committables: Sequence[Committable], decision: CommitAuthorized) -> list[CommitOutcome]:
+        """Commit all, started in the decided order. Return outcomes in the order of ``committables``.
 
-        The first, which is the most urgent, goes alone: should it be lost after all, nothing else of the epoch is
-        committed, and the epoch can be revoked. Raises RestartFromCheckpoint if one is lost: the next recovery probes
-        again and decides.
+        The first and most urgent committable is committed alone. If it turns out to be lost, nothing else of the epoch
+        is committed, and the epoch can be revoked. Raises RestartFromCheckpoint if a committable is lost: the next
+        recovery probes again and decides.
         """
         hit("commit.before")
         groups = self._groups(committables, decision.order)
         some = [[committables[i] for i in group] for group in groups]
         answers = [self._commit(group, decision) for group in some[:1]]
-        answers += self._all([partial(self._another, group, decision) for group in some[1:]])
+        answers += self._all([partial(self._commit_next, group, decision) for group in some[1:]])
         hit("commit.after")
         self._announce(committables, decision)
         return _in_order(groups, answers)
 
     def _groups(self, committables: Sequence[Committable], order: Iterable[int]) -> list[list[int]]:
-        """Indices of what is asked for in one call, in this order of their first."""
+        """Return the indices of committables to handle in one call each, ordered by the first index of each group."""
         groups: dict[str | int, list[int]] = {}
         for index in order:
             committable = committables[index]
-            together = isinstance(self._committer(committable), CommitsTogether)
+            together = isinstance(self._committer(committable), SupportsAtomicCommit)
             groups.setdefault(committable.scope if together else index, []).append(index)
         return list(groups.values())
 
-    def _announce(self, committables: Sequence[Committable], decision: Commit) -> None:
+    def _announce(self, committables: Sequence[Committable], decision: CommitAuthorized) -> None:
         for scope in dict.fromkeys(committable.scope for committable in committables):
             committer = self.committers[scope]
-            if isinstance(committer, Announces):
+            if isinstance(committer, SupportsAnnounce):
                 some = [committable for committable in committables if committable.scope == scope]
                 announce = partial(committer.announce, decision.permit, some)
-                self.patience.until_answered(f"announce epoch {decision.permit.epoch} in {scope}", announce)
+                self.patience.retry(f"announce epoch {decision.permit.epoch} in {scope}", announce)
 
     def _all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """The results of all, begun in this order. Raises what one has raised, once every one has ended."""
+        """Return all results, started in this order. Raise an error of a call once every call has ended."""
         if len(calls) < 2 or self.at_once == 1:
             return [call() for call in calls]
         with ThreadPoolExecutor(min(self.at_once, len(calls)), thread_name_prefix="finish") as pool:
             running = [pool.submit(call) for call in calls]
         failures = [error for each in running if (error := each.exception()) is not None]
-        # That one was told to stop waiting says less than what another one knows.
-        for error in sorted(failures, key=lambda error: isinstance(error, Interrupted)):
+        # Prefer a real error over an interruption.
+        for error in sorted(failures, key=lambda error: isinstance(error, RetryInterrupted)):
             raise error
         return [each.result() for each in running]
 
     def _probe(self, some: Sequence[Committable]) -> Sequence[Probe]:
         committer, scope = self._committer(some[0]), some[0].scope
-        return self.patience.until_answered(f"probe {scope}", lambda: probed(committer, some))
+        return self.patience.retry(f"probe {scope}", lambda: probe_committables(committer, some))
 
-    def _another(self, some: Sequence[Committable], decision: Commit) -> Sequence[Outcome]:
+    def _commit_next(self, some: Sequence[Committable], decision: CommitAuthorized) -> Sequence[CommitOutcome]:
         hit("commit.between")
         return self._commit(some, decision)
 
-    def _commit(self, some: Sequence[Committable], decision: Commit) -> Sequence[Outcome]:
+    def _commit(self, some: Sequence[Committable], decision: CommitAuthorized) -> Sequence[CommitOutcome]:
         committer, scope = self._committer(some[0]), some[0].scope
         try:
-            with self.watch.measuring(some):
-                return self.patience.until_answered(
-                    f"commit {scope}", lambda: committed(committer, decision.permit, some)
+            with self.timer.measuring(some):
+                return self.patience.retry(
+                    f"commit {scope}", lambda: commit_committables(committer, decision.permit, some)
                 )
         except CommittableLost as error:
             raise RestartFromCheckpoint(f"epoch {decision.permit.epoch}: {error}") from error
 
-    def write_receipt(self, manifest: Manifest, outcomes: Sequence[Outcome]) -> None:
-        """Record that everything of the epoch is committed: the epoch before it is no longer needed."""
+    def write_receipt(self, manifest: Manifest, outcomes: Sequence[CommitOutcome]) -> None:
+        """Record that everything of the epoch is committed: the previous epoch is no longer needed."""
         hit("receipt.before")
         records.publish(
             self.storage,
@@ -306,6 +318,6 @@ class Finisher:
 
 
 def _in_order(groups: Sequence[Sequence[int]], answers: Sequence[Sequence[T]]) -> list[T]:
-    """The answers to groups of indices, by index."""
+    """Return the results of groups of indices, in the order of the indices."""
     found = {i: each for group, some in zip(groups, answers, strict=True) for i, each in zip(group, some, strict=True)}
     return [found[index] for index in sorted(found)]

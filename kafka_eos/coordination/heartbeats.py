@@ -1,10 +1,10 @@
-"""Signs of life in the checkpoint store: what a leader shows to those that stand by for it.
+"""Heartbeats in the checkpoint store: signs of life of a leader for its standbys.
 
-A heartbeat is an object with a new name: a standby sees that the name has changed, and needs no clock but its own. The
-one before it stays until the next one, so that a list which is made meanwhile has one of them. The last one says how
-the leader ended. A leader also touches its lock: that shows on its own machine that it lives while the store takes
-nothing, as on a full disk.
-Rule: nothing is decided by them but who waits. A leader that cannot write them says so once and goes on.
+A heartbeat is an object with a new name. A standby sees that the name has changed, and needs only its own clock. The
+previous heartbeat stays until the next one is written, so that every listing contains one. The last heartbeat states
+how the leader ended. A leader also touches its lock file: this shows on its own machine that it is alive while the
+store accepts no writes, for example on a full disk.
+Rule: heartbeats decide only how long standbys wait. A leader that cannot write them reports it once and continues.
 """
 
 from __future__ import annotations
@@ -23,24 +23,27 @@ from typing import Final, Literal
 import msgspec
 
 from kafka_eos.abc.storage import CheckpointStorage
-from kafka_eos.protocol.standby import Ending
+from kafka_eos.protocol.standby import LeaderExit
 from kafka_eos.storage import object_names as paths
 
 _LOG: Final = logging.getLogger("kafka_eos.heartbeats")
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-_A_LEASE: Final = 5
-"""Heartbeats in the time after which a silent leader is taken for gone."""
+_BEATS_PER_LEASE: Final = 5
+"""The number of heartbeats per lease."""
 
 
-class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who leads. ``lock`` names the lock file that its process holds, on whichever machine."""
+class LeaderHeartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A heartbeat of the job's leader, as written to the checkpoint store.
+
+    ``lock`` identifies the lock file that the leader's process holds, across machines.
+    """
 
     host: str
     pid: int
     lock: str
     ended: Literal["stopped", "left"] | None = None
     every: float = 3.0
-    """Seconds from one to the next."""
+    """Seconds between two heartbeats."""
 
     @property
     def process(self) -> str:
@@ -48,14 +51,14 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def interval(lease: float) -> float:
-    """Seconds between two heartbeats, for a lease of so many seconds."""
-    return lease / _A_LEASE
+    """Return the seconds between two heartbeats for a lease of this many seconds."""
+    return lease / _BEATS_PER_LEASE
 
 
 def lock_id(path: Path) -> str:
-    """Names a lock file that exists: of two machines, or two directories, it differs.
+    """Return an id of an existing lock file that differs between machines and directories.
 
-    Machines that were made of one image may have one name, and the file the same number: the start of each differs.
+    Machines created from one image may share a host name and inode numbers; the boot id differs.
     """
     found = path.stat()
     return f"{socket.gethostname()}:{_start_of_machine()}:{found.st_dev}:{found.st_ino}"
@@ -63,38 +66,38 @@ def lock_id(path: Path) -> str:
 
 @cache
 def _start_of_machine() -> str:
-    """Random, from the kernel (Linux, proc(5)); nothing where there is none."""
+    """Return the kernel's random boot id (Linux, proc(5)); "" if there is none."""
     try:
         return _BOOT.read_text().strip()
     except OSError:
         return ""
 
 
-def touched(path: Path) -> int:
-    """When a lock was touched last, in nanoseconds of its file system's clock; 0 if it is gone."""
+def read_touch_time(path: Path) -> int:
+    """Return when a lock file was last touched, in nanoseconds; 0 if it does not exist."""
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
 
 
-def read(
+def read_heartbeats(
     storage: CheckpointStorage, damaged: Callable[[str], None] = lambda name: None
-) -> Mapping[str, tuple[int, Heartbeat]]:
-    """The newest heartbeat of each writer, with its number. OSError if the store cannot tell.
+) -> Mapping[str, tuple[int, LeaderHeartbeat]]:
+    """Return the newest heartbeat of each leader. Raise OSError if the store does not respond.
 
-    One that cannot be decoded is left out; ``damaged`` is told its name.
+    A heartbeat that cannot be decoded is skipped; ``damaged`` receives its name.
     """
     newest = _newest(storage)
-    found: dict[str, tuple[int, Heartbeat]] = {}
+    found: dict[str, tuple[int, LeaderHeartbeat]] = {}
     gone: set[str] = set()
     while newest:
         writer, count = newest.popitem()
         name = paths.heartbeat_name(writer, count)
         try:
-            found[writer] = count, msgspec.json.decode(storage.read(name), type=Heartbeat)
+            found[writer] = count, msgspec.json.decode(storage.read(name), type=LeaderHeartbeat)
         except FileNotFoundError:
-            if name not in gone:  # its writer has gone on meanwhile
+            if name not in gone:  # its writer has written a newer one meanwhile
                 gone.add(name)
                 newest = {each: count for each, count in _newest(storage).items() if each not in found}
         except msgspec.DecodeError:
@@ -103,7 +106,7 @@ def read(
 
 
 def _newest(storage: CheckpointStorage) -> dict[str, int]:
-    """The number of the newest heartbeat of each writer."""
+    """Return the number of the newest heartbeat of each writer."""
     newest: dict[str, int] = {}
     for name in _names(storage):
         writer, count = paths.parse_heartbeat_name(name)
@@ -111,26 +114,28 @@ def _newest(storage: CheckpointStorage) -> dict[str, int]:
     return newest
 
 
-class Pulse:
-    """Writes the heartbeats of one leader, from ``begin`` to ``end``, on a thread of its own."""
+class HeartbeatWriter:
+    """The writer of one leader's heartbeats, on a thread of its own."""
 
     def __init__(self, storage: CheckpointStorage, lock: Path, lease: float) -> None:
-        self._storage, self._lock, self._every = storage, lock, interval(lease)
+        self._storage = storage
+        self._lock = lock
+        self._every = interval(lease)
         self._writer = secrets.token_hex(8)
-        self._alive = Heartbeat(socket.gethostname(), os.getpid(), lock_id(lock), every=self._every)
+        self._alive = LeaderHeartbeat(socket.gethostname(), os.getpid(), lock_id(lock), every=self._every)
         self._count = self._shown = 0
-        """Heartbeats that were tried, and the newest that is there for sure; 0 as long as there is none."""
+        """The number of attempted heartbeats, and of the newest one that certainly exists; 0 before the first."""
         self._over = threading.Event()
         self._failing = False
         self._thread = threading.Thread(target=self._beat, daemon=True, name="heartbeat")
 
-    def begin(self) -> None:
-        """The first one; those of earlier leaders go."""
+    def start(self) -> None:
+        """Write the first heartbeat, delete those of earlier leaders, and start the thread."""
         self._attempt(self._alive)
         self._thread.start()
 
-    def end(self, how: Ending) -> None:
-        """The last one, so that nobody has to wait for the lease to pass."""
+    def stop(self, how: LeaderExit) -> None:
+        """Write the last heartbeat, so that no standby waits for the lease to expire."""
         self._over.set()
         self._thread.join()
         self._attempt(msgspec.structs.replace(self._alive, ended=how))
@@ -139,8 +144,8 @@ class Pulse:
         while not self._over.wait(self._every):
             self._attempt(self._alive)
 
-    def _attempt(self, heartbeat: Heartbeat) -> None:
-        """Raises nothing: heartbeats are for liveness alone, and what cannot be written is told."""
+    def _attempt(self, heartbeat: LeaderHeartbeat) -> None:
+        """Write a heartbeat and raise nothing: heartbeats are for liveness alone, and failures are logged."""
         try:
             self._touch()
             self._write(heartbeat)
@@ -148,19 +153,19 @@ class Pulse:
             if not self._failing:
                 self._failing = True
                 _LOG.warning("heartbeats cannot be written: %s. The job goes on; a standby may take it over", error)
-        except Exception:  # noqa: BLE001 - whatever it is
+        except Exception:  # noqa: BLE001 - heartbeats must not stop the job
             self._over.set()
             _LOG.exception("no more heartbeats are written, for a defect. The job goes on; a standby may take it over")
         else:
             self._failing = False
 
     def _touch(self) -> None:
-        """A full disk has room for a time. Not if the lock is another supervisor's by now, who shows its own life."""
+        """Touch the lock file, unless the lock now belongs to another supervisor, which writes its own heartbeats."""
         with suppress(FileNotFoundError):
             if lock_id(self._lock) == self._alive.lock:
                 os.utime(self._lock)
 
-    def _write(self, heartbeat: Heartbeat) -> None:
+    def _write(self, heartbeat: LeaderHeartbeat) -> None:
         self._count += 1
         self._storage.publish(paths.heartbeat_name(self._writer, self._count), msgspec.json.encode(heartbeat))
         before, self._shown = self._shown, self._count
@@ -171,9 +176,10 @@ class Pulse:
 
 
 def _names(storage: CheckpointStorage) -> list[str]:
-    """What else lies there says nothing of a leader, such as the name that NFS gives to what is deleted while read."""
+    """Return the names of heartbeats. Other objects are ignored, such as files that NFS renames when deleted while
+    open."""
     try:
         names = storage.list(paths.HEARTBEATS)
     except FileNotFoundError:
-        return []  # nobody has written one yet
+        return []  # no heartbeat was written yet
     return [name for name in names if paths.is_heartbeat_name(name)]

@@ -1,7 +1,7 @@
-"""What happened to a job, one JSON line an event, for reports and for the audit.
+"""The history of a job: one JSON line per event, for reports and for the audit.
 
-Rule: nothing the job does depends on it. Decisions rest on manifests, receipts and terms; this is their diary. A
-running job says once that lines cannot be written, until one can be again, and goes on.
+Rule: nothing the job does depends on it. Decisions depend on manifests, receipts and terms; the history only records
+them. A running job that cannot write lines reports it once until a line succeeds again, and continues.
 """
 
 from __future__ import annotations
@@ -20,26 +20,33 @@ from kafka_eos.storage.job_storage import JobStorage
 from kafka_eos.storage.rolling_log import LocalLog
 
 _TOLD_FILES = 1
-"""Full files that are kept of what is only told here."""
+"""Full files to keep of the local copy of the history."""
 
 
 class History:
-    """The diary of a running job. ``notice`` hears, in words, that events are missing from here on.
+    """The history of a running job. It calls ``notice`` with a message if events will be missing from now on.
 
-    ``directory``: where the newest events are told as well, for the dashboard of this machine; None if the storage is
-    there itself.
+    ``directory``: where a local copy of the newest events is kept for the dashboard of this machine; None if the
+    storage is local itself.
     """
 
     def __init__(self, storage: JobStorage, notice: Callable[[str], None], directory: Path | None = None) -> None:
         self._storage, self._notice = storage, notice
-        self._told = None if directory is None else LocalLog(directory, paths.TOLD, keep=_TOLD_FILES)
+        self._local_copy = (
+            None if directory is None else LocalLog(directory, paths.LOCAL_HISTORY, retained_segments=_TOLD_FILES)
+        )
         self._failing: set[str] = set()
 
-    def write(self, event: str, **facts: Json) -> None:
-        """As ``write``; raises nothing if the storage cannot be written."""
+    def append_event(self, event: str, **facts: Json) -> None:
+        """Append an event with its time."""
         line = _line(event, facts)
-        if self._told is not None:
-            self._append(paths.TOLD, self._told.append, line, "the dashboard does not show what happens from here on")
+        if self._local_copy is not None:
+            self._append(
+                paths.LOCAL_HISTORY,
+                self._local_copy.append,
+                line,
+                "the dashboard does not show what happens from here on",
+            )
         lacks = f"events from {event!r} on are missing there, and the audit cannot know of them"
         self._append(paths.HISTORY, partial(self._storage.append, paths.HISTORY), line, lacks)
 
@@ -54,8 +61,8 @@ class History:
             self._failing.discard(name)
 
 
-def write(storage: JobStorage, event: str, **facts: Json) -> None:
-    """Append an event with its time, ``at``, in milliseconds since the Unix epoch. Raises OSError."""
+def append_event(storage: JobStorage, event: str, **facts: Json) -> None:
+    """Append an event with its time. Raises OSError."""
     storage.append(paths.HISTORY, _line(event, facts))
 
 
@@ -63,17 +70,17 @@ def _line(event: str, facts: Mapping[str, Json]) -> str:
     return json.dumps({"event": event, "at": now_ms(), **facts})
 
 
-def read(storage: JobStorage) -> list[dict[str, Json]]:
-    """All events, oldest first. A line that was cut off, by a crash or a full disk, is left out: it is a diary."""
+def read_events(storage: JobStorage) -> list[dict[str, Json]]:
+    """Return all events, oldest first. A line that was cut off by a crash or a full disk is skipped."""
     return _events(storage.lines(paths.HISTORY))
 
 
-def newest(directory: Path, size: int) -> list[dict[str, Any]] | None:
-    """The newest events, some ``size`` bytes, of a job with this directory; None if none are known here.
+def read_recent_events(directory: Path, size: int) -> list[dict[str, Any]] | None:
+    """Return the newest events of a job from its local directory, or None.
 
-    If its history is in a store, those that supervisors of this machine have told.
+    If the history is in a remote store, these are the events of supervisors of this machine.
     """
-    tails = (LocalLog(directory, name).tail(size) for name in (paths.HISTORY, paths.TOLD))
+    tails = (LocalLog(directory, name).tail(size) for name in (paths.HISTORY, paths.LOCAL_HISTORY))
     lines = next((tail for tail in tails if tail is not None), None)
     return None if lines is None else _events(lines)
 

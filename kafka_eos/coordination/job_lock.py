@@ -1,7 +1,7 @@
-"""The first line against two supervisors of one job: an advisory lock that dies with its process.
+"""The first barrier against two supervisors of one job: an advisory lock that is released when its process ends.
 
-The lock is for a friendly refusal; safety does not rest on it but on terms (``coordination.terms``), which also
-hold where locks do not work, such as some network file systems.
+The lock gives an early, clear error. Safety depends not on the lock but on terms (``coordination.terms``), which also
+work where locks do not, such as on some network file systems.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from kafka_eos.coordination.disk_space import is_full
+from kafka_eos.coordination.disk_space import is_disk_full
 from kafka_eos.core.errors import ConfigError, JobLocked, Retryable
 from kafka_eos.storage import object_names as paths
 
 _LOOKED_AT = 0.5
-"""Seconds for which the lock may be held by somebody who only looks whether it is."""
+"""Seconds for which a process that only checks the lock may hold it."""
 
 
 @contextmanager
 def job_lock(path: Path, job: str) -> Iterator[None]:
-    """Hold the job's lock. Raises JobLocked, naming the holder's pid, if another process has it."""
+    """Hold the job's lock. Raise JobLocked, with the holder's pid, if another process has it."""
     taken = f"job {job!r} is already run by process {{}} (lock {path}). Stop it first (kafka-eos stop), or "
     with _held(path, taken + "give this pipeline a name of its own: of one name only one may write."):
         yield
@@ -32,9 +32,9 @@ def job_lock(path: Path, job: str) -> Iterator[None]:
 
 @contextmanager
 def state_locks(directories: Iterable[Path], job: str) -> Iterator[None]:
-    """Hold the working directories of a job's local state. Raises JobLocked if another job of that name works there.
+    """Lock the directories of a job's local state. Raise JobLocked if another job of that name uses one.
 
-    Two of one name have one directory there, and each would throw away what the other works with.
+    Two jobs of one name share a directory there, and each would delete the files of the other.
     """
     with ExitStack() as held:
         for directory in directories:
@@ -45,10 +45,10 @@ def state_locks(directories: Iterable[Path], job: str) -> Iterator[None]:
 
 @contextmanager
 def _held(path: Path, taken: str) -> Iterator[None]:
-    """Hold a lock. Raises JobLocked with the text ``taken``, into which the holder's pid is put."""
-    fd = _made(path)
+    """Hold a lock. Raise JobLocked with the text ``taken``, which contains a placeholder for the holder's pid."""
+    fd = _open_lock_file(path)
     try:
-        if not _locked(fd):
+        if not _try_lock(fd):
             holder = os.pread(fd, 64, 0).decode(errors="replace").strip() or "unknown"
             raise JobLocked(taken.replace("{}", holder) + _how_to_end(holder))
         _write_pid(fd, path)
@@ -57,8 +57,11 @@ def _held(path: Path, taken: str) -> Iterator[None]:
         os.close(fd)
 
 
-def _made(path: Path) -> int:
-    """The file of a lock, open. ConfigError if its directory cannot be had; Retryable if its disk is only full."""
+def _open_lock_file(path: Path) -> int:
+    """Open the lock file, and create its directory if needed.
+
+    Raises ConfigError if its directory is not usable; Retryable if its disk is only full.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -76,7 +79,7 @@ def _write_pid(fd: int, path: Path) -> None:
 
 def _unusable(path: Path, error: OSError) -> ConfigError | Retryable:
     what = f"the directory {path.parent} cannot be used: {error.strerror}"
-    if is_full(error):
+    if is_disk_full(error):
         return Retryable(f"{what}. Make room there, then start again")
     return ConfigError(
         f"{what}. Give this user the right to write there, or name another one: checkpoint_dir, or state_dir for "
@@ -85,11 +88,11 @@ def _unusable(path: Path, error: OSError) -> ConfigError | Retryable:
 
 
 def _how_to_end(pid: str) -> str:
-    """What to say of a holder that is frozen: it would hold its lock for ever. Nothing of another."""
+    """Return a hint for a frozen holder, which would hold its lock forever; "" for any other."""
     try:
         state = Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, ValueError, IndexError):
-        return ""  # it has ended meanwhile, or is not of this machine
+        return ""  # it has ended meanwhile, or runs on another machine
     if state not in "Tt":
         return ""
     return (
@@ -98,19 +101,19 @@ def _how_to_end(pid: str) -> str:
     )
 
 
-def holder(path: Path) -> int | None:
-    """The process that holds the lock now; None if none does."""
+def find_holder(path: Path) -> int | None:
+    """Return the pid of the process that holds the lock, or None."""
     text = path.read_text() if is_held(path) else ""
-    return int(text) if text else None  # empty for the moment in which it is taken
+    return int(text) if text else None  # the file is empty while the lock is being taken
 
 
-def end_holder(path: Path, pid: int) -> bool:
-    """Kill the process ``pid`` if it holds the lock; whether it did.
+def kill_holder(path: Path, pid: int) -> bool:
+    """Kill the process if it holds the lock; return whether it did.
 
-    Only a process that has this very file open is killed: a number alone may be another process by now. PermissionError
-    if it belongs to another user. Never on a system without ``/proc``.
+    Only a process that has this file open is killed, because the pid may have been reused. Raises PermissionError if
+    the process belongs to another user. Kills nothing on a system without ``/proc``.
     """
-    if holder(path) != pid or not _has_open(pid, path.stat()):
+    if find_holder(path) != pid or not _has_open(pid, path.stat()):
         return False
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -130,7 +133,7 @@ def _has_open(pid: int, file: os.stat_result) -> bool:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a supervisor holds the lock now. Makes no file."""
+    """Return whether a supervisor holds the lock now. Creates no file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -144,8 +147,8 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def _locked(fd: int) -> bool:
-    """Take the lock, if need be from under those who look at it."""
+def _try_lock(fd: int) -> bool:
+    """Take the lock, waiting briefly for processes that only check it. Return whether it was taken."""
     until = time.monotonic() + _LOOKED_AT
     while True:
         try:

@@ -1,6 +1,6 @@
-"""How a job stands, by what its supervisor shows of itself and by whether one is there.
+"""The status of a job, from its status file and its lock.
 
-Pure. Rule: a file that is not rewritten says nothing of now; whether the job runs is said by its lock alone.
+Pure. Rule: the status file may be outdated; only the lock shows whether the job runs now.
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ from kafka_eos.core.ids import Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
-from kafka_eos.storage.job_records import Claim, Manifest, Receipt
+from kafka_eos.storage.job_records import Manifest, Receipt, TermClaim
 from kafka_eos.storage.job_storage import JobStorage
 
-How = Literal["starting", "running", "recovering", "stopped", "failed", "killed", "silent"]
-_AT_WORK: Mapping[str, How] = {"running": "running", "restarting": "recovering"}
-"""By the event that says so."""
+JobState = Literal["starting", "running", "recovering", "stopped", "failed", "killed", "silent"]
+_AT_WORK: Mapping[str, JobState] = {"running": "running", "restarting": "recovering"}
+"""The state that follows from each event."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """``committed``: seconds since the newest commit, or since the job began to process if there was none."""
+class JobStatus:
+    """The status of a job: state, newest epoch, lag, counts."""
 
     job: str
-    how: How
+    state: JobState
     pid: int | None = None
     host: str | None = None
-    """Of a job that another machine leads, or led last: that one. What only its own directory knows is None then."""
-    why: str | None = None
-    """Of a job that failed or goes back to a checkpoint: the reason."""
+    """The machine that leads or led the job, if not this one. Facts that only its directory contains are None then."""
+    reason: str | None = None
+    """The reason for which the job failed or restarts."""
     epoch: int | None = None
-    """The newest committed one of this run."""
-    committed: float | None = None
+    """The newest committed epoch of this run."""
+    seconds_since_commit: float | None = None
     lag: int | None = None
     records_in: int | None = None
     records_out: int | None = None
-    """Both since the session began."""
+    """Records read and written since the session began."""
     workers: int | None = None
     restarts: int = 0
     dead_letters: int = 0
     state_bytes: Mapping[str, int] = field(default_factory=dict)
-    """By operator."""
+    """Bytes of state, by operator."""
 
     @property
     def is_fault(self) -> bool:
-        """Did it end without having committed everything, or can nobody tell?"""
-        return self.how in ("failed", "killed", "silent")
+        """Return whether the job ended without committing everything, or its state is unknown."""
+        return self.state in ("failed", "killed", "silent")
 
-    def late(self, within: float) -> str | None:
-        """What is wrong with a job that should run, and commit every ``within`` seconds; None if nothing is."""
-        if self.how != "running":
-            return f"is {self.how}"
-        if self.committed is None or self.committed > within:
-            ago = "never" if self.committed is None else f"{self.committed:,.0f} s ago"
+    def find_problem(self, within: float) -> str | None:
+        """Return what is wrong with a job that should run and commit; None if nothing is."""
+        if self.state != "running":
+            return f"is {self.state}"
+        if self.seconds_since_commit is None or self.seconds_since_commit > within:
+            ago = "never" if self.seconds_since_commit is None else f"{self.seconds_since_commit:,.0f} s ago"
             return f"committed {ago}, and should every {within:g} s"
         return None
 
@@ -66,19 +66,22 @@ class Standing:
         return asdict(self)
 
 
-def standing(job: str, status: Mapping[str, Any], held: bool, now: int) -> Standing:
-    """``status``: as in ``status.json``. ``held``: does a supervisor hold the lock? ``now``: ms since the epoch."""
+def job_status(job: str, status: Mapping[str, Any], held: bool, now: int) -> JobStatus:
+    """Return the status of a job, from its status file and its lock.
+
+    ``held``: whether a supervisor holds the lock. ``now``: ms since the epoch.
+    """
     last, when, counts = status["last"], status.get("when", {}), status["counts"]
     how = _at_work(when) if held else _ended(last)
     progress, committed = last.get("progress", {}), when.get("committed", when.get("running"))
     letters = last.get("dead-letters", {}).get("total", {})
-    return Standing(
+    return JobStatus(
         job,
         how,
         pid=status["pid"] if held else None,
-        why=_why(how, last, when),
+        reason=_why(how, last, when),
         epoch=last.get("committed", {}).get("epoch"),
-        committed=None if committed is None else max(0.0, (now - committed) / 1000),
+        seconds_since_commit=None if committed is None else max(0.0, (now - committed) / 1000),
         lag=progress.get("lag"),
         records_in=progress.get("records_in"),
         records_out=progress.get("records_out"),
@@ -89,19 +92,19 @@ def standing(job: str, status: Mapping[str, Any], held: bool, now: int) -> Stand
     )
 
 
-def _at_work(when: Mapping[str, int]) -> How:
-    """The times are in the order of the events; two may have one, and a clock may go back."""
-    told: list[How] = [_AT_WORK[event] for event in when if event in _AT_WORK]
-    return told[-1] if told else "starting"
+def _at_work(when: Mapping[str, int]) -> JobState:
+    """Return the state of a running job. Events are in order; their times may be equal, and a clock may go back."""
+    states: list[JobState] = [_AT_WORK[event] for event in when if event in _AT_WORK]
+    return states[-1] if states else "starting"
 
 
-def _ended(last: Mapping[str, object]) -> How:
-    """Whoever was killed had no time to say that it ended."""
+def _ended(last: Mapping[str, object]) -> JobState:
+    """Return the state of a job that does not run. A killed process could not write a final event."""
     return "stopped" if "stopped" in last else "failed" if "failed" in last else "killed"
 
 
-def _why(how: How, last: Mapping[str, Any], when: Mapping[str, int]) -> str | None:
-    """A notice says what a start waits for only if nothing has happened since."""
+def _why(how: JobState, last: Mapping[str, Any], when: Mapping[str, int]) -> str | None:
+    """Return the reason for the state. A notice is the reason for a waiting start only if no later event exists."""
     match how:
         case "failed":
             return f"{last['failed']['error']}: {last['failed']['reason']}"
@@ -117,18 +120,18 @@ def _why(how: How, last: Mapping[str, Any], when: Mapping[str, int]) -> str | No
 
 # ---------------------------------------------------------------- a job that another machine leads
 #
-# How a job stands that another machine leads, by what its checkpoint store has of it.
+# The status of a job that another machine leads, from its checkpoint store.
 #
-# Rule: the store says what is committed, and who led last. Whether that one lives is seen only by a sign of life that
-# comes while somebody looks: no clock of another machine is believed.
+# Rule: the store shows what is committed, and which process led last. Only a heartbeat that is written during the check
+# shows that the leader is alive: no clock of another machine is trusted.
 
 
 _WITHOUT_BEATS: Final = 10.0
-"""Seconds to look at one that gives no heartbeats: its terms and checkpoints are the signs of life then."""
+"""Seconds to observe a leader without heartbeats, whose terms and checkpoints are the only signs of life."""
 
 
 _LATE: Final = 1.5
-"""A heartbeat may take so much longer than it should."""
+"""The factor by which a heartbeat may be late."""
 
 
 _NAP: Final = 0.2
@@ -136,7 +139,7 @@ _NAP: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class _Leader:
-    """Who led last. ``every``: seconds between its heartbeats; None if it gives none."""
+    """The last leader. ``every``: seconds between its heartbeats; None if it writes none."""
 
     host: str
     pid: int
@@ -144,55 +147,57 @@ class _Leader:
     ended: str | None = None
 
 
-def stands(
+def read_remote_status(
     storage: JobStorage,
     job: str,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> Standing | None:
-    """Looks as long as a sign of life may take: seconds. None if nobody ever led the job.
+) -> JobStatus | None:
+    """Return the status of a job that runs elsewhere; None if the job was never led.
 
-    OSError if the store cannot tell.
+    The call takes as long as a heartbeat may. Raises OSError if the store does not respond.
     """
     claim = _newest_claim(storage, job)
     if claim is None:
         return None
     how, why = _how(storage, claim, sleep, clock)
-    leader = _leader(storage, _newest_claim(storage, job) or claim)  # the lead may have changed meanwhile
+    leader = _leader(storage, _newest_claim(storage, job) or claim)  # the leader may have changed meanwhile
     return _standing(storage, job, how, why, leader)
 
 
-def leads_here(storage: JobStorage, job: str, host: str, pid: int) -> bool:
-    """Whether the newest term was taken by this process."""
+def is_leader(storage: JobStorage, job: str, host: str, pid: int) -> bool:
+    """Return whether this process took the newest term."""
     claim = _newest_claim(storage, job)
     return claim is not None and (claim.host, claim.pid) == (host, pid)
 
 
 def _how(
-    storage: JobStorage, claim: Claim, sleep: Callable[[float], None], clock: Callable[[], float]
-) -> tuple[How, str | None]:
+    storage: JobStorage, claim: TermClaim, sleep: Callable[[float], None], clock: Callable[[], float]
+) -> tuple[JobState, str | None]:
     leader = _leader(storage, claim)
     if leader.ended is not None:
         left = "its leader has ended, and no other supervisor has taken over yet"
         return "stopped", None if leader.ended == "stopped" else left
     within = _WITHOUT_BEATS if leader.every is None else leader.every * _LATE
-    if _shows_life(storage, within, sleep, clock):
+    if _sees_change(storage, within, sleep, clock):
         return "running", None
     if leader.every is None:
         return "silent", f"nothing was written to its store for {within:g} s; it runs without --standby, if it runs"
     return "silent", f"it has given no heartbeat for {within:.1f} s, and should every {leader.every:g} s"
 
 
-def _leader(storage: JobStorage, claim: Claim) -> _Leader:
-    """By heartbeats, which those without ``--standby`` do not give; then the newest term says it."""
-    beats = [beat for _, beat in heartbeats.read(storage).values()]
+def _leader(storage: JobStorage, claim: TermClaim) -> _Leader:
+    """Return the leader by its heartbeats, or by the newest term: supervisors without ``--standby`` write none."""
+    beats = [beat for _, beat in heartbeats.read_heartbeats(storage).values()]
     if not beats:
         return _Leader(claim.host, claim.pid)
     newest = next((beat for beat in beats if beat.ended is None), beats[0])
     return _Leader(newest.host, newest.pid, newest.every, newest.ended)
 
 
-def _shows_life(storage: JobStorage, within: float, sleep: Callable[[float], None], clock: Callable[[], float]) -> bool:
+def _sees_change(
+    storage: JobStorage, within: float, sleep: Callable[[float], None], clock: Callable[[], float]
+) -> bool:
     before, until = _signs(storage), clock() + within
     while clock() < until:
         sleep(_NAP)
@@ -202,7 +207,7 @@ def _shows_life(storage: JobStorage, within: float, sleep: Callable[[float], Non
 
 
 def _signs(storage: JobStorage) -> frozenset[str]:
-    """Names that whoever leads writes anew again and again."""
+    """Return the names of objects that a leader writes repeatedly."""
     kinds = (paths.HEARTBEATS, paths.TERMS, paths.MANIFESTS)
     return frozenset(name for kind in kinds for name in _listed(storage, kind))
 
@@ -211,10 +216,10 @@ def _listed(storage: JobStorage, kind: str) -> list[str]:
     try:
         return [name for name in storage.list(kind) if not name.startswith(f"{kind}/.")]
     except FileNotFoundError:
-        return []  # made when the first one is stored
+        return []  # created by the first write
 
 
-def _standing(storage: JobStorage, job: str, how: How, why: str | None, leader: _Leader) -> Standing:
+def _standing(storage: JobStorage, job: str, how: JobState, why: str | None, leader: _Leader) -> JobStatus:
     receipts = [paths.parse_receipt_name(name) for name in _listed(storage, paths.RECEIPTS)]
     receipt, manifest = None, None
     if receipts:
@@ -224,20 +229,20 @@ def _standing(storage: JobStorage, job: str, how: How, why: str | None, leader: 
     sizes: Counter[str] = Counter()
     for handle in () if manifest is None else manifest.states:
         sizes[handle.operator] += sum(file.size for file in handle.files)
-    return Standing(
+    return JobStatus(
         job,
         how,
         pid=leader.pid,
         host=leader.host,
-        why=why,
+        reason=why,
         epoch=None if receipt is None else receipt.epoch,
-        committed=None if receipt is None else max(0.0, time.time() - receipt.created_at / 1000),
+        seconds_since_commit=None if receipt is None else max(0.0, time.time() - receipt.created_at / 1000),
         workers=None if manifest is None else manifest.parallelism,
         state_bytes=dict(sorted(sizes.items())),
     )
 
 
-def _newest_claim(storage: JobStorage, job: str) -> Claim | None:
+def _newest_claim(storage: JobStorage, job: str) -> TermClaim | None:
     named = [paths.parse_term_name(name) for name in _listed(storage, paths.TERMS)]
     terms: list[Term] = [term for term, kind in named if kind == "claim"]
-    return records.load(storage, Claim, paths.claim_name(max(terms)), job) if terms else None
+    return records.load(storage, TermClaim, paths.claim_name(max(terms)), job) if terms else None

@@ -1,6 +1,6 @@
-"""Who a start is and whether it still owns the job: its identity, its term, and the epochs that count for it.
+"""The identity and term of this run, whether it still owns the job, and its valid epochs.
 
-Rule: a term is claimed before anything is looked at, and its base record is there before anything new is decided.
+Rule: a term is claimed before anything is read, and its base record is written before anything new is decided.
 """
 
 from __future__ import annotations
@@ -8,106 +8,109 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_eos._util.failpoints import hit
-from kafka_eos._util.retry import Patience
+from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.context import JobContext
 from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import terms
-from kafka_eos.coordination.dead_letter_counts import Refusals
+from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
 from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.json_values import Json
-from kafka_eos.protocol.recovery import Facts
+from kafka_eos.protocol.recovery import RecordListing
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import store_outages as outages
-from kafka_eos.storage.job_records import Identity, Manifest
+from kafka_eos.storage.job_records import IdentityRecord, Manifest
 from kafka_eos.storage.job_storage import JobStorage
 
 
 class Ownership:
-    """Holds one term of one job, once it has taken one."""
+    """The ownership of one job in one term, once the term is taken."""
 
-    identity: Identity
-    """The life that this start is; known once it takes part, see ``recovery``."""
+    identity: IdentityRecord
+    """The incarnation of this run; set by ``recovery``."""
 
     def __init__(
-        self, storage: JobStorage, job: str, settings: Mapping[str, Json], refusals: Refusals | None = None
+        self, storage: JobStorage, job: str, settings: Mapping[str, Json], refusals: DeadLetterMonitor | None = None
     ) -> None:
-        self.job, self._storage, self._settings, self._refusals = job, storage, settings, refusals
+        self.job = job
+        self._storage = storage
+        self._settings = settings
+        self._refusals = refusals
         self.context = JobContext(job, Term(0), settings)
-        self.next = Epoch(0)
-        """The epoch that comes next."""
+        self.next_number = Epoch(0)
+        """The number of the next epoch."""
 
     @property
     def term(self) -> Term:
         return self.context.term
 
-    def recognise(self) -> JobContext:
-        """Who the job is: by its directory as long as no term is taken, which is what a tool needs that only looks."""
+    def load_identity(self) -> JobContext:
+        """Load the job's identity if no term is taken yet."""
         if self.term == Term(0):
-            self.context = identities.context(self._storage, self.job, self._settings)
+            self.context = identities.build_context(self._storage, self.job, self._settings)
         return self.context
 
-    def recognise_by(self, newest: EpochId) -> None:
-        """The job is the life that decided this epoch: it ended before it had written that down.
+    def adopt_identity_of(self, newest: EpochId) -> None:
+        """Adopt the incarnation that decided this epoch.
 
-        It is written with the base record of this term, from which on that epoch counts for good.
+        It is written with the base record of this term, which makes that epoch valid for good.
         """
-        self.identity = identities.of(self._read(newest))
+        self.identity = identities.from_manifest(self._read(newest))
         self.context = identities.context_of(self.identity, self.term, self._settings)
 
-    def keep_identity(self) -> None:
-        """Write down who the job is, unless it is written."""
-        identities.keep(self._storage, self.identity)
+    def save_identity(self) -> None:
+        """Save the identity unless it is saved already."""
+        identities.save(self._storage, self.identity)
 
-    def take_term(self, above: Term) -> Facts:
+    def take_term(self, above: Term) -> RecordListing:
         term = terms.claim(self._storage, self.job, above, self.identity.id)
         self.context = identities.context_of(self.identity, term, self._settings)
         hit("recovery.claimed")
-        return terms.settled(self._storage, self.job, term)
+        return terms.close_older_terms(self._storage, self.job, term)
 
-    def rebase(self, base: EpochId | None, reason: str) -> None:
-        """Write the epoch that the term goes on from."""
+    def write_base(self, base: EpochId | None, reason: str) -> None:
+        """Write the base record: the epoch that this term continues from."""
         terms.write_base(self._storage, self.job, self.term, base, reason)
         if self._refusals is not None:
-            self._refusals.goes_on_from(base)
+            self._refusals.rewind_to(base)
         hit("recovery.based")
 
     def next_epoch(self) -> EpochId:
-        """A fresh id for the next checkpoint of this term."""
-        epoch = EpochId(self.next, self.term)
-        self.next = self.next.next()
+        """Return a new id for the next checkpoint of this term."""
+        epoch = EpochId(self.next_number, self.term)
+        self.next_number = self.next_number.next()
         return epoch
 
     def load(self, epoch: EpochId) -> Manifest:
-        """The manifest of an epoch of this life."""
-        return records.expect_life(self._read(epoch), self.identity)
+        """Return the manifest of an epoch of this incarnation."""
+        return records.ensure_same_incarnation(self._read(epoch), self.identity)
 
     def _read(self, epoch: EpochId) -> Manifest:
         try:
             return records.load(self._storage, Manifest, paths.manifest_name(epoch), self.job)
         except FileNotFoundError:
-            self.ensure()  # a store that went away meanwhile looks empty
+            self.ensure_owner()  # an unmounted store looks empty
             raise CorruptCheckpoint(f"{paths.manifest_name(epoch)} is named by a term record but missing") from None
 
-    def check(self) -> None:
+    def ensure_newest_term(self) -> None:
         """Raise Fenced if a newer term was claimed."""
-        terms.check(self._storage, self.term)
+        terms.ensure_newest(self._storage, self.term)
 
-    def ensure(self) -> None:
-        """As ``check``, once there is a term: whoever took over must not be taken over by us again."""
+    def ensure_owner(self) -> None:
+        """Raise Fenced if a newer term was claimed. Do nothing before the first claim."""
         if self.term > Term(0):
-            self.check()
+            self.ensure_newest_term()
 
-    def until_sure(self, patience: Patience, known: Term, after: BaseException) -> None:
-        """Wait until the store, which must know of term ``known``, says who owns the job; ``after``: why it is asked.
+    def wait_for_answer(self, patience: Retrier, known: Term, after: BaseException) -> None:
+        """Wait until the store shows which supervisor owns the job.
 
-        Raises Fenced if it is another one, Interrupted when told to stop.
+        Raises Fenced if it is another one, Interrupted on a stop.
         """
 
         def ask() -> None:
-            terms.expect(self._storage, known)
-            self.ensure()
+            terms.newest_claimed(self._storage, known)
+            self.ensure_owner()
 
         what = f"ask the checkpoint store who owns the job, after this: {after}"
-        patience.until_answered(what, lambda: outages.answered(ask))
+        patience.retry(what, lambda: outages.call_store(ask))

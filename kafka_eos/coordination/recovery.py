@@ -1,7 +1,7 @@
-"""The first phase of a recovery: what is decided is finished, or revoked, before anything else is looked at.
+"""The first phase of a recovery: decided epochs are finished or revoked before anything else is read.
 
-Rule: it opens the newest manifests alone and reads no state file, so its time does not grow with the state;
-``protocol.recovery`` says what is to be done.
+Rule: it reads only the newest manifests and no state file, so its duration does not grow with the state.
+``protocol.recovery`` decides what to do.
 """
 
 from __future__ import annotations
@@ -13,25 +13,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_eos._util.failpoints import hit
-from kafka_eos._util.retry import Patience
-from kafka_eos.abc.committer import Probe, Standing
+from kafka_eos._util.retry import Retrier
+from kafka_eos.abc.committer import CommitStatus, Probe
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import savepoint_start as origin
 from kafka_eos.coordination import terms
-from kafka_eos.coordination.epochs import Epochs
-from kafka_eos.coordination.incarnations import Lives
+from kafka_eos.coordination.epochs import EpochManager
+from kafka_eos.coordination.incarnations import IncarnationRegistry
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
-from kafka_eos.coordination.sinks import Outputs
-from kafka_eos.coordination.sources import Inputs
+from kafka_eos.coordination.sinks import SinkCoordinator
+from kafka_eos.coordination.sources import SourceCoordinator
 from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.commit import COMMIT_MARGIN, Commit, Revoke, Stop, undecidable
-from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, finished, next_epoch, resolve, settle
-from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.protocol.commit import COMMIT_MARGIN, CommitAuthorized, EpochRevoked, EpochStuck, describe_unknown
+from kafka_eos.protocol.recovery import (
+    NewestCommitted,
+    NewestUncommitted,
+    NoDecidedEpoch,
+    TermSuperseded,
+    decide_unfinished,
+    newest_committed,
+    next_epoch,
+    resolve,
+)
+from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import verification as verify
@@ -40,169 +49,180 @@ from kafka_eos.storage.job_storage import JobStorage
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
-    """Nothing was ever decided. ``heir_of``: the starts before this one in the same directory."""
+class NothingDecided:
+    """No epoch was ever decided in this directory.
 
-    heir_of: frozenset[JobIdentity]
+    ``successor_of``: the identities of earlier starts in the same directory.
+    """
+
+    successor_of: frozenset[JobIdentity]
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Completes what is decided, under a new term."""
+    """The completion of the decided epoch, under a new term."""
 
     storage: JobStorage
     ownership: Ownership
-    lives: Lives
-    outputs: Outputs
-    epochs: Epochs
-    stored: StoredState
+    lives: IncarnationRegistry
+    outputs: SinkCoordinator
+    epochs: EpochManager
+    stored: StateFiles
     history: History
-    patience: Patience
+    patience: Retrier
 
-    def complete(self) -> Manifest | Undecided:
-        """Take a term, and finish or revoke what is decided; the epoch to go on from.
+    def complete(self) -> Manifest | NothingDecided:
+        """Take a term, and finish or revoke the decided epoch; return the epoch to continue from.
 
-        Raises Fenced, CorruptCheckpoint, CommittableLost, ConfigError; Interrupted when told to stop.
+        Raises Fenced, CorruptCheckpoint, CommittableLost, ConfigError; Interrupted on a stop.
         """
-        known = identities.find(self.storage, self.ownership.job)
+        known = identities.load(self.storage, self.ownership.job)
         self.ownership.identity = known or identities.new(self.ownership.job)
         facts = self.ownership.take_term(Term(0))
         resumption = resolve(facts, self.ownership.term)
-        # First: a newer term may have removed records while they were listed.
-        if isinstance(resumption, Superseded):
+        # Check this first: a newer term may have deleted records while they were listed.
+        if isinstance(resumption, TermSuperseded):
             raise Fenced(f"term {self.ownership.term} was replaced by term {resumption.by} while it was starting")
-        if missing := terms.missing(facts):
+        if missing := terms.find_missing(facts):
             raise CorruptCheckpoint(
                 f"{', '.join(missing)}: missing, though later records are there. Restore from a copy."
             )
-        self.ownership.next = next_epoch(facts)
-        if isinstance(resumption, Settled | Unfinished):
+        self.ownership.next_number = next_epoch(facts)
+        if isinstance(resumption, NewestCommitted | NewestUncommitted):
             if known is None:
-                self.ownership.recognise_by(resumption.newest)
-            self._expect_remembered(resumption.newest, finished(facts))
-            self.lives.hold(self.ownership.context)
+                self.ownership.adopt_identity_of(resumption.newest)
+            self._ensure_output_present(resumption.newest, newest_committed(facts))
+            self.lives.register(self.ownership.context)
         match resumption:
-            case Fresh() if known is not None:
+            case NoDecidedEpoch() if known is not None:
                 raise CorruptCheckpoint(
                     f"{known.name} is there, which is written when an epoch is decided, but no decided epoch is: "
                     "manifests were deleted. Restore the directory from a copy."
                 )
-            case Fresh():
-                return Undecided(
-                    identities.earlier(self.storage, self.ownership.job, facts.claims - {self.ownership.term})
+            case NoDecidedEpoch():
+                return NothingDecided(
+                    identities.of_terms(self.storage, self.ownership.job, facts.claims - {self.ownership.term})
                 )
-            case Settled(newest=newest):
+            case NewestCommitted(newest=newest):
                 manifest = self._settled(newest)
-            case Unfinished() as unfinished:
+            case NewestUncommitted() as unfinished:
                 manifest = self._unfinished(unfinished)
         if known is None:
-            self.ownership.keep_identity()
+            self.ownership.save_identity()
         return manifest
 
-    def _expect_remembered(self, newest: EpochId, last: EpochId | None) -> None:
-        """Before this term leaves its mark in a system, which would make an older copy of it look like the newest.
+    def _ensure_output_present(self, newest: EpochId, last: EpochId | None) -> None:
+        """Raise ConfigError if a sink lacks output that it had committed.
 
-        ``last``: the newest epoch with a receipt. ConfigError if a system lacks what it, or one before it, has there.
+        ``last``: the newest epoch with a receipt.
         """
         if last is None:
             return
         manifest = self.ownership.load(last)
         later = () if last == newest else self.ownership.load(newest).committables
-        self.patience.until_answered(
+        self.patience.retry(
             "look whether each sink has what is committed",
-            lambda: self.outputs.expect_remembered(self.ownership.context, manifest, later),
+            lambda: self.outputs.ensure_output_present(self.ownership.context, manifest, later),
         )
 
     def _settled(self, newest: EpochId) -> Manifest:
         hit("recovery.resolved")
         manifest = self.ownership.load(newest)
-        self.ownership.rebase(newest, "newest epoch is committed")
+        self.ownership.write_base(newest, "newest epoch is committed")
         return manifest
 
-    def _unfinished(self, unfinished: Unfinished) -> Manifest:
+    def _unfinished(self, unfinished: NewestUncommitted) -> Manifest:
         hit("recovery.resolved")
         manifest = self.ownership.load(unfinished.newest)
-        damage = self.stored.missing(manifest)
+        damage = self.stored.find_missing(manifest)
         hit("recovery.looked")
         probes = self.epochs.probe(manifest)
         hit("recovery.probed")
-        match settle(unfinished, probes, damage, COMMIT_MARGIN):
-            case Commit() as decision:
-                self.epochs.commit(manifest, decision)
+        match decide_unfinished(unfinished, probes, damage, COMMIT_MARGIN):
+            case CommitAuthorized() as decision:
+                self.epochs.carry_out(manifest, decision)
                 hit("recovery.committed")
-                self.ownership.rebase(manifest.id, "newest epoch was decided; its commits are finished")
+                self.ownership.write_base(manifest.id, "newest epoch was decided; its commits are finished")
                 return manifest
-            case Revoke(epoch=epoch, reason=reason):
+            case EpochRevoked(epoch=epoch, reason=reason):
                 assert unfinished.previous is not None  # settle turns a revocation without one into Stop
                 previous = self.ownership.load(unfinished.previous)
-                # Nothing is to be committed, so nothing waits for this; and the way back is the last one there is.
-                self.stored.ensure_whole(previous.id, records.named_files(previous.states, previous.in_flight))
-                self._ensure_lost(manifest)
-                self.ownership.rebase(previous.id, f"epoch {epoch} revoked: {reason}")
-                self.history.write("revoked", epoch=epoch.epoch.n, term=epoch.term.n, reason=reason)
+                # Nothing is to be committed, so no commit waits for this check, and no earlier epoch is left.
+                self.stored.ensure_intact(previous.id, records.index_files(previous.states, previous.in_flight))
+                self._abort_revoked(manifest)
+                self.ownership.write_base(previous.id, f"epoch {epoch} revoked: {reason}")
+                self.history.append_event("revoked", epoch=epoch.epoch.n, term=epoch.term.n, reason=reason)
                 return previous
-            case Stop(epoch=epoch, reason=reason):
+            case EpochStuck(epoch=epoch, reason=reason):
                 raise CommittableLost(
                     f"epoch {epoch} of job {self.ownership.job!r} was decided but cannot be completed: {reason}. Its "
-                    f"input is {manifest.sources}. Nothing was skipped; see docs/operations.md, 'a lost committable'."
+                    f"input is {manifest.sources}. Nothing was skipped; see docs/repairing-a-job.md, "
+                    "'a lost committable'."
                 )
 
-    def _ensure_lost(self, manifest: Manifest) -> None:
-        """Abort what a revoked epoch has prepared, before its revocation is written.
+    def _abort_revoked(self, manifest: Manifest) -> None:
+        """Abort the output of a revoked epoch before its revocation is recorded.
 
-        A supervisor that was replaced may hold a permit for it still, and would commit what this term does again.
-        Raises CommittableLost if it was faster, or nobody can tell.
+        A replaced supervisor may still hold a permit for the epoch, and would commit output that this term produces
+        again.
+        Raises CommittableLost if it has committed already, or if that is unknown.
         """
-        probes = self.patience.until_answered(f"abort epoch {manifest.id}", lambda: self._aborted(manifest))
-        if doubt := undecidable(probes):
+        probes = self.patience.retry(f"abort epoch {manifest.id}", lambda: self._aborted(manifest))
+        if doubt := describe_unknown(probes):
             raise CommittableLost(
                 f"epoch {manifest.id} of job {self.ownership.job!r} could not be revoked: {doubt}. Nothing was "
-                "skipped; see docs/operations.md, 'a lost committable'."
+                "skipped; see docs/repairing-a-job.md, 'a lost committable'."
             )
-        if committed := [probe.detail for probe in probes if probe.standing is Standing.COMMITTED]:
+        if committed := [probe.detail for probe in probes if probe.status is CommitStatus.COMMITTED]:
             raise CommittableLost(
                 f"epoch {manifest.id} of job {self.ownership.job!r} was committed in part while it was revoked: "
-                f"{', '.join(committed)}. Nothing was skipped; see docs/operations.md, 'a lost committable'."
+                f"{', '.join(committed)}. Nothing was skipped; see docs/repairing-a-job.md, 'a lost committable'."
             )
 
     def _aborted(self, manifest: Manifest) -> list[Probe]:
-        """Probes of an epoch after aborting it. Raises Retryable while something of it is still prepared."""
-        self.outputs.abort_orphans(self.ownership.context)
+        """Abort the output of an epoch and probe it. Raise Retryable while some of it is still prepared."""
+        self.outputs.abort_leftovers(self.ownership.context)
         probes = self.epochs.probe(manifest)
-        if open_ := [probe.detail for probe in probes if probe.standing is Standing.PREPARED]:
+        if open_ := [probe.detail for probe in probes if probe.status is CommitStatus.PREPARED]:
             raise Retryable(f"still prepared: {', '.join(open_)}")
         return probes
 
 
 # ---------------------------------------------------------------- state files
 #
-# The state files of decided epochs: are they there, and are they what was written?
+# The state files of decided epochs: do they exist, and do they have the recorded content?
 #
-# Rule: a store that is away for a moment looks empty. A file is taken for missing only after the store has shown that
-# it is there, by the claim of this term.
+# Rule: an unmounted store looks empty. A file counts as missing only after the store has shown that it is available,
+# because it contains the claim of this term.
 
 
-class StoredState:
-    """``ensure_there`` raises OSError if the store is away, Fenced if it belongs to a newer term."""
+class StateFiles:
+    """The verification of the state files of decided epochs."""
 
     def __init__(self, storage: JobStorage, ensure_there: Callable[[], None]) -> None:
         self._storage, self._ensure_there = storage, ensure_there
 
-    def missing(self, manifest: Manifest) -> list[str]:
-        """Files of an epoch that are missing or of another size, in words. None of them is read."""
+    def find_missing(self, manifest: Manifest) -> list[str]:
+        """Return problems of files that are missing or have the wrong size. No file is read."""
         files = _files(manifest)
-        if not verify.look_at_files(self._storage, files):
+        if not verify.check_sizes(self._storage, files):
             return []
         self._ensure_there()
-        return [str(problem) for problem in verify.look_at_files(self._storage, files)]
+        return [str(problem) for problem in verify.check_sizes(self._storage, files)]
 
     def ensure_complete(self, manifest: Manifest) -> None:
-        """CorruptCheckpoint, with the name of each file of a committed epoch that is missing or of another size."""
-        self._refuse(manifest.id, verify.look_at_files(self._storage, _files(manifest)))
+        """Raise CorruptCheckpoint with the name of each file of a committed epoch that is missing or has the wrong
+        size."""
+        self._refuse(manifest.id, verify.check_sizes(self._storage, _files(manifest)))
 
-    def ensure_whole(self, epoch: EpochId, files: Mapping[str, FileRef], told: verify.Progress = verify.nobody) -> None:
-        """As ``ensure_complete``, of every byte of these files of a committed epoch. Raises what ``told`` raises."""
-        self._refuse(epoch, verify.verify_files(self._storage, files, told))
+    def ensure_intact(
+        self,
+        epoch: EpochId,
+        files: Mapping[str, FileRef],
+        report_progress: verify.ProgressCallback = verify.ignore_progress,
+    ) -> None:
+        """Read every byte; raise CorruptCheckpoint if a file is damaged. Errors of ``report_progress`` propagate."""
+        self._refuse(epoch, verify.check_contents(self._storage, files, report_progress))
 
     def _refuse(self, epoch: EpochId, problems: Sequence[verify.Problem]) -> None:
         if problems:
@@ -214,116 +234,125 @@ class StoredState:
 
 
 def _files(manifest: Manifest) -> dict[str, FileRef]:
-    return records.named_files(manifest.states, manifest.in_flight)
+    return records.index_files(manifest.states, manifest.in_flight)
 
 
-# ---------------------------------------------------------------- how far long work is
+# ---------------------------------------------------------------- progress of long operations
 #
-# How far long work is, now and then. Rule: work that is done in a moment says nothing.
+# Periodic progress reports of long operations. Rule: a short operation reports nothing.
 
 
 _EVERY = 5.0
-"""Seconds between two reports, and before the first."""
+"""Seconds between two reports, and before the first one."""
 
 
 class Reporter:
-    """Called with bytes that are done and bytes in all. ``check`` is called each time and may end the work."""
+    """A progress callback with bytes done and total bytes. ``check`` is called each time and may raise to stop the
+    work."""
 
     def __init__(self, done: str, notice: Callable[[str], None], check: Callable[[], None]) -> None:
-        self._done, self._notice, self._check = done, notice, check
-        self._told = time.monotonic()
+        self._done = done
+        self._notice = notice
+        self._check = check
+        self._reported_at = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
         self._check()
         now = time.monotonic()
-        if now - self._told >= _EVERY:
-            self._told = now
+        if now - self._reported_at >= _EVERY:
+            self._reported_at = now
             self._notice(f"{self._done} {done / 1e6:,.0f} of {total / 1e6:,.0f} MB of state")
 
 
 # ---------------------------------------------------------------- a first start
 #
-# A start where nothing was ever decided: it looks for other lives, and decides epoch 0.
+# A start without decided epochs: it looks for other incarnations, and decides epoch 0.
 #
-# Rule: a start that is refused has decided nothing, and takes its own mark away.
+# Rule: a start that is refused has decided nothing, and removes its own registration.
 
 
 @dataclass(frozen=True, slots=True)
 class FirstStart:
-    """``heir_of``: starts of this directory that have decided nothing. ``take_over``: it may end other lives."""
+    """The first start of a job.
+
+    ``successor_of``: earlier starts in this directory that have decided nothing. ``take_over``: it may end other
+    incarnations.
+    """
 
     plan: Plan
     storage: JobStorage
     ownership: Ownership
-    lives: Lives
-    inputs: Inputs
-    epochs: Epochs
+    lives: IncarnationRegistry
+    inputs: SourceCoordinator
+    epochs: EpochManager
     history: History
-    heir_of: frozenset[JobIdentity]
+    successor_of: frozenset[JobIdentity]
     take_over: bool
     allow_dropped: bool
 
     def begin(self, start_from: Path | None) -> Manifest:
-        """Decide epoch 0, the start positions, before anything is read; ``start_from``: those of a savepoint.
+        """Decide epoch 0, the start positions, before anything is read; ``start_from``: a savepoint with positions.
 
-        First the base record: what an earlier start of this directory still decides must not count any more when its
-        life is ended here.
+        The base record is written first: a decision of an earlier start in this directory must not be valid once its
+        incarnation is ended here.
         """
-        self.ownership.rebase(None, "first start" if start_from is None else f"first start, from {start_from}")
+        self.ownership.write_base(None, "first start" if start_from is None else f"first start, from {start_from}")
         if start_from is not None:
-            return self._begin_from(origin.Start.read(start_from))
+            return self._begin_from(origin.SavepointStart.read(start_from))
         self._enter(frozenset())
-        self.storage.delete(paths.ORIGIN)  # of a start with a savepoint that did not get as far as epoch 0
-        positions = self.inputs.look_up(self.ownership.context, {source.name: None for source in self.plan.sources})
-        return self._first(Acked(positions, (), ()))
+        self.storage.delete(paths.ORIGIN)  # written by a start with a savepoint that did not decide epoch 0
+        positions = self.inputs.resolve_positions(
+            self.ownership.context, {source.name: None for source in self.plan.sources}
+        )
+        return self._first(EpochContents(positions, (), ()))
 
-    def _begin_from(self, start: origin.Start) -> Manifest:
-        """As ``begin``, with the positions and the state of a savepoint."""
+    def _begin_from(self, start: origin.SavepointStart) -> Manifest:
+        """Decide epoch 0 with the positions and the state of a savepoint."""
         savepoint, what = start.savepoint, f"savepoint {start.path}"
-        origin.drop(self.history, self.allow_dropped, what, start.unclaimed(self.plan))
+        origin.drop_unused(self.history, self.allow_dropped, what, start.find_unused(self.plan))
         with self._withdrawn_if_refused():
-            self.lives.admitted(self.ownership.context, start.heir_of | self.heir_of, self.take_over)
-        states, in_flight = start.bring(self.storage, self.plan)
+            self.lives.check_admission(self.ownership.context, start.successor_of | self.successor_of, self.take_over)
+        states, in_flight = start.import_files(self.storage, self.plan)
         origin.ensure_tables_come_first(self.plan, savepoint.sources, in_flight)
         origin.ensure_joins_know_their_tables(self.plan, savepoint.sources, states)
-        # The sinks may know the savepoint's job: what they have of it must look older than what they get now.
-        self.ownership.next = max(self.ownership.next, Epoch(savepoint.epoch).next())
+        # The sinks may know the savepoint's job: its output there must have older epochs than the new output.
+        self.ownership.next_number = max(self.ownership.next_number, Epoch(savepoint.epoch).next())
         if self.ownership.term <= Term(savepoint.term):
             self.ownership.take_term(Term(savepoint.term))
-            self.ownership.rebase(None, f"first start, from {what}")
-        self._enter(start.heir_of)  # now that nothing is wrong with the savepoint: the life that it is of ends here
+            self.ownership.write_base(None, f"first start, from {what}")
+        self._enter(start.successor_of)  # the savepoint is valid now, so the incarnation that wrote it ends here
         names, known = [source.name for source in self.plan.sources], savepoint.sources
-        positions = self.inputs.look_up(self.ownership.context, {name: known.get(name) for name in names})
-        return self._first(Acked(positions, states, (), in_flight), savepoint=savepoint.id)
+        positions = self.inputs.resolve_positions(self.ownership.context, {name: known.get(name) for name in names})
+        return self._first(EpochContents(positions, states, (), in_flight), savepoint=savepoint.id)
 
-    def _enter(self, heir_of: frozenset[JobIdentity | None]) -> None:
-        """Raises ConfigError if another life of the job's name may go on."""
+    def _enter(self, successor_of: frozenset[JobIdentity | None]) -> None:
+        """Register this incarnation. Raise ConfigError if another incarnation of the job's name may still run."""
         with self._withdrawn_if_refused():
-            ended = self.lives.enter(self.ownership.context, heir_of | self.heir_of, self.take_over)
+            ended = self.lives.begin_new(self.ownership.context, successor_of | self.successor_of, self.take_over)
         if ended:
-            self.history.write("took-over", term=self.ownership.term.n, count=len(ended), names=list(ended[:20]))
+            self.history.append_event("took-over", term=self.ownership.term.n, count=len(ended), names=list(ended[:20]))
 
     @contextmanager
     def _withdrawn_if_refused(self) -> Iterator[None]:
-        """A start that is refused has decided nothing. Its mark would refuse the others, and theirs this one, for ever.
+        """Remove this start's registration if it is refused, because one left behind would block every later start.
 
-        The mark is that of this start alone: nobody goes on with it, whoever has started in this directory since. The
-        same holds for the starts before it here, which may have died.
+        The registration is of this start alone: no other start uses its identity. Registrations of earlier starts in
+        this directory, which may have crashed, are removed too.
         """
         try:
             yield
         except (ConfigError, Fenced):
-            self.lives.withdraw(self.ownership.context, {self.ownership.identity.id, *self.heir_of})
-            self.ownership.ensure()  # the other life may be that of a newer supervisor of this directory
+            self.lives.deregister(self.ownership.context, {self.ownership.identity.id, *self.successor_of})
+            self.ownership.ensure_owner()  # the other incarnation may be a newer supervisor of this directory
             raise
 
-    def _first(self, acked: Acked, **facts: Json) -> Manifest:
+    def _first(self, acked: EpochContents, **facts: Json) -> Manifest:
         began: dict[str, Json] = {
             name: {str(split): at for split, at in splits.items()} for name, splits in acked.positions.items()
         }
         identity = self.ownership.identity.identity
-        self.history.write("began", term=self.ownership.term.n, identity=identity, positions=began, **facts)
+        self.history.append_event("began", term=self.ownership.term.n, identity=identity, positions=began, **facts)
         manifest = self.epochs.decide(self.ownership.next_epoch(), acked)
-        self.ownership.keep_identity()
-        self.epochs.finish(manifest)
+        self.ownership.save_identity()
+        self.epochs.commit_decided(manifest)
         return manifest

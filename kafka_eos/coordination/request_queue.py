@@ -1,8 +1,8 @@
-"""Where a running job, on any engine, serves what other processes ask of it: checkpoints, savepoints, a stop.
+"""Handling of requests to a running job, on any engine: checkpoints, savepoints, a stop.
 
-Rule: a request is answered when what it asks for is durable, or when the epoch that was to serve it is given up. Only
-the last epoch is tried again. One that an attempt could not serve stays where it is, and the next attempt takes it up;
-one that is withdrawn before its epoch begins is forgotten.
+Rule: a request is answered when its result is durable, or when the epoch that was to serve it is aborted. Only a final
+epoch is tried again. A request that an attempt could not serve stays pending for the next attempt; a request that is
+withdrawn before its epoch begins is dropped.
 """
 
 from __future__ import annotations
@@ -12,87 +12,87 @@ from contextlib import suppress
 from pathlib import Path
 
 from kafka_eos.coordination import job_requests as requests
-from kafka_eos.coordination.job_requests import Answer, Request, Stop, TakeSavepoint
+from kafka_eos.coordination.job_requests import JobRequest, RequestAnswer, StopJob, TakeSavepoint
 from kafka_eos.coordination.savepoint_writer import SavepointWriter
 from kafka_eos.core.ids import EpochId
-from kafka_eos.protocol.actions import Abort
-from kafka_eos.protocol.checkpoint_schedule import Kind
-from kafka_eos.protocol.events import Asked
+from kafka_eos.protocol.actions import AbortEpoch
+from kafka_eos.protocol.checkpoint_schedule import EpochKind
+from kafka_eos.protocol.events import PendingRequests
 from kafka_eos.storage.job_records import Manifest
 
 _EVERY = 0.2
 
 
-class Desk:
-    """The requests of one attempt. ``directory`` is the job's on this machine."""
+class RequestHandler:
+    """The handler of requests to a job during one attempt. ``directory`` is the job's directory on this machine."""
 
     def __init__(self, directory: Path, savepoints: SavepointWriter) -> None:
         self._directory, self._savepoints = directory, savepoints
         self._looked = -math.inf
-        self._waiting: dict[str, Request] = {}
-        self._served: dict[str, tuple[EpochId, Request]] = {}
-        """Requests with the epoch that serves them; any later one does, too."""
+        self._waiting: dict[str, JobRequest] = {}
+        self._served: dict[str, tuple[EpochId, JobRequest]] = {}
+        """Requests with the epoch that serves them; any later epoch serves them too."""
 
-    def look(self, now: float) -> None:
-        """See what is asked, a few times a second."""
+    def poll(self, now: float) -> None:
+        """Read new requests, a few times a second."""
         if now - self._looked > _EVERY:
             self._looked = now
-            # In this order: what is no longer being made when we ask is answered, and so not pending, when we look.
-            taken = self._served.keys() | self._savepoints.making
-            self._waiting = {t: request for t, request in requests.pending(self._directory) if t not in taken}
+            # Read ``in_progress`` first: a savepoint that is finished by then is answered, so no longer pending below.
+            taken = self._served.keys() | self._savepoints.in_progress
+            self._waiting = {t: request for t, request in requests.list_pending(self._directory) if t not in taken}
 
     @property
-    def asked(self) -> Asked:
-        """What those who wait ask for together."""
+    def pending(self) -> PendingRequests:
+        """Return the combination of all waiting requests."""
         waiting = self._waiting.values()
-        wants = Kind.ASKED if waiting else None
+        wants = EpochKind.REQUESTED if waiting else None
         if any(isinstance(request, TakeSavepoint) for request in waiting):
-            wants = Kind.SAVEPOINT
-        return Asked(
-            wants=wants,
-            stop=any(isinstance(r, Stop) or (isinstance(r, TakeSavepoint) and r.stop) for r in waiting),
-            end=any(isinstance(request, Stop) and not request.drain for request in waiting),
+            wants = EpochKind.SAVEPOINT
+        return PendingRequests(
+            checkpoint=wants,
+            stop=any(isinstance(r, StopJob) or (isinstance(r, TakeSavepoint) and r.stop) for r in waiting),
+            cancel=any(isinstance(request, StopJob) and not request.drain for request in waiting),
         )
 
-    def begun(self, epoch: EpochId) -> None:
-        """An epoch begins that serves all who wait."""
+    def on_triggered(self, epoch: EpochId) -> None:
+        """Assign all waiting requests to an epoch that has started."""
         self._served |= {token: (epoch, request) for token, request in self._waiting.items()}
         self._waiting = {}
 
-    def given_up(self, abort: Abort) -> None:
-        """An epoch is not to be. A last one is tried again, and whoever waits for it goes on; others are told why."""
+    def on_aborted(self, abort: AbortEpoch) -> None:
+        """Answer the requests of an aborted epoch with the reason; requests of a final epoch stay pending."""
         for token, request in self._take_back(abort.epoch).items():
-            if abort.kind is not Kind.LAST:
-                with suppress(OSError):  # a full disk: it is still pending, and so tried again
-                    refused = Answer(error=_refusal(request, abort.why, abort.late))
-                    requests.answer(self._directory, token, refused)
+            if abort.kind is not EpochKind.FINAL:
+                with suppress(OSError):  # on a full disk the request stays pending, and is tried again
+                    refused = RequestAnswer(error=_refusal(request, abort.reason, abort.timed_out))
+                    requests.write_answer(self._directory, token, refused)
 
-    def _take_back(self, epoch: EpochId) -> dict[str, Request]:
+    def _take_back(self, epoch: EpochId) -> dict[str, JobRequest]:
         back = {token: request for token, (by, request) in self._served.items() if by == epoch}
         self._served = {token: kept for token, kept in self._served.items() if token not in back}
         self._looked = -math.inf
         return back
 
-    def committed(self, manifest: Manifest) -> None:
-        """An epoch is committed: answer, and have savepoints of it made beside the work."""
+    def on_committed(self, manifest: Manifest) -> None:
+        """Answer requests of a committed epoch, and start its savepoints."""
         served = {token: request for token, (epoch, request) in self._served.items() if epoch <= manifest.id}
         for token, request in served.items():
             if isinstance(request, TakeSavepoint):
                 self._savepoints.begin(token, Path(request.path), manifest)
             else:
-                requests.answer(self._directory, token, Answer(epoch=manifest.epoch))
+                requests.write_answer(self._directory, token, RequestAnswer(epoch=manifest.epoch))
         self._served = {token: kept for token, kept in self._served.items() if token not in served}
 
-    def ended(self) -> None:
-        """The job ends without another epoch: tell those who asked for that. The others see it end."""
+    def on_job_end(self) -> None:
+        """Answer requests to end the job without another epoch. Other clients see that the job ended."""
         for token, request in self._waiting.items():
-            if isinstance(request, Stop) and not request.drain:
-                requests.answer(self._directory, token, Answer())
+            if isinstance(request, StopJob) and not request.drain:
+                requests.write_answer(self._directory, token, RequestAnswer())
         self._waiting = {}
 
 
-def _refusal(request: Request, why: str, late: bool) -> str:
-    """What was wrong, what became of it, and what to do."""
+def _refusal(request: JobRequest, why: str, late: bool) -> str:
+    """Return the problem, its consequence, and the remedy."""
     if not isinstance(request, TakeSavepoint):
         return f"{why}; the job goes on, and its output goes into the next one"
     advice = (

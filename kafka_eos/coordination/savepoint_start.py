@@ -1,7 +1,7 @@
-"""Begin a job with a savepoint: its positions and its state become epoch 0.
+"""The start of a job from a savepoint: its positions and its state become epoch 0.
 
-Rule: a job begins once. ``origin.json`` says with which savepoint, so that the same command line, given again after a
-crash or a stop, goes on where the job is; with another savepoint, or none, it is another job.
+Rule: a job starts once. ``origin.json`` records the savepoint, so that the same command line, repeated after a crash or
+a stop, resumes the job; with another savepoint, or none, it is a different job.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_eos._util.failpoints import hit
-from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.terms import now_ms
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import JobIdentity
 from kafka_eos.core.json_values import Positions
-from kafka_eos.plan import Plan, Table
+from kafka_eos.plan import Plan, TableNode
 from kafka_eos.protocol import source_dependencies as bootstrap
 from kafka_eos.runtime.state.key_groups import check_key_groups
 from kafka_eos.runtime.state.schema_evolution import DEFINITION, ensure_same_definition
@@ -26,66 +26,68 @@ from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.storage.job_storage import JobStorage
-from kafka_eos.storage.savepoint_files import Origin, Savepoint, SavepointFiles
+from kafka_eos.storage.savepoint_files import Savepoint, SavepointFiles, SavepointOrigin
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """The savepoint in directory ``path``, as the beginning of a job."""
+class SavepointStart:
+    """A savepoint that a job starts from."""
 
     path: Path
     savepoint: Savepoint
 
     @classmethod
-    def read(cls, path: Path) -> Start:
-        """Raises ConfigError if there is no savepoint that can be used, CorruptCheckpoint if it is damaged."""
-        found = savepoints.read(path)
+    def read(cls, path: Path) -> SavepointStart:
+        """Read a savepoint. Raise ConfigError if it is not usable, CorruptCheckpoint if it is damaged."""
+        found = savepoints.read_savepoint(path)
         check_key_groups(f"savepoint {path}", found.max_key_groups)
         return cls(path.absolute(), found)
 
     @property
-    def heir_of(self) -> frozenset[JobIdentity | None]:
-        """Lives that this start continues: the savepoint's, if it was made of a job."""
+    def successor_of(self) -> frozenset[JobIdentity | None]:
+        """Return the incarnations that this start continues."""
         identity = self.savepoint.identity
         return frozenset() if identity is None else frozenset({JobIdentity(identity)})
 
-    def unclaimed(self, plan: Plan) -> list[str]:
-        """Names of operators, sources and exchanges that it holds something of and that the plan does not have."""
-        return unclaimed(plan, self.savepoint.operators, self.savepoint.sources, self.savepoint.in_flight)
+    def find_unused(self, plan: Plan) -> list[str]:
+        """Return the names of stored operators, sources and exchanges that the plan does not have."""
+        return find_unused(plan, self.savepoint.operators, self.savepoint.sources, self.savepoint.in_flight)
 
-    def bring(self, storage: JobStorage, plan: Plan) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
-        """Store what the plan has use for with the job's files, and note the origin; returns state and rows under way.
+    def import_files(self, storage: JobStorage, plan: Plan) -> tuple[tuple[StateHandle, ...], tuple[InFlightRows, ...]]:
+        """Copy the files that the plan uses into the job's storage, and record the origin.
 
-        Raises CorruptCheckpoint, naming the file, if one is not what was written.
+        Raises CorruptCheckpoint, naming the file, if one is damaged.
         """
         source = SavepointFiles(self.path)
-        states, in_flight = claimed(plan, self.savepoint.operators, self.savepoint.in_flight)
-        for ref in records.named_files(states, in_flight).values():
+        states, in_flight = select_used(plan, self.savepoint.operators, self.savepoint.in_flight)
+        for ref in records.index_files(states, in_flight).values():
             found = None
             with suppress(FileNotFoundError):
                 found = storage.upload(source.path_of(ref), ref.name)
             if found != ref:
-                source.check(ref)  # says what is wrong with it
+                source.check_content(ref)  # raises an error that describes the damage
                 raise CorruptCheckpoint(f"{ref.sha256} ({ref.name}) of savepoint {self.path} changed while it was read")
         hit("savepoint.restored")
-        storage.delete(paths.ORIGIN)  # of a start that decided nothing
-        records.publish(storage, Origin(job=plan.name, savepoint=self.savepoint.id, path=str(self.path), at=now_ms()))
+        storage.delete(paths.ORIGIN)  # written by a start that decided nothing
+        records.publish(
+            storage, SavepointOrigin(job=plan.name, savepoint=self.savepoint.id, path=str(self.path), at=now_ms())
+        )
         return states, in_flight
 
 
-def ensure_same(storage: JobStorage, job: str, start_from: Path) -> str:
-    """ConfigError if a job that has begun already began with something else than this savepoint.
+def ensure_same_savepoint(storage: JobStorage, job: str, start_from: Path) -> str:
+    """Raise ConfigError if the job did not start from this savepoint.
 
-    A job that began with the one at that very place needs it no longer: then the answer is why it could not be read,
-    else nothing.
+    If it did start from the savepoint at this path, the savepoint is no longer needed: then return the reason why it
+    could not be read, or "".
     """
     try:
-        origin = records.load(storage, Origin, paths.ORIGIN, job)
+        origin = records.load(storage, SavepointOrigin, paths.ORIGIN, job)
     except FileNotFoundError:
         origin = None
     began = "without a savepoint" if origin is None else f"with savepoint {origin.savepoint} ({origin.path})"
     try:
-        wanted = savepoints.read(start_from)
+        wanted = savepoints.read_savepoint(start_from)
     except (ConfigError, CorruptCheckpoint, OSError) as error:
         if origin is not None and origin.path == str(start_from.absolute()):
             return str(error)
@@ -102,10 +104,10 @@ def _begun(job: str, began: str, why: str) -> ConfigError:
     )
 
 
-def claimed(
-    plan: Plan, states: Iterable[StateHandle], in_flight: Iterable[InFlight]
-) -> tuple[tuple[StateHandle, ...], tuple[InFlight, ...]]:
-    """What the plan has use for: state of its operators, and rows under way to its exchanges."""
+def select_used(
+    plan: Plan, states: Iterable[StateHandle], in_flight: Iterable[InFlightRows]
+) -> tuple[tuple[StateHandle, ...], tuple[InFlightRows, ...]]:
+    """Return the state and in-flight rows that the plan uses."""
     stateful, exchanges = _stateful(plan), _exchanges(plan)
     return (
         tuple(handle for handle in states if handle.operator in stateful),
@@ -113,17 +115,17 @@ def claimed(
     )
 
 
-def unclaimed(
-    plan: Plan, states: Iterable[StateHandle], sources: Iterable[str], in_flight: Iterable[InFlight]
+def find_unused(
+    plan: Plan, states: Iterable[StateHandle], sources: Iterable[str], in_flight: Iterable[InFlightRows]
 ) -> list[str]:
-    """Names of operators with state, of sources with positions, of exchanges with rows, that the plan does not have."""
+    """Return the names of stored operators, sources and exchanges that the plan does not have."""
     operators = {handle.operator for handle in states} - _stateful(plan)
     exchanges = {rows.exchange for rows in in_flight} - _exchanges(plan)
     return sorted(operators | exchanges | (set(sources) - {source.name for source in plan.sources}))
 
 
 def ensure_same_definitions(plan: Plan, states: Iterable[StateHandle]) -> None:
-    """ConfigError if a state is held for other windows, another join or table, than the plan has under its name."""
+    """Raise ConfigError if stored state has other windows, joins or tables than the plan has under that name."""
     declared = {node.name: node.definition for node in plan.nodes if node.definition is not None}
     for handle in states:
         for state in handle.states if handle.operator in declared else ():
@@ -132,11 +134,11 @@ def ensure_same_definitions(plan: Plan, states: Iterable[StateHandle]) -> None:
                 ensure_same_definition(where, state, {DEFINITION: declared[handle.operator]})
 
 
-def ensure_tables_come_first(plan: Plan, known: Collection[str], in_flight: Collection[InFlight]) -> None:
-    """ConfigError if the plan has a table that the job did not have, and rows under way that might come before it."""
-    new = {source.name for source in plan.sources if isinstance(source, Table)}.difference(known)
+def ensure_tables_come_first(plan: Plan, known: Collection[str], in_flight: Collection[InFlightRows]) -> None:
+    """Raise ConfigError if the plan has a new table, and in-flight rows that might be joined before it is read."""
+    new = {source.name for source in plan.sources if isinstance(source, TableNode)}.difference(known)
     joins = frozenset(join for table in new for join in plan.joins_of_tables[table])
-    early = sorted({rows.exchange for rows in in_flight if joins & plan.below(rows.exchange)})
+    early = sorted({rows.exchange for rows in in_flight if joins & plan.find_descendants(rows.exchange)})
     if early:
         raise ConfigError(
             f"the pipeline has a new table {', '.join(map(repr, sorted(new)))}, and the checkpoint that the job goes "
@@ -147,13 +149,13 @@ def ensure_tables_come_first(plan: Plan, known: Collection[str], in_flight: Coll
 
 
 def ensure_joins_know_their_tables(plan: Plan, known: Mapping[str, Positions], states: Collection[StateHandle]) -> None:
-    """ConfigError if a join would look into a table that the job has read in part, or all of it, before there was it.
+    """Raise ConfigError if a new join uses a table that the job has already read, at least in part.
 
-    What was read is not read again, so rows would not find it.
+    Those rows are not read again, so the join would not find them.
     """
     held = {handle.operator for handle in states}
     for table, joins in plan.joins_of_tables.items():
-        late = [join for join in sorted(joins - held) if not bootstrap.has_got_all(join, known.get(table, {}))]
+        late = [join for join in sorted(joins - held) if not bootstrap.has_seen_all(join, known.get(table, {}))]
         if late:
             raise ConfigError(
                 f"join {', '.join(map(repr, late))} is new, and the job has read of source {table!r} already, which it "
@@ -168,19 +170,19 @@ def _stateful(plan: Plan) -> set[str]:
 
 
 def _exchanges(plan: Plan) -> set[str]:
-    return {node.name for node in plan.exchanges if node.wire is not None}
+    return {node.name for node in plan.exchanges if node.exchange_codec is not None}
 
 
-def drop(history: History, allowed: bool, what: str, names: Sequence[str]) -> None:
-    """Go on without what is stored under names that the plan has not, if that is allowed; else ConfigError."""
+def drop_unused(history: History, allowed: bool, what: str, names: Sequence[str]) -> None:
+    """Continue without the state that the plan does not use, if that is allowed; otherwise raise ConfigError."""
     if names and not allowed:
         raise _refusal(what, names)
     if names:
-        history.write("dropped", what=what, names=list(names))
+        history.append_event("dropped", what=what, names=list(names))
 
 
 def _refusal(what: str, names: Iterable[str]) -> ConfigError:
-    """Says how to keep what is stored of ``names``, and how to drop it."""
+    """Return the error that explains how to keep the stored state of ``names``, and how to drop it."""
     return ConfigError(
         f"{what} holds state of {', '.join(map(repr, names))}, but the pipeline has no stateful operator, source or "
         "exchange of that name. Give it its old name back: under another, a source would be read again from its "

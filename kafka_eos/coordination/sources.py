@@ -1,7 +1,7 @@
-"""Asks the sources of a job which splits there are, where they begin and end; tells them how far the job is.
+"""The sources of a job: querying their splits, start and end positions, and reporting committed offsets to them.
 
-Sources whose server answers for many at once are asked together. Rule: a source that has no answer yet holds up nobody
-else's; it is asked again alone, and what it waits for is said.
+Sources on one server that supports it are queried together. Rule: a source without an answer yet does not delay the
+others; it is queried again alone, and the reason for which it waits is reported.
 """
 
 from __future__ import annotations
@@ -10,56 +10,63 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from kafka_eos._util.retry import Patience
+from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.source import Answer, AskedTogether, Bounded, CheckedSource, LastingSource, Source
+from kafka_eos.abc.source import (
+    BoundedSource,
+    PositionsOrRetry,
+    Source,
+    SupportsBulkDiscovery,
+    SupportsSourceCheck,
+    SupportsTableCheck,
+)
 from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.plan import Plan, Table
+from kafka_eos.plan import Plan, TableNode
 from kafka_eos.protocol import source_dependencies as bootstrap
 from kafka_eos.storage.job_records import Manifest
 
-Answers: TypeAlias = dict[str, Answer]
+Answers: TypeAlias = dict[str, PositionsOrRetry]
 _Ask: TypeAlias = Callable[[Sequence[str]], Answers]
 
 
-class Sources:
-    """The sources of one job, by name."""
+class GroupedSources:
+    """The sources of a job, those of one server queried together."""
 
     def __init__(self, sources: Mapping[str, Source[Any]]) -> None:
         self._sources = sources
 
     def discover(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> Answers:
-        """See ``abc.Source.discover``; by source the positions, or why there are none now."""
+        """Return by source its positions, or the reason why they are not available now. See ``Source.discover``."""
 
-        def together(first: AskedTogether, names: Sequence[str]) -> Sequence[Answer]:
+        def together(first: SupportsBulkDiscovery, names: Sequence[str]) -> Sequence[PositionsOrRetry]:
             return first.discover_all(ctx, [(self._sources[name], known[name]) for name in names])
 
         return self._ask(ctx, list(known), together, lambda name: self._sources[name].discover(ctx, known[name]))
 
     def ends(self, ctx: JobContext, names: Sequence[str]) -> Answers:
-        """See ``abc.Source.ends``."""
+        """Return by source its end positions, or the reason. See ``Source.get_end_positions``."""
 
-        def together(first: AskedTogether, names: Sequence[str]) -> Sequence[Answer]:
-            return first.ends_all(ctx, [self._sources[name] for name in names])
+        def together(first: SupportsBulkDiscovery, names: Sequence[str]) -> Sequence[PositionsOrRetry]:
+            return first.get_all_end_positions(ctx, [self._sources[name] for name in names])
 
-        return self._ask(ctx, names, together, lambda name: self._sources[name].ends(ctx))
+        return self._ask(ctx, names, together, lambda name: self._sources[name].get_end_positions(ctx))
 
-    def tell(
-        self, ctx: JobContext, epoch: EpochId, positions: Mapping[str, Positions], patience: Patience
+    def report_offsets(
+        self, ctx: JobContext, epoch: EpochId, positions: Mapping[str, Positions], patience: Retrier
     ) -> dict[str, Exception]:
-        """Pass committed positions on; see ``abc.Source.completed``. Who could not be told, and why.
+        """Report committed offsets; return the sources that failed, with the error.
 
-        The first of a server that has no answer now speaks for the rest: each would wait for as long. Nobody waits once
-        the job is told to stop.
+        If a server does not respond for one source, its other sources are not tried: each would wait as long. No source
+        is tried once a stop is requested.
         """
         failed: dict[str, Exception] = {}
         for group in self._groups(ctx, list(positions)):
             for name in group:
                 try:
-                    patience.ensure_not_told_to_stop("show the offsets")
-                    self._sources[name].completed(ctx, epoch, positions[name])
+                    patience.ensure_running("show the offsets")
+                    self._sources[name].notify_committed(ctx, epoch, positions[name])
                 except Retryable as error:
                     failed.update(dict.fromkeys(group[group.index(name) :], error))
                     break
@@ -71,14 +78,14 @@ class Sources:
         self,
         ctx: JobContext,
         names: Sequence[str],
-        together: Callable[[AskedTogether, Sequence[str]], Sequence[Answer]],
+        together: Callable[[SupportsBulkDiscovery, Sequence[str]], Sequence[PositionsOrRetry]],
         alone: Callable[[str], Positions],
     ) -> Answers:
         found: Answers = {}
         for group in self._groups(ctx, names):
             first = self._sources[group[0]]
             try:
-                if isinstance(first, AskedTogether):
+                if isinstance(first, SupportsBulkDiscovery):
                     found.update(zip(group, together(first, group), strict=True))
                 else:
                     found[group[0]] = alone(group[0])
@@ -87,17 +94,17 @@ class Sources:
         return found
 
     def _groups(self, ctx: JobContext, names: Sequence[str]) -> list[list[str]]:
-        """Those that one request can ask, in the order of their first."""
+        """Return groups of sources that one request can query, ordered by their first source."""
         groups: dict[object, list[str]] = {}
         for name in names:
             source = self._sources[name]
-            key = (type(source), source.scope(ctx)) if isinstance(source, AskedTogether) else name
+            key = (type(source), source.scope(ctx)) if isinstance(source, SupportsBulkDiscovery) else name
             groups.setdefault(key, []).append(name)
         return list(groups.values())
 
 
-def until_all_answer(patience: Patience, what: str, names: Sequence[str], ask: _Ask) -> dict[str, Positions]:
-    """The answers of all ``names``: those that have none are asked again. Raises what ``until_answered`` does."""
+def retry_until_all_answer(patience: Retrier, what: str, names: Sequence[str], ask: _Ask) -> dict[str, Positions]:
+    """Query until every source has answered. Raise the errors of ``Retrier.retry``."""
     done: dict[str, Positions] = {}
 
     def missing() -> None:
@@ -110,64 +117,65 @@ def until_all_answer(patience: Patience, what: str, names: Sequence[str], ask: _
         if trouble:
             raise Retryable("; ".join(dict.fromkeys(f"{name}: {error}" for name, error in trouble.items())))
 
-    patience.until_answered(what, missing)
+    patience.retry(what, missing)
     return {name: done[name] for name in names}
 
 
 # ---------------------------------------------------------------- the sources of a job
 #
-# The sources of a job as the coordinator sees them: where to read on, where they end, how far the job is.
+# The sources of a job, for the coordinator: positions to read from, end positions, and committed offsets.
 #
-# Rule: what they are asked is waited for, but for a search while the job runs; nothing rests on what they are told.
+# Rule: queries are retried until they are answered, except the split discovery of a running job. Nothing depends on the
+# offsets that are reported.
 
 
-class Inputs:
-    """The sources of a plan."""
+class SourceCoordinator:
+    """The lookup of splits, positions and ends of a plan's sources."""
 
-    def __init__(self, plan: Plan, patience: Patience) -> None:
+    def __init__(self, plan: Plan, patience: Retrier) -> None:
         self._names, self._patience = [source.name for source in plan.sources], patience
-        self._asked = {node.name: node.source for node in plan.sources}
-        self._tables = {node.name for node in plan.sources if isinstance(node, Table)}
-        self._sources = Sources(self._asked)
-        self._joins, self._first = plan.awaited, plan.awaited.keys() - plan.joins_of_tables.keys()
-        self._untold: frozenset[str] = frozenset()
-        """Sources whose progress could not be told after the last epoch."""
+        self._sources_by_name = {node.name: node.source for node in plan.sources}
+        self._tables = {node.name for node in plan.sources if isinstance(node, TableNode)}
+        self._sources = GroupedSources(self._sources_by_name)
+        self._joins, self._first = plan.awaited_sources, plan.awaited_sources.keys() - plan.joins_of_tables.keys()
+        self._unreported: frozenset[str] = frozenset()
+        """Sources to which the offsets of the last epoch could not be reported."""
 
     def check(self, ctx: JobContext, newest: Manifest | None) -> list[str]:
-        """Let every source check the environment. Returns notices; raises ConfigError with all that is to be changed.
+        """Check the environment of every source. Return notices; raise ConfigError with all required changes.
 
-        ``newest``: of the newest epoch that is decided.
-
-        What cannot be told now is a notice: the job waits for it when it reads.
+        ``newest``: the manifest of the newest decided epoch. A problem that may pass is a notice: the job waits for it
+        when it reads.
         """
-        told, wrong = list[str](), dict[str, None]()
+        notices, wrong = list[str](), dict[str, None]()
         known = {} if newest is None else newest.sources
-        for name in self._asked:
+        for name in self._sources_by_name:
             try:
-                told += [f"source {name!r}: {notice}" for notice in self._checked(name, ctx, known.get(name))]
+                notices += [f"source {name!r}: {notice}" for notice in self._checked(name, ctx, known.get(name))]
             except ConfigError as error:
                 wrong[f"source {name!r}: {error}"] = None
             except Retryable as error:
-                told.append(f"source {name!r} was not checked: {error}")
+                notices.append(f"source {name!r} was not checked: {error}")
         if wrong:
             raise ConfigError("\n".join(wrong))
-        return told
+        return notices
 
     def _checked(self, name: str, ctx: JobContext, at: Positions | None) -> list[str]:
-        source, known = self._asked[name], None if at is None else bootstrap.plain(at)
-        told = list(source.check(ctx, known)) if isinstance(source, CheckedSource) else []
-        if name in self._tables and isinstance(source, LastingSource):
-            told += source.check_table(ctx)
-        return told
+        source, known = self._sources_by_name[name], None if at is None else bootstrap.connector_positions(at)
+        notices = list(source.check(ctx, known)) if isinstance(source, SupportsSourceCheck) else []
+        if name in self._tables and isinstance(source, SupportsTableCheck):
+            notices += source.check_table(ctx)
+        return notices
 
-    def look_up(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> dict[str, Positions]:
-        """Of these sources, whose positions are verified, or looked up where they have none.
+    def resolve_positions(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> dict[str, Positions]:
+        """Verify known positions, and look up those of new sources.
 
-        Those of a table that has none get the ends that it has now, and those of a source that another one is after the
-        end that it has for good: see ``protocol.source_dependencies``.
+        A new table also gets the end positions that it has now, and a source that another one is ``after`` its final
+        end:
+        see ``protocol.source_dependencies``.
         """
-        asked = {name: None if at is None else bootstrap.plain(at) for name, at in known.items()}
-        found = until_all_answer(
+        asked = {name: None if at is None else bootstrap.connector_positions(at) for name, at in known.items()}
+        found = retry_until_all_answer(
             self._patience,
             "look up the splits of the sources",
             list(asked),
@@ -178,60 +186,65 @@ class Inputs:
         return found | {name: self._awaited(name, found[name], known[name], ends.get(name, {})) for name in awaited}
 
     def _awaited(self, name: str, found: Positions, known: Positions | None, ends: Positions) -> Positions:
-        """The positions of a source that others wait for."""
+        """Return the positions of a source that others wait for."""
         if name in self._first:
-            return bootstrap.ending(found, known or {}, ends)
+            return bootstrap.positions_until_end(found, known or {}, ends)
         if known is None:
-            return bootstrap.begun(found, ends, self._joins[name])
-        return bootstrap.resumed(found, known, self._joins[name])
+            return bootstrap.first_positions(found, ends, self._joins[name])
+        return bootstrap.resumed_positions(found, known, self._joins[name])
 
-    def new_splits(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
-        """Splits that are not in ``known`` yet, by source, with where to start them.
+    def discover_splits(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
+        """Return new splits with their start positions.
 
-        A source that nobody can answer for now is left out, with a notice. Raises InputLost if a known split cannot be
-        read on.
+        A source that does not respond now is skipped with a notice. Raises InputLost if a known split cannot be read
+        further.
         """
         found: dict[str, Positions] = {}
-        asked = {name: bootstrap.plain(splits) for name, splits in known.items()}
+        asked = {name: bootstrap.connector_positions(splits) for name, splits in known.items()}
         for name, answer in self._sources.discover(ctx, asked).items():
             if isinstance(answer, Retryable):
                 self._patience.notice(f"could not look for new splits of {name}: {answer}")
             elif new := {split: at for split, at in answer.items() if split not in known[name]}:
-                found[name] = bootstrap.begun(new, {}, self._joins[name]) if name in self._joins else new
+                found[name] = bootstrap.first_positions(new, {}, self._joins[name]) if name in self._joins else new
         return found
 
-    def ends(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
-        """Where each source ends: for good if it does, else now. ``known``: the positions of all."""
-        return self._ends(ctx, {name: bootstrap.plain(known[name]) for name in self._names})
+    def end_positions(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
+        """Return the end of each source: its final end, or the current one. ``known``: the positions of all sources."""
+        return self._ends(ctx, {name: bootstrap.connector_positions(known[name]) for name in self._names})
 
-    def end_for_good(self, known: Mapping[str, Positions]) -> bool:
-        """Have all sources an end of their own?"""
-        return self._bounds({name: bootstrap.plain(known[name]) for name in self._names}).keys() == {*self._names}
+    def is_bounded(self, known: Mapping[str, Positions]) -> bool:
+        """Return whether every source is bounded."""
+        return self._bounds({name: bootstrap.connector_positions(known[name]) for name in self._names}).keys() == {
+            *self._names
+        }
 
     def _ends(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
         bounds = self._bounds(known)
         asked = [name for name in known if name not in bounds]
         ask = partial(self._sources.ends, ctx)
-        return bounds | until_all_answer(self._patience, "ask where the sources end", asked, ask)
+        return bounds | retry_until_all_answer(self._patience, "ask where the sources end", asked, ask)
 
     def _bounds(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
-        """Of the sources that end for good."""
-        told = {
-            name: source.bounds(at) for name, at in known.items() if isinstance(source := self._asked[name], Bounded)
+        """Return the end positions of the bounded sources."""
+        ends_by_source = {
+            name: source.bounds(at)
+            for name, at in known.items()
+            if isinstance(source := self._sources_by_name[name], BoundedSource)
         }
-        return {name: ends for name, ends in told.items() if ends is not None}
+        return {name: ends for name, ends in ends_by_source.items() if ends is not None}
 
-    def tell(self, ctx: JobContext, manifest: Manifest) -> list[str]:
-        """Pass committed positions on to lag tools. The next epoch tells again what failed.
+    def report_offsets(self, ctx: JobContext, manifest: Manifest) -> list[str]:
+        """Report committed offsets to the sources; return new failures as messages.
 
-        Returns, in words, what could not be told; what failed after the last epoch too is not repeated.
+        Failures that already occurred after the previous epoch are not repeated. The next epoch reports the offsets
+        again.
         """
-        positions = {name: bootstrap.plain(manifest.sources[name]) for name in self._names}
-        failed = self._sources.tell(ctx, manifest.id, positions, self._patience)
+        positions = {name: bootstrap.connector_positions(manifest.sources[name]) for name in self._names}
+        failed = self._sources.report_offsets(ctx, manifest.id, positions, self._patience)
         news = [
             f"offsets of {name!r} in epoch {manifest.epoch} are not shown: {error}"
             for name, error in failed.items()
-            if name not in self._untold
+            if name not in self._unreported
         ]
-        self._untold = frozenset(failed)
+        self._unreported = frozenset(failed)
         return news

@@ -1,6 +1,6 @@
-"""What a running job shows of itself: events to observers, and a small file that others may read.
+"""Publication of a running job's events: to observers, and in a small file for other processes.
 
-Rule: showing never changes the job. The file is replaced atomically and is not durable; it is no source of truth.
+Rule: publication never changes the job. The file is replaced atomically, is not durable, and is not a source of truth.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol
 
-from kafka_eos.core.failure_causes import kind_of
+from kafka_eos.core.failure_causes import error_name
 
 STATUS = "status.json"
 _EVERY = 0.2
@@ -24,16 +24,17 @@ _OFTEN = ("progress", "triggered", "phases", "decided", "restoring")
 
 
 class Observer(Protocol):
-    """Hears every event of a job: its name and facts (JSON values)."""
+    """A callback that receives every event of a job: its name and fields (JSON values)."""
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None: ...
 
 
 class StatusFile:
-    """Keeps ``status.json`` in the job directory: the latest facts of each kind of event.
+    """The file ``status.json`` in the job directory: the latest fields of each kind of event.
 
-    Shape: ``{"pid": …, "at": ms, "counts": {event: how often}, "last": {event: facts}, "when": {event: ms}}``,
-    ``when`` with the newest event last. Rewritten at most five times a second, and at once for what happens seldom.
+    Format: ``{"pid": …, "at": ms, "counts": {event: number}, "last": {event: fields}, "when": {event: ms}}``, with the
+    newest event last in ``when``. It is rewritten at most five times a second for frequent events, and at once for
+    others.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -59,12 +60,14 @@ class StatusFile:
 
 
 def read_status(directory: Path) -> dict[str, object] | None:
-    """The latest status of the job in ``directory``, or None if it never ran. ValueError if the file is no status."""
+    """Return the latest status of the job in ``directory``; None if it never ran. Raise ValueError for a foreign
+    file.
+    """
     try:
         status = json.loads((directory / STATUS).read_text())
     except FileNotFoundError:
         return None
-    # Other programs have files of that name, too.
+    # Other programs also use this file name.
     if not isinstance(status, dict) or not all(isinstance(status.get(part), dict) for part in ("counts", "last")):
         raise ValueError("it is no status of a job")
     return status
@@ -72,109 +75,111 @@ def read_status(directory: Path) -> dict[str, object] | None:
 
 # ---------------------------------------------------------------- observers
 #
-# Tells the observers of a job what happens to it.
+# Notification of a job's observers.
 #
-# Rule: showing never changes the job, whatever an observer raises and however long it takes. One that comes from
-# outside (a terminal, metrics, what a user brings) hears on a thread of its own. The job waits until it has heard, so
-# that what is shown keeps step with what happens; but only for some seconds, and not again for one that has not come
-# back.
+# Rule: publication never changes the job, whatever an observer raises and however long it takes. An external observer
+# (a terminal, metrics, a user's callback) is called on a thread of its own. The job waits until the call returns, so
+# that the display keeps up with the job; but only for some seconds, and no longer for an observer that has not
+# returned.
 
 
 _LOG: Final = logging.getLogger("kafka_eos.job")
 
 
 _PATIENCE: Final = 5.0
-"""Seconds that the job waits for an observer, once; at its end as long until there is room for that, and again until
-it has heard all."""
+"""Seconds that the job waits for an observer, once. At its end it waits as long for room in the queue, and again until
+the observer has received all events."""
 
 
 _BACKLOG: Final = 1000
-"""Events that are kept for an observer that has not come back."""
+"""Most events that are queued for an observer that has not returned."""
 
 
-class Behind(Exception):
-    """An observer has not come back yet. Its text says from what."""
+class ObserverBehind(Exception):
+    """An observer has not returned yet. The message states which event it is processing."""
 
 
 class Observers:
-    """All that hear of one job. Those that are ``given`` hear while this is entered."""
+    """All observers of one job. Those that are ``given`` are called while this context is active."""
 
     def __init__(self, given: Iterable[Observer], patience: float = _PATIENCE, backlog: int = _BACKLOG) -> None:
         self._patience = patience
-        self._apart = [_Apart(observer, patience, backlog) for observer in given]
-        self._all: tuple[Observer, ...] = tuple(self._apart)
-        self._mute: set[Observer] = set()
+        self._threads = [_ObserverThread(observer, patience, backlog) for observer in given]
+        self._all: tuple[Observer, ...] = tuple(self._threads)
+        self._failing: set[Observer] = set()
 
     def add(self, *observers: Observer) -> None:
-        """The job's own: they hear on the thread that tells, after those from outside."""
+        """Add the job's own observers: they are called on the emitting thread, after the external ones."""
         self._all += observers
 
     def __enter__(self) -> Observers:
-        for each in self._apart:
+        for each in self._threads:
             each.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for each in self._apart:
+        for each in self._threads:
             each.close()
 
-    def tell(self, event: str, facts: Mapping[str, object]) -> None:
-        """Tell all of them."""
+    def notify(self, event: str, facts: Mapping[str, object]) -> None:
+        """Notify all observers of an event."""
         for observer in self._all:
             self._tell(observer, event, facts)
 
     def _tell(self, observer: Observer, event: str, facts: Mapping[str, object]) -> None:
         try:
             observer(event, facts)
-        except Exception as error:  # noqa: BLE001 - whatever it raises: a full disk, a bug of a page or of a library
-            self._cannot_show(observer, event, error)
+        except Exception as error:  # noqa: BLE001 - a full disk, or a bug of a page or a library
+            self._report_failure(observer, event, error)
         else:
-            self._mute.discard(observer)
+            self._failing.discard(observer)
 
-    def _cannot_show(self, observer: Observer, event: str, error: Exception) -> None:
-        """It is said once to those who still hear, until it works again; the traceback of a bug is logged."""
-        if observer in self._mute:
+    def _report_failure(self, observer: Observer, event: str, error: Exception) -> None:
+        """Report once that an observer has failed."""
+        if observer in self._failing:
             return
-        self._mute.add(observer)
+        self._failing.add(observer)
         name = _name(observer)
         if isinstance(error, OSError):
             text = f"{name} cannot be written: {error}. The job goes on"
-        elif isinstance(error, Behind):  # not logged here: it may be the terminal that holds everybody up
+        elif isinstance(error, ObserverBehind):  # not logged here: the blocked observer may be the terminal
             text = f"{name} {error}. The job goes on without it"
         else:
-            text = f"{name} has failed at the event {event!r}: {kind_of(error)}: {error}. The job goes on without it"
+            text = f"{name} has failed at the event {event!r}: {error_name(error)}: {error}. The job goes on without it"
             _LOG.error("%s", text, exc_info=error)
         for other in self._all:
-            if other not in self._mute:
+            if other not in self._failing:
                 self._tell(other, "unshown", {"observer": name, "at": event, "text": text})
 
 
-class _Told:
-    """One event for one observer, until it has heard it."""
+class _Delivery:
+    """One event for one observer."""
 
     def __init__(self, event: str, facts: Mapping[str, object]) -> None:
         self.event, self.facts = event, facts
-        self.heard = threading.Event()
+        self.done = threading.Event()
         self.error: BaseException | None = None
 
 
-class _Apart:
-    """An observer on a thread of its own. To call it raises what it raises, or Behind."""
+class _ObserverThread:
+    """An observer that runs on a thread of its own. Calling it raises the observer's error, or ObserverBehind."""
 
     def __init__(self, observer: Observer, patience: float, backlog: int) -> None:
         self.name = type(observer).__name__
         self._observer, self._patience = observer, patience
-        self._events: queue.Queue[_Told | None] = queue.Queue(backlog)
+        self._events: queue.Queue[_Delivery | None] = queue.Queue(backlog)
         self._behind = False
-        """It has not come back in time, and not heard all since."""
+        """True if the observer has not returned in time, and has not received all events since."""
         self._missed = 0
-        self._thread = threading.Thread(target=self._hear, daemon=True, name=f"tells {self.name}")
+        self._thread = threading.Thread(target=self._run, daemon=True, name=f"tells {self.name}")
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """It hears what there is. One that does not come back is left behind; its thread ends with the process."""
+        """Deliver the queued events. An observer that does not return is abandoned; its thread ends with the
+        process.
+        """
         try:
             self._events.put(None, timeout=self._patience)
             self._thread.join(self._patience)
@@ -184,40 +189,40 @@ class _Apart:
             _LOG.error("%s has not come back, and does not show how the job ended", self.name)
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
-        told = _Told(event, facts)
+        delivery = _Delivery(event, facts)
         try:
-            self._events.put_nowait(told)
+            self._events.put_nowait(delivery)
         except queue.Full:
             self._missed += 1
-            raise Behind("has not come back") from None
+            raise ObserverBehind("has not come back") from None
         if self._behind:
-            raise Behind("has not come back")
-        if not told.heard.wait(self._patience):
+            raise ObserverBehind("has not come back")
+        if not delivery.done.wait(self._patience):
             self._behind = True
-            raise Behind(f"has not come back from the event {event!r} for {self._patience:g} s")
-        if told.error is not None:
-            raise told.error
+            raise ObserverBehind(f"has not come back from the event {event!r} for {self._patience:g} s")
+        if delivery.error is not None:
+            raise delivery.error
 
-    def _hear(self) -> None:
-        while (told := self._events.get()) is not None:
+    def _run(self) -> None:
+        while (delivery := self._events.get()) is not None:
             try:
-                self._observer(told.event, told.facts)
-            except Exception as error:  # noqa: BLE001 - it is raised where the job tells, or logged
-                told.error = error
-            except BaseException as error:  # noqa: BLE001 - SystemExit would end this thread without a word
-                told.error = RuntimeError(f"{type(error).__name__} {error}")
-            told.heard.set()
+                self._observer(delivery.event, delivery.facts)
+            except Exception as error:  # noqa: BLE001 - raised in the emitting thread, or logged
+                delivery.error = error
+            except BaseException as error:  # noqa: BLE001 - SystemExit would end this thread silently
+                delivery.error = RuntimeError(f"{type(error).__name__} {error}")
+            delivery.done.set()
             if self._behind:
-                self._catch_up(told)
+                self._catch_up(delivery)
 
-    def _catch_up(self, told: _Told) -> None:
-        """After an event for which nobody has waited."""
-        if told.error is not None:
-            _LOG.error("%s has failed at the event %r", self.name, told.event, exc_info=told.error)
+    def _catch_up(self, delivery: _Delivery) -> None:
+        """Log the result of an event for which the job did not wait."""
+        if delivery.error is not None:
+            _LOG.error("%s has failed at the event %r", self.name, delivery.event, exc_info=delivery.error)
         if self._events.empty():
             _LOG.warning("%s has come back; %d events are missing in what it shows", self.name, self._missed)
             self._behind, self._missed = False, 0
 
 
 def _name(observer: Observer) -> str:
-    return observer.name if isinstance(observer, _Apart) else type(observer).__name__
+    return observer.name if isinstance(observer, _ObserverThread) else type(observer).__name__

@@ -1,6 +1,6 @@
-"""What the event times of a job tell of its code: some are in another unit than milliseconds.
+"""Detection of event times in another unit than milliseconds.
 
-Pure. Rule: only times that are so near 1970, or so far from today, that no unit but a wrong one explains them.
+Pure. Rule: only times so close to 1970, or so far from today, that nothing but a wrong unit explains them are reported.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ _CENTURY = range(1_000_000_000, 4_200_000_000)
 _UNITS = {"seconds": 1, "microseconds": 1_000_000}
 
 
-class Units:
-    """Remarks on the watermarks of epochs, each once in a run."""
+class TimeUnitCheck:
+    """The check for event times that are not milliseconds. It warns once per operator."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
-    def remarks(self, watermarks: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-        """``watermarks``: by the operator that makes them, and by split."""
-        for operator in watermarks.keys() - self._said:
+    def find_warnings(self, watermarks: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+        """Yield a warning for each operator with implausible event times."""
+        for operator in watermarks.keys() - self._warned:
             units = {unit for time in watermarks[operator].values() if (unit := _unit(time)) is not None}
             for unit in sorted(units):
-                self._said.add(operator)
+                self._warned.add(operator)
                 yield (
                     f"the times of {operator!r} look like {unit} since 1970, and event times are milliseconds: windows "
                     "and timers behind it come at other moments than you mean. Let the function of with_timestamps "
@@ -32,5 +32,5 @@ class Units:
 
 
 def _unit(time: int) -> str | None:
-    """The unit in which a time would be of our century, if it is not milliseconds."""
+    """Return the unit in which a time would be in this century; None if it is in milliseconds."""
     return next((unit for unit, each in _UNITS.items() if time // each in _CENTURY), None)

@@ -1,1 +1,1 @@
-"""Terms that every room uses: ids, errors, records, provenance, limits, and whose fault an exception is."""
+"""Basic types of all packages: ids, errors, records, provenance, limits, and fault attribution of exceptions."""

@@ -1,24 +1,24 @@
-"""Every error of the package, grouped by what the caller must do next.
+"""Every error of the package, grouped by the action that the caller must take.
 
     KafkaEosError
     ├── UserError              the user changes something, then starts again
     │   ├── PlanError            the pipeline cannot be built as written
     │   ├── ConfigError          a setting, a broker option or the environment is wrong
-    │   │   └── LoginRefused       who was let in before is refused now: passwords and certificates are renewed
+    │   │   └── LoginRefused       a login that worked before is rejected: passwords and certificates are renewed
     │   ├── PoisonRecord         one record cannot be processed
-    │   ├── TooManyDeadLetters   more records are refused than the job may send aside
-    │   ├── InputLost            records that the job still needed are gone from the source
+    │   ├── TooManyDeadLetters   more records are rejected than the job may dead-letter
+    │   ├── InputLost            records that the job still needs are gone from the source
     │   └── JobLocked            another supervisor runs this job
     ├── Retryable              call the same thing again, later
-    │   ├── RegistryAway         the one who is asked is a schema registry
-    │   └── GotFurther           not all is done yet, but more than before the call
-    ├── RestartFromCheckpoint  throw this attempt away; go back to the last decided epoch
+    │   ├── RegistryUnavailable  a schema registry does not respond
+    │   └── PartialProgress      the call is not done, but made progress
+    ├── RestartFromCheckpoint  discard this attempt; restart from the last decided epoch
     │   └── EnvironmentFailed    user code or a codec failed, and its record is not to blame
-    ├── Fenced                 a newer term or another life owns the job; stop without touching anything
-    ├── Fatal                  stop the job; only a person can decide
-    │   ├── CommittableLost      output that was promised can no longer be committed, or nobody can tell
+    ├── Fenced                 a newer term or a successor owns the job; stop without touching anything
+    ├── Fatal                  stop the job for manual intervention
+    │   ├── CommittableLost      a committable is lost, or its status is unknown
     │   └── CorruptCheckpoint    a durable object is not what was written
-    └── Bug                    our own mistake; please report it
+    └── Bug                    a defect of this package; please report it
 
 Rule: a client library's error is mapped to one of these once, at the edge that calls the client.
 """
@@ -29,7 +29,7 @@ from typing import Literal
 
 
 class KafkaEosError(Exception):
-    """Root of the tree. Catch it to catch everything this package raises on purpose."""
+    """The base class of all errors that this package raises on purpose."""
 
 
 class UserError(KafkaEosError):
@@ -45,19 +45,19 @@ class ConfigError(UserError):
 
 
 class LoginRefused(ConfigError):
-    """A system does not let this job in, with a password, token or certificate that may be renewed meanwhile.
+    """A system rejects the login of this job; the password, token or certificate may be renewed meanwhile.
 
-    At a start it is like any ConfigError. A job that has been let in goes back to its last decided epoch and tries
-    again, as after EnvironmentFailed.
+    At a start it is like any ConfigError. A job that was logged in before returns to its last decided epoch and
+    retries, as after EnvironmentFailed.
     """
 
 
 class PoisonRecord(UserError):
     """A record could not be decoded, or user code raised on it.
 
-    Attributes: ``where`` is ``topic/partition/offset`` of the input record, ``operator`` the name of
-    the operator that refused it, ``reason`` the error and the lines of the user's code that led there. ``advice`` says
-    what to do about it. Of what a timer or a window made, ``where`` names the firing, and ``what`` is "firing".
+    Attributes: ``where`` is ``topic/partition/offset`` of the input record, ``operator`` the name of the operator that
+    rejected it, ``reason`` the error and the lines of the user's code that raised it. ``advice`` names a remedy. If a
+    timer or a window raised, ``where`` names the firing, and ``what`` is "firing".
     """
 
     def __init__(
@@ -75,15 +75,20 @@ class PoisonRecord(UserError):
             f"the {what} at {place} failed in operator {operator!r}: {reason.rstrip('.')}. "
             f"Nothing was skipped. {advice}."
         )
-        self.where, self.operator, self.reason = where, operator, reason
+        self.where = where
+        self.operator = operator
+        self.reason = reason
 
 
 class TooManyDeadLetters(UserError):
-    """More records of a source were refused than ``max_dead_letters`` allows. Names operators, places and reasons."""
+    """More records of a source were rejected than ``max_dead_letters`` allows.
+
+    Names operators, locations and reasons.
+    """
 
 
 class InputLost(UserError):
-    """Input that the job still needed is gone: retention passed it, or the topic was cut or recreated."""
+    """Input that the job still needs is gone: retention deleted it, or the topic was truncated or recreated."""
 
 
 class JobLocked(UserError):
@@ -91,42 +96,45 @@ class JobLocked(UserError):
 
 
 class Retryable(KafkaEosError):
-    """The answer is not known or not available yet. The same call may succeed later."""
+    """The result is not known or not available yet. The same call may succeed later."""
 
 
-class RegistryAway(Retryable):
-    """A schema registry does not answer, or is in trouble."""
+class RegistryUnavailable(Retryable):
+    """A schema registry does not respond."""
 
 
-class GotFurther(Retryable):
-    """Not all is done yet, but more than before the call: the pauses between calls begin anew."""
+class PartialProgress(Retryable):
+    """The call made progress but is not done; retry without a growing pause."""
 
 
 class RestartFromCheckpoint(KafkaEosError):
-    """This attempt cannot go on. Everything since the last decided epoch is undone and replayed."""
+    """This attempt cannot continue. Everything since the last decided epoch is undone and replayed."""
 
 
 class ProcessLost(RestartFromCheckpoint):
-    """A process that took part ended by itself, was killed, or does not answer."""
+    """A process of the attempt exited, was killed, or does not respond."""
 
 
 class EnvironmentFailed(RestartFromCheckpoint):
     """A function or codec raised because something else failed: a registry, a database, the network, memory.
 
-    The message names the function, the operator, the record at hand and what was raised; see ``attribution``.
+    The message names the function, the operator, the current record and the error; see ``fault_attribution``.
     """
 
 
 class Fenced(KafkaEosError):
-    """A newer term owns the job, or another life of its name took over. What this process still writes is lost."""
+    """A newer term or a successor owns the job. Output that this process still writes is discarded."""
 
 
 class Fatal(KafkaEosError):
-    """The job stops; going on could lose or double something."""
+    """The job stops, because continuing could lose or duplicate output."""
 
 
 class CommittableLost(Fatal):
-    """A decided epoch cannot be completed: output is gone and a sibling committed, or nobody can tell. Names all."""
+    """A decided epoch cannot be completed, and its message names all output concerned.
+
+    Either output is gone while other output of the epoch was committed, or the outcome is unknown.
+    """
 
 
 class CorruptCheckpoint(Fatal):
@@ -134,4 +142,4 @@ class CorruptCheckpoint(Fatal):
 
 
 class Bug(KafkaEosError):
-    """An internal rule was broken: a mistake of this package, not of the user."""
+    """An internal rule was broken: a defect of this package, not of the user's code."""

@@ -1,6 +1,6 @@
-"""What ended an attempt, as the history, the logs and the exit code name it.
+"""Names of the errors that end an attempt, for the history, the logs and the exit code.
 
-Rule: light. Each worker imports it with its session, and a start of a worker is a part of each recovery.
+Rule: import little. Each worker imports this module with its session, and worker startup is part of each recovery.
 """
 
 from __future__ import annotations
@@ -8,24 +8,26 @@ from __future__ import annotations
 from kafka_eos.core.errors import PoisonRecord, UserError
 
 
-class RefusedElsewhere(UserError):
-    """What a task in another process says the user must change. ``error`` is the class of the original.
+class RemoteUserError(UserError):
+    """A UserError that was raised in another process. ``error`` is the class of the original.
 
-    ``operator`` and ``where`` say at which record, if it was at one; see ``PoisonRecord``.
+    ``operator`` and ``where`` name the record, if one caused it; see ``PoisonRecord``.
     """
 
     def __init__(self, error: str, reason: str, operator: str = "", where: str = "") -> None:
         super().__init__(reason)
-        self.error, self.operator, self.where = error, operator, where
+        self.error = error
+        self.operator = operator
+        self.where = where
 
 
-def record_of(error: BaseException) -> dict[str, str]:
-    """Which record was at fault, and in which operator; empty if none was."""
-    if isinstance(error, PoisonRecord | RefusedElsewhere) and error.where:
+def failing_record(error: BaseException) -> dict[str, str]:
+    """Return the failing record and its operator, if there is one."""
+    if isinstance(error, PoisonRecord | RemoteUserError) and error.where:
         return {"operator": error.operator, "where": error.where}
     return {}
 
 
-def kind_of(error: BaseException) -> str:
-    """The class of what ended the job, wherever it was raised."""
-    return error.error if isinstance(error, RefusedElsewhere) else type(error).__name__
+def error_name(error: BaseException) -> str:
+    """Return the class name of the error that ended the job, wherever it was raised."""
+    return error.error if isinstance(error, RemoteUserError) else type(error).__name__

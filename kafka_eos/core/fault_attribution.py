@@ -1,10 +1,10 @@
-"""Whose fault an exception is that came out of user code or a codec: the record's, the environment's, or the job's.
+"""Attribution of an exception from user code or a codec to the record, the environment or the job.
 
-Pure. Readers, operators, writers and exchanges of both engines ask here before they blame a record. What an exception
-says of itself and of what caused it is read from the outside in, along ``__cause__``, else along ``__context__`` as
-far as a traceback would show it; the first class that is known decides, and of its classes the most specific one.
+Pure. Readers, operators, writers and exchanges of both engines use it before they reject a record. It searches the
+exception and its causes from the outside in: along ``__cause__``, else along ``__context__`` as far as a traceback
+would show it. The first known class decides; of its base classes, the most specific one.
 
-Rule: only what the record did is the record's fault. What something else did is tried again with the same record.
+Rule: a record is rejected only for its own fault. If something else failed, the same record is processed again.
 """
 
 from __future__ import annotations
@@ -19,48 +19,56 @@ from types import FrameType, TracebackType
 from typing import Final
 from zoneinfo import ZoneInfoNotFoundError
 
-from kafka_eos.core.errors import EnvironmentFailed, KafkaEosError, RegistryAway, RestartFromCheckpoint, Retryable
+from kafka_eos.core.errors import (
+    EnvironmentFailed,
+    KafkaEosError,
+    RegistryUnavailable,
+    RestartFromCheckpoint,
+    Retryable,
+)
 from kafka_eos.core.package import PACKAGE
 
 _PACKAGE: Final = f"{PACKAGE}/"
 _LIBRARIES: Final = tuple(f"{path}/" for name, path in sysconfig.get_paths().items() if "lib" in name)
 _MOST_PLACES: Final = 6
-_MOST_SAID: Final = 4000
-"""Characters of a message that are kept: libraries put what they were given into theirs, however large it is."""
+_MAX_MESSAGE: Final = 4000
+"""Characters of a message that are kept: libraries include their input in a message, however large it is."""
 _ENVIRONMENT: Final = frozenset({Retryable, RestartFromCheckpoint, OSError, MemoryError})
 """OSError: connections, timeouts, name resolution, disks; requests, urllib and many drivers derive theirs from it."""
 _RECORD: Final = frozenset({ZoneInfoNotFoundError})
-"""It comes of a FileNotFoundError, and nobody but a record has named that time zone."""
+"""It derives from FileNotFoundError, but only a record can have named that time zone."""
 _PLAIN: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
 class Fault(enum.Enum):
     RECORD = "record"
-    """It is refused by the policy of its source: the job stops at it, or it becomes a dead letter."""
+    """The policy of its source rejects the record: the job stops at it, or it becomes a dead letter."""
     ENVIRONMENT = "environment"
-    """Nothing is wrong with the record: it is processed again, from the last checkpoint."""
+    """The record is not at fault: it is processed again, from the last checkpoint."""
     JOB = "job"
-    """An error of this package that says itself what comes next."""
+    """An error of this package, whose class determines what comes next."""
 
 
 @dataclass(frozen=True, slots=True)
-class Attribution:
-    """What a source's user has said about exceptions, on top of what holds everywhere."""
+class ErrorRules:
+    """The user's rules for exceptions, on top of the built-in ones."""
 
     environment: tuple[type[Exception], ...] = ()
-    """Count as the environment's: ``psycopg.OperationalError``, ``redis.ConnectionError`` …"""
+    """Classes attributed to the environment: ``psycopg.OperationalError``, ``redis.ConnectionError`` …"""
     record: tuple[type[Exception], ...] = ()
-    """Count as the record's, though they are an OSError, say: ``FileNotFoundError``, ``requests.HTTPError`` …"""
+    """Classes attributed to the record, although they are an OSError: ``FileNotFoundError``, ``requests.HTTPError``
+    …"""
 
-    def of(self, error: BaseException) -> Fault:
-        for each in _story(error):
+    def classify(self, error: BaseException) -> Fault:
+        for each in _iterate_causes(error):
             fault = self._of_class(type(each))
             if fault is not None:
                 return fault
             if each is error and isinstance(error, KafkaEosError):
                 return Fault.JOB
             if each is error and isinstance(error, ImportError):
-                return Fault.ENVIRONMENT  # not installed here, or being replaced; one that was handled says nothing
+                # not installed, or being replaced; an ImportError that was handled does not count
+                return Fault.ENVIRONMENT
         return Fault.RECORD
 
     def expect_record(self, error: Exception, operator: str, where: str) -> None:
@@ -68,7 +76,7 @@ class Attribution:
 
         Raises EnvironmentFailed if it is the environment's, and ``error`` itself if it is an error of this package.
         """
-        match self.of(error):
+        match self.classify(error):
             case Fault.JOB:
                 raise error
             case Fault.ENVIRONMENT if isinstance(error, EnvironmentFailed):
@@ -87,28 +95,34 @@ class Attribution:
         return None
 
 
-def surely_the_records(error: Exception) -> bool:
-    """Is there no doubt, whatever the user has said? Whoever collects errors of many rows may go on then."""
+def is_plain_data_error(error: Exception) -> bool:
+    """Return whether the error is certainly the record's fault, whatever the user has declared.
+
+    Code that collects errors of many rows may continue then.
+    """
     plain = isinstance(error, _PLAIN) and not isinstance(error, OSError)
     return plain and error.__cause__ is None and error.__context__ is None
 
 
-def said(error: BaseException) -> str:
-    """Its message, of a long one the beginning. Halves of characters, which are no text to others, are escaped."""
+def format_message(error: BaseException) -> str:
+    """Return an exception's message, shortened and printable.
+
+    Lone surrogates, which cannot be encoded, are escaped.
+    """
     whole = str(error)
-    text = whole[:_MOST_SAID].encode(errors="backslashreplace").decode()
-    more = len(whole) - _MOST_SAID
+    text = whole[:_MAX_MESSAGE].encode(errors="backslashreplace").decode()
+    more = len(whole) - _MAX_MESSAGE
     return text if more <= 0 else f"{text} … ({more:,} more characters)"
 
 
-def told(error: BaseException) -> str:
-    """What was raised, and the lines of the user's code that led there, the outermost first."""
-    what, places = f"{type(error).__name__}: {said(error)}", _places(error.__traceback__)
+def describe_error(error: BaseException) -> str:
+    """Describe an exception: type, message, and the user's lines that raised it."""
+    what, places = f"{type(error).__name__}: {format_message(error)}", _places(error.__traceback__)
     return f"{what} (raised at {', '.join(places)})" if places else what
 
 
-def standing(frame: FrameType | None) -> str:
-    """The lines of the user's code where a thread is, the outermost first."""
+def describe_frame(frame: FrameType | None) -> str:
+    """Describe where a thread is in the user's code."""
     return ", ".join(_lines(reversed(list(traceback.walk_stack(frame))))) if frame else "an unknown place"
 
 
@@ -117,15 +131,15 @@ def _places(trace: TracebackType | None) -> list[str]:
 
 
 def _lines(frames: Iterable[tuple[FrameType, int]]) -> list[str]:
-    """The innermost lines of the user's code; of libraries where there is none, as if they were the user's."""
+    """Return the innermost lines of the user's code; if there are none, those of libraries."""
     walked = ((frame.f_code, line) for frame, line in frames)
     known = [(code, line) for code, line in walked if not code.co_filename.startswith((_PACKAGE, "<"))]
     own = [(code, line) for code, line in known if not code.co_filename.startswith(_LIBRARIES)]
     return [f"{code.co_filename}:{line} in {code.co_name}" for code, line in (own or known)[-_MOST_PLACES:]]
 
 
-def _story(error: BaseException) -> Iterator[BaseException]:
-    """The exception, and what led to it, as a traceback shows them; members of a group after the group."""
+def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and its causes, as a traceback shows them."""
     seen: set[int] = set()
     waiting: list[BaseException] = [error]
     while waiting:
@@ -146,9 +160,9 @@ def _reason(error: Exception, operator: str, where: str) -> str:
         f"in operator {operator!r}, at the record {where} (topic/partition/offset). That is not the record's fault: it "
         "is neither refused nor skipped, and is processed again from the last checkpoint"
     )
-    if isinstance(error, RegistryAway):  # no function of the user has asked for it
+    if isinstance(error, RegistryUnavailable):  # not raised by a call of the user's function
         return f"{error}, {again}"
-    first, *causes = (f"{type(each).__name__}: {said(each)}" for each in _story(error))
+    first, *causes = (f"{type(each).__name__}: {format_message(each)}" for each in _iterate_causes(error))
     led = f" (caused by {causes[-1]})" if causes else ""
     return (
         f"{_function(error.__traceback__)} raised {first}{led}, {again}. If the record is to blame, name the "
@@ -157,7 +171,7 @@ def _reason(error: Exception, operator: str, where: str) -> str:
 
 
 def _function(trace: TracebackType | None) -> str:
-    """The outermost function that is not of this package, with its line; codecs written in C have no frame."""
+    """Return the outermost function outside this package, with its line; codecs written in C have no frame."""
     for frame, line in traceback.walk_tb(trace):
         code = frame.f_code
         if not code.co_filename.startswith(_PACKAGE):

@@ -1,6 +1,6 @@
 """Ids are types: an epoch is never confused with an offset, nor a job's name with a path.
 
-Rule: every name that ends up in a path, a transactional id or a header passes through ``token``.
+Rule: every name that ends up in a path, a transactional id or a header passes through ``ensure_name``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ KeyGroup = NewType("KeyGroup", int)
 """A bucket of keys, the unit in which keyed state is owned and moved. In ``range(max_key_groups)``."""
 
 
-def token(text: object, what: str) -> str:
-    """Return ``text`` if it is a safe name (letters, digits, ``_``, ``-``; at most 80), else raise ConfigError."""
+def ensure_name(text: object, what: str) -> str:
+    """Return the text if it is a safe name, else raise ConfigError."""
     if not isinstance(text, str) or not _TOKEN.fullmatch(text):
         raise ConfigError(
             f"{what} {text!r} is not usable as a name: use 1 to 80 letters, digits, '_' or '-', "
@@ -35,7 +35,7 @@ def token(text: object, what: str) -> str:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Epoch:
-    """The number of a checkpoint. Grows by at least one; never reused within a job."""
+    """The number of a checkpoint. It grows by at least one, and is never reused within a job."""
 
     n: int
 
@@ -61,7 +61,7 @@ class Term:
 
 @dataclass(frozen=True, order=True, slots=True)
 class EpochId:
-    """A checkpoint attempt: ``epoch`` of ``term``. Unique in the life of a job."""
+    """A checkpoint attempt: ``epoch`` of ``term``. Unique among all attempts of a job."""
 
     epoch: Epoch
     term: Term
@@ -72,9 +72,9 @@ class EpochId:
 
 @dataclass(frozen=True, order=True, slots=True)
 class JobIdentity:
-    """Which life of its name a job is: 12 random hex digits, made once for each job directory.
+    """The incarnation of a job: 12 random hex digits, created once for each job directory.
 
-    Two jobs of one name, started in two directories, are two lives: neither touches the output of the other.
+    Two jobs of one name, started in two directories, are two incarnations: neither touches the output of the other.
     """
 
     text: str
@@ -93,7 +93,7 @@ class JobIdentity:
 
 @dataclass(frozen=True, slots=True)
 class AppRef:
-    """Where a pipeline is defined: a Python file, and the pipeline's variable or name if there are several."""
+    """The definition of a pipeline: a Python file, and the pipeline's variable or name if it holds several."""
 
     path: Path
     pipeline: str | None = None

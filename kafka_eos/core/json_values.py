@@ -1,6 +1,6 @@
-"""What connectors store: JSON, and positions made of it.
+"""Types of the JSON values and positions that connectors store.
 
-Rule: only its connector knows what a position means; nobody else looks into one.
+Rule: only its connector knows what a position means; no other code reads its fields.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kafka_eos.core.ids import SplitId
 if TYPE_CHECKING:
     Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 else:
-    Json = Any  # decoders read annotations at run time, and a recursive one has no end for them
+    Json = Any  # decoders read annotations at run time and never finish with a recursive one
 Position: TypeAlias = dict[str, Json]
-"""Where to read next in one split. Only its connector knows the meaning."""
+"""The next position to read in one split. Only its connector knows the meaning."""
 Positions: TypeAlias = dict[SplitId, Position]

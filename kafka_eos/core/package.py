@@ -1,4 +1,4 @@
-"""Where the package lies. Rule: no other module counts its own depth."""
+"""The location of the package. Rule: no other module computes it from its own path."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from typing import Final
 PACKAGE: Final = Path(__file__).absolute().parents[1]
 """The directory ``kafka_eos``."""
 ROOT: Final = PACKAGE.resolve().parent
-"""What a process has on its path in order to import the package."""
+"""The entry of a process's import path with which it imports the package."""

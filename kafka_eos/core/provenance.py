@@ -1,23 +1,23 @@
-"""The text that tells where an output came from: written by sinks, read by the audit.
+"""The provenance text of an output: sinks write it, and the audit reads it.
 
-    <term>.<epoch>/<source>/<topic>/<partition>/<offset>/<lane>.<ordinal>[/<update>]
+<term>.<epoch>/<source>/<topic>/<partition>/<offset>/<lane>.<ordinal>[/<update>]
 
-``term.epoch`` is the attempt that wrote the row; the rest names the input row, which output of it this is, and, after a
-fold or reduce whose state lasts, how many outputs the key has had. Everything after the first slash is the same in
-every attempt, so two visible outputs that agree there are a duplicate.
+``term.epoch`` is the attempt that wrote the row; the rest names the input row, the number of the output among that
+row's outputs, and, after a fold or reduce whose state lasts, how many outputs the key has had. Everything after the
+first slash is the same in every attempt, so two visible outputs that agree there are a duplicate.
 
-The ordinal counts the outputs of one input row. Where rows change subtasks they can no longer be counted together,
-so an exchange fixes the number so far as the row's *branch*, with its own number in the plan before it: the second
-output at exchange 0 becomes ``0-1-``, and what follows from it counts as ``0-1-0``, ``0-1-1`` …; the first output has
-no branch, unless it is copied or goes round a loop. So the text does not depend on the parallelism.
-A row that goes back to the head of a loop as output k gets ``0-k-``: every round has names of its own.
+The ordinal counts the outputs of one input row. Where rows change subtasks they can no longer be counted together, so
+an exchange fixes the number so far as the row's *branch*, with its own number in the plan before it: the second output
+at exchange 0 becomes ``0-1-``, and what follows from it counts as ``0-1-0``, ``0-1-1`` …; the first output has no
+branch, unless it is copied or goes round a loop. So the text does not depend on the parallelism. A row that goes back
+to the head of a loop as output k gets ``0-k-``: every round has its own names.
 
-What a timer made comes from no record: the source is its operator, the topic ``timers``, or ``processing-timers`` for
-one of the clock, the partition the key group, the offset the time of the timer, which may be negative, and the branch
-begins with two numbers that stand for the key.
+An output of a timer has no input record. Its source is the timer's operator, its topic ``timers``
+(``processing-timers`` for processing time), its partition the key group, its offset the time of the timer, which may be
+negative. Its branch begins with two numbers that stand for the key.
 
-A dead letter's branch ends in the lane and a checksum of the name of who refused it: whoever else refuses the record,
-in whichever worker, writes another name.
+A dead letter's branch ends in the lane and a checksum of the name of the operator that rejected it. So the dead letters
+of two operators for one record differ, in all workers.
 
 Pure. Rule: this file is the only one that knows the grammar; a sink that inlines it takes the start from ``prefix``.
 """
@@ -33,9 +33,9 @@ from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.records import Batch
 
 TIMERS = "timers"
-"""In place of a topic: the row was made by a timer, in event time."""
+"""Replaces the topic: the row was emitted by an event-time timer."""
 PROCESSING_TIMERS = "processing-timers"
-"""The same of a timer in processing time."""
+"""Replaces the topic: the row was emitted by a processing-time timer."""
 
 HEADER = "kafka_eos"
 """Name of the Kafka header that carries the text."""
@@ -49,7 +49,7 @@ _TEXT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """One parsed text. ``str`` gives the text back."""
+    """A parsed provenance text. ``str`` formats it again."""
 
     term: Term
     epoch: Epoch
@@ -63,7 +63,7 @@ class Provenance:
 
     @property
     def identity(self) -> str:
-        """The part that does not depend on the attempt: equal only for the same output of the same input."""
+        """Return the part that does not depend on the attempt: equal only for the same output of the same input."""
         return str(self).partition("/")[2]
 
     def __str__(self) -> str:
@@ -73,13 +73,13 @@ class Provenance:
 
 
 def prefix(term: Term, epoch: Epoch, source: str, topic: str, partition: int) -> str:
-    """What all rows of one partition and one epoch have in common; continue with the offset."""
+    """Return the common start of all rows of one partition and one epoch; append the offset."""
     return f"{term.n}.{epoch.n}/{source}/{topic}/{partition}/"
 
 
-def ordinals(batch: Batch[Any]) -> list[int]:
-    """0, 1, 2 … within each run of values of one row and one branch."""
-    rows, branch = batch.rows, batch.branch
+def number_outputs(batch: Batch[Any]) -> list[int]:
+    """Number the outputs of each input row and branch: 0, 1, 2 …."""
+    rows, branch = batch.origin_rows, batch.branch
     found = [0] * len(rows)
     if isinstance(rows, range):
         return found
@@ -90,40 +90,43 @@ def ordinals(batch: Batch[Any]) -> list[int]:
 
 
 def fans_out(batch: Batch[Any]) -> bool:
-    """Do several values of the batch come from one row?"""
-    rows = batch.rows
+    """Return whether several values of the batch come from one row."""
+    rows = batch.origin_rows
     return not isinstance(rows, range) and len(set(rows)) < len(rows)
 
 
-def branched(batch: Batch[Any], place: int, always: bool = False) -> Batch[Any]:
-    """The batch with the number of each output so far fixed in its branch; called at exchange number ``place``.
+def extend_branches(batch: Batch[Any], place: int, always: bool = False) -> Batch[Any]:
+    """Fix the output numbers so far in each row's branch, at an exchange.
 
-    ``always``: of the first output, too; where rows are copied, and where they begin another round of a loop.
+    ``always``: extend the branch of the first output, too. Needed where rows are copied or begin another round of a
+    loop.
     """
-    if not always and (isinstance(batch.rows, range) or not fans_out(batch)):
+    if not always and (isinstance(batch.origin_rows, range) or not fans_out(batch)):
         return batch
-    so_far, numbers = batch.branch or [""] * len(batch), ordinals(batch)
+    so_far, numbers = batch.branch or [""] * len(batch), number_outputs(batch)
     fixed = [f"{b}{place}-{k}-" if k or always else b for b, k in zip(so_far, numbers, strict=True)]
     return replace(batch, branch=fixed)
 
 
-def column(batch: Batch[Any], term: Term, epoch: Epoch) -> list[str]:
-    """The text of every value of ``batch``, in order."""
+def format_provenance(batch: Batch[Any], term: Term, epoch: Epoch) -> list[str]:
+    """Format the provenance text of every row of a batch, in order."""
     origin, lane = batch.origin, batch.lane
     partitions, offsets = origin.partitions, origin.offsets
-    starts = {p: prefix(term, epoch, origin.source, origin.topic, p) for p in {partitions[row] for row in batch.rows}}
+    starts = {
+        p: prefix(term, epoch, origin.source, origin.topic, p) for p in {partitions[row] for row in batch.origin_rows}
+    }
     branch = batch.branch or itertools.repeat("")
     texts = [
         f"{starts[partitions[row]]}{offsets[row]}/{lane}.{b}{ordinal}"
-        for row, ordinal, b in zip(batch.rows, ordinals(batch), branch, strict=False)
+        for row, ordinal, b in zip(batch.origin_rows, number_outputs(batch), branch, strict=False)
     ]
     if batch.updates is None:
         return texts
     return [f"{text}/{update}" for text, update in zip(texts, batch.updates, strict=True)]
 
 
-def parse(text: str) -> Provenance:
-    """Read one text. ValueError if it is not one."""
+def parse_provenance(text: str) -> Provenance:
+    """Parse a provenance text. Raises ValueError if it is malformed."""
     match = _TEXT.fullmatch(text)
     if match is None or (match["offset"].startswith("-") and match["topic"] not in (TIMERS, PROCESSING_TIMERS)):
         raise ValueError(f"{text!r} is not a provenance: <term>.<epoch>/<source>/<topic>/<partition>/<offset>/…")

@@ -1,15 +1,15 @@
-"""Where the outputs of one transaction came from, in the order of production: provenance kept beside the data.
+"""The provenance of one transaction's outputs, in the order of production, stored beside the data.
 
-A client keeps the order of a partition, and brokers number what a producer writes to one. So the n-th output of a
-partition here is the record that the producer wrote there as its n-th; see ``provenance`` for what is said of each.
+A client keeps the order within a partition, and brokers number what a producer writes to it. So the n-th output of a
+partition here is the n-th record that the producer wrote there; see ``provenance`` for the fields.
 
     kafka-eos provenance <version>            one line
-    the attempt, the producer, the topics     msgpack; of a topic blocks, of a block columns
+    the attempt, the producer, the topics     msgpack: a topic holds blocks, a block holds columns
 
-A column is written as its eight byte planes, deflated: nearly all that provenance says is equal to, or one more than,
-what it says of the output before.
+A column is stored as its eight byte planes, deflated: most fields are equal to, or one more than, those of the previous
+output.
 
-Pure. Rule: what was added is written whole or not at all; a block is closed once it is full, so an epoch may be long.
+Pure. Rule: an output is recorded completely or not at all. A full block is closed, so an epoch may be long.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ import msgspec
 
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.core.provenance import fans_out, ordinals
+from kafka_eos.core.provenance import fans_out, number_outputs
 from kafka_eos.core.records import Batch
 
 _MAGIC: Final = b"kafka-eos provenance 1\n"
 _PLANES: Final = 8
 
 
-class Span(msgspec.Struct, frozen=True, array_like=True):
-    """Outputs of one batch: how many, and what they have in common. Names are numbers of ``Block.names``."""
+class ProvenanceSpan(msgspec.Struct, frozen=True, array_like=True):
+    """A run of outputs of one batch: their count, sink, source, topic and lane.
+
+    Names are indices into ``ProvenanceBlock.names``.
+    """
 
     count: int
     sink: int
@@ -42,11 +45,11 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     lane: int
 
 
-class _Packed(msgspec.Struct, frozen=True, array_like=True):
-    """A block as it is written."""
+class _EncodedBlock(msgspec.Struct, frozen=True, array_like=True):
+    """A block as it is stored: deflated byte planes per column."""
 
     names: tuple[str, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[ProvenanceSpan, ...]
     places: tuple[bytes, ...]
     partitions: tuple[bytes, ...]
     offsets: tuple[bytes, ...]
@@ -55,7 +58,7 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
     updates: tuple[bytes, ...]
 
 
-class _File(msgspec.Struct, frozen=True, array_like=True):
+class _TransactionContent(msgspec.Struct, frozen=True, array_like=True):
     term: int
     epoch: int
     producer_id: int
@@ -64,27 +67,30 @@ class _File(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Outputs to one topic, in the order of production; all columns are of one length."""
+class ProvenanceBlock:
+    """Columns of provenance for outputs to one topic, in production order."""
 
     names: Sequence[str]
-    spans: Sequence[Span]
-    places: array[int]
-    """Partition that it was written to."""
+    spans: Sequence[ProvenanceSpan]
+    output_partitions: array[int]
+    """Partition that each output was written to."""
     partitions: array[int]
     offsets: array[int]
-    """Of the input record."""
+    """Offset of each input record."""
     numbers: array[int]
-    """Ordinals, without their branch."""
+    """Ordinal of each output, without its branch."""
     branches: array[int]
-    """Numbers of ``names``."""
+    """Index into ``names`` of each output's branch."""
     updates: array[int]
-    """0 where there is none."""
+    """Update count of each output; 0 if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
-    """All that one transaction wrote, read back. ``blocks`` are by topic, to be opened with ``opened``."""
+class TransactionProvenance:
+    """Provenance of all outputs of one transaction, as read from its file.
+
+    ``blocks`` holds encoded blocks by topic; ``decode_block`` decodes one.
+    """
 
     term: Term
     epoch: Epoch
@@ -93,28 +99,33 @@ class Origins:
     blocks: Mapping[str, Sequence[bytes]]
 
 
-class Recording:
-    """What a transaction writes to one topic, while it does. Not thread-safe."""
+class ProvenanceRecorder:
+    """Records the provenance of what a transaction writes to one topic. Not thread-safe."""
 
     def __init__(self, full: int | None = None) -> None:
-        """``full``: outputs after which a block is closed, if not after the usual number."""
+        """Record outputs; close a block after ``full`` of them, by default after the usual number."""
         self._most = LIMITS.outputs_per_origin_block if full is None else full
         self._closed = list[bytes]()
         self._begin()
 
     def _begin(self) -> None:
         self._names: dict[str, int] = {"": 0}
-        self._spans: list[Span] = []
-        self._places, self._partitions, self._offsets = array("q"), array("q"), array("q")
-        self._numbers, self._branches, self._updates = _Sparse(), _Sparse(), _Sparse()
+        self._spans: list[ProvenanceSpan] = []
+        self._places = array("q")
+        self._partitions = array("q")
+        self._offsets = array("q")
+        self._numbers = _SparseColumn()
+        self._branches = _SparseColumn()
+        self._updates = _SparseColumn()
 
     def add(self, sink: str, batch: Batch[Any], places: Sequence[int], without: Collection[int] = ()) -> None:
-        """Outputs that were handed to the client, in this order, each for the partition that ``places`` says.
+        """Record outputs that were handed to the client, in this order, each for its partition in
+        ``output_partitions``.
 
-        The client did not take those at the indices ``without``; the others are called what they would be called beside
-        them.
+        ``without`` holds the indices of rows that the client did not accept. The numbers of the other outputs still
+        count them.
         """
-        numbers = None if batch.branch is None and not fans_out(batch) else ordinals(batch)
+        numbers = None if batch.branch is None and not fans_out(batch) else number_outputs(batch)
         if without:
             left = [index for index in range(len(batch)) if index not in without]
             batch, places = batch.take(left), [places[index] for index in left]
@@ -122,7 +133,7 @@ class Recording:
         count = len(batch)
         if not count:
             return
-        origin, rows, branch = batch.origin, batch.rows, batch.branch
+        origin, rows, branch = batch.origin, batch.origin_rows, batch.branch
         whole = isinstance(rows, range) and rows == range(len(origin.offsets))
         _extend(self._places, places)
         _extend(self._partitions, origin.partitions if whole else list(map(origin.partitions.__getitem__, rows)))
@@ -137,21 +148,21 @@ class Recording:
     def _span(self, count: int, *common: int) -> None:
         last = self._spans[-1] if self._spans else None
         if last is not None and (last.sink, last.source, last.topic, last.lane) == common:
-            self._spans[-1] = Span(last.count + count, *common)
+            self._spans[-1] = ProvenanceSpan(last.count + count, *common)
         else:
-            self._spans.append(Span(count, *common))
+            self._spans.append(ProvenanceSpan(count, *common))
 
     def _name(self, text: str) -> int:
         return self._names.setdefault(text, len(self._names))
 
     def _close(self) -> None:
         count = len(self._places)
-        packed = _Packed(
+        packed = _EncodedBlock(
             tuple(self._names),
             tuple(self._spans),
             _packed(self._places),
             _packed(self._partitions),
-            # They rise by one, so that their low bytes come round again.
+            # They increase by one, so their low bytes repeat.
             _packed(self._offsets, zlib.Z_DEFAULT_STRATEGY),
             _packed(self._numbers.whole(count)),
             _packed(self._branches.whole(count)),
@@ -161,14 +172,14 @@ class Recording:
         self._begin()
 
     def blocks(self) -> list[bytes]:
-        """All of it. Nothing is added after this."""
+        """Return all blocks. Nothing may be added afterwards."""
         if self._spans:
             self._close()
         return self._closed
 
 
-class _Sparse:
-    """A column that mostly has no values: of those that are missing only the number is kept."""
+class _SparseColumn:
+    """A column of mostly missing values; a run of missing ones is only counted."""
 
     def __init__(self) -> None:
         self._values: array[int] = array("q")
@@ -182,7 +193,7 @@ class _Sparse:
         _extend(self._values, values)
 
     def whole(self, count: int) -> array[int]:
-        """With a zero for each that is missing; empty if all ``count`` are."""
+        """Return the column with zeros for missing values; empty if all ``count`` values are missing."""
         if self._missing < count:
             self._fill()
         return self._values
@@ -193,45 +204,47 @@ class _Sparse:
 
 
 def _extend(column: array[int], values: Sequence[int]) -> None:
-    # Twice as fast as to extend it by the values themselves: the array knows how many there are.
+    # Twice as fast as extending by the values themselves: the array knows its length in advance.
     column.extend(array("q", values))
 
 
-class Recorded(Protocol):
-    """A recording that has ended."""
+class ProvenanceBlocks(Protocol):
+    """The encoded provenance blocks of one topic, complete."""
 
     def blocks(self) -> list[bytes]: ...
 
 
-def encode(term: Term, epoch: Epoch, producer_id: int, producer_epoch: int, topics: Mapping[str, Recorded]) -> bytes:
-    """The content of the file of one transaction."""
+def encode(
+    term: Term, epoch: Epoch, producer_id: int, producer_epoch: int, topics: Mapping[str, ProvenanceBlocks]
+) -> bytes:
+    """Return the content of the provenance file of one transaction."""
     blocks = {name: [msgspec.Raw(block) for block in recorded.blocks()] for name, recorded in sorted(topics.items())}
-    return _MAGIC + msgspec.msgpack.encode(_File(term.n, epoch.n, producer_id, producer_epoch, blocks))
+    return _MAGIC + msgspec.msgpack.encode(_TransactionContent(term.n, epoch.n, producer_id, producer_epoch, blocks))
 
 
-def decode(data: bytes) -> Origins:
-    """What ``encode`` wrote. ValueError if it is something else, or of a newer version."""
+def decode(data: bytes) -> TransactionProvenance:
+    """Decode the output of ``encode``. Raises ValueError if it is malformed or of a newer version."""
     if not data.startswith(_MAGIC):
         raise ValueError(f"it begins with {data[:40]!r}, not with {_MAGIC!r}")
-    found = msgspec.msgpack.decode(data[len(_MAGIC) :], type=_File)
+    found = msgspec.msgpack.decode(data[len(_MAGIC) :], type=_TransactionContent)
     blocks = {topic: [bytes(block) for block in some] for topic, some in found.topics.items()}
-    return Origins(Term(found.term), Epoch(found.epoch), found.producer_id, found.producer_epoch, blocks)
+    return TransactionProvenance(Term(found.term), Epoch(found.epoch), found.producer_id, found.producer_epoch, blocks)
 
 
-def opened(block: bytes) -> Block:
-    """The columns of a block. ValueError if they do not fit together."""
-    found = msgspec.msgpack.decode(block, type=_Packed)
+def decode_block(block: bytes) -> ProvenanceBlock:
+    """Decode the columns of a block. Raises ValueError if they are inconsistent."""
+    found = msgspec.msgpack.decode(block, type=_EncodedBlock)
     count = sum(span.count for span in found.spans)
     places, partitions, offsets, numbers, branches, updates = (
         _unpacked(planes, count)
         for planes in (found.places, found.partitions, found.offsets, found.numbers, found.branches, found.updates)
     )
-    return Block(found.names, found.spans, places, partitions, offsets, numbers, branches, updates)
+    return ProvenanceBlock(found.names, found.spans, places, partitions, offsets, numbers, branches, updates)
 
 
-def places_of(block: bytes) -> array[int]:
-    """The partitions of a block alone."""
-    found = msgspec.msgpack.decode(block, type=_Packed)
+def decode_output_partitions(block: bytes) -> array[int]:
+    """Decode only the output partitions of a block."""
+    found = msgspec.msgpack.decode(block, type=_EncodedBlock)
     return _unpacked(found.places, sum(span.count for span in found.spans))
 
 
@@ -239,7 +252,7 @@ def places_of(block: bytes) -> array[int]:
 
 
 def _packed(column: array[int], strategy: int = zlib.Z_RLE) -> tuple[bytes, ...]:
-    """Its planes, the lowest bytes first, without those behind the last that holds anything."""
+    """Return the deflated byte planes, lowest bytes first, without the planes that are zero at the end."""
     raw = _little(column).tobytes()
     planes = [raw[plane::_PLANES] for plane in range(_PLANES)]
     while planes and planes[-1].count(0) == len(planes[-1]):
@@ -268,7 +281,7 @@ def _unpacked(planes: Sequence[bytes], count: int) -> array[int]:
 
 
 def _little(column: array[int]) -> array[int]:
-    """In the order of bytes that files have; a column of this machine's if it has that order."""
+    """Return the column in little-endian byte order, unchanged if this machine uses that order."""
     if sys.byteorder == "little":
         return column
     turned = column[:]

@@ -1,7 +1,7 @@
-"""What is in a record that was refused, for people: the beginning of its key, value and headers.
+"""Excerpts of a rejected record for display: the beginning of its key, value and headers.
 
-Rule: as much as a page can show and no more, however large the record is; and bytes of strangers are shown as text only
-where they are text, with what a screen would take for a command escaped.
+Rule: an excerpt is small enough for a page, however large the record is. Foreign bytes are shown as text only if they
+are text, with control characters escaped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MESSAGE: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The first bytes of something, and how many it has."""
+    """The first bytes of a value, and its total size."""
 
     start: bytes
     size: int
@@ -30,12 +30,12 @@ class Excerpt:
 
     @property
     def left_out(self) -> int:
-        """Bytes that are not shown."""
+        """Return how many bytes are not shown."""
         return self.size - len(self.start)
 
     @property
     def text(self) -> str | None:
-        """Those bytes as text; None if they are none. What may end in the middle of a character loses its part."""
+        """Return the bytes as text; None if they are not text. An incomplete character at the end is dropped."""
         try:
             return self.start.decode()
         except UnicodeDecodeError as error:
@@ -44,8 +44,8 @@ class Excerpt:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    """Of a record: its time, as records have it, key, value and the first headers; and all of what refused it said."""
+class RecordExcerpt:
+    """Excerpt of a rejected record: timestamp, key, value, first headers, and the error."""
 
     timestamp: int
     key: Excerpt | None
@@ -61,13 +61,13 @@ class Inside:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
         error: str,
-    ) -> Inside:
+    ) -> RecordExcerpt:
         shown = tuple((name[:_KEY], Excerpt.of(each, _KEY)) for name, each in islice(headers, _HEADERS))
         return cls(timestamp, Excerpt.of(key, _KEY), Excerpt.of(value, _VALUE), shown, error[:_MESSAGE])
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Text whose other characters are escaped, as ``\\x1b``, but those of ``keep``."""
+    """Escape all unprintable characters, as in ``\\x1b``, except those of ``keep``."""
     return "".join(
         each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text
     )

@@ -1,7 +1,8 @@
-"""Windows of event time: what they are called, and what they hold of their rows.
+"""Windows of event time, and windowed values.
 
-A window is from ``start`` to before ``end``, in milliseconds since the Unix epoch. Rule: what a window holds of its
-rows is made of them one by one, and of parts of it, in whatever order rows have come; see ``assigners`` for which rows.
+A window covers the times from ``start`` to before ``end``, in milliseconds since the Unix epoch. Rule: a window's
+contents are computed from its rows one by one and from partial results, in any order of arrival; see
+``window_assigners`` for how rows are assigned to windows.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ V = TypeVar("V")
 
 
 class Window(msgspec.Struct, frozen=True, order=True):
-    """From ``start`` to before ``end``."""
+    """The times from ``start`` to before ``end``."""
 
     start: int
     end: int
 
 
 class Windowed(msgspec.Struct, Generic[K, V], frozen=True):
-    """What a key had in a window. A codec takes it as ``Windowed[str, int]``."""
+    """A key's value in a window. A codec takes it as ``Windowed[str, int]``."""
 
     key: K
     window: Window

@@ -1,5 +1,5 @@
 """The embedded engine: a supervisor process, worker processes, checkpoints by barriers. No cluster.
 
-``run`` is what starts one. Rule: nothing is imported here, since a worker, which is started anew after each failure,
-needs neither the supervisor nor the coordinator.
+``supervisor.run`` starts a job. Rule: this package imports nothing, because a worker, which restarts after each
+failure, needs neither the supervisor nor the coordinator.
 """

@@ -1,10 +1,10 @@
 """One attempt on the embedded engine: one term, one session of each worker, until it stops or fails.
 
-``protocol.attempt`` decides. Here everything that happens (worker messages, finished commits, requests to stop) arrives
-in one queue, is handled by one thread, and becomes a fact; each action that follows is carried out. What may wait for a
-server runs on other threads (``beside``), so that an outage makes the supervisor neither deaf nor late.
-
-Rule: actions are carried out in the order in which they come, and one that fails ends the attempt.
+``protocol.attempt`` decides. Here everything that happens (worker messages, finished commits, stop requests) arrives in
+one queue, is handled by one thread, and becomes an event of the state machine; then the resulting actions are executed.
+Calls that may wait for a server run on other threads (``background_commits``), so that an outage does not block the
+supervisor.
+Rule: actions are executed in order, and an action that fails ends the attempt.
 """
 
 from __future__ import annotations
@@ -14,119 +14,126 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kafka_eos._util.failpoints import hit
-from kafka_eos._util.retry import Interrupted
+from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.coordination.coordinator import Coordinator
-from kafka_eos.coordination.request_queue import Desk
+from kafka_eos.coordination.request_queue import RequestHandler
 from kafka_eos.core.errors import Bug, EnvironmentFailed, Fatal, InputLost, RestartFromCheckpoint
-from kafka_eos.core.failure_causes import RefusedElsewhere
+from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.embedded.ack_collector import Answers
-from kafka_eos.embedded.background_commits import Beside
+from kafka_eos.embedded.ack_collector import EpochAcks
+from kafka_eos.embedded.background_commits import BackgroundWork
 from kafka_eos.embedded.supervisor_events import (
     BackgroundDone,
-    Broken,
-    Event,
-    Heard,
+    BackgroundFailed,
     SplitsDiscovered,
-    StopExpired,
     StopRequested,
-    WorkerEnded,
+    StopTimedOut,
+    SupervisorEvent,
+    WorkerExited,
+    WorkerMessage,
 )
-from kafka_eos.embedded.worker_pool import Crew
+from kafka_eos.embedded.worker_pool import WorkerGroup
 from kafka_eos.embedded.worker_process import WorkerProcess
-from kafka_eos.embedded.worker_startup import Preparation
+from kafka_eos.embedded.worker_startup import RestoreMonitor
 from kafka_eos.protocol import actions as do
 from kafka_eos.protocol import events as facts
 from kafka_eos.protocol import source_dependencies as bootstrap
-from kafka_eos.protocol.actions import Action, Ending
+from kafka_eos.protocol.actions import AttemptAction, JobOutcome
 from kafka_eos.protocol.attempt import Attempt, Phase
-from kafka_eos.protocol.checkpoint_schedule import Kind
-from kafka_eos.protocol.cleanup_schedule import Housekeeping
-from kafka_eos.protocol.engine_policy import Policy
-from kafka_eos.protocol.events import Fact
-from kafka_eos.protocol.quiescence import Counts
-from kafka_eos.protocol.split_assignment import share
-from kafka_eos.protocol.watermark_alignment import Rounds, Slowest
-from kafka_eos.runtime.epoch_reports import Resumed, figures_of
+from kafka_eos.protocol.checkpoint_schedule import EpochKind
+from kafka_eos.protocol.cleanup_schedule import CleanupSchedule
+from kafka_eos.protocol.engine_policy import AttemptPolicy
+from kafka_eos.protocol.events import AttemptEvent
+from kafka_eos.protocol.quiescence import FrameCounts
+from kafka_eos.protocol.split_assignment import select_positions
+from kafka_eos.protocol.watermark_alignment import AlignmentRounds, SlowestSplits
+from kafka_eos.runtime.epoch_reports import RestorePoint, commit_metrics
 from kafka_eos.runtime.worker import control_messages as control
 from kafka_eos.runtime.worker.control_messages import (
-    Ack,
+    AcknowledgeCheckpoint,
     ConfirmAbort,
-    Counted,
-    Decline,
-    Failed,
-    Progress,
-    Pulse,
-    Reached,
-    Ready,
-    Restoring,
-    SlowestHere,
+    DeclineCheckpoint,
+    FramesCounted,
+    LocalSlowest,
+    RestoreReport,
+    SessionFailed,
+    SessionReachedEnds,
+    SessionReady,
     ToSupervisor,
+    WorkerHeartbeat,
+    WorkerProgress,
 )
-from kafka_eos.runtime.worker.task_stats import NOTHING, Figures, together
+from kafka_eos.runtime.worker.task_stats import NOTHING, WorkerMetrics, merge
 from kafka_eos.storage.job_records import Manifest
 
 _LOOK = 0.2
-"""Seconds between two looks at the clock and at what is asked for."""
-_DEAF = 1.0
-"""Seconds between two looks from which on this process did not listen itself: it was stopped, or waited for a store."""
-_WONDER = 0.25
-"""The part of ``worker_timeout`` after which it is said where a worker stands that takes no step."""
+"""Most seconds between two checks of the clock and of requests."""
+_DEAF_AFTER = 1.0
+"""Seconds between ticks after which this process must itself have been stalled."""
+_HUNG_AFTER = 0.25
+"""Fraction of worker_timeout after which a worker without progress is reported as hung."""
 
 
 class AttemptRunner:
-    """Runs one term. ``run`` returns when the job has ended cleanly, and raises what ended the attempt."""
+    """One term of a job. ``run`` returns when the job has ended cleanly, and raises the error that ended the
+    attempt.
+    """
 
     def __init__(
         self,
         coordinator: Coordinator,
-        resumed: Resumed,
+        resumed: RestorePoint,
         workers: Sequence[WorkerProcess],
-        events: queue.SimpleQueue[Event],
+        events: queue.SimpleQueue[SupervisorEvent],
         observe: Callable[..., None],
         ends: Mapping[str, Positions] | None,
-        policy: Policy,
+        policy: AttemptPolicy,
         meets: Mapping[str, Collection[str]],
         following: Collection[str],
-        desk: Desk,
+        desk: RequestHandler,
         worker_timeout: float,
     ) -> None:
-        """``meets``, ``following``: see ``plan.Graph``."""
+        """Create the runner of one attempt. ``meets``, ``following``: see ``plan.Graph``."""
         now = time.monotonic()
-        self._coordinator, self._resumed, self._crew = coordinator, resumed, Crew(workers)
-        self._events, self._observe, self._ends, self._desk = events, observe, ends, desk
+        self._coordinator = coordinator
+        self._resumed = resumed
+        self._crew = WorkerGroup(workers)
+        self._events = events
+        self._observe = observe
+        self._ends = ends
+        self._desk = desk
         self._worker_timeout, self._session = worker_timeout, resumed.term.n
-        held = bootstrap.Held.at_start(meets, following, resumed.positions)
+        held = bootstrap.WaitingSources.at_start(meets, following, resumed.positions)
         self._attempt = Attempt.of(
             policy,
             EpochId(resumed.first_epoch, resumed.term),
             resumed.base,
-            Housekeeping(1, now),
+            CleanupSchedule(1, now),
             now,
             under_way=bool(resumed.in_flight),
-            filling=bool(held.waiting),
+            filling=bool(held.waiting_sources),
         )
-        self._meets, self._held = meets, held
-        self._tell_who_waits(resumed.positions)
-        self._preparation = Preparation(workers, worker_timeout, now)
-        self._answers = Answers()
+        self._meets, self._waiting_sources = meets, held
+        self._publish_waiting(resumed.positions)
+        self._preparation = RestoreMonitor(workers, worker_timeout, now)
+        self._answers = EpochAcks()
         self._decided: Manifest | None = None
         """The epoch that is committed now."""
-        self._told: dict[int, Figures] = {}
-        self._looked_at, self._wondered = now, frozenset[int]()
-        self._drift = Rounds(Slowest.of(self._crew.subtasks))
+        self._metrics: dict[int, WorkerMetrics] = {}
+        self._looked_at, self._reported_hung = now, frozenset[int]()
+        self._drift = AlignmentRounds(SlowestSplits.of(self._crew.subtasks))
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
-        self._beside = Beside(coordinator, self._session, events, observe)
-        self._ended: Ending | None = None
+        self._background = BackgroundWork(coordinator, self._session, events, observe)
+        self._ended: JobOutcome | None = None
 
     @property
     def ran(self) -> bool:
-        """Were all workers ready at some time? What was read since is committed, or is to be read again."""
-        return self._attempt.ran
+        """Return whether all workers were ready at some time. Rows read since are committed, or are read again."""
+        return self._attempt.has_started
 
     def run(self) -> None:
-        """Until the job ends. Raises what ends the attempt otherwise."""
+        """Run until the job ends. Raise the error that ends the attempt otherwise."""
         self._crew.start(self._start_of)
         self._tell_progress()
         try:
@@ -134,143 +141,143 @@ class AttemptRunner:
                 self._tick()
                 self._wait()
         except BaseException:
-            # A commit that waits for a server would keep this attempt from ending; recovery takes it up again.
+            # A commit that waits for a server would keep this attempt from ending; recovery commits it.
             self._coordinator.interrupt()
             raise
         finally:
-            self._beside.close()
+            self._background.close()
 
-    def _start_of(self, subtask: int, peers: tuple[int, ...]) -> control.Start:
+    def _start_of(self, subtask: int, peers: tuple[int, ...]) -> control.StartSession:
         resumed, parallelism = self._resumed, len(self._crew.workers)
-        return control.Start(
+        return control.StartSession(
             session=self._session,
             identity=resumed.identity.text,
             term=self._session,
             first_epoch=resumed.first_epoch.n,
             parallelism=parallelism,
             peers=peers,
-            positions=share(self._known, subtask, parallelism),
+            positions=select_positions(self._known, subtask, parallelism),
             states=resumed.states,
             in_flight=resumed.in_flight,
-            ends=None if self._ends is None else share(self._ends, subtask, parallelism),
-            waiting=self._held.waiting,
-            silent=self._held.silent,
+            ends=None if self._ends is None else select_positions(self._ends, subtask, parallelism),
+            waiting_sources=self._waiting_sources.waiting_sources,
+            excluded_sources=self._waiting_sources.ignored_by_watermarks,
         )
 
-    # ------------------------------------------------------------ facts
+    # ------------------------------------------------------------ events
 
-    def _learn(self, fact: Fact) -> None:
-        """Tell the machine, and do what it says."""
-        self._attempt, actions = self._attempt.on(fact, time.monotonic())
+    def _apply(self, fact: AttemptEvent) -> None:
+        """Apply an event to the state machine and execute the resulting actions."""
+        self._attempt, actions = self._attempt.handle(fact, time.monotonic())
         for action in actions:
-            self._carry_out(action)
+            self._execute(action)
 
     def _tick(self) -> None:
         now = time.monotonic()
-        if now - self._looked_at > _DEAF:
-            self._learn(facts.Deaf(now - self._looked_at))
+        if now - self._looked_at > _DEAF_AFTER:
+            self._apply(facts.ReceiverStalled(now - self._looked_at))
         self._looked_at = now
-        self._tell_drift(now)
-        self._tell_who_is_still(now)
-        if self._attempt.phase is Phase.PREPARING:
+        self._send_remote_slowest(now)
+        self._report_hung_workers(now)
+        if self._attempt.phase is Phase.INITIALIZING:
             self._look_at_restores(now)
-            self._learn(facts.Tick())
+            self._apply(facts.Tick())
         else:
-            self._desk.look(now)
-            self._learn(self._desk.asked)
+            self._desk.poll(now)
+            self._apply(self._desk.pending)
 
     def _look_at_restores(self, now: float) -> None:
         if stuck := self._preparation.stuck(now):
             subtasks = [worker.subtask for worker in stuck]
-            raise self._crew.lost(
+            raise self._crew.make_death_error(
                 f"not ready, and no further than {self._worker_timeout:g} s ago (worker_timeout): "
-                f"{self._crew.named(subtasks)}{self._preparation.how_far(subtasks[0])}",
+                f"{self._crew.named(subtasks)}{self._preparation.describe(subtasks[0])}",
                 subtasks,
             )
-        self._observe("restoring", **self._preparation.facts)
+        self._observe("restoring", **self._preparation.summary)
 
     def _wait(self) -> None:
         if self._ended is not None:
             return
         try:
-            due = min(self._attempt.due_at, self._drift.due)
+            due = min(self._attempt.next_trigger_at, self._drift.due)
             event = self._events.get(timeout=min(max(due - time.monotonic(), 0.0005), _LOOK))
         except queue.Empty:
             return
         self._handle(event)
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: SupervisorEvent) -> None:
         match event:
             case StopRequested():
-                self._learn(facts.Stop())
-            case StopExpired():
-                raise Interrupted(
+                self._apply(facts.StopSignalled())
+            case StopTimedOut():
+                raise RetryInterrupted(
                     "stopped before the last checkpoint was committed; nothing is lost, the next start continues there"
                 )
-            case WorkerEnded(pid=pid, how=how) if (subtask := self._crew.subtask_of(pid)) is not None:
-                self._learn(facts.Died(subtask, f"worker {pid} {how}"))
-            case BackgroundDone() | SplitsDiscovered() | Broken() if event.term != self._session:
-                return  # an earlier attempt began it; recovery has decided what became of it
+            case WorkerExited(pid=pid, how=how) if (subtask := self._crew.subtask_of(pid)) is not None:
+                self._apply(facts.SubtaskLost(subtask, f"worker {pid} {how}"))
+            case BackgroundDone() | SplitsDiscovered() | BackgroundFailed() if event.term != self._session:
+                return  # an earlier attempt started it; recovery has handled its result
             case SplitsDiscovered(known=known, found=found):
                 self._discovered(known, found)
-            case Broken(error=Exception() as error):
+            case BackgroundFailed(error=Exception() as error):
                 raise error
-            case Broken(error=error):  # SystemExit ends a thread there, and must not end the job without a word
+            case BackgroundFailed(error=error):  # SystemExit in a background thread must not end the job silently
                 raise RuntimeError(f"{type(error).__name__} {error}, raised beside the main thread") from error
             case BackgroundDone(fact=fact):
-                self._learn(fact)
-            case Heard(message=Pulse(session=session, standing=standing, at=at), pid=pid):
+                self._apply(fact)
+            case WorkerMessage(message=WorkerHeartbeat(session=session, seconds_since_step=standing, at=at), pid=pid):
                 if session == self._session and (subtask := self._crew.subtask_of(pid)) is not None:
-                    self._learn(facts.Pulse(subtask, standing, at))
-            case Heard(message=message, pid=pid) if (subtask := self._crew.subtask_of(pid)) is not None:
-                self._learn(facts.Heard(subtask))
-                self._hear(message, subtask)
+                    self._apply(facts.HeartbeatReceived(subtask, standing, at))
+            case WorkerMessage(message=message, pid=pid) if (subtask := self._crew.subtask_of(pid)) is not None:
+                self._apply(facts.MessageReceived(subtask))
+                self._on_message(message, subtask)
 
-    def _hear(self, message: ToSupervisor, subtask: int) -> None:
+    def _on_message(self, message: ToSupervisor, subtask: int) -> None:
         match message:
-            case Failed() if message.session in (0, self._session):
+            case SessionFailed() if message.session in (0, self._session):
                 raise _as_exception(message)
             case _ if message.session != self._session:
                 return
-            case Restoring(restored=restored):
-                self._preparation.restored(subtask, restored, time.monotonic())
-            case Ready():
+            case RestoreReport(restored=restored):
+                self._preparation.record_progress(subtask, restored, time.monotonic())
+            case SessionReady():
                 self._preparation.ready(subtask)
-                self._learn(facts.Ready(subtask))
-            case Ack():
+                self._apply(facts.SubtaskReady(subtask))
+            case AcknowledgeCheckpoint():
                 if self._answers.add(message, subtask):
                     hit("coordinator.ack")
-                    self._learn(facts.Acked(message.epoch, subtask))
-            case Decline(epoch=epoch, reason=reason):
-                self._learn(facts.Declined(epoch, subtask, reason))
+                    self._apply(facts.EpochAcked(message.epoch, subtask))
+            case DeclineCheckpoint(epoch=epoch, reason=reason):
+                self._apply(facts.EpochDeclined(epoch, subtask, reason))
             case ConfirmAbort(epoch=epoch):
-                self._learn(facts.AbortConfirmed(epoch, subtask))
-            case Progress(figures=figures):
-                self._told[subtask] = figures
+                self._apply(facts.AbortConfirmed(epoch, subtask))
+            case WorkerProgress(figures=figures):
+                self._metrics[subtask] = figures
                 self._tell_progress()
-            case SlowestHere(slowest=slowest):
+            case LocalSlowest(slowest=slowest):
                 self._drift = self._drift.on(subtask, slowest, time.monotonic())
-            case Counted(round=number, idle=idle, sent=sent, processed=processed):
-                self._learn(facts.Counted(number, subtask, Counts(idle, sent, processed)))
-            case Reached():
-                self._learn(facts.Reached(subtask))
+            case FramesCounted(round=number, idle=idle, sent=sent, processed=processed):
+                self._apply(facts.CountsReceived(number, subtask, FrameCounts(idle, sent, processed)))
+            case SessionReachedEnds():
+                self._apply(facts.EndOfInputReached(subtask))
 
-    def _tell_drift(self, now: float) -> None:
-        self._drift, words = self._drift.words(now)
+    def _send_remote_slowest(self, now: float) -> None:
+        self._drift, words = self._drift.take_updates(now)
         for worker in self._crew.workers:
             if worker.subtask in words:
-                worker.tell(control.SlowestElsewhere(session=self._session, slowest=dict(words[worker.subtask])))
+                worker.send(control.RemoteSlowest(session=self._session, slowest=dict(words[worker.subtask])))
 
-    def _tell_who_is_still(self, now: float) -> None:
-        """Once an attempt: a job whose batches take long is no news each time."""
-        still = self._attempt.still(now - self._worker_timeout * _WONDER)
-        for subtask in sorted(still - self._wondered):
-            self._tell_where(subtask, now)
-        self._wondered |= still
+    def _report_hung_workers(self, now: float) -> None:
+        """Report workers that make no progress, each once per attempt."""
+        still = self._attempt.stalled_subtasks(now - self._worker_timeout * _HUNG_AFTER)
+        for subtask in sorted(still - self._reported_hung):
+            self._report_hung_worker(subtask, now)
+        self._reported_hung |= still
 
-    def _tell_where(self, subtask: int, now: float) -> None:
-        """Of a worker that takes no step, and has not ended."""
-        worker, how = self._crew.worker(subtask), self._attempt.how(subtask, now)
+    def _report_hung_worker(self, subtask: int, now: float) -> None:
+        """Report the location where a worker hangs, with its stacks."""
+        worker, how = self._crew.worker(subtask), self._attempt.stall_of(subtask, now)
         if worker.alive:
             who = {"worker": subtask, "process": worker.pid, "seconds": round(how.seconds, 1)}
             if how.alive:
@@ -279,111 +286,117 @@ class AttemptRunner:
                 self._observe("silent", **who, stacks=worker.stacks())
 
     def _tell_progress(self) -> None:
-        self._observe("progress", **together([self._told.get(w.subtask, NOTHING) for w in self._crew.workers]))
+        self._observe("progress", **merge([self._metrics.get(w.subtask, NOTHING) for w in self._crew.workers]))
 
     # ------------------------------------------------------------ actions
 
-    def _carry_out(self, action: Action) -> None:
+    def _execute(self, action: AttemptAction) -> None:
         match action:
-            case do.Begin():
+            case do.StartProcessing():
                 self._begin()
-            case do.Trigger(epoch, kind):
+            case do.TriggerEpoch(epoch, kind):
                 self._trigger(epoch, kind)
-            case do.Abort():
+            case do.AbortEpoch():
                 self._abort(action)
-            case do.Decide():
+            case do.DecideEpoch():
                 self._decide(action)
-            case do.Commit():
-                self._beside.commit(self._manifest)
-            case do.Notify(epoch, seconds):
+            case do.CommitEpoch():
+                self._background.commit(self._manifest)
+            case do.NotifyCommit(epoch, seconds):
                 self._notify(epoch, seconds)
-            case do.Sweep():
-                self._beside.sweep()
-            case do.Halt():
-                self._crew.tell(control.Halt(session=self._session))
-            case do.Count(number):
-                self._crew.tell(control.Count(session=self._session, round=number))
-            case do.GoOn():
-                self._crew.tell(control.GoOn(session=self._session))
-            case do.Discover():
-                self._beside.discover({source: dict(positions) for source, positions in self._known.items()})
-            case do.Replace(why, suspects) if suspects:
+            case do.RunCleanup():
+                self._background.sweep()
+            case do.PauseSources():
+                self._crew.broadcast(control.PauseReading(session=self._session))
+            case do.RequestCounts(number):
+                self._crew.broadcast(control.CountFrames(session=self._session, round=number))
+            case do.ResumeSources():
+                self._crew.broadcast(control.ResumeReading(session=self._session))
+            case do.DiscoverSplits():
+                self._background.discover({source: dict(positions) for source, positions in self._known.items()})
+            case do.ReplaceAttempt(why, suspects) if suspects:
                 for subtask in sorted(suspects):
-                    self._tell_where(subtask, time.monotonic())
-                raise self._crew.lost(why, suspects)
-            case do.Replace(why):
+                    self._report_hung_worker(subtask, time.monotonic())
+                raise self._crew.make_death_error(why, suspects)
+            case do.ReplaceAttempt(why):
                 raise RestartFromCheckpoint(why)
-            case do.End(how):
+            case do.EndJob(how):
                 self._end(how)
-            case do.Answer():
+            case do.AnswerRequests():
                 raise Bug("a request is answered by an epoch of its own where epochs are barriers")
 
     def _begin(self) -> None:
-        self._crew.tell(control.Begin(session=self._session))
+        self._crew.broadcast(control.BeginProcessing(session=self._session))
         base, pids = self._resumed.base.epoch.n, self._crew.pids
         self._observe("running", term=self._session, base=base, workers=pids, parallelism=len(pids))
 
-    def _trigger(self, epoch: EpochId, kind: Kind) -> None:
-        self._answers.triggered(epoch)
+    def _trigger(self, epoch: EpochId, kind: EpochKind) -> None:
+        self._answers.open(epoch)
         self._observe("triggered", epoch=epoch.epoch.n)
-        if kind.serves:
-            self._desk.begun(epoch)
-        last, aligned = kind is Kind.LAST, kind.drains
-        self._crew.tell(control.Trigger(session=self._session, epoch=epoch, last=last, aligned=aligned))
+        if kind.serves_requests:
+            self._desk.on_triggered(epoch)
+        last, aligned = kind is EpochKind.FINAL, kind.must_drain
+        self._crew.broadcast(control.TriggerCheckpoint(session=self._session, epoch=epoch, last=last, aligned=aligned))
 
-    def _abort(self, abort: do.Abort) -> None:
+    def _abort(self, abort: do.AbortEpoch) -> None:
         self._answers.drop(abort.epoch)
-        self._observe("notice", text=f"{abort.why}; its output goes into the next one")
+        self._observe("notice", text=f"{abort.reason}; its output goes into the next one")
         self._observe("given-up", epoch=abort.epoch.epoch.n, term=self._session)
-        self._crew.tell(control.Abort(session=self._session, epoch=abort.epoch))
-        self._desk.given_up(abort)
+        self._crew.broadcast(control.NotifyCheckpointAborted(session=self._session, epoch=abort.epoch))
+        self._desk.on_aborted(abort)
 
-    def _decide(self, decision: do.Decide) -> None:
+    def _decide(self, decision: do.DecideEpoch) -> None:
         hit("coordinator.acked")
         spans = self._answers.spans(decision.epoch)
-        acked, shown = self._answers.take(decision)
+        acked, shown = self._answers.merge(decision)
         for source, positions in acked.positions.items():
-            # What is verified from now on: retention may pass what has been read.
+            # Verify only these positions from now on: the broker's retention may delete records that were read.
             self._known[source].update(positions)
         self._decided = self._coordinator.decide(decision.epoch, acked)
         if self._decided.in_flight:
             hit("in-flight.decided")
         self._observe("phases", epoch=self._decided.epoch, spans=spans)
         self._observe("decided", epoch=self._decided.epoch, **shown)
-        self._let_go_on()
+        self._release_sources()
 
-    def _let_go_on(self) -> None:
-        """Sources that wait for nothing any more in the epoch that was decided are read from now on."""
-        held = self._held.decided(self._meets, self._known)
-        if held == self._held:
+    def _release_sources(self) -> None:
+        """Let sources be read whose tables are complete in the decided epoch."""
+        held = self._waiting_sources.after_epoch(self._meets, self._known)
+        if held == self._waiting_sources:
             return
         hit("bootstrap.done")
-        self._held = held
-        self._tell_who_waits(self._known)
-        self._crew.tell(control.Waiting(session=self._session, sources=held.waiting, silent=held.silent))
-        if not held.waiting:
-            self._events.put(BackgroundDone(self._session, facts.Filled()))
+        self._waiting_sources = held
+        self._publish_waiting(self._known)
+        self._crew.broadcast(
+            control.SetWaitingSources(
+                session=self._session, sources=held.waiting_sources, excluded_sources=held.ignored_by_watermarks
+            )
+        )
+        if not held.waiting_sources:
+            self._events.put(BackgroundDone(self._session, facts.BootstrapFinished()))
 
-    def _tell_who_waits(self, positions: Mapping[str, Positions]) -> None:
+    def _publish_waiting(self, positions: Mapping[str, Positions]) -> None:
         if self._meets:
-            self._observe("tables", waiting=bootstrap.missing(self._meets, positions))
+            self._observe("tables", waiting=bootstrap.awaited_sources(self._meets, positions))
 
     def _notify(self, epoch: EpochId, seconds: float) -> None:
         manifest = self._manifest
-        self._observe("committed", seconds=seconds, **figures_of(manifest, self._beside.finished))
-        self._crew.tell(control.Notify(session=self._session, epoch=epoch))
-        # After what may end the attempt: the next one would not know of a stop that is answered.
-        self._desk.committed(manifest)
+        self._observe("committed", seconds=seconds, **commit_metrics(manifest, self._background.finished))
+        self._crew.broadcast(control.NotifyCheckpointCommitted(session=self._session, epoch=epoch))
+        # Answer last: the calls above may end the attempt, and the next attempt would not know about an answered stop.
+        self._desk.on_committed(manifest)
 
-    def _end(self, how: Ending) -> None:
-        if how is Ending.AS_IT_IS:
-            self._desk.ended()
-            raise Interrupted("ended on request, without a last checkpoint; the next start continues at the one before")
+    def _end(self, how: JobOutcome) -> None:
+        if how is JobOutcome.CANCELLED:
+            self._desk.on_job_end()
+            raise RetryInterrupted(
+                "ended on request, without a last checkpoint; the next start continues at the one before"
+            )
         self._ended = how
 
     @property
     def _manifest(self) -> Manifest:
-        assert self._decided is not None  # Decide comes before Commit, and Commit before Notify
+        assert self._decided is not None  # DecideEpoch precedes CommitEpoch, and that NotifyCommit
         return self._decided
 
     # ------------------------------------------------------------ splits
@@ -393,10 +406,10 @@ class AttemptRunner:
             case InputLost() if known == self._known:
                 raise found
             case InputLost():
-                pass  # about positions that the job has left behind meanwhile; the next search has newer ones
+                pass  # the job has moved past these positions; the next discovery uses newer ones
             case _:
                 self._assign(found)
-        self._learn(facts.Found())
+        self._apply(facts.DiscoveryFinished())
 
     def _assign(self, found: Mapping[str, Positions]) -> None:
         for source, positions in found.items():
@@ -407,10 +420,10 @@ class AttemptRunner:
                 self._crew.assign(self._session, source, new)
 
 
-def _as_exception(failed: Failed) -> Exception:
+def _as_exception(failed: SessionFailed) -> Exception:
     match failed.kind:
         case "user":
-            return RefusedElsewhere(failed.error, failed.reason, failed.operator, failed.where)
+            return RemoteUserError(failed.error, failed.reason, failed.operator, failed.where)
         case "fatal" if failed.error == Fatal.__name__:
             return Fatal(failed.reason)
         case "fatal":

@@ -1,9 +1,8 @@
-"""What one attempt does beside its main thread: commits, sweeps of old files, searches for new splits.
+"""Background work of one attempt: commits, deletion of old files, searches for new splits.
 
-Each of these may wait for a server. Commits and sweeps share one thread, because no epoch may be committed while old
-files are dropped; searches have another, because an outage of a broker must not hold a commit.
-
-Rule: what a piece of work returns or raises becomes an event of the attempt's term. Only the main thread acts on it.
+Each of these may wait for a server. Commits and deletions share one thread, because no epoch may be committed while old
+files are deleted. Searches have another thread, because an outage of a broker must not delay a commit.
+Rule: the result or error of background work becomes an event of the attempt's term. Only the main thread handles it.
 """
 
 from __future__ import annotations
@@ -15,62 +14,69 @@ from concurrent.futures import ThreadPoolExecutor
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.core.errors import InputLost
 from kafka_eos.core.json_values import Positions
-from kafka_eos.embedded.supervisor_events import BackgroundDone, Broken, Event, SplitsDiscovered
+from kafka_eos.embedded.supervisor_events import BackgroundDone, BackgroundFailed, SplitsDiscovered, SupervisorEvent
 from kafka_eos.protocol import events as facts
-from kafka_eos.runtime.epoch_reports import Finished
+from kafka_eos.runtime.epoch_reports import CommitResult
 from kafka_eos.storage.job_records import Manifest
 
 
-class Beside:
-    """The two threads of one attempt."""
+class BackgroundWork:
+    """The two background threads of an attempt: one commits and cleans up, one discovers splits."""
 
     def __init__(
-        self, coordinator: Coordinator, term: int, events: queue.SimpleQueue[Event], observe: Callable[..., None]
+        self,
+        coordinator: Coordinator,
+        term: int,
+        events: queue.SimpleQueue[SupervisorEvent],
+        observe: Callable[..., None],
     ) -> None:
-        self._coordinator, self._term, self._events, self._observe = coordinator, term, events, observe
+        self._coordinator = coordinator
+        self._term = term
+        self._events = events
+        self._observe = observe
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._searches = ThreadPoolExecutor(1, thread_name_prefix="discovery")
-        self.finished = Finished()
-        """How the epoch that was committed last went."""
+        self.finished = CommitResult()
+        """The result of the last commit."""
 
     def commit(self, manifest: Manifest) -> None:
-        """Let the sinks commit a decided epoch: ``Committed`` follows."""
+        """Let the sinks commit a decided epoch; ``EpochCommitted`` follows."""
         self._run(self._commits, lambda: self._commit(manifest))
 
     def sweep(self) -> None:
-        """Drop the files that no checkpoint needs any more: ``Swept`` follows."""
+        """Delete files that no checkpoint references; ``CleanupFinished`` follows."""
         self._run(self._commits, self._sweep)
 
     def discover(self, known: Mapping[str, Positions]) -> None:
-        """Look for splits beside those that are known: ``SplitsDiscovered`` follows."""
+        """Look for splits that are not known yet; ``SplitsDiscovered`` follows."""
         self._run(self._searches, lambda: self._discover(known))
 
     def close(self) -> None:
-        """Wait for the commit that runs. A search that runs ends by itself; its event is of no use any more."""
+        """Wait for a running commit. A running search ends by itself; its event is ignored."""
         self._commits.shutdown(wait=True, cancel_futures=True)
         self._searches.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, thread: ThreadPoolExecutor, work: Callable[[], Event]) -> None:
+    def _run(self, thread: ThreadPoolExecutor, work: Callable[[], SupervisorEvent]) -> None:
         def run() -> None:
             try:
                 event = work()
             except BaseException as error:  # noqa: BLE001 - handled by the main thread
-                event = Broken(self._term, error)
+                event = BackgroundFailed(self._term, error)
             self._events.put(event)
 
         thread.submit(run)
 
-    def _commit(self, manifest: Manifest) -> Event:
+    def _commit(self, manifest: Manifest) -> SupervisorEvent:
         self.finished = self._coordinator.finish(manifest)
-        for failed in self._coordinator.tell_sources(manifest):
+        for failed in self._coordinator.report_offsets(manifest):
             self._observe("notice", text=failed)
-        return BackgroundDone(self._term, facts.Committed(manifest.id))
+        return BackgroundDone(self._term, facts.EpochCommitted(manifest.id))
 
-    def _sweep(self) -> Event:
-        self._coordinator.drop_old()
-        return BackgroundDone(self._term, facts.Swept())
+    def _sweep(self) -> SupervisorEvent:
+        self._coordinator.drop_old_epochs()
+        return BackgroundDone(self._term, facts.CleanupFinished())
 
-    def _discover(self, known: Mapping[str, Positions]) -> Event:
+    def _discover(self, known: Mapping[str, Positions]) -> SupervisorEvent:
         try:
             return SplitsDiscovered(self._term, known, self._coordinator.discover(known))
         except InputLost as error:

@@ -1,6 +1,7 @@
-"""The embedded engine under a job master: one attempt after another, on the same worker processes where they live.
+"""The embedded engine under a job master: one attempt after another, on the same worker processes while they live.
 
-Rule: what a failed attempt began in a worker has ended, or the worker is killed, before the next attempt looks.
+Rule: the session that a failed attempt began in a worker has ended, or the worker is killed, before the next attempt
+recovers.
 """
 
 from __future__ import annotations
@@ -21,39 +22,48 @@ from kafka_eos.core.errors import LoginRefused, RestartFromCheckpoint
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.json_values import Positions
 from kafka_eos.embedded.attempt_runner import AttemptRunner
-from kafka_eos.embedded.supervisor_events import Event, Heard, StopExpired, StopRequested, WorkerEnded
+from kafka_eos.embedded.supervisor_events import (
+    StopRequested,
+    StopTimedOut,
+    SupervisorEvent,
+    WorkerExited,
+    WorkerMessage,
+)
 from kafka_eos.embedded.worker_process import WorkerDied, WorkerProcess, allow_open_files
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.checkpoint_schedule import Cadence
-from kafka_eos.protocol.engine_policy import Policy
-from kafka_eos.runtime.program import Code
-from kafka_eos.runtime.worker.control_messages import Drop, Dropped, Given, ToSupervisor
+from kafka_eos.protocol.engine_policy import AttemptPolicy
+from kafka_eos.runtime.program import CodeFingerprint
+from kafka_eos.runtime.worker.control_messages import EndSession, SessionEnded, ToSupervisor, WorkerConfig
 
 _NAP = 0.05
 _DROP_TIMEOUT = 30.0
-"""Seconds that a worker gets to let go of a session before it is killed."""
+"""Seconds that a worker gets to end a session before it is killed."""
 
 
 class Supervisor:
-    """Runs one job to its end. One instance a run."""
+    """The supervisor of one run of a job. Create one instance per run."""
 
     def __init__(
         self, plan: Plan, app: AppRef, settings: Settings, observers: tuple[Observer, ...], until_caught_up: bool
     ) -> None:
-        self._plan, self._app, self._settings, self._until_caught_up = plan, app, settings, until_caught_up
+        self._plan = plan
+        self._app = app
+        self._settings = settings
+        self._until_caught_up = until_caught_up
         self._directory = settings.job_dir(plan.name)
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[SupervisorEvent] = queue.SimpleQueue()
         self._workers: dict[int, WorkerProcess] = {}
         self._ends: Mapping[str, Positions] | None = None
-        self._given = Given(json.dumps(settings.as_json()), Code.of(app.path, plan))
+        self._given = WorkerConfig(json.dumps(settings.as_json()), CodeFingerprint.compute(app.path, plan))
         self._session = 0
-        """Of the latest attempt; what a worker says of an older one does not count."""
+        """The session of the latest attempt; messages of older sessions are ignored."""
         self._ran = False
-        """Has this run processed anything? Then a clean end takes a last checkpoint."""
-        self._job_master = JobMaster(plan, settings, observers, self._attempt, self._release, self._wake)
+        """True if this run has processed rows; a clean stop then takes a final checkpoint."""
+        self._job_master = JobMaster(plan, settings, observers, self._attempt, self._stop_after, self._wake)
 
     def run(self) -> None:
-        """Returns when the job has drained and everything is committed. Raises what made it stop otherwise."""
+        """Run the job until it has drained and everything is committed. Raise the error that stopped it otherwise."""
         try:
             self._job_master.run()
         finally:
@@ -61,113 +71,112 @@ class Supervisor:
 
     def _attempt(self, coordinator: Coordinator) -> None:
         if not self._session:
-            requests.clear(self._directory)
+            requests.clear_requests(self._directory)
         allow_open_files(self._settings.parallelism)
         workers = self._living_workers()
         resumed = coordinator.recover()
         self._session = resumed.term.n
-        self._job_master.recovered()
+        self._job_master.on_recovered()
         coordinator.verify_state(resumed, self._job_master.notice)
         at = resumed.positions
-        if self._ends is None and (self._until_caught_up or coordinator.end_for_good(at)):
+        if self._ends is None and (self._until_caught_up or coordinator.is_bounded(at)):
             self._ends = coordinator.ends(at)
         settings = self._settings
         cadence = Cadence(settings.checkpoint_interval, settings.checkpoint_min_pause, settings.checkpoint_timeout)
-        policy = Policy(
+        policy = AttemptPolicy(
             subtasks=frozenset(worker.subtask for worker in workers),
             cadence=cadence,
-            tolerated=settings.tolerated_checkpoint_failures,
-            search_every=DISCOVERY_INTERVAL,
-            halts_at_end=bool(self._plan.feedbacks),
-            may_leave=not self._ran,
-            patience=settings.worker_timeout,
+            tolerated_failures=settings.tolerated_checkpoint_failures,
+            discovery_interval=DISCOVERY_INTERVAL,
+            pauses_at_end=bool(self._plan.feedbacks),
+            can_stop_early=not self._ran,
+            stall_timeout=settings.worker_timeout,
         )
         attempt = AttemptRunner(
             coordinator,
             resumed,
             workers,
             self._events,
-            self._job_master.observe,
+            self._job_master.emit,
             self._ends,
             policy,
-            self._plan.meets,
-            self._plan.following,
-            self._job_master.desk,
+            self._plan.prerequisites,
+            self._plan.deferred_sources,
+            self._job_master.new_request_handler,
             settings.worker_timeout,
         )
-        if self._job_master.stopping.is_set():
-            self._wake()  # an attempt before this one has heard it, and could not finish
+        if self._job_master.stop_requested.is_set():
+            self._wake()  # an earlier attempt received the stop request, and could not finish
         try:
             attempt.run()
         finally:
             self._ran = self._ran or attempt.ran
-        self._let_go(workers)  # what functions have opened is closed
-        # Behind the last barrier: rows that were under way, or that go round in a loop, have output that is no epoch's.
-        # An open transaction would hold up its topics' readers.
+        self._end_sessions(workers)  # closes resources that user functions have opened
+        # Rows behind the last barrier, in flight or in a loop, may have produced output that belongs to no epoch.
+        # An open transaction would block the readers of its topics.
         self._kill_all()
-        coordinator.abort_left_over()
+        coordinator.abort_own_leftovers()
 
     # ------------------------------------------------------------ workers
 
     def _living_workers(self) -> list[WorkerProcess]:
-        """One worker a subtask; those that still run go on, with their interpreters as they are."""
+        """Return one worker per subtask. Workers that still run are reused, with their interpreters."""
         for subtask in range(self._settings.parallelism):
             if subtask not in self._workers or not self._workers[subtask].alive:
-                self._workers[subtask] = WorkerProcess(self._app, subtask, self._given, self._heard, self._ended)
+                self._workers[subtask] = WorkerProcess(self._app, subtask, self._given, self._on_message, self._ended)
         return [worker for _, worker in sorted(self._workers.items())]
 
-    def _release(self, error: BaseException) -> None:
-        """Return when nothing of the workers' sessions runs any more: what they begin, recovery could not see."""
+    def _stop_after(self, error: BaseException) -> None:
+        """End or kill the workers' sessions after a failed attempt."""
         if not isinstance(error, RestartFromCheckpoint | OSError | LoginRefused):
             self._kill_all()
             return
         busy = {worker.pid: worker for worker in self._workers.values() if worker.alive}
         for pid in error.pids & busy.keys() if isinstance(error, WorkerDied) else ():
-            busy.pop(pid).kill()  # it may be alive and only not answering
-        self._let_go(busy.values())
+            busy.pop(pid).kill()  # it may be alive but unresponsive
+        self._end_sessions(busy.values())
 
-    def _let_go(self, workers: Iterable[WorkerProcess]) -> None:
-        """Return when their sessions have ended. A worker that takes too long is killed."""
+    def _end_sessions(self, workers: Iterable[WorkerProcess]) -> None:
+        """End these workers' sessions; kill workers that take too long."""
         busy = {worker.pid: worker for worker in workers if worker.alive}
         for worker in busy.values():
             with suppress(WorkerDied):
-                worker.tell(Drop(session=self._session))
+                worker.send(EndSession(session=self._session))
         until = time.monotonic() + min(_DROP_TIMEOUT, self._settings.worker_timeout)
-        while busy and time.monotonic() < until and not self._job_master.expired.is_set():
+        while busy and time.monotonic() < until and not self._job_master.stop_timed_out.is_set():
             with suppress(queue.Empty):
                 match self._events.get(timeout=_NAP):
-                    case Heard(message=Dropped(session=self._session), pid=pid) | WorkerEnded(pid=pid):
+                    case WorkerMessage(message=SessionEnded(session=self._session), pid=pid) | WorkerExited(pid=pid):
                         busy.pop(pid, None)
         for worker in busy.values():
             worker.kill()
         self._drop_local_state()
 
     def _drop_local_state(self) -> None:
-        """Nobody uses it any more. It may be what fills a disk that the job waits for."""
+        """Delete the local state, which is no longer used. It may be what fills a disk that the job waits for."""
         for directory in self._settings.local_dirs(self._plan.name):
             for subtask in range(self._settings.parallelism):
-                # What cannot be removed is met by the next session, which says so.
+                # If a directory cannot be removed, the next session reports it.
                 shutil.rmtree(directory / str(subtask), ignore_errors=True)
 
     def _kill_all(self) -> None:
         for worker in self._workers.values():
             worker.kill()
 
-    # ------------------------------------------------------------ what arrives
+    # ------------------------------------------------------------ callbacks
 
-    def _heard(self, worker: WorkerProcess, message: ToSupervisor) -> None:
-        self._events.put(Heard(message, worker.pid))
+    def _on_message(self, worker: WorkerProcess, message: ToSupervisor) -> None:
+        self._events.put(WorkerMessage(message, worker.pid))
 
     def _ended(self, worker: WorkerProcess) -> None:
-        self._events.put(WorkerEnded(worker.pid, worker.exit))
+        self._events.put(WorkerExited(worker.pid, worker.exit_reason))
 
     def _wake(self) -> None:
-        self._events.put(StopExpired() if self._job_master.expired.is_set() else StopRequested())
+        self._events.put(StopTimedOut() if self._job_master.stop_timed_out.is_set() else StopRequested())
 
 
-# ---------------------------------------------------------------- the door
+# ---------------------------------------------------------------- entry point
 #
-# The front door of the embedded engine.
 
 
 def run(
@@ -180,7 +189,8 @@ def run(
 ) -> None:
     """Run ``plan``, which the workers load from ``app``, until it is stopped (SIGTERM, SIGINT).
 
-    With ``until_caught_up`` it ends by itself when the input that was there at the start is processed. Raises
-    UserError for what the user must change, Fatal for what only a person can decide, JobLocked if it runs already.
+    With ``until_caught_up`` it ends by itself when all input that existed at the start is processed. Raises UserError
+    for problems that the user must fix, Fatal for those that need manual intervention, JobLocked if the job runs
+    already.
     """
     Supervisor(plan, app, settings, observers, until_caught_up).run()

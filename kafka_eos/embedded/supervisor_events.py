@@ -1,7 +1,7 @@
-"""Everything that can reach the supervisor, as values in one queue.
+"""All events that can reach the supervisor, as values in one queue.
 
-Rule: whoever sends an event decides nothing. The queue outlives attempts, so what an attempt started carries its
-term, and a later one ignores it.
+Rule: the sender of an event decides nothing. The queue outlives attempts, so events of background work carry the term
+of their attempt, and a later attempt ignores them.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import TypeAlias
 
 from kafka_eos.core.errors import InputLost
 from kafka_eos.core.json_values import Positions
-from kafka_eos.protocol.events import Fact
+from kafka_eos.protocol.events import AttemptEvent
 from kafka_eos.runtime.worker.control_messages import ToSupervisor
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """A worker has said something."""
+class WorkerMessage:
+    """A worker's message, with its pid."""
 
     message: ToSupervisor
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerEnded:
-    """A worker process is gone; ``how`` in words."""
+class WorkerExited:
+    """A worker process has exited. ``how`` describes the exit."""
 
     pid: int
     how: str
@@ -34,15 +34,15 @@ class WorkerEnded:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundDone:
-    """What work beside the main thread has come to."""
+    """Background work has produced an event for the attempt's state machine."""
 
     term: int
-    fact: Fact
+    fact: AttemptEvent
 
 
 @dataclass(frozen=True, slots=True)
 class SplitsDiscovered:
-    """The search for splits beyond ``known``: those found and where to start them, or what is gone of ``known``."""
+    """A split discovery has ended: new splits with start positions, or lost ones."""
 
     term: int
     known: Mapping[str, Positions]
@@ -50,8 +50,8 @@ class SplitsDiscovered:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """Work beside the main thread ended with an error, whatever a library or a sink of the user's raises."""
+class BackgroundFailed:
+    """Background work has raised an exception."""
 
     term: int
     error: BaseException
@@ -59,12 +59,14 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """A signal asked for a clean end."""
+    """A signal requested a clean stop."""
 
 
 @dataclass(frozen=True, slots=True)
-class StopExpired:
-    """The time for a clean end is over."""
+class StopTimedOut:
+    """The time allowed for a clean stop is over."""
 
 
-Event: TypeAlias = Heard | WorkerEnded | BackgroundDone | SplitsDiscovered | Broken | StopRequested | StopExpired
+SupervisorEvent: TypeAlias = (
+    WorkerMessage | WorkerExited | BackgroundDone | SplitsDiscovered | BackgroundFailed | StopRequested | StopTimedOut
+)

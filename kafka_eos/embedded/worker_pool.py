@@ -1,6 +1,6 @@
-"""The workers of one attempt, as one: a session in each, and what is said to all of them.
+"""The workers of one attempt as a group: a session in each, and messages to all of them.
 
-Rule: a session has sockets of its own, so that what an old one sends reaches nobody.
+Rule: a session has its own sockets, so that rows of an old session reach no worker.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Sequence
 
 from kafka_eos.core.json_values import Positions
 from kafka_eos.embedded.worker_process import WorkerDied, WorkerProcess
-from kafka_eos.protocol.split_assignment import share
-from kafka_eos.runtime.worker.control_messages import Assign, Message, Start
+from kafka_eos.protocol.split_assignment import select_positions
+from kafka_eos.runtime.worker.control_messages import AssignSplits, ControlMessage, StartSession
 
 
-class Crew:
-    """One worker a subtask, in order."""
+class WorkerGroup:
+    """The workers of one attempt, one per subtask, in order."""
 
     def __init__(self, workers: Sequence[WorkerProcess]) -> None:
         self.workers = workers
@@ -30,42 +30,42 @@ class Crew:
         return [worker.pid for worker in self.workers]
 
     def subtask_of(self, pid: int) -> int | None:
-        """Which subtask the process is; None if it is of no worker of this attempt."""
+        """Return the subtask of a process; None if it is not a worker of this attempt."""
         return next((worker.subtask for worker in self.workers if worker.pid == pid), None)
 
-    def start(self, start_of: Callable[[int, tuple[int, ...]], Start]) -> None:
-        """Begin a session in every worker; ``start_of`` gets a subtask and those it has sockets to."""
+    def start(self, start_of: Callable[[int, tuple[int, ...]], StartSession]) -> None:
+        """Begin a session in every worker; ``start_of`` receives a subtask and the subtasks it is connected to."""
         between = {pair: socket.socketpair() for pair in itertools.combinations(range(len(self.workers)), 2)}
         try:
             for worker in self.workers:
                 mine = worker.subtask
                 ends = {pair[1 - pair.index(mine)]: s[pair.index(mine)] for pair, s in between.items() if mine in pair}
-                worker.tell(start_of(mine, tuple(ends)), tuple(ends.values()))
+                worker.send(start_of(mine, tuple(ends)), tuple(ends.values()))
         finally:
             for pair in between.values():
                 for end in pair:
                     end.close()
 
-    def tell(self, message: Message) -> None:
-        """Say something to all."""
+    def broadcast(self, message: ControlMessage) -> None:
+        """Send a message to all workers."""
         for worker in self.workers:
-            worker.tell(message)
+            worker.send(message)
 
     def assign(self, session: int, source: str, splits: Positions) -> None:
-        """Give new splits to those who are to read them."""
+        """Assign new splits to the workers that read them."""
         for worker in self.workers:
-            if own := share({source: splits}, worker.subtask, len(self.workers))[source]:
-                worker.tell(Assign(session=session, source=source, positions=own))
+            if own := select_positions({source: splits}, worker.subtask, len(self.workers))[source]:
+                worker.send(AssignSplits(session=session, source=source, positions=own))
 
     def worker(self, subtask: int) -> WorkerProcess:
-        """The process of a subtask."""
+        """Return the process of a subtask."""
         return next(worker for worker in self.workers if worker.subtask == subtask)
 
-    def lost(self, what: str, suspects: Collection[int]) -> WorkerDied:
-        """The error that ends an attempt of which these subtasks are gone, or will never answer."""
+    def make_death_error(self, what: str, suspects: Collection[int]) -> WorkerDied:
+        """Return the WorkerDied error for these subtasks."""
         pids = [worker.pid for worker in self.workers if worker.subtask in suspects]
         return WorkerDied(what, pids)
 
     def named(self, subtasks: Collection[int]) -> str:
-        """Subtasks with their processes, in words."""
+        """Return the subtasks with their processes, as text."""
         return ", ".join(f"worker {w.subtask} (process {w.pid})" for w in self.workers if w.subtask in subtasks)

@@ -1,4 +1,4 @@
-"""Worker processes as the supervisor sees them: start, talk to, kill, and hear the end of.
+"""Worker processes as the supervisor sees them: start, communication, kill, and detection of their end.
 
 Rule: a worker is always a child of this process and is only ever signalled through its Popen object.
 """
@@ -20,17 +20,26 @@ import msgspec
 from kafka_eos._util import thread_dumps as stacks
 from kafka_eos.core.errors import ConfigError, ProcessLost
 from kafka_eos.core.ids import AppRef
-from kafka_eos.runtime.worker.control_messages import Given, Message, ToSupervisor, receive_as_supervisor, send
+from kafka_eos.runtime.worker.control_messages import (
+    ControlMessage,
+    ToSupervisor,
+    WorkerConfig,
+    receive_as_supervisor,
+    send,
+)
 
 _OPEN_FILES, _LEAST_FILES = 512, 128
-"""Beside sockets: what a supervisor, and a worker with its state, like to have, and what they cannot do without."""
+"""Open files besides sockets that a supervisor or a worker with state should have, and the least that they need."""
 
 _ENDING = 2.0
-"""Seconds between the end of a process's socket and its own, at most."""
+"""Most seconds between the end of a process's socket and the end of the process."""
 
 
 def allow_open_files(parallelism: int) -> None:
-    """Let this process, and its workers after it, hold the sockets between all pairs. ConfigError if it may not."""
+    """Raise the file limit of this process and its workers for the sockets between all pairs.
+
+    Raises ConfigError if the limit cannot be raised far enough.
+    """
     sockets = parallelism * (parallelism - 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = math.inf if hard == resource.RLIM_INFINITY else hard
@@ -44,7 +53,7 @@ def allow_open_files(parallelism: int) -> None:
 
 
 class WorkerDied(ProcessLost):
-    """A worker process ended by itself, was killed, or does not answer. ``pids``: which ones."""
+    """A worker process ended by itself, was killed, or does not respond. ``pids``: the processes."""
 
     def __init__(self, reason: str, pids: Sequence[int]) -> None:
         super().__init__(reason)
@@ -52,26 +61,26 @@ class WorkerDied(ProcessLost):
 
 
 class WorkerProcess:
-    """One running worker. ``heard`` gets every message, from another thread; then ``ended`` is called once."""
+    """One running worker. ``on_message`` receives every message on another thread; then ``ended`` is called once."""
 
     def __init__(
         self,
         app: AppRef,
         subtask: int,
-        given: Given,
-        heard: Callable[[WorkerProcess, ToSupervisor], None],
+        given: WorkerConfig,
+        on_message: Callable[[WorkerProcess, ToSupervisor], None],
         ended: Callable[[WorkerProcess], None],
     ) -> None:
-        ours, theirs = socket.socketpair()
-        told = _memory(msgspec.json.encode(given))
-        command = [sys.executable, "-m", "kafka_eos.embedded.worker_main", str(theirs.fileno()), str(subtask), str(app),
-                   str(told), str(os.getpid())]  # fmt: skip
+        own_end, worker_end = socket.socketpair()
+        config_fd = _memory(msgspec.json.encode(given))
+        command = [sys.executable, "-m", "kafka_eos.embedded.worker_main", str(worker_end.fileno()), str(subtask),
+                   str(app), str(config_fd), str(os.getpid())]  # fmt: skip
         self.subtask = subtask
-        self._sock = ours
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno(), told], stdin=subprocess.DEVNULL)
-        theirs.close()
-        os.close(told)
-        threading.Thread(target=self._listen, args=(heard, ended), daemon=True, name=f"worker-{subtask}").start()
+        self._sock = own_end
+        self._process = subprocess.Popen(command, pass_fds=[worker_end.fileno(), config_fd], stdin=subprocess.DEVNULL)
+        worker_end.close()
+        os.close(config_fd)
+        threading.Thread(target=self._listen, args=(on_message, ended), daemon=True, name=f"worker-{subtask}").start()
 
     @property
     def pid(self) -> int:
@@ -82,60 +91,61 @@ class WorkerProcess:
         return self._process.poll() is None
 
     @property
-    def exit(self) -> str:
-        """How it ended, in words."""
+    def exit_reason(self) -> str:
+        """Return a description of how the process exited."""
         code = self._process.wait()
         return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
 
     @property
-    def moved(self) -> int:
-        """As ``moved_by``."""
-        return moved_by(self.pid)
+    def io_bytes(self) -> int:
+        """Return the bytes that the process has read and written; see ``read_io_bytes``."""
+        return read_io_bytes(self.pid)
 
-    def tell(self, message: Message, sockets: Sequence[socket.socket] = ()) -> None:
-        """Send a message, and copies of these sockets with it. Raises WorkerDied if the worker is gone."""
+    def send(self, message: ControlMessage, sockets: Sequence[socket.socket] = ()) -> None:
+        """Send a message with sockets. Raises WorkerDied if the worker is gone."""
         try:
             send(self._sock, message, sockets)
         except OSError as error:
             raise WorkerDied(f"worker {self.pid} {self._how(error)}", [self.pid]) from error
 
     def _how(self, error: OSError) -> str:
-        """Why it hears nothing. It has ended as a rule, and how is a moment away."""
+        """Return why the worker cannot be reached. Usually it has exited, and its exit status is available shortly
+        after."""
         try:
             self._process.wait(_ENDING)
         except subprocess.TimeoutExpired:
             return f"cannot be reached: {error}"
-        return self.exit
+        return self.exit_reason
 
     def stacks(self) -> str:
-        """The Python stacks of its threads, or why there are none."""
-        place = stacks.place_of(self.pid)
+        """Return the Python stacks of its threads, or the reason why there are none."""
+        place = stacks.find_target(self.pid)
         if place is None:
             return f"process {self.pid} is not ready to tell where it stands"
         try:
-            return stacks.stacks(place, self._process.send_signal)
+            return stacks.read_stacks(place, self._process.send_signal)
         except stacks.NoStacks as error:
             return str(error)
 
     def kill(self) -> None:
-        """SIGKILL and reap. Its socket ends with it."""
+        """Kill the process with SIGKILL and reap it. Its socket ends with it."""
         self._process.kill()
         self._process.wait()
 
     def _listen(
-        self, heard: Callable[[WorkerProcess, ToSupervisor], None], ended: Callable[[WorkerProcess], None]
+        self, on_message: Callable[[WorkerProcess, ToSupervisor], None], ended: Callable[[WorkerProcess], None]
     ) -> None:
         for message in receive_as_supervisor(self._sock):
-            heard(self, message)
+            on_message(self, message)
         self._process.wait()
         self._sock.close()
         ended(self)
 
 
-def moved_by(pid: int) -> int:
-    """Bytes that a process of ours has read and written since it began, as the kernel counts them; 0 if it does not.
+def read_io_bytes(pid: int) -> int:
+    """Return the bytes that a child process has read and written, from /proc; 0 if unknown.
 
-    What comes by network counts when it is written somewhere.
+    Bytes received from the network are counted when they are written to a file.
     """
     try:
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
@@ -145,7 +155,7 @@ def moved_by(pid: int) -> int:
 
 
 def _memory(data: bytes) -> int:
-    """A file in memory that holds ``data``: what is in it, unlike an argument, is not shown to everybody by ``ps``."""
+    """Return a file in memory that contains ``data``, which ``ps`` does not show, unlike an argument."""
     file = os.memfd_create("kafka-eos-given")
     with os.fdopen(file, "wb", closefd=False) as writer:
         writer.write(data)

@@ -1,8 +1,8 @@
-"""The workers of one attempt until all are ready: how far each is with its restore, and who has come to a standstill.
+"""Startup of the workers of one attempt: progress of each restore, and detection of workers that are stuck.
 
-A restore may take hours. What counts is that it goes on: a worker tells what it has fetched and converted, and while a
-long call of RocksDB keeps it from talking, the bytes that its process reads and writes tell the same.
-Rule: only work counts as a sign of life. A process that is frozen, or waits in vain, does none.
+A restore may take hours, but it must make progress. A worker reports what it has fetched and converted. While a long
+call of RocksDB prevents that, the bytes that its process reads and writes show progress.
+Rule: only work counts as progress. A process that is frozen, or waits in vain, does none.
 """
 
 from __future__ import annotations
@@ -13,35 +13,37 @@ from dataclasses import asdict
 from typing import Generic, Protocol, TypeVar
 
 from kafka_eos.core.errors import RestartFromCheckpoint
-from kafka_eos.runtime.state.restore_progress import Restored
-from kafka_eos.runtime.worker.control_messages import Message, Restoring
+from kafka_eos.runtime.state.restore_progress import RestoreProgress
+from kafka_eos.runtime.worker.control_messages import ControlMessage, RestoreReport
 
-_TOLD_EVERY = 0.5
+_REPORT_INTERVAL = 0.5
 """Seconds between two reports of one worker."""
 _MOVED = 1 << 20
-"""Bytes that a process reads or writes only for a purpose: idle clients move a few at each turn of their threads."""
+"""Bytes that count as progress: idle clients only move a few bytes whenever their threads run."""
 _SHOWN = 3
-"""Workers that are shown by name, the slowest first."""
+"""Most workers that are shown by name, the slowest first."""
 
 
-class Teller:
-    """The worker's side: tells the supervisor how far a restore is, not too often, and ends one that is called off."""
+class RestoreReporter:
+    """A callback that reports restore progress to the supervisor at most twice a second; it raises if cancelled."""
 
-    def __init__(self, say: Callable[[Message], None], session: int, called_off: Callable[[], bool]) -> None:
-        self._say, self._session, self._called_off = say, session, called_off
-        self._told_at = 0.0
+    def __init__(self, say: Callable[[ControlMessage], None], session: int, called_off: Callable[[], bool]) -> None:
+        self._say = say
+        self._session = session
+        self._called_off = called_off
+        self._reported_at = 0.0
 
-    def __call__(self, restored: Restored) -> None:
+    def __call__(self, restored: RestoreProgress) -> None:
         if self._called_off():
             raise RestartFromCheckpoint("the restore was called off: the attempt has failed elsewhere")
         now = time.monotonic()
-        if now - self._told_at >= _TOLD_EVERY:
-            self._told_at = now
-            self._say(Restoring(session=self._session, restored=restored))
+        if now - self._reported_at >= _REPORT_INTERVAL:
+            self._reported_at = now
+            self._say(RestoreReport(session=self._session, restored=restored))
 
 
-class Process(Protocol):
-    """What there is to see of a worker from outside."""
+class MonitoredProcess(Protocol):
+    """The properties of a worker process that the restore monitor reads."""
 
     @property
     def subtask(self) -> int: ...
@@ -50,50 +52,53 @@ class Process(Protocol):
     def pid(self) -> int: ...
 
     @property
-    def moved(self) -> int:
-        """Bytes that it has read and written since it began."""
+    def io_bytes(self) -> int:
+        """Return the bytes that the process has read and written since it began."""
 
 
-P = TypeVar("P", bound=Process)
+P = TypeVar("P", bound=MonitoredProcess)
 
 
-class Preparation(Generic[P]):
-    """The supervisor's side. ``timeout`` and ``now`` are seconds, by the monotonic clock."""
+class RestoreMonitor(Generic[P]):
+    """The restores of all workers of an attempt, and the detection of stuck ones.
+
+    ``timeout`` and ``now`` are seconds, by the monotonic clock.
+    """
 
     def __init__(self, workers: Sequence[P], timeout: float, now: float) -> None:
         self._timeout = timeout
         self._all, self._preparing = len(workers), {worker.subtask: worker for worker in workers}
-        self._restored: dict[int, Restored] = {}
-        self._came_on = dict.fromkeys(self._preparing, now)
-        """When a worker was last known to have come further."""
-        self._moved = {subtask: worker.moved for subtask, worker in self._preparing.items()}
-        """Bytes that its process had moved then."""
+        self._restored: dict[int, RestoreProgress] = {}
+        self._progress_at = dict.fromkeys(self._preparing, now)
+        """The time at which each worker last made progress."""
+        self._moved = {subtask: worker.io_bytes for subtask, worker in self._preparing.items()}
+        """Bytes that each process had read and written at that time."""
 
     @property
     def done(self) -> bool:
-        """Are all workers ready?"""
+        """Return whether all workers are ready."""
         return not self._preparing
 
     def ready(self, subtask: int) -> None:
         del self._preparing[subtask]
         self._restored.pop(subtask, None)
 
-    def restored(self, subtask: int, restored: Restored, now: float) -> None:
-        """A worker has told how far it is."""
+    def record_progress(self, subtask: int, restored: RestoreProgress, now: float) -> None:
+        """Record a worker's report of its restore."""
         self._restored[subtask] = restored
         self._see(subtask, now)
 
     def stuck(self, now: float) -> list[P]:
-        """Workers that have not come further for so long that they never will."""
+        """Return workers without progress for longer than the timeout."""
         return [worker for subtask, worker in self._preparing.items() if self._is_stuck(subtask, worker, now)]
 
-    def how_far(self, subtask: int) -> str:
-        """What a worker last told, in words."""
+    def describe(self, subtask: int) -> str:
+        """Return a worker's last reported progress as text, or ""."""
         return f", at {self._restored[subtask]}" if subtask in self._restored else ""
 
     @property
-    def facts(self) -> Mapping[str, object]:
-        """For observers: a line of text, and the figures of each worker that restores."""
+    def summary(self) -> Mapping[str, object]:
+        """Return the restore progress of all workers, for observers."""
         last = sorted(self._restored.items(), key=lambda item: item[1].bytes - item[1].of_bytes)
         ready = self._all - len(self._preparing)
         figures = [
@@ -105,12 +110,12 @@ class Preparation(Generic[P]):
         return {"text": "; ".join([*lines, f"{ready} of {self._all} ready"]), "ready": ready, "workers": figures}
 
     def _is_stuck(self, subtask: int, worker: P, now: float) -> bool:
-        if now - self._came_on[subtask] <= self._timeout:
+        if now - self._progress_at[subtask] <= self._timeout:
             return False
-        if worker.moved - self._moved[subtask] < _MOVED:
+        if worker.io_bytes - self._moved[subtask] < _MOVED:
             return True
         self._see(subtask, now)
         return False
 
     def _see(self, subtask: int, now: float) -> None:
-        self._came_on[subtask], self._moved[subtask] = now, self._preparing[subtask].moved
+        self._progress_at[subtask], self._moved[subtask] = now, self._preparing[subtask].io_bytes

@@ -1,7 +1,7 @@
-"""The nodes of ``async_map``: where rows wait for answers from outside.
+"""The nodes of ``async_map``: rows that wait for responses of an external service.
 
-Rule: the rows that wait are those on their way through the exchange in front. So a checkpoint holds them as it holds
-any rows under way, and whoever restores it asks again. Answers that are kept for a key are its state.
+Rule: waiting rows are the in-flight rows of the exchange in front. So a checkpoint holds them like any in-flight rows,
+and a restore sends the requests again. Cached responses are state of their keys.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ from typing import Any, ClassVar
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import Ttl
-from kafka_eos.plan.nodes import Forward, Node
+from kafka_eos.plan.nodes import ForwardNode, Node
 from kafka_eos.plan.retries import Breaker, Retries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requests(Forward):
-    """The exchange in front of an ``AsyncMap``. It numbers the outputs of a row: answers come one by one."""
+class RequestExchangeNode(ForwardNode):
+    """Forward exchange in front of an async_map, which holds its in-flight rows.
+
+    It numbers the outputs of a row, because responses arrive one by one.
+    """
 
     kind: ClassVar[str] = "requests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncMap(Node):
-    """Asks for each row. Its input is a ``Requests``.
+class AsyncMapNode(Node):
+    """Makes an asynchronous request for each row. Its input is a ``RequestExchangeNode``.
 
-    ``capacity``: requests at a time. ``timeout``: seconds for one try. ``retry_on``: errors that another try may not
-    have. ``failed``: the tag of values without an answer; without one, their records are refused.
+    ``capacity``: requests at a time. ``timeout``: seconds per attempt. ``retry_on``: errors that are retried.
+    ``failed``: the tag of values without a response; without a tag, their records are rejected.
     """
 
     kind: ClassVar[str] = "async-map"
@@ -44,11 +47,11 @@ class AsyncMap(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CachedAsyncMap(AsyncMap):
-    """Asks for the key of a row, unless the key's answer is kept. Its input is a ``Requests`` behind a ``key_by``.
+class CachedAsyncMapNode(AsyncMapNode):
+    """Makes an asynchronous request for each key, and caches the response as state.
 
-    ``fn`` is of a key, ``join`` of a row and the answer for its key. ``answers``: the codec of what is kept. ``cache``:
-    how long.
+    Its input is a ``RequestExchangeNode`` behind a ``key_by``. ``fn`` takes a key, ``join`` a row and the response for
+    its key. ``answers``: the codec of cached responses. ``cache``: for how long they are kept.
     """
 
     stateful: ClassVar[bool] = True

@@ -1,7 +1,8 @@
-"""What a user implements for rules that all workers hold: a function of a stream, and of another one that is broadcast.
+"""Base classes for functions of a stream and a broadcast stream, such as rules that all workers hold.
 
-Every subtask has all rows of the broadcast stream, and a whole copy of what ``process_broadcast`` makes of them. Rule:
-that must be the same in each, so it depends on the row and the broadcast state alone, and it makes no outputs.
+Every subtask receives all rows of the broadcast stream and keeps a complete copy of the state that
+``process_broadcast`` derives from them. Rule: the copies must be equal. So ``process_broadcast`` depends only on its
+row and the broadcast state, and it emits nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ B = TypeVar("B")
 
 
 class BroadcastState(Protocol[K, V]):
-    """Values by key (str, int, bytes, or a tuple of these), of which every subtask has all.
+    """Values by key (str, int, bytes, or a tuple of these), of which every subtask has a complete copy.
 
-    ``process`` and timers read it, ``process_broadcast`` changes it; elsewhere a change is a PlanError. It is held in
+    ``process`` and timers read it, ``process_broadcast`` changes it; elsewhere a change raises PlanError. It is held in
     memory. The order of ``items``, ``keys`` and ``values`` is that of the encoded keys, the same everywhere.
     """
 
@@ -40,86 +41,101 @@ class BroadcastState(Protocol[K, V]):
     def values(self) -> Iterator[V]: ...
 
     def put(self, key: K | None, value: V | None) -> None:
-        """A value that is changed in place is not written: put a new one. A value of None removes, a tombstone does.
+        """Store a value. A value of None removes the key, and so does a tombstone.
 
-        ValueError for a key of None, which refuses the record.
+        A value that is modified in place is not stored: put a new one. Raises ValueError for a key of None, which
+        rejects the record.
         """
 
     def remove(self, key: K) -> None:
-        """Absent is fine."""
+        """Remove the key if it exists."""
 
     def clear(self) -> None:
-        """Remove all."""
+        """Remove all keys and values."""
 
 
 class BroadcastContext(Protocol):
-    """What ``open`` of a ``BroadcastProcessFunction`` gets."""
+    """The context that ``open`` of a ``BroadcastProcessFunction`` receives."""
 
     def broadcast_state(self, name: str, key_tp: type[K], value_tp: type[V]) -> BroadcastState[K, V]:
-        """Declare a state that every subtask holds whole. Types decide how values are stored, as those of any state.
+        """Declare a state of which every subtask holds a complete copy. Types decide how values are stored, as in any
+        state.
 
-        PlanError if the name is taken, or ``open`` is over.
+        Raises PlanError if the name is taken, or if ``open`` has returned.
         """
 
     def counter(self, name: str) -> Counter:
-        """See ``ProcessContext.counter``. Rows of the broadcast stream count in every subtask."""
+        """Return a counter; see ``ProcessContext.counter``. Rows of the broadcast stream count in every subtask."""
 
     def output(self, tag: OutputTag[T], value: T) -> None:
         """Emit ``value`` to a side output, while a record of the stream is processed, or a timer fires.
 
-        PlanError if the function does not declare the tag, or where a record of the broadcast stream is.
+        Raises PlanError if the function does not declare the tag, or while a record of the broadcast stream is
+        processed.
         """
 
     @property
     def timestamp(self) -> int:
-        """The event time of the record at hand. PlanError if its stream has none: see ``Stream.with_timestamps``."""
+        """Return the event time of the current record.
+
+        Raises PlanError if its stream has none: see ``Stream.with_timestamps``.
+        """
 
 
 class KeyedBroadcastContext(BroadcastContext, ProcessContext, Protocol):
-    """What ``open`` of a ``KeyedBroadcastProcessFunction`` gets: also the state and the timers of keys."""
+    """The context that ``open`` of a ``KeyedBroadcastProcessFunction`` receives: it adds keyed state and timers."""
 
 
 class BroadcastProcessFunction(Generic[T, B, U]):
-    """Subclass it for ``connect(stream, rules.broadcast()).process``, where the stream has no keys.
+    """The base class of functions for ``connect(stream, rules.broadcast()).process`` if the stream has no keys.
 
-    Every session of a worker starts with a fresh one.
+    Every session of a worker starts with a new instance.
     """
 
     side_outputs: Sequence[OutputTag[Any]] = ()
-    """The tags that it emits to with ``ctx.output``. Somebody must read each of them."""
+    """The tags to which it emits with ``ctx.output``. The pipeline must read each of them."""
 
     def open(self, ctx: BroadcastContext) -> None:
-        """Declare broadcast states here and keep the handles. Nothing else on ``self`` survives a restart."""
+        """Declare broadcast states here and keep the handles.
+
+        All other attributes of ``self`` are lost at a restart.
+        """
 
     def close(self) -> None:
-        """Let go of what ``open`` has opened, as ``ProcessFunction.close`` does."""
+        """Release what ``open`` has opened, as ``ProcessFunction.close`` does."""
 
     def process(self, value: T) -> Iterable[U]:
-        """Outputs for one record of the stream. It reads broadcast state and does not change it."""
+        """Return the outputs for one record of the stream. It may read broadcast state but not change it."""
         raise NotImplementedError(f"{type(self).__name__} does not define process(value)")
 
     def process_broadcast(self, value: B) -> None:
-        """What one record of the broadcast stream changes. Called in every subtask: the same must follow in each.
+        """Update broadcast state for one record of the broadcast stream. Every subtask calls it and must make the same
+        change.
 
-        Records of one partition come in its order. The trap: those of two partitions come in any, another one in each
-        subtask; so let those that concern one key be in one partition.
+        Records of one partition arrive in order.
+
+        Note: the order between two partitions differs from subtask to subtask, so keep all records that concern one key
+        in one partition.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define process_broadcast(value)")
 
 
 class KeyedBroadcastProcessFunction(TimedFunction[K, U], Generic[K, T, B, U]):
-    """Subclass it for ``connect(keyed, rules.broadcast()).process``: it has state and timers of keys, too.
+    """The base class of functions for ``connect(keyed, rules.broadcast()).process``, with keyed state and timers.
 
-    Every session of a worker starts with a fresh one.
+    Every session of a worker starts with a new instance.
     """
 
     def open(self, ctx: KeyedBroadcastContext) -> None:
-        """Declare states here and keep the handles. Nothing else that is kept on ``self`` survives a restart."""
+        """Declare states here and keep the handles. All other attributes of ``self`` are lost at a restart."""
 
     def process(self, key: K, value: T) -> Iterable[U]:
-        """Outputs for one record of the stream. Called in order within a key. It reads broadcast state."""
+        """Return the outputs for one record of the stream.
+
+        Called in order within a key. It may read broadcast state.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not define process(key, value)")
 
     def process_broadcast(self, value: B) -> None:
-        """What one record of the broadcast stream changes, as for ``BroadcastProcessFunction``. No key is at hand."""
+        """Update broadcast state for one record, as in ``BroadcastProcessFunction``. There is no current key."""
         raise NotImplementedError(f"{type(self).__name__} does not define process_broadcast(value)")

@@ -1,7 +1,7 @@
-"""The nodes of broadcast state: rows of a stream, and what all subtasks hold of another one.
+"""The nodes of broadcast state: one merges the two streams, another runs the function.
 
-Rule: what all subtasks hold belongs to ``BroadcastConnect``, what a key has to the function behind it; so each is
-stored under a name of its own.
+Rule: broadcast state belongs to ``BroadcastConnectNode``, keyed state to the node behind it; so each is stored under
+its own name.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from kafka_eos.core.json_values import Json
-from kafka_eos.plan.keyed_nodes import Process
-from kafka_eos.plan.nodes import Connect, Node
+from kafka_eos.plan.keyed_nodes import ProcessNode
+from kafka_eos.plan.nodes import ConnectNode, Node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BroadcastConnect(Connect):
-    """A stream, with keys or without, and then one whose rows have come to all subtasks, on their way into a function.
+class BroadcastConnectNode(ConnectNode):
+    """Merges a stream and a broadcast stream; owns the broadcast state.
 
-    The states that all subtasks hold are its own. ``table``: the table that the rows of the second are of, if they are.
+    ``table``: the table whose rows the second stream carries, if any.
     """
 
     kind: ClassVar[str] = "broadcast-connect"
@@ -34,8 +34,8 @@ class BroadcastConnect(Connect):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BroadcastProcess(Node):
-    """The user's function of a stream without keys and a broadcast one. Its input is a ``BroadcastConnect``."""
+class BroadcastProcessNode(Node):
+    """Runs a process function of a stream and a broadcast stream. Its input is a ``BroadcastConnectNode``."""
 
     kind: ClassVar[str] = "broadcast-process"
 
@@ -43,12 +43,12 @@ class BroadcastProcess(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedBroadcastProcess(Process):
-    """The same of a stream with keys: it has their state and timers, too."""
+class KeyedBroadcastNode(ProcessNode):
+    """Runs a process function of a keyed stream and a broadcast stream."""
 
     kind: ClassVar[str] = "keyed-broadcast-process"
     methods: ClassVar[tuple[str, ...]] = ("process", "process_broadcast")
 
 
-Broadcasting: TypeAlias = BroadcastProcess | KeyedBroadcastProcess
-"""Whose function is told of what is broadcast."""
+AnyBroadcastNode: TypeAlias = BroadcastProcessNode | KeyedBroadcastNode
+"""Any node that runs a broadcast process function."""

@@ -1,7 +1,7 @@
-"""Process functions that let the first row of a key pass, and no other: for some time, or for ever.
+"""Process functions that pass only the first row of a key, for some time or forever.
 
-Rule: what is decided depends on the event times of rows, and on their order within a key; not on how far the watermark
-was when they came. A time is forgotten when no row that is not late can ask for it.
+Rule: the result depends on the event times of rows and on their order within a key, not on the watermark at their
+arrival. A time is forgotten when only late rows could need it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-class Deduplicate(ProcessFunction[K, T, T]):
-    """Drops rows of a key that are less than ``within`` ms from one that has passed.
+class DeduplicateFunction(ProcessFunction[K, T, T]):
+    """Drops rows of a key that are less than ``within`` ms from one that was emitted.
 
-    Rows may be late by as much: so a time that has passed is kept for twice that.
+    Rows may be late by as much, so the time of an emitted row is kept for twice ``within``.
     """
 
     def __init__(self, within: int, late: OutputTag[T] | None) -> None:
@@ -42,13 +42,13 @@ class Deduplicate(ProcessFunction[K, T, T]):
     def on_timer(self, key: K, time: int) -> Iterable[T]:
         if passed := [at for at in self._passed.get() if self._over(at) > time]:
             self._passed.put(passed)
-            self._timers.register(self._over(min(passed)))  # this one may be of a time when ``within`` was shorter
+            self._timers.register(self._over(min(passed)))  # this time may have been stored when ``within`` was shorter
         else:
             self._passed.clear()
         return ()
 
     def _over(self, at: int) -> int:
-        """The last moment at which a time that has passed may be asked for."""
+        """Return the last moment at which the time of an emitted row may be needed."""
         return at + 2 * self._within - 1
 
     def _refuse(self, value: T, at: int) -> None:
@@ -60,8 +60,8 @@ class Deduplicate(ProcessFunction[K, T, T]):
         self._ctx.output(self._late, value)
 
 
-class Distinct(ProcessFunction[K, T, T]):
-    """Drops all rows of a key but the first one; with a time to live, until that is over."""
+class DistinctFunction(ProcessFunction[K, T, T]):
+    """Passes only the first row of a key, until its time to live expires."""
 
     def __init__(self, ttl: Ttl | None) -> None:
         self._ttl = ttl

@@ -1,6 +1,7 @@
-"""A plan as text, or as values: the graph, the guarantee of every path and why, the settings and where each came from.
+"""A plan as text, or as JSON values: the graph, each path's guarantee with its reason, and each setting with its
+origin.
 
-Pure. Rule: what is shown is what the engine will use; nothing is computed here that is not in plan or settings.
+Pure. Rule: the text shows what the engine will use; everything is computed in plan or settings, not here.
 """
 
 from __future__ import annotations
@@ -8,36 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka_eos.abc.codec import Described, HasCodecs
-from kafka_eos.abc.guarantee import Guarantee, Priced
+from kafka_eos.abc.codec import HasCodecs, SupportsDescribe
+from kafka_eos.abc.guarantee import Guarantee, SupportsTradeOffs
 from kafka_eos.abc.state import Ttl
 from kafka_eos.config.settings import Settings
-from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan import (
-    AsOfJoin,
-    BroadcastConnect,
-    CachedAsyncMap,
-    CountedWindows,
-    Exchange,
-    Fold,
-    Forward,
-    IntervalJoin,
-    KeyBy,
+    AsOfJoinNode,
+    BroadcastConnectNode,
+    CachedAsyncMapNode,
+    CountWindowNode,
+    ExchangeNode,
+    FoldNode,
+    ForwardNode,
+    IntervalJoinNode,
+    KeyByNode,
     Node,
-    PartialFold,
+    PartialFoldNode,
     Partitioning,
-    Patterns,
+    PatternNode,
     Plan,
-    Process,
-    Reduce,
-    SideOutput,
-    Sink,
-    Source,
-    TableJoin,
-    Timestamps,
-    WindowJoin,
-    Windows,
+    ProcessNode,
+    ReduceNode,
+    SideOutputNode,
+    SinkNode,
+    SourceNode,
+    TableJoinNode,
+    TimestampsNode,
+    WindowJoinNode,
+    WindowNode,
 )
 
 """The schema of values of any type."""
@@ -46,24 +47,25 @@ from kafka_eos.plan import (
 def explain(
     plan: Plan, settings: Settings | None = None, notices: Sequence[str] = (), *, has_barriers: bool = True
 ) -> str:
-    """The whole text, without colour; ends with a newline.
+    """Return the whole text, without color; it ends with a newline.
 
-    ``notices`` are what sinks, or the engine, had to say; ``has_barriers``: whether it sends them between workers.
+    ``notices`` come from sinks, or from the engine. ``has_barriers``: whether the engine sends barriers between
+    workers.
     """
     sections = [_graph(plan), _paths(plan, settings if has_barriers else None)]
-    if prices := list(_prices(plan, settings)):
+    if prices := list(_trade_offs(plan, settings)):
         sections.append(["prices", *prices])
     if schemas := list(_schemas(plan)):
         sections.append(["schemas", *schemas])
     if settings is not None:
         sections.append(["settings", *settings_shown(settings)])
-    if notices := (*notices, *_told(plan, settings)):
+    if notices := (*notices, *_notices(plan, settings)):
         sections.append(["notices", *(f"  {notice}" for notice in notices)])
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
-def outline(plan: Plan, settings: Settings) -> dict[str, Json]:
-    """The graph, and the settings with their origins, as values for whoever draws them; secrets are masked."""
+def describe_plan(plan: Plan, settings: Settings) -> dict[str, Json]:
+    """Describe the graph and the settings as JSON values, for the dashboard."""
     return {
         "operators": [
             {"name": node.name, "kind": node.kind, "inputs": list(node.inputs), "detail": _detail(node)}
@@ -86,59 +88,59 @@ def _graph(plan: Plan) -> list[str]:
 
 
 def _above(node: Node) -> str:
-    """Whose rows it gets."""
-    refused = " (refused records)" if isinstance(node, Sink) and node.dead_letters else ""
+    """Name the nodes whose rows this node reads."""
+    refused = " (refused records)" if isinstance(node, SinkNode) and node.is_dead_letter_sink else ""
     return f"<- {', '.join(node.inputs)}{refused}" if node.inputs else ""
 
 
 def _detail(node: Node) -> str:
-    """What it does, in a few words; nothing if its kind says it."""
+    """Describe a node's operation in a few words; empty if its kind suffices."""
     match node:
-        case Source():
+        case SourceNode():
             errors = "stop" if node.on_error == "stop" else "dead letters"
             after = "" if node.after is None else f"; after {node.after!r} is read to its end"
-            said = _attributed(node.attribution)
-            return f"{_described(node.source.describe())}{after}; on error: {errors}{said}"
-        case Sink():
+            rules = _attributed(node.attribution)
+            return f"{_described(node.source.describe())}{after}; on error: {errors}{rules}"
+        case SinkNode():
             return _described(node.sink.describe())
-        case Timestamps():
+        case TimestampsNode():
             return f"event time of {'records' if node.fn is None else 'a function'}; {node.strategy}"
-        case Process(timers=event, processing_timers=clock) if event or clock:
+        case ProcessNode(timers=event, processing_timers=clock) if event or clock:
             return f"keeps state and timers{' of the clock' if clock and not event else ''}"
-        case CountedWindows():
+        case CountWindowNode():
             return f"keeps state{_lifetime(node.ttl)}; {node.assigner}"
-        case Windows():
+        case WindowNode():
             late = f", and {node.lateness / 1000:g} s more for late rows" if node.lateness else ""
             trigger = "" if node.trigger is None else f", {node.trigger}"
             return f"keeps state; {node.assigner}{trigger}{late}"
-        case Patterns():
+        case PatternNode():
             return f"keeps state; {node.pattern}"
-        case IntervalJoin():
+        case IntervalJoinNode():
             return f"keeps state; {node.interval}"
-        case WindowJoin():
+        case WindowJoinNode():
             return f"keeps state; {node.assigner}"
-        case AsOfJoin():
+        case AsOfJoinNode():
             whose = "all rows" if node.outer else "rows that the table had something for"
             return f"keeps state; {whose} at their times"
-        case TableJoin():
+        case TableJoinNode():
             return f"keeps state; {'all rows' if node.unmatched else 'rows that the table has something for'}"
-        case BroadcastConnect(table=table):
+        case BroadcastConnectNode(table=table):
             return f"keeps broadcast state, whole in each worker{'' if table is None else f', of table {table!r}'}"
-        case Exchange(how=Partitioning.BROADCAST):
+        case ExchangeNode(strategy=Partitioning.BROADCAST):
             return "a copy for each worker"
-        case SideOutput():
+        case SideOutputNode():
             return f"{'what has no tag' if node.tag is None else f'side output {node.tag!r}'}"
-        case PartialFold():
+        case PartialFoldNode():
             return f"sums up in each worker, {'stays there' if node.local else 'sends once an epoch'}"
-        case KeyBy(local=True):
+        case KeyByNode(local=True):
             return "local: no exchange"
-        case Forward():
+        case ForwardNode():
             return "stays in its worker, waits for barriers"
-        case CachedAsyncMap():
+        case CachedAsyncMapNode():
             return f"keeps answers{_lifetime(node.cache)}"
-        case Fold(merge=merge) if merge is not None:
+        case FoldNode(merge=merge) if merge is not None:
             return f"keeps state{_lifetime(node.ttl)}; one output a key and epoch"
-        case Fold() | Reduce():
+        case FoldNode() | ReduceNode():
             return f"keeps state{_lifetime(node.ttl)}"
     return "keeps state" if node.stateful else ""
 
@@ -147,14 +149,14 @@ def _lifetime(ttl: Ttl | None) -> str:
     return "" if ttl is None else f" for {ttl.seconds:g} s of {ttl.clock} time"
 
 
-def _attributed(said: Attribution) -> str:
-    """What the user has said about exceptions."""
-    lists = {"environment_errors": said.environment, "record_errors": said.record}
+def _attributed(rules: ErrorRules) -> str:
+    """Describe the user's rules for exceptions."""
+    lists = {"environment_errors": rules.environment, "record_errors": rules.record}
     return "".join(f"; {name}: {', '.join(e.__name__ for e in found)}" for name, found in lists.items() if found)
 
 
 def _described(facts: Mapping[str, Json]) -> str:
-    """Facts that are set; what is empty comes from settings or the server."""
+    """Describe the facts that are set; empty ones come from settings or the server."""
     return ", ".join(f"{name}={value}" for name, value in facts.items() if value not in (None, "", {}, []))
 
 
@@ -169,64 +171,64 @@ def _paths(plan: Plan, settings: Settings | None) -> list[str]:
     return lines
 
 
-def _prices(plan: Plan, settings: Settings | None) -> Iterator[str]:
-    """What the guarantee of each path costs at its sink, and what several sinks cost together."""
-    chosen = [node for node in plan.sinks if not node.dead_letters]
+def _trade_offs(plan: Plan, settings: Settings | None) -> Iterator[str]:
+    """Yield what each sink's guarantee costs, and what several sinks cost together."""
+    chosen = [node for node in plan.sinks if not node.is_dead_letter_sink]
     for node in chosen:
-        if isinstance(node.sink, Priced):
+        if isinstance(node.sink, SupportsTradeOffs):
             yield f"  {node.name}"
             if node.sink.guarantee is Guarantee.EXACTLY_ONCE:
                 every = "once an epoch" if settings is None else f"each {settings.checkpoint_interval:g} s"
                 yield f"    visible when an epoch is committed ({every}, checkpoint_interval), and not before"
-            yield from (f"    {sentence}" for sentence in node.sink.price())
-    if len([node for node in chosen if isinstance(node.sink, Priced)]) > 1:
+            yield from (f"    {sentence}" for sentence in node.sink.trade_offs())
+    if len([node for node in chosen if isinstance(node.sink, SupportsTradeOffs)]) > 1:
         yield "  all together"
         yield "    sinks commit an epoch in one phase, not at one moment: until the last has, only some readers see it"
 
 
 def _schemas(plan: Plan) -> Iterator[str]:
-    """What the records of both ends of each path are, and where their schemas come from."""
+    """Yield the record types at both ends of each path, and the origin of their schemas."""
     for path in plan.paths:
         ends = [plan.node(path.nodes[0]), plan.node(path.nodes[-1])]
-        if told := [line for end in ends for line in _codecs(end)]:
+        if codec_lines := [line for end in ends for line in _codecs(end)]:
             yield f"  {' -> '.join(path.nodes)}"
-            yield from (f"    {line}" for line in told)
+            yield from (f"    {line}" for line in codec_lines)
 
 
 def _codecs(end: Node) -> Iterator[str]:
-    connector: Any = end.source if isinstance(end, Source) else end.sink if isinstance(end, Sink) else None
+    connector: Any = end.source if isinstance(end, SourceNode) else end.sink if isinstance(end, SinkNode) else None
     if not isinstance(connector, HasCodecs):
         if of := _in_code(getattr(connector, "value_type", None)):
             yield f"{end.name}: rows{of}"
         return
     for part, codec in connector.codecs().items():
-        if isinstance(codec, Described):
+        if isinstance(codec, SupportsDescribe):
             yield f"{end.name}, {part}: {codec.describe()}"
         else:
             yield f"{end.name}, {part}: {codec.name}{_in_code(getattr(codec, 'type', None))}"
 
 
 def _in_code(tp: Any) -> str:
-    """What is said of a type; nothing of those that Python brings."""
+    """Describe a type; empty for Python's own types."""
     plain = tp is None or getattr(tp, "__module__", None) == "builtins"
     return "" if plain else f" of {getattr(tp, '__name__', tp)}, which is in the code"
 
 
 def _values(settings: Settings) -> dict[str, str]:
-    """Each setting as text. Secrets are masked."""
+    """Return each setting as text. Secrets are masked."""
     values_of = {name: getattr(settings, name) for name in Settings.model_fields}
     return {name: "-" if value is None else str(value) for name, value in values_of.items()}
 
 
 def settings_shown(settings: Settings) -> list[str]:
-    """A line for each setting: name, value and origin. Secrets are masked."""
+    """Return a line for each setting: name, value and origin. Secrets are masked."""
     shown = _values(settings)
     names, values = _width(shown), _width(shown.values())
     return [f"  {name:{names}}  {value:{values}}  {settings.origin_of(name)}" for name, value in shown.items()]
 
 
-def _told(plan: Plan, settings: Settings | None) -> Iterator[str]:
-    """What a reader of the plan should know."""
+def _notices(plan: Plan, settings: Settings | None) -> Iterator[str]:
+    """Yield notices for readers of the plan."""
     for part in (_vouched, _held_back, _growing, _untyped, _derived):
         yield from part(plan)
     if settings is not None and settings.checkpoint_mode == "unaligned":
@@ -235,7 +237,7 @@ def _told(plan: Plan, settings: Settings | None) -> Iterator[str]:
 
 def _aligned(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
-        if isinstance(node, BroadcastConnect):
+        if isinstance(node, BroadcastConnectNode):
             yield (
                 f"{node.kind} {node.name!r} waits for barriers though checkpoints are unaligned: all workers must have "
                 "got the same rows of what is broadcast"
@@ -244,7 +246,7 @@ def _aligned(plan: Plan) -> Iterator[str]:
 
 def _vouched(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
-        if isinstance(node, KeyBy) and node.local:
+        if isinstance(node, KeyByNode) and node.local:
             yield (
                 f"{node.kind} {node.name!r} is local=True: you vouch that all records of a key are in one partition of "
                 "every source, and that partitions of the same number hold the same keys; state behind it can be "
@@ -253,10 +255,10 @@ def _vouched(plan: Plan) -> Iterator[str]:
 
 
 def _held_back(plan: Plan) -> Iterator[str]:
-    if not any(node.waits for node in plan.nodes):
+    if not any(node.waits_for_event_time for node in plan.nodes):
         return
     for node in plan.nodes:
-        if isinstance(node, Timestamps) and not node.strategy.heeds_silence:
+        if isinstance(node, TimestampsNode) and not node.strategy.detects_idleness:
             yield (
                 f"event time of {node.source!r} waits for each of its partitions that is not over: as long as one "
                 "brings nothing, no window and no timer behind it comes to its time; "
@@ -274,11 +276,11 @@ def _keeps_all(node: Node) -> str:
 def _growing(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
         match node:
-            case Fold(ttl=None) | Reduce(ttl=None):
+            case FoldNode(ttl=None) | ReduceNode(ttl=None):
                 yield f"{_keeps_all(node)}, or put a .window(…) of time before it"
-            case Process(grows=True):
+            case ProcessNode(grows=True):
                 yield _keeps_all(node)
-            case CountedWindows(ttl=None):
+            case CountWindowNode(ttl=None):
                 yield (
                     f"{node.kind} {node.name!r} ({node.assigner}) keeps what an unfinished window holds, for "
                     "every key it has seen, for ever; if keys come and go, let what they leave end with "
@@ -288,9 +290,9 @@ def _growing(plan: Plan) -> Iterator[str]:
 
 def _untyped(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
-        if isinstance(node, Forward) and not node.typed:
+        if isinstance(node, ForwardNode) and not node.typed:
             above = plan.node(node.inputs[0])
-            keyed = isinstance(above, KeyBy)
+            keyed = isinstance(above, KeyByNode)
             yield (
                 f"{node.kind} {node.name!r}: the type of its rows is not known, so checkpoints wait until none is "
                 "under way there, unaligned ones too; on Spark they are written, and any but plain values (str, "
@@ -305,7 +307,7 @@ def _untyped(plan: Plan) -> Iterator[str]:
 
 def _derived(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
-        if node.stateful and node.derived:
+        if node.stateful and node.has_generated_name:
             yield f"{node.kind} {node.name!r} has no name of its own; editing the pipeline can orphan its state"
 
 

@@ -1,7 +1,7 @@
-"""Which edges of a plan lead back: the feedback edges of Algorithm 2, found before anything runs.
+"""The feedback edges of a plan (Algorithm 2 of the ABS paper), found before anything runs.
 
-Pure. Rule: without its back-edges the graph has no cycle, so barriers that wait for all other inputs always arrive;
-the same plan has the same back-edges in every process and every session.
+Pure. Rule: without its back-edges the graph has no cycle, so barriers that wait for all other inputs always arrive. The
+same plan has the same back-edges in every process and every session.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ N = TypeVar("N", bound=Hashable)
 
 
 def back_edges(nodes: Iterable[N], edges: Iterable[tuple[N, N]]) -> frozenset[tuple[N, N]]:
-    """The edges (from, to) that close a cycle in a depth-first search over ``nodes`` and ``edges`` in their order.
+    """Return the edges (from, to) that close a cycle in a depth-first search over ``nodes`` and ``edges`` in their
+    order.
 
-    Every cycle contains at least one of them. Give sources first: the edge that leads back to where a loop is
-    entered is then the one found. Raises Bug for an edge to or from a node that is not in ``nodes``.
+    Every cycle contains at least one of them. Put sources first: then the edge found is the one that returns to the
+    entry of a loop. Raises Bug for an edge from or to a node that is not in ``nodes``.
     """
     below: dict[N, list[N]] = {node: [] for node in nodes}
     for start, end in edges:
@@ -34,7 +35,10 @@ def back_edges(nodes: Iterable[N], edges: Iterable[tuple[N, N]]) -> frozenset[tu
 
 
 def _search(root: N, below: dict[N, list[N]], done: set[N]) -> Iterator[tuple[N, N]]:
-    """Back-edges of what ``root`` reaches and no earlier search has. No recursion: a plan may be long."""
+    """Yield back-edges of nodes that ``root`` reaches and no earlier search has reached.
+
+    Not recursive: a plan may be long.
+    """
     path = {root: iter(below[root])}
     while path:
         node, left = next(reversed(path.items()))

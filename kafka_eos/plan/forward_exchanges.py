@@ -1,8 +1,8 @@
-"""Where a plan needs a forward exchange: where rows of one segment meet rows that have passed an exchange behind it.
+"""Insertion of forward exchanges where rows meet rows of the same operator chain that have passed an exchange.
 
-Without one the segment would wait for its own barriers: it would lie both before the exchange and behind it.
+Without a forward exchange, the chain would be both before and behind that exchange, and wait for its own barriers.
 
-Rule: a plan that can be cut as it is stays as it is. What is put in is named after the union that it stands before.
+Rule: a plan that can be cut without forwards stays unchanged. An inserted exchange is named after the union behind it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_eos.abc.codec import ListCodec
-from kafka_eos.plan.nodes import Forward, Node
+from kafka_eos.plan.nodes import ForwardNode, Node
 from kafka_eos.plan.plan import Plan
 
 
-def with_forwards(plan: Plan, codec_of: Callable[[str], ListCodec[Any]]) -> Plan:
-    """The plan with a forward exchange wherever it needs one; ``codec_of``: of the values that a node makes."""
+def insert_forwards(plan: Plan, codec_of: Callable[[str], ListCodec[Any]]) -> Plan:
+    """Insert a forward exchange wherever an operator chain would wait for its own barriers."""
     needed = dict(_needed(plan))
     nodes: list[Node] = []
     for node in plan.nodes:
@@ -25,23 +25,34 @@ def with_forwards(plan: Plan, codec_of: Callable[[str], ListCodec[Any]]) -> Plan
         names = {index: f"{node.name}-forward-{index}" for index in early}
         for index, name in names.items():
             above = node.inputs[index]
-            nodes.append(Forward(name=name, where=node.where, inputs=(above,), derived=True, values=codec_of(above)))
+            nodes.append(
+                ForwardNode(
+                    name=name,
+                    code_line=node.code_line,
+                    inputs=(above,),
+                    has_generated_name=True,
+                    value_codec=codec_of(above),
+                )
+            )
         inputs = tuple(names.get(index, above) for index, above in enumerate(node.inputs))
         nodes.append(replace(node, inputs=inputs) if early else node)
     return replace(plan, nodes=tuple(nodes))
 
 
 def _needed(plan: Plan) -> Iterator[tuple[str, Sequence[int]]]:
-    """Nodes, and at which of their inputs rows come from a segment that lies before that of another input."""
-    cuts = _Cuts()
+    """Yield nodes, and those of their inputs whose chain lies before the chain of another input."""
+    cuts = _ChainOrder()
     for node in plan.nodes:
         early = cuts.add(node)
         if early:
             yield node.name, early
 
 
-class _Cuts:
-    """The segments of a plan that grows from its sources on. Ways back are left out: they wait for nothing."""
+class _ChainOrder:
+    """The operator chains of a growing plan and their order.
+
+    Feedback edges are omitted: barriers do not wait for them.
+    """
 
     def __init__(self) -> None:
         self._of: dict[str, int] = {}
@@ -50,7 +61,7 @@ class _Cuts:
         """All segments from which a segment's rows come."""
 
     def add(self, node: Node) -> Sequence[int]:
-        """Take in a node whose inputs are known; returns those that cannot be read in one segment with the others."""
+        """Add a node whose inputs are known. Return those inputs that cannot be read in one chain with the others."""
         met = [self._of[name] for name in node.inputs]
         early = [index for index, segment in enumerate(met) if any(segment in self._before[other] for other in met)]
         here = self._joined({segment for index, segment in enumerate(met) if index not in early})
@@ -63,7 +74,7 @@ class _Cuts:
         return segment
 
     def _joined(self, segments: set[int]) -> int:
-        """One segment of several, none of which lies before another; a source begins one."""
+        """Merge chains, none of which lies before another, into one; without any, start a chain at a source."""
         if len(segments) < 2:
             return segments.pop() if segments else self._new(frozenset())
         one = self._new(frozenset().union(*(self._before[segment] for segment in segments)))

@@ -1,7 +1,8 @@
-"""What a verb asks of a function before it becomes part of a plan.
+"""Checks of user functions before they become part of a plan.
 
-Rule: what a verb could not use is refused where it is given. A coroutine function that nothing awaits would let a
-``filter`` keep every value; a generator where one value is expected would be passed on by a ``map`` as it is.
+Rule: a function that an operation cannot use is refused where it is given. Otherwise a ``filter`` would keep every
+value, because the coroutine that its function returns is true. And a ``map`` would emit the generator that its function
+returns.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from kafka_eos.core.errors import PlanError
 
 
 def expect_functions(verb: str, **functions: object) -> None:
-    """PlanError if one of them, named by its parameter, does not give one value when it is called."""
+    """Raise PlanError if a function, named by its parameter, does not return one value when it is called."""
     for parameter, fn in functions.items():
         _expect_ordinary(verb, parameter, fn)
         _expect_one_value(verb, parameter, fn)
 
 
 def expect_iterables(verb: str, **functions: object) -> None:
-    """The same for functions that give any number of values: those may be generators."""
+    """Raise PlanError if a function does not return any number of values; generators are allowed."""
     for parameter, fn in functions.items():
         _expect_ordinary(verb, parameter, fn)
 
 
 def expect_requests(verb: str, **functions: object) -> None:
-    """The same for functions that are awaited: those may be coroutine functions."""
+    """Raise PlanError if a function cannot be awaited or called in a thread; coroutine functions are allowed."""
     for parameter, fn in functions.items():
         _expect_callable(verb, parameter, fn)
         _expect_one_value(verb, parameter, fn)
 
 
-def present(**functions: object) -> dict[str, object]:
-    """Those that were given: the others are left out."""
+def drop_none(**functions: object) -> dict[str, object]:
+    """Drop the parameters that were not given."""
     return {parameter: fn for parameter, fn in functions.items() if fn is not None}
 
 
@@ -63,10 +64,10 @@ def _expect_one_value(verb: str, parameter: str, fn: object) -> None:
 
 
 def asynchronous(fn: object) -> str | None:
-    """What kind of asynchronous function ``fn`` is; None for an ordinary one.
+    """Describe the kind of asynchronous function that ``fn`` is; None for an ordinary one.
 
-    A ``functools.partial`` is what it calls, an object what its ``__call__`` is. A lambda that returns the coroutine of
-    another function cannot be told from an ordinary one.
+    A ``functools.partial`` counts as the function that it calls, an object as its ``__call__``. A lambda that returns
+    the coroutine of another function cannot be detected.
     """
     call = _called(fn)
     if inspect.iscoroutinefunction(call):
@@ -84,7 +85,7 @@ def _asynchronous_generator(call: object) -> str | None:
 
 
 def _called(fn: object) -> Any:
-    """The function or class that runs when ``fn`` is called."""
+    """Return the function or class that runs when ``fn`` is called."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     if inspect.isroutine(fn) or isinstance(fn, type):
@@ -92,8 +93,8 @@ def _called(fn: object) -> Any:
     return getattr(type(fn), "__call__", None)  # noqa: B004
 
 
-def named(fn: object) -> str:
-    """A function of the user as people know it: its name and its line; of an object that is called, its class."""
+def describe_function(fn: object) -> str:
+    """Describe a user's function: its name and line."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     code = getattr(fn, "__code__", None)

@@ -1,6 +1,6 @@
-"""The graph that the nodes of a plan make, and what can be asked of it.
+"""The graph of a plan's nodes, and queries on it.
 
-Rule: every question can be asked of a graph that nobody has validated yet, if its nodes read what is there.
+Rule: every query works on a graph that was not validated yet, if the inputs of its nodes exist.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from kafka_eos._util.call_site import Where
-from kafka_eos.abc.guarantee import Guarantee, SaysWhy
-from kafka_eos.core.fault_attribution import Attribution
-from kafka_eos.plan.broadcast_nodes import BroadcastConnect
-from kafka_eos.plan.join_nodes import AsOfJoin, TableJoin
+from kafka_eos._util.call_site import CodeLocation
+from kafka_eos.abc.guarantee import Guarantee, SupportsGuaranteeReason
+from kafka_eos.core.fault_attribution import ErrorRules
+from kafka_eos.plan.broadcast_nodes import BroadcastConnectNode
+from kafka_eos.plan.join_nodes import AsOfJoinNode, TableJoinNode
 from kafka_eos.plan.nodes import (
-    Connect,
-    Feedback,
-    Forward,
-    KeyBy,
-    Loop,
+    ConnectNode,
+    FeedbackNode,
+    ForwardNode,
+    KeyByNode,
+    LoopNode,
     Node,
-    PartialFold,
-    Sink,
-    Source,
-    Table,
-    Timestamps,
-    Union,
+    PartialFoldNode,
+    SinkNode,
+    SourceNode,
+    TableNode,
+    TimestampsNode,
+    UnionNode,
 )
-from kafka_eos.plan.watermarks import Alignment
+from kafka_eos.plan.watermarks import WatermarkAlignment
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
-    """One way from a source to a sink, with what it guarantees and why."""
+class PlanPath:
+    """A path from a source to a sink, with its guarantee and the reason."""
 
     nodes: tuple[str, ...]
     guarantee: Guarantee
@@ -50,11 +50,11 @@ class Path:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes and who reads whom. ``nodes`` are in topological order: inputs before those who read them."""
+    """Nodes and the nodes that read them. ``nodes`` are in topological order: inputs before their readers."""
 
     name: str
     nodes: tuple[Node, ...]
-    where: Where
+    where: CodeLocation
 
     @cached_property
     def _by_name(self) -> dict[str, Node]:
@@ -66,134 +66,139 @@ class Graph:
         for node in self.nodes:
             for index, name in enumerate(node.inputs):
                 edges[name].append((node, index))
-            if isinstance(node, Feedback):
+            if isinstance(node, FeedbackNode):
                 edges[node.name].append((self._by_name[node.to], 1))
         return {name: tuple(readers) for name, readers in edges.items()}
 
     def node(self, name: str) -> Node:
-        """The node of that name; KeyError if there is none."""
+        """Return the node of that name. Raises KeyError if there is none."""
         return self._by_name[name]
 
     def downstream(self, name: str) -> tuple[tuple[Node, int], ...]:
-        """Who reads the node, in plan order, each with the number of the input it reads it at."""
+        """Return the readers of a node, in plan order, each with the number of the input at which it reads the node."""
         return self._downstream[name]
 
     @property
-    def sources(self) -> tuple[Source, ...]:
-        return tuple(node for node in self.nodes if isinstance(node, Source))
+    def sources(self) -> tuple[SourceNode, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, SourceNode))
 
     @property
-    def sinks(self) -> tuple[Sink, ...]:
+    def sinks(self) -> tuple[SinkNode, ...]:
         """Every sink, those for dead letters included."""
-        return tuple(node for node in self.nodes if isinstance(node, Sink))
+        return tuple(node for node in self.nodes if isinstance(node, SinkNode))
 
-    def dead_letters(self, source: str) -> Sink | None:
-        """The sink that takes refused records of ``source``, if it has one."""
-        return next((sink for sink in self.sinks if sink.dead_letters and sink.inputs == (source,)), None)
+    def find_dead_letter_sink(self, source: str) -> SinkNode | None:
+        """Return the dead letter sink of a source, or None."""
+        return next((sink for sink in self.sinks if sink.is_dead_letter_sink and sink.inputs == (source,)), None)
 
-    def attribution(self, source: str) -> Attribution:
-        """What the user has said about exceptions on records of ``source``; on what timers made, of all before them."""
-        said = [node.attribution for node in self.sources if node.name == source or source in self._fired_below(node)]
-        return Attribution(
-            tuple(dict.fromkeys(error for each in said for error in each.environment)),
-            tuple(dict.fromkeys(error for each in said for error in each.record)),
+    def attribution(self, source: str) -> ErrorRules:
+        """Return the user's rules for exceptions on records of ``source``.
+
+        For a timer's operator in place of a source, they are the rules of all sources above it.
+        """
+        rules = [node.attribution for node in self.sources if node.name == source or source in self._fired_below(node)]
+        return ErrorRules(
+            tuple(dict.fromkeys(error for each in rules for error in each.environment)),
+            tuple(dict.fromkeys(error for each in rules for error in each.record)),
         )
 
-    def _fired_below(self, source: Source) -> frozenset[str]:
-        """Operators that wait for event time, with rows of the source: their names stand where a source's would."""
-        return frozenset(node.name for node in self.timed_operators if node.name in self.below(source.name))
+    def _fired_below(self, source: SourceNode) -> frozenset[str]:
+        """Return the operators with event-time timers behind the source; for a timer, they stand in place of a
+        source."""
+        return frozenset(node.name for node in self.timer_operators if node.name in self.find_descendants(source.name))
 
     @cached_property
-    def timed_operators(self) -> tuple[Node, ...]:
-        """Operators with timers, in whichever time."""
+    def timer_operators(self) -> tuple[Node, ...]:
+        """Operators with timers, in event or processing time."""
         return tuple(node for node in self.nodes if node.sets_timers)
 
     @cached_property
-    def timed(self) -> frozenset[str]:
-        """Nodes behind which every row has an event time, and watermarks come.
+    def event_time_nodes(self) -> frozenset[str]:
+        """Return the nodes behind which every row has an event time and watermarks arrive.
 
-        Not in a loop, which would wait for its own watermarks, nor behind a fold with ``merge``: its outputs are of
-        many rows, and come when an epoch ends.
+        Excluded are nodes in a loop, which would wait for its own watermarks, and those behind a fold with ``merge``:
+        its outputs combine many rows, and are emitted when an epoch ends.
         """
         found: set[str] = set()
         for node in self.nodes:
-            above = node.inputs[:1] if isinstance(node, Union) and node.timed_by_first else node.inputs
-            behind = bool(above) and found.issuperset(above) and not isinstance(node, PartialFold)
-            if isinstance(node, Timestamps) or (behind and not isinstance(node, Loop)):
+            above = node.inputs[:1] if isinstance(node, UnionNode) and node.timed_by_first else node.inputs
+            behind = bool(above) and found.issuperset(above) and not isinstance(node, PartialFoldNode)
+            if isinstance(node, TimestampsNode) or (behind and not isinstance(node, LoopNode)):
                 found.add(node.name)
         return frozenset(found)
 
     @cached_property
-    def meets(self) -> dict[str, frozenset[str]]:
-        """By source, those that are read before it: the tables that its rows may be joined with, and what it is after.
+    def prerequisites(self) -> dict[str, frozenset[str]]:
+        """Return, by source, the sources that are read to their end before it.
 
-        Sources that wait for none, and tables, are left out.
+        Tables, and sources that wait for none, are omitted.
         """
         joins = {join: table for table, joins in self.joins_of_tables.items() for join in joins}
-        streams = (source.name for source in self.sources if not isinstance(source, Table))
-        met = {name: frozenset(joins[join] for join in joins.keys() & self.below(name)) for name in streams}
+        streams = (source.name for source in self.sources if not isinstance(source, TableNode))
+        met = {name: frozenset(joins[join] for join in joins.keys() & self.find_descendants(name)) for name in streams}
         first = {source.name: frozenset((source.after,)) for source in self.sources if source.after is not None}
         return {name: awaited for name in met if (awaited := met[name] | first.get(name, frozenset()))}
 
     @cached_property
-    def awaited(self) -> dict[str, frozenset[str]]:
-        """Sources that others wait for; by each, the joins that keep its rows, if it is a table."""
+    def awaited_sources(self) -> dict[str, frozenset[str]]:
+        """Return the sources that others wait for, with the joins that keep their rows."""
         first = (source.after for source in self.sources if source.after is not None)
         return {**dict.fromkeys(first, frozenset[str]()), **self.joins_of_tables}
 
     @cached_property
-    def following(self) -> frozenset[str]:
-        """Sources that are after others: as long as they wait, event time goes on without them."""
+    def deferred_sources(self) -> frozenset[str]:
+        """Return the sources that start after another one has ended."""
         return frozenset(source.name for source in self.sources if source.after is not None)
 
     @cached_property
     def joins_of_tables(self) -> dict[str, frozenset[str]]:
-        """By table, the joins that look into it, and the broadcast states that are made of it."""
-        joins = [node for node in self.nodes if isinstance(node, TableJoin | AsOfJoin | BroadcastConnect)]
-        tables = (source.name for source in self.sources if isinstance(source, Table))
+        """Return, by table, the joins that look it up, and the broadcast states that are built from it."""
+        joins = [node for node in self.nodes if isinstance(node, TableJoinNode | AsOfJoinNode | BroadcastConnectNode)]
+        tables = (source.name for source in self.sources if isinstance(source, TableNode))
         return {table: frozenset(join.name for join in joins if join.table == table) for table in tables}
 
     @property
-    def aligned(self) -> tuple[tuple[Timestamps, Alignment], ...]:
-        """Where splits that are ahead are told apart from those that they wait for: one node a source at most."""
-        nodes = (node for node in self.nodes if isinstance(node, Timestamps))
+    def watermark_alignments(self) -> tuple[tuple[TimestampsNode, WatermarkAlignment], ...]:
+        """Return the nodes with watermark alignment, each with its settings."""
+        nodes = (node for node in self.nodes if isinstance(node, TimestampsNode))
         return tuple((node, node.strategy.alignment) for node in nodes if node.strategy.alignment is not None)
 
     @cached_property
     def exchanges(self) -> tuple[Node, ...]:
-        """Nodes behind which the plan is cut, in plan order: their output comes to another segment."""
+        """Return the nodes behind which the plan is cut, in plan order: another chain reads their output."""
         return tuple(node for node in self.nodes if node.partitioning is not None)
 
     @cached_property
-    def copying(self) -> frozenset[str]:
-        """Exchanges of which every subtask has processed the same rows at each barrier: broadcast state is made of
-        them. So no barrier overtakes rows there, nor waits behind fewer of them in one subtask than in another.
+    def replicating_exchanges(self) -> frozenset[str]:
+        """Return the broadcast exchanges that feed broadcast state, where barriers must align.
+
+        So no barrier overtakes rows there, and every barrier has the same rows before it in all subtasks.
         """
-        told = (node.inputs[1] for node in self.nodes if isinstance(node, BroadcastConnect))
-        return frozenset(name for name in told if self._by_name[name].partitioning is not None)
+        broadcast_inputs = (node.inputs[1] for node in self.nodes if isinstance(node, BroadcastConnectNode))
+        return frozenset(name for name in broadcast_inputs if self._by_name[name].partitioning is not None)
 
     @property
-    def feedbacks(self) -> tuple[Feedback, ...]:
-        """The exchanges that lead back to loops."""
-        return tuple(node for node in self.nodes if isinstance(node, Feedback))
+    def feedbacks(self) -> tuple[FeedbackNode, ...]:
+        """Return the exchanges that lead back to loops."""
+        return tuple(node for node in self.nodes if isinstance(node, FeedbackNode))
 
-    def keeps_local(self, name: str) -> bool:
-        """Does the operator have state of whatever keys reach its subtask, because no exchange brings them together?"""
+    def has_local_state(self, name: str) -> bool:
+        """Return whether the operator has state behind key_by(local=True)."""
         node = self._by_name[name]
-        if isinstance(node, BroadcastConnect):
-            return False  # its state is whole in each
+        if isinstance(node, BroadcastConnectNode):
+            return False  # each subtask has a complete copy of its state
         return node.stateful and any(key_by.local for above in node.inputs for key_by in self.key_bys(above))
 
-    def key_bys(self, name: str) -> tuple[KeyBy, ...]:
-        """Where rows behind a node have their keys from: a ``key_by``, one for each input of a ``Connect``, or none."""
+    def key_bys(self, name: str) -> tuple[KeyByNode, ...]:
+        """Return the origin of the keys behind a node: a ``key_by``, one per input of a ``ConnectNode``, or none."""
         node = self._by_name[name]
-        if isinstance(node, KeyBy):
+        if isinstance(node, KeyByNode):
             return (node,)
-        above = node.inputs if isinstance(node, Connect | Forward) else ()
+        above = node.inputs if isinstance(node, ConnectNode | ForwardNode) else ()
         return tuple(key_by for each in above for key_by in self.key_bys(each))
 
-    def below(self, name: str) -> frozenset[str]:
-        """Every node that rows of this one may reach, by whatever way; in a loop that is the node itself, too."""
+    def find_descendants(self, name: str) -> frozenset[str]:
+        """Return every node that rows of this one may reach."""
         todo, seen = [name], set[str]()
         while todo:
             found = {reader.name for reader, _ in self.downstream(todo.pop())} - seen
@@ -202,26 +207,30 @@ class Graph:
         return frozenset(seen)
 
     @cached_property
-    def paths(self) -> tuple[Path, ...]:
-        """Every way from a source to a sink, in plan order."""
+    def paths(self) -> tuple[PlanPath, ...]:
+        """Return every path from a source to a sink, in plan order."""
         return tuple(path for source in self.sources for path in self._walk((source.name,)))
 
-    def _walk(self, nodes: tuple[str, ...]) -> Iterator[Path]:
+    def _walk(self, nodes: tuple[str, ...]) -> Iterator[PlanPath]:
         for reader, _ in self._downstream[nodes[-1]]:
-            if isinstance(reader, Feedback):
-                continue  # what comes back has been this way
-            if isinstance(reader, Sink):
+            if isinstance(reader, FeedbackNode):
+                continue  # a row that returns has taken this path before
+            if isinstance(reader, SinkNode):
                 yield self._path((*nodes, reader.name))
             else:
                 yield from self._walk((*nodes, reader.name))
 
-    def _path(self, nodes: tuple[str, ...]) -> Path:
+    def _path(self, nodes: tuple[str, ...]) -> PlanPath:
         source, sink = self._by_name[nodes[0]], self._by_name[nodes[-1]]
-        assert isinstance(source, Source)
-        assert isinstance(sink, Sink)
+        assert isinstance(source, SourceNode)
+        assert isinstance(sink, SinkNode)
         if sink.sink.guarantee is Guarantee.AT_LEAST_ONCE:
             asked = f"sink {sink.name!r} was asked for at-least-once by name"
-            return Path(nodes, Guarantee.AT_LEAST_ONCE, sink.sink.because if isinstance(sink.sink, SaysWhy) else asked)
+            return PlanPath(
+                nodes,
+                Guarantee.AT_LEAST_ONCE,
+                sink.sink.guarantee_reason if isinstance(sink.sink, SupportsGuaranteeReason) else asked,
+            )
         if source.source.guarantee is Guarantee.AT_LEAST_ONCE:
-            return Path(nodes, Guarantee.AT_LEAST_ONCE, f"source {source.name!r} cannot be read again exactly")
-        return Path(nodes, Guarantee.EXACTLY_ONCE, "offsets, state and output are committed as one epoch")
+            return PlanPath(nodes, Guarantee.AT_LEAST_ONCE, f"source {source.name!r} cannot be read again exactly")
+        return PlanPath(nodes, Guarantee.EXACTLY_ONCE, "offsets, state and output are committed as one epoch")

@@ -9,15 +9,16 @@ from typing import Any, ClassVar
 from kafka_eos.abc.codec import Codec
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan.nodes import Node
-from kafka_eos.plan.window_assigners import Interval, Paned, Session, defined
+from kafka_eos.plan.window_assigners import JoinInterval, PanedAssigner, SessionWindows, describe_window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join(Node):
-    """Two streams, joined in event time. Its input is a ``Connect``; pairs have one for each of its streams.
+class JoinNode(Node):
+    """Base of joins of two streams in event time.
 
-    ``values``: codecs of stored rows. ``unmatched``: the tags of rows that were in no pair. ``late``: of rows that came
-    when all was over; those of a stream without one are refused.
+    Its input is a ``ConnectNode``; pairs of values hold one for each of its streams. ``value_codec``: codecs of stored
+    rows. ``unmatched``: the tags of rows without a match. ``late``: the tags of late rows; those of a stream without
+    one are rejected.
     """
 
     kind: ClassVar[str] = "join"
@@ -26,7 +27,7 @@ class Join(Node):
 
     fn: Callable[[Any, Any], Any]
     key_codec: Codec[Any]
-    values: tuple[Codec[Any], Codec[Any]]
+    value_codec: tuple[Codec[Any], Codec[Any]]
     unmatched: tuple[str | None, str | None] = (None, None)
     late: tuple[str | None, str | None] = (None, None)
 
@@ -35,50 +36,50 @@ class Join(Node):
         return True
 
     @property
-    def waits(self) -> bool:
+    def waits_for_event_time(self) -> bool:
         return True
 
-    def seen(self, side: int, value: Any) -> Any:
-        """What of a row is joined and stored."""
+    def extract_stored(self, side: int, value: Any) -> Any:
+        """Return the part of a row that is joined and stored."""
         return value
 
-    def made(self, left: Any, right: Any) -> Sequence[Any]:
-        """What comes out of two rows that belong together."""
+    def join_rows(self, left: Any, right: Any) -> Sequence[Any]:
+        """Make the outputs of two matching rows."""
         return (self.fn(left, right),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalJoin(Join):
-    """Rows whose times are near each other: ``interval`` says how far one of the second stream is behind the other."""
+class IntervalJoinNode(JoinNode):
+    """Joins rows whose event times are within an interval."""
 
     kind: ClassVar[str] = "interval-join"
 
-    interval: Interval
+    interval: JoinInterval
 
     @property
     def definition(self) -> Json:
         asked = [name for name, tag in zip(("left", "right"), self.unmatched, strict=True) if tag is not None]
-        return {**defined(self.interval), "unmatched": list[Json](asked)}
+        return {**describe_window(self.interval), "unmatched": list[Json](asked)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowJoin(Join):
-    """Rows that are in one window."""
+class WindowJoinNode(JoinNode):
+    """Joins rows in the same window."""
 
     kind: ClassVar[str] = "window-join"
 
-    assigner: Paned | Session
+    assigner: PanedAssigner | SessionWindows
 
     @property
     def definition(self) -> Json:
-        return defined(self.assigner)
+        return describe_window(self.assigner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsOfJoin(Join):
-    """Each row of a stream with what a table had for its key at its time. The second stream are the table's rows.
+class AsOfJoinNode(JoinNode):
+    """Joins each row with the table's version at its event time. The second stream carries the table's rows.
 
-    ``table``: its name. ``outer``: rows of keys that it had nothing for are given to ``fn`` too, with None.
+    ``table``: its name. ``outer``: rows of keys without a version are passed to ``fn`` too, with None.
     """
 
     kind: ClassVar[str] = "as-of-join"
@@ -90,19 +91,20 @@ class AsOfJoin(Join):
     def definition(self) -> Json:
         return {"as-of": self.table}
 
-    def seen(self, side: int, value: Any) -> Any:
+    def extract_stored(self, side: int, value: Any) -> Any:
         return value.value if side else value
 
-    def made(self, left: Any, right: Any) -> Sequence[Any]:
+    def join_rows(self, left: Any, right: Any) -> Sequence[Any]:
         return () if right is None and not self.outer else (self.fn(left, right),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableJoin(Node):
-    """Each row of a stream with what a table has for its key. Its input is a ``Lookup``; it waits for no time.
+class TableJoinNode(Node):
+    """Joins each row with the table's current value of its key.
 
-    ``table``: its name. ``value``: the codec of what is stored for a key. ``keys``: the class of its keys, if it is
-    known. ``unmatched``: rows of keys that the table does not have are given to ``fn`` too, with None.
+    Its input is a ``TableConnectNode``; it does not wait for event time. ``table``: its name. ``value``: the codec of a
+    key's stored row. ``keys``: the class of its keys, if known. ``unmatched``: rows of keys that the table does not
+    have are passed to ``fn`` too, with None.
     """
 
     kind: ClassVar[str] = "table-join"

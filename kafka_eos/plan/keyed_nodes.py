@@ -1,4 +1,4 @@
-"""Nodes with state of keys: folds, functions of the user's, windows."""
+"""Nodes with keyed state: folds, user functions, windows."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any, ClassVar
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import Ttl
 from kafka_eos.core.json_values import Json
-from kafka_eos.plan.nodes import KeyBy, Node, PartialFold
-from kafka_eos.plan.triggers import Trigger
-from kafka_eos.plan.window_assigners import Paned, RowCount, Session, defined
-from kafka_eos.plan.window_contents import Contents
+from kafka_eos.plan.nodes import KeyByNode, Node, PartialFoldNode
+from kafka_eos.plan.triggers import WindowTrigger
+from kafka_eos.plan.window_assigners import PanedAssigner, RowCountWindows, SessionWindows, describe_window
+from kafka_eos.plan.window_contents import WindowContents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fold(Node):
-    """``entry_codec`` is the codec of what is stored for a key: the pair (updates, accumulator).
+class FoldNode(Node):
+    """Folds the values of a key into an accumulator.
 
-    With ``merge`` its input is a ``PartialFold``: its rows are accumulators, and it has one output a key and epoch.
-    ``by_time``: ``step`` takes pairs, a value and its place in event time; with ``merge`` in the ``PartialFold``.
+    With ``merge`` its input is a ``PartialFoldNode``, whose rows are accumulators; it emits one output per key and
+    epoch. ``by_time``: ``step`` takes pairs of a value and its event-time sort key; with ``merge``, in the
+    ``PartialFoldNode``.
     """
 
     kind: ClassVar[str] = "fold"
@@ -38,7 +39,7 @@ class Fold(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reduce(Node):
+class ReduceNode(Node):
     kind: ClassVar[str] = "reduce"
     stateful: ClassVar[bool] = True
     keyed: ClassVar[bool] = True
@@ -50,18 +51,18 @@ class Reduce(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process(Node):
-    """``factory`` makes a fresh process function for every session of a worker.
+class ProcessNode(Node):
+    """Runs a keyed process function.
 
-    ``timers``: it defines ``on_timer``, ``processing_timers``: and ``on_processing_timer``. ``grows``: it is known to
-    keep a row for every key, for ever.
+    ``timers``: it defines ``on_timer``. ``processing_timers``: it defines ``on_processing_timer``. ``grows``: it is
+    known to store a row for every key forever.
     """
 
     kind: ClassVar[str] = "process"
     stateful: ClassVar[bool] = True
     keyed: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("process",)
-    """Those of the function that take records, one for each input."""
+    """The function's methods that take records, one per input."""
 
     factory: Callable[[], Any]
     key_codec: Codec[Any]
@@ -74,40 +75,40 @@ class Process(Node):
         return self.timers or self.processing_timers
 
     @property
-    def waits(self) -> bool:
+    def waits_for_event_time(self) -> bool:
         return self.timers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoProcess(Process):
-    """A process function of two streams. Its input is a ``Connect``."""
+class CoProcessNode(ProcessNode):
+    """Runs a process function of two keyed streams. Its input is a ``ConnectNode``."""
 
     kind: ClassVar[str] = "co-process"
     methods: ClassVar[tuple[str, ...]] = ("process_left", "process_right")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Windows(Node):
-    """``lateness``: milliseconds for which a window that is over still takes rows. ``late``: the tag of later ones.
+class WindowNode(Node):
+    """Event-time windows of each key. ``late``: the tag of late rows.
 
-    ``trigger``: when it has results before its end, if it has. By count, what it holds are pairs: rows since
-    the last result, and what it holds of all.
+    ``trigger``: emits results before the end of a window. With a count trigger, the contents are pairs: the rows since
+    the last result, and the contents of all rows.
     """
 
     kind: ClassVar[str] = "window"
     stateful: ClassVar[bool] = True
     keyed: ClassVar[bool] = True
 
-    assigner: Paned | Session
-    contents: Contents
+    assigner: PanedAssigner | SessionWindows
+    contents: WindowContents
     key_codec: Codec[Any]
     lateness: int = 0
     late: str | None = None
-    trigger: Trigger | None = None
+    trigger: WindowTrigger | None = None
 
     @property
     def definition(self) -> Json:
-        return {**defined(self.assigner), "lateness": self.lateness}
+        return {**describe_window(self.assigner), "lateness": self.lateness}
 
     @property
     def time_rules(self) -> Json:
@@ -118,33 +119,33 @@ class Windows(Node):
         return True
 
     @property
-    def waits(self) -> bool:
+    def waits_for_event_time(self) -> bool:
         return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountedWindows(Node):
-    """Windows of so many rows: they wait for no time."""
+class CountWindowNode(Node):
+    """Count windows of each key."""
 
     kind: ClassVar[str] = "window"
     stateful: ClassVar[bool] = True
     keyed: ClassVar[bool] = True
 
-    assigner: RowCount
-    contents: Contents
+    assigner: RowCountWindows
+    contents: WindowContents
     key_codec: Codec[Any]
     ttl: Ttl | None = None
 
     @property
     def definition(self) -> Json:
-        return defined(self.assigner)
+        return describe_window(self.assigner)
 
 
 def one_phase(node: Node) -> Node:
     match node:
-        case PartialFold():
-            shared = {field.name: getattr(node, field.name) for field in fields(KeyBy)}
-            return KeyBy(**shared)
-        case Fold(merge=merge) if merge is not None:
+        case PartialFoldNode():
+            shared = {field.name: getattr(node, field.name) for field in fields(KeyByNode)}
+            return KeyByNode(**shared)
+        case FoldNode(merge=merge) if merge is not None:
             return replace(node, merge=None)
     return node

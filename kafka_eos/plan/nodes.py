@@ -1,7 +1,7 @@
-"""The nodes of a plan: one operator each, frozen, with the line of the user's program that made it.
+"""The nodes of a plan: one operator each, frozen, with the line of the user's program that created it.
 
-Here are those without state of keys, and what moves rows. ``keyed``, ``joins``, ``patterns``, ``requests`` and
-``broadcasts`` have the others.
+This module has those without keyed state, and the exchanges. The other nodes are in ``keyed_nodes``, ``join_nodes``,
+``pattern_nodes``, ``async_nodes`` and ``broadcast_nodes``.
 """
 
 from __future__ import annotations
@@ -12,95 +12,97 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from kafka_eos import abc as interfaces
-from kafka_eos._util.call_site import Where
+from kafka_eos._util.call_site import CodeLocation
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.sink import DeadLetters
-from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan.watermarks import WatermarkStrategy
 
 SAME_KEYS = "Say how the topic has its keys, KafkaSource.records(topic, key=str, ...), and key_by the same."
-"""What to do about keys of a stream that a table cannot have."""
+"""The remedy for a stream whose keys cannot occur in a table."""
 
 OnError: TypeAlias = Literal["stop"] | DeadLetters
 """What a source does with a record that cannot be processed."""
 
 
 class DerivedNameWarning(UserWarning):
-    """What a checkpoint holds of an operator is under a name that depends on its position: with another place in the
-    pipeline it is orphaned, or another operator takes it for its own."""
+    """A checkpoint stores an operator's state under a name that depends on its position in the pipeline.
+
+    After the pipeline is edited, the state is left behind, or another operator takes it for its own.
+    """
 
 
 class Partitioning(enum.Enum):
-    """How an exchange chooses the subtask that gets a row."""
+    """The rule by which an exchange chooses the subtask that receives a row."""
 
     HASH = "hash"
     """The owner of the key's group."""
     REBALANCE = "rebalance"
-    """Any; even shares."""
+    """Any subtask, in even shares."""
     BROADCAST = "broadcast"
-    """All of them."""
+    """All subtasks."""
     FEEDBACK = "feedback"
-    """The one that sends it: back to the head of a loop."""
+    """The sending subtask: back to the head of a loop."""
     FORWARD = "forward"
-    """The one that sends it: on to the next segment."""
+    """The sending subtask: on to the next operator chain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One operator. ``inputs`` are names of nodes; ``derived`` says that the name was not given by the user."""
+    """One operator. ``inputs`` are names of nodes; ``has_generated_name``: the user has not given the name."""
 
     kind: ClassVar[str] = "node"
     stateful: ClassVar[bool] = False
-    """It has something in every checkpoint."""
+    """Whether it has state in every checkpoint."""
     keyed: ClassVar[bool] = False
-    """What it has there belongs to keys."""
+    """Whether its state belongs to keys."""
 
     name: str
-    where: Where
+    code_line: CodeLocation
     inputs: tuple[str, ...] = ()
-    derived: bool = False
+    has_generated_name: bool = False
 
     @property
     def sets_timers(self) -> bool:
-        """In whichever time."""
+        """Return whether the operator sets timers, in event or processing time."""
         return False
 
     @property
-    def waits(self) -> bool:
-        """Does it wait for event time?"""
+    def waits_for_event_time(self) -> bool:
+        """Return whether the operator waits for watermarks."""
         return False
 
     @property
     def definition(self) -> Json:
-        """What its rows are held for, as it is stored beside them; see ``StateDescriptor``."""
+        """Return the definition that is stored with the operator's rows; see ``StateDescriptor``."""
         return None
 
     @property
     def time_rules(self) -> Json:
-        """What it is told of event time, for the plan's fingerprint."""
+        """Return the event-time settings that the plan's fingerprint includes."""
         return None
 
     @property
     def partitioning(self) -> Partitioning | None:
-        """How the node's output comes to the next segment; None if there is no exchange."""
+        """Return how the node's output is distributed to the next chain; None if it is not an exchange."""
         return None
 
     @property
-    def wire(self) -> ListCodec[Any] | None:
-        """The codec of values on their way through the exchange; None if there is none."""
+    def exchange_codec(self) -> ListCodec[Any] | None:
+        """Return the codec of values in the exchange; None if there is none."""
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source(Node):
+class SourceNode(Node):
     kind: ClassVar[str] = "source"
 
     source: interfaces.Source[Any]
     on_error: OnError = "stop"
-    attribution: Attribution = field(default_factory=Attribution)
+    attribution: ErrorRules = field(default_factory=ErrorRules)
     after: str | None = None
-    """The source that is read to its end before this one is begun; see ``protocol.source_dependencies``."""
+    """The source that is read to its end before this one is started; see ``protocol.source_dependencies``."""
 
     @property
     def time_rules(self) -> Json:
@@ -108,8 +110,8 @@ class Source(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table(Source):
-    """A source whose rows are what keys have now: ``key`` and ``value`` of each, None for nothing any more.
+class TableNode(SourceNode):
+    """A source whose rows are the current value of each key.
 
     It is read to its end before the streams that are joined with it; see ``protocol.source_dependencies``.
     """
@@ -118,38 +120,38 @@ class Table(Source):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Map(Node):
+class MapNode(Node):
     kind: ClassVar[str] = "map"
 
     fn: Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter(Node):
+class FilterNode(Node):
     kind: ClassVar[str] = "filter"
 
     fn: Callable[[Any], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlatMap(Node):
+class FlatMapNode(Node):
     kind: ClassVar[str] = "flat-map"
 
     fn: Callable[[Any], Iterable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapBatches(Node):
+class MapBatchesNode(Node):
     kind: ClassVar[str] = "map-batches"
 
     fn: Callable[[list[Any]], list[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timestamps(Node):
-    """Gives rows their event times, and makes the watermarks of ``source``, whose splits are told apart here.
+class TimestampsNode(Node):
+    """Assigns event times and generates watermarks.
 
-    ``fn`` is None where the time of a row is that of its record. What it has in a checkpoint belongs to splits.
+    ``fn`` is None if a row's time is that of its record. Its state in a checkpoint belongs to splits.
     """
 
     kind: ClassVar[str] = "timestamps"
@@ -161,34 +163,34 @@ class Timestamps(Node):
 
     @property
     def time_rules(self) -> Json:
-        told = self.strategy
-        return [told.delay, told.idle_after, told.clock_after, told.generator is not None]
+        strategy = self.strategy
+        return [strategy.delay, strategy.idle_after, strategy.clock_after, strategy.generator is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyBy(Node):
+class KeyByNode(Node):
     kind: ClassVar[str] = "key-by"
 
     fn: Callable[[Any], Any]
     key_codec: Codec[Any]
-    values: ListCodec[Any]
+    value_codec: ListCodec[Any]
     local: bool = False
-    """The user vouches that all records of a key come from splits that one subtask reads: no exchange."""
+    """The user guarantees that one subtask reads all records of a key: no exchange is needed."""
 
     @property
     def partitioning(self) -> Partitioning | None:
         return None if self.local else Partitioning.HASH
 
     @property
-    def wire(self) -> ListCodec[Any] | None:
-        return None if self.local else self.values
+    def exchange_codec(self) -> ListCodec[Any] | None:
+        return None if self.local else self.value_codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartialFold(KeyBy):
-    """The ``key_by`` before a fold with ``merge=``: sums up in each subtask, and sends accumulators once an epoch.
+class PartialFoldNode(KeyByNode):
+    """Pre-aggregates in each subtask; sends accumulators once per epoch.
 
-    ``values`` is the codec of accumulators. It keeps no state: an epoch ends with nothing in it.
+    ``value_codec`` is the codec of accumulators. It keeps no state: it is empty at the end of each epoch.
     """
 
     kind: ClassVar[str] = "partial-fold"
@@ -200,51 +202,54 @@ class PartialFold(KeyBy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange(Node):
-    """Moves rows and does nothing else: ``rebalance``, ``broadcast``, and the way back of ``iterate``."""
+class ExchangeNode(Node):
+    """Repartitions rows: rebalance or broadcast."""
 
     kind: ClassVar[str] = "exchange"
 
-    how: Partitioning
-    values: ListCodec[Any]
+    strategy: Partitioning
+    value_codec: ListCodec[Any]
 
     @property
     def partitioning(self) -> Partitioning:
-        return self.how
+        return self.strategy
 
     @property
-    def wire(self) -> ListCodec[Any]:
-        return self.values
+    def exchange_codec(self) -> ListCodec[Any]:
+        return self.value_codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forward(Node):
-    """Rows stay in their subtask, and go on in another segment: one that waits for barriers from elsewhere, too.
+class ForwardNode(Node):
+    """A forward exchange: rows stay in their subtask.
 
-    It leaves no trace on them, in their provenance neither: it may be there or not.
+    It does not change them or their provenance, so adding or removing it has no effect on output.
     """
 
     kind: ClassVar[str] = "forward"
 
-    values: ListCodec[Any]
+    value_codec: ListCodec[Any]
 
     @property
     def typed(self) -> bool:
-        """Is the type of the rows known? If not, nobody can say beforehand whether they can be written."""
-        return self.values.schema != {}
+        """Return whether the type of the rows is known.
+
+        If not, it is unknown in advance whether they can be encoded.
+        """
+        return self.value_codec.schema != {}
 
     @property
     def partitioning(self) -> Partitioning:
         return Partitioning.FORWARD
 
     @property
-    def wire(self) -> ListCodec[Any]:
-        return self.values
+    def exchange_codec(self) -> ListCodec[Any]:
+        return self.value_codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SideOutput(Node):
-    """Takes one output of an operator that has several: that of ``tag``, or the main one if that is None."""
+class SideOutputNode(Node):
+    """Selects one output of an operator with several."""
 
     kind: ClassVar[str] = "output"
 
@@ -252,71 +257,72 @@ class SideOutput(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Union(Node):
-    """The engine renumbers lanes with ``union_lane``; there is no operator to build."""
+class UnionNode(Node):
+    """Merges streams; each input has its own lane."""
 
     kind: ClassVar[str] = "union"
     timed_by_first: ClassVar[bool] = False
-    """Is event time behind it that of its first input alone?"""
+    """Whether the event time behind it is that of its first input alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connect(Union):
-    """Two streams with keys on their way into one operator. It is a union that keeps the keys.
+class ConnectNode(UnionNode):
+    """Merges two keyed streams as inputs of one operator. It is a union that keeps the keys.
 
-    So watermarks and barriers meet there, and lanes tell the operator which stream a batch is of: see ``input_of``.
+    Watermarks and barriers of both streams are combined here, and lanes identify the stream of a batch: see
+    ``input_of``.
     """
 
     kind: ClassVar[str] = "connect"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lookup(Connect):
-    """A stream, and then a table, on their way into a ``TableJoin``."""
+class TableConnectNode(ConnectNode):
+    """Merges a keyed stream and a table as inputs of a table join."""
 
     kind: ClassVar[str] = "lookup"
     timed_by_first: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loop(Node):
-    """The head of a loop: rows from before it, and rows that come back. There is no operator to build."""
+class LoopNode(Node):
+    """The head of a loop: it merges new and returning rows. It has no operator at run time."""
 
     kind: ClassVar[str] = "loop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feedback(Exchange):
-    """Takes rows back to the loop named ``to``: the one edge of the plan that does not lead to a later node."""
+class FeedbackNode(ExchangeNode):
+    """The exchange that returns rows to the head of a loop."""
 
     kind: ClassVar[str] = "feedback"
 
-    how: Partitioning = Partitioning.FEEDBACK
+    strategy: Partitioning = Partitioning.FEEDBACK
     to: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sink(Node):
-    """With ``dead_letters`` the node stands for the source's ``on_error``: it gets refused records, no batches."""
+class SinkNode(Node):
+    """A sink, or the dead letter sink of a source."""
 
     kind: ClassVar[str] = "sink"
 
     sink: interfaces.Sink[Any]
-    dead_letters: bool = False
+    is_dead_letter_sink: bool = False
 
 
 def union_lane(lane: int, inputs: int, index: int) -> int:
-    """The lane of a batch after a union of ``inputs`` streams that it entered as number ``index``.
+    """Return the lane of a batch behind a union of ``inputs`` streams that it entered as number ``index``.
 
-    Two different paths never get the same lane: (lane, index) can be read back from the result.
+    Two different paths never get the same lane: (lane, index) can be computed from the result.
     """
     return lane * inputs + index
 
 
 def input_of(lane: int, inputs: int) -> int:
-    """Which of the ``inputs`` of the union right before it a batch came by; 0 where there is but one."""
+    """Return the input of the preceding union by which a batch came; 0 if there is only one input."""
     return lane % inputs
 
 
-def for_dead_letters(node: Node) -> bool:
-    return isinstance(node, Sink) and node.dead_letters
+def is_dead_letter_sink(node: Node) -> bool:
+    return isinstance(node, SinkNode) and node.is_dead_letter_sink

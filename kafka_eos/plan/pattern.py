@@ -1,7 +1,7 @@
-"""Patterns: sequences of rows of a key, one behind the other in event time, within so much of it.
+"""Patterns: sequences of rows of a key in event time, within a time limit.
 
-Rule: a pattern is a value, and says all that decides what matches it. Whether a row may be at a place depends on that
-row alone, so it is asked once, when the row comes.
+Rule: a pattern is a value and defines completely which rows match. Each condition depends on one row alone, so it is
+evaluated once, when the row arrives.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from kafka_eos._util.call_site import quoting
+from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
 
@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Stage(Generic[T]):
-    """``count`` rows for which ``where`` is true.
+    """A stage of ``count`` rows for which ``where`` is true.
 
-    ``follows``: the first of them is the row right behind the stage before. ``consecutive``: so is each of the others.
+    ``follows``: its first row comes directly after the previous stage. ``consecutive``: so does each of its other rows.
     """
 
     name: str
@@ -37,52 +37,56 @@ class Stage(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Pattern(Generic[T]):
-    """What rows of one key must be, in the order of event time. Begin with ``Pattern[Login].begin(...)``."""
+    """A sequence of rows of one key, in the order of event time. Begin with ``Pattern[Login].begin(...)``."""
 
     stages: tuple[Stage[T], ...]
     limit: int | None = None
-    """In milliseconds: the last row is less than that behind the first."""
+    """In milliseconds: the last row must be less than that after the first."""
     overlaps: bool = False
-    """Each row that may be the first one begins a match of its own, whatever has matched before."""
+    """Every possible first row starts its own match, also within another match."""
 
     @classmethod
-    @quoting
+    @quotes_user_line
     def begin(cls, name: str, where: Callable[[T], object]) -> Pattern[T]:
-        """The first row: one for which ``where`` is true. ``name`` is what a match calls it."""
+        """Match a first row for which ``where`` is true. ``name`` identifies the stage in a match."""
         return cls((_stage(name, where, follows=False),))
 
-    @quoting
+    @quotes_user_line
     def next(self, name: str, where: Callable[[T], object]) -> Pattern[T]:
-        """The row right behind. If it is another one, there is no match."""
+        """Match the directly following row. If ``where`` is false for it, there is no match."""
         return self._then(name, where, follows=True)
 
-    @quoting
+    @quotes_user_line
     def followed_by(self, name: str, where: Callable[[T], object]) -> Pattern[T]:
-        """The first row behind for which ``where`` is true; those between do not matter."""
+        """Match the first later row for which ``where`` is true; rows in between are ignored."""
         return self._then(name, where, follows=False)
 
-    @quoting
+    @quotes_user_line
     def times(self, count: int, *, consecutive: bool = False) -> Pattern[T]:
-        """So many rows of the last stage, not one. ``consecutive``: with no others of the key between them."""
+        """Match ``count`` rows in the last stage, not one.
+
+        ``consecutive``: without other rows of the key between them.
+        """
         if type(count) is not int or count < 1:
             raise PlanError(f"a stage of a pattern is there once or more often, not {count!r} times")
         return self._last(replace(self.stages[-1], count=count, consecutive=consecutive and count > 1))
 
-    @quoting
+    @quotes_user_line
     def within(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0) -> Pattern[T]:
-        """The last row is less than that behind the first. It bounds what is stored, so each pattern needs it."""
+        """Limit the time from the first to the last row. It bounds the state, so each pattern needs it."""
         limit = round((seconds + minutes * 60 + hours * 3600) * 1000)
         if limit < 1:
             raise PlanError("a pattern is within a millisecond or more: within(seconds=…), (minutes=…) or (hours=…)")
         return replace(self, limit=limit)
 
     def overlapping(self) -> Pattern[T]:
-        """Every row that may be the first one begins a match of its own. Else none begins inside of another one."""
+        """Let every possible first row start its own match. By default none starts within another match."""
         return replace(self, overlaps=True)
 
     @property
     def steps(self) -> tuple[tuple[int, bool], ...]:
-        """One for each row of a match: the number of its stage, and whether it is the row right behind."""
+        """Return, for each row of a match, the number of its stage and whether it must directly follow the previous
+        row."""
         return tuple(
             (number, stage.follows if nth == 0 else stage.consecutive)
             for number, stage in enumerate(self.stages)
@@ -91,15 +95,15 @@ class Pattern(Generic[T]):
 
     @property
     def definition(self) -> Json:
-        """All but the functions, as it is stored beside rows that wait."""
+        """Return the pattern without its functions, as it is stored with waiting rows."""
         steps: list[Json] = [[self.stages[number].name, follows] for number, follows in self.steps]
         return {"pattern": steps, "within": self.limit, "overlapping": self.overlaps}
 
     def __str__(self) -> str:
         first, *others = self.stages
-        told = [f"begin {first}", *(f"{'next' if each.follows else 'followed by'} {each}" for each in others)]
+        stages = [f"begin {first}", *(f"{'next' if each.follows else 'followed by'} {each}" for each in others)]
         limit = "" if self.limit is None else f", within {self.limit / 1000:g} s"
-        return f"{', '.join(told)}{limit}{', overlapping' if self.overlaps else ''}"
+        return f"{', '.join(stages)}{limit}{', overlapping' if self.overlaps else ''}"
 
     def _then(self, name: str, where: Callable[[T], object], *, follows: bool) -> Pattern[T]:
         if any(stage.name == name for stage in self.stages):

@@ -1,6 +1,6 @@
 """The node of ``match``: sequences of rows of a key.
 
-Rule: all of the pattern but its functions is stored beside the rows that wait for it.
+Rule: the pattern, without its functions, is stored with the rows that wait for it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from kafka_eos.plan.pattern import Pattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patterns(Node):
-    """``values``: the codec of stored rows. ``timed_out``: the tag of sequences whose time was up, of which
-    ``on_timeout`` makes the values. ``late``: of rows that came when event time had passed them.
+class PatternNode(Node):
+    """Matches a pattern in the rows of each key.
+
+    ``timed_out``: the tag of sequences that timed out, whose values ``on_timeout`` computes. ``late``: the tag of late
+    rows.
     """
 
     kind: ClassVar[str] = "pattern"
@@ -28,7 +30,7 @@ class Patterns(Node):
     pattern: Pattern[Any]
     fn: Callable[[Any, Any], Any]
     key_codec: Codec[Any]
-    values: Codec[Any]
+    value_codec: Codec[Any]
     on_timeout: Callable[[Any, Any], Any] | None = None
     timed_out: str | None = None
     late: str | None = None
@@ -46,5 +48,5 @@ class Patterns(Node):
         return True
 
     @property
-    def waits(self) -> bool:
+    def waits_for_event_time(self) -> bool:
         return True

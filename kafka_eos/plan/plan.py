@@ -1,10 +1,10 @@
-"""The plan: what a pipeline does, as frozen nodes in topological order.
+"""The plan of a pipeline as frozen nodes in topological order.
 
-An engine reads the plan and nothing else of the user's program. Nodes name their inputs, so a plan is plain
-data plus the user's functions.
+An engine reads only the plan, nothing else of the user's program. Nodes name their inputs, so a plan is plain data plus
+the user's functions.
 
-Rule: a plan that exists in an engine's hands is valid. ``validate`` refuses everything that could not keep its
-guarantee, and every refusal quotes the line of the user's file it is about.
+Rule: a plan that an engine receives is valid. ``validate`` refuses every plan that could not keep its guarantee, and
+every error quotes the user's line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cached_property
 
 from kafka_eos.plan.graph import Graph
 from kafka_eos.plan.keyed_nodes import one_phase
-from kafka_eos.plan.segments import Segment, segments
+from kafka_eos.plan.segments import ChainSpec, cut_plan
 from kafka_eos.plan.validation import validate
 
 
@@ -25,25 +25,26 @@ class Plan(Graph):
     """A whole pipeline."""
 
     @cached_property
-    def one_by_one(self) -> Plan:
-        """The same plan with every fold in one phase: outputs for each record, where this has one a key and epoch."""
+    def without_partial_folds(self) -> Plan:
+        """Return the same plan with every fold in one phase."""
         return replace(self, nodes=tuple(map(one_phase, self.nodes)))
 
     @cached_property
-    def segments(self) -> tuple[Segment, ...]:
-        """The plan cut at its exchanges, in the order of their first heads: what several subtasks run."""
-        return tuple(segments(self, self.exchanges))
+    def segments(self) -> tuple[ChainSpec, ...]:
+        """Return the operator chains of the plan, cut at its exchanges, for several subtasks; ordered by their first
+        heads."""
+        return tuple(cut_plan(self, self.exchanges))
 
     @cached_property
-    def loops_only(self) -> tuple[Segment, ...]:
-        """The plan cut where it leads back, and nowhere else: what a single subtask runs."""
-        return tuple(segments(self, self.feedbacks))
+    def loops_only(self) -> tuple[ChainSpec, ...]:
+        """Return the operator chains of the plan, cut only at feedback edges, for a single subtask."""
+        return tuple(cut_plan(self, self.feedbacks))
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of names, kinds and edges, and of what is said of event time.
+        """Return the SHA-256 of names, kinds, edges and event-time settings.
 
-        The user's code and settings do not change it.
+        User code and job settings do not change it.
         """
         shape = [
             [n.name, n.kind, list(n.inputs), *([n.time_rules] if n.time_rules is not None else [])] for n in self.nodes

@@ -1,7 +1,8 @@
-"""What a user implements for ``process``: a function with named state a key, of one stream or of two.
+"""Base classes for ``process``: functions with named keyed state, of one stream or of two.
 
-Rules for all state: what one record writes takes effect only when its call has returned normally, and None means "no
-value". The trap: a value that is changed in place is not written; write the value that you want to keep.
+Rules for all state: the writes of one call take effect only when it returns normally, and None means "no value".
+
+Note: a value that is modified in place is not stored; write the value that you want to keep.
 """
 
 from __future__ import annotations
@@ -22,36 +23,37 @@ T_contra = TypeVar("T_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
 
-class _Keyed(Protocol):
-    """What all states have in common. Each holds the data of the current key."""
+class _StateBase(Protocol):
+    """The base of all states of a process function; each is bound to the current key."""
 
     def clear(self) -> None:
-        """Forget what the key (and namespace) has."""
+        """Delete what the key (and namespace) has."""
 
     def of(self, namespace: Any) -> Self:
-        """The same state in a namespace of the key: str, int, bytes, or a tuple of these.
+        """Return the same state in a namespace of the key: str, int, bytes, or a tuple of these.
 
-        PlanError if the state was not declared with ``namespaced=True``.
+        Raises PlanError if the state was not declared with ``namespaced=True``.
         """
 
     def namespaces(self) -> list[Any]:
-        """The namespaces in which the key has something, in the order of their encoded bytes: the same in every run.
+        """Return the namespaces in which the key has a value, in the order of their encoded bytes, the same in every
+        run.
 
-        None among them is the namespace of the state itself. Reads a row for each value (entry, element) of the key; a
-        ``Ttl`` counts none of them as read. PlanError if the state was not declared with ``namespaced=True``.
+        None stands for the state without a namespace. It reads a row for each value (entry, element) of the key; for a
+        ``Ttl`` this is not a read. Raises PlanError if the state was not declared with ``namespaced=True``.
         """
 
 
-class KeyState(_Keyed, Protocol[T]):
-    """One value."""
+class ValueState(_StateBase, Protocol[T]):
+    """One value per key, returned by ``ctx.value_state()``; Flink's ValueState."""
 
     def get(self) -> T:
-        """The value, or the default if the key has none."""
+        """Return the value, or the default if the key has none."""
 
     def put(self, value: T) -> None: ...
 
 
-class ListState(_Keyed, Protocol[T]):
+class ListState(_StateBase, Protocol[T]):
     """Values in the order in which they were added. ``add`` does not read the list."""
 
     def add(self, value: T) -> None: ...
@@ -59,16 +61,16 @@ class ListState(_Keyed, Protocol[T]):
     def add_all(self, values: Iterable[T]) -> None: ...
 
     def get(self) -> list[T]:
-        """All elements; empty if there are none."""
+        """Return all elements; empty if there are none."""
 
     def __iter__(self) -> Iterator[T]: ...
 
 
-class MapState(_Keyed, Protocol[K, V]):
-    """Values by a second key: str, int, bytes, or a tuple of these. Touching one entry does not read the others.
+class MapState(_StateBase, Protocol[K, V]):
+    """Values by a second key: str, int, bytes, or a tuple of these. Access to one entry does not read the others.
 
     The order of ``items``, ``keys`` and ``values`` is that of the encoded second keys: not that of insertion, but the
-    same in every run. What you write while you iterate does not change what the iteration returns.
+    same in every run. Writes during an iteration do not change its result.
     """
 
     def get(self, key: K) -> V | None: ...
@@ -76,7 +78,7 @@ class MapState(_Keyed, Protocol[K, V]):
     def put(self, key: K, value: V) -> None: ...
 
     def remove(self, key: K) -> None:
-        """Absent is fine."""
+        """Remove the entry if it exists."""
 
     def contains(self, key: K) -> bool: ...
 
@@ -89,29 +91,29 @@ class MapState(_Keyed, Protocol[K, V]):
     def values(self) -> Iterator[V]: ...
 
 
-class ReducingState(_Keyed, Protocol[T]):
-    """The values that were added, reduced to one."""
+class ReducingState(_StateBase, Protocol[T]):
+    """The added values, reduced to one."""
 
     def add(self, value: T) -> None: ...
 
     def get(self) -> T | None:
-        """None if nothing was added."""
+        """Return the reduced value, or None if nothing was added."""
 
 
-class AggregatingState(_Keyed, Protocol[T_contra, R_co]):
-    """Values that were added, as an accumulator of another type; ``get`` gives the result of it."""
+class AggregatingState(_StateBase, Protocol[T_contra, R_co]):
+    """Added values as an accumulator of another type; ``get`` returns its result."""
 
     def add(self, value: T_contra) -> None: ...
 
     def get(self) -> R_co | None:
-        """None if nothing was added."""
+        """Return the result, or None if nothing was added."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputTag(Generic[T]):
-    """Names a side output of an operator, and the type of its values: ``OutputTag("late", Order)``.
+    """The name of a side output and the type of its values: ``OutputTag("late", Order)``.
 
-    Two of the same name and type are the same tag.
+    Two with the same name and type are the same tag.
     """
 
     name: str
@@ -119,34 +121,37 @@ class OutputTag(Generic[T]):
 
 
 class Counter(Protocol):
-    """A number that metrics show; see ``ProcessContext.counter``."""
+    """A counter shown in metrics; see ``ProcessContext.counter``."""
 
     def inc(self, n: int = 1) -> None:
-        """Count ``n`` more. ValueError if that is no whole number, or less than 0."""
+        """Increase the counter by ``n``. Raises ValueError unless it is an integer of at least 0."""
 
 
 class ProcessContext(Protocol):
-    """What ``open`` gets: each method declares a state of the operator, for the key at hand when it is used.
+    """The context that ``open`` receives. Its methods declare states of the operator, each bound to the current key.
 
     Types decide how values are stored: pydantic models as Avro, the rest as MessagePack. ``ttl`` lets each value (each
-    entry of a map, each element of a list) expire. ``namespaced`` gives the state namespaces; see ``of``.
-    PlanError if the name is taken, or ``open`` is over.
+    entry of a map, each element of a list) expire. ``namespaced`` gives the state namespaces; see ``of``. Raises
+    PlanError if the name is taken, or if ``open`` has returned.
     """
 
     @overload
     def value_state(
         self, name: str, tp: type[T], *, ttl: Ttl | None = None, namespaced: bool = False
-    ) -> KeyState[T | None]: ...
+    ) -> ValueState[T | None]: ...
 
     @overload
     def value_state(
         self, name: str, tp: type[T], default: T, *, ttl: Ttl | None = None, namespaced: bool = False
-    ) -> KeyState[T]: ...
+    ) -> ValueState[T]: ...
 
     def value_state(
         self, name: str, tp: Any, default: Any = None, *, ttl: Ttl | None = None, namespaced: bool = False
-    ) -> KeyState[Any]:
-        """One value a key. ``default`` is what a key without a value reads; all keys share it: never change it."""
+    ) -> ValueState[Any]:
+        """Declare one value per key.
+
+        ``default`` is returned for a key without a value; all keys share it: never modify it.
+        """
 
     def list_state(
         self, name: str, tp: type[T], *, ttl: Ttl | None = None, namespaced: bool = False
@@ -159,7 +164,8 @@ class ProcessContext(Protocol):
     def reducing_state(
         self, name: str, tp: type[T], fn: Callable[[T, T], T], *, ttl: Ttl | None = None, namespaced: bool = False
     ) -> ReducingState[T]:
-        """``fn(so far, value)`` gives the new value; the first one is kept as it is."""
+        """Declare a reduced value per key: ``fn(so far, value)`` returns the new value; the first one is stored
+        unchanged."""
 
     def aggregating_state(
         self,
@@ -172,125 +178,137 @@ class ProcessContext(Protocol):
         ttl: Ttl | None = None,
         namespaced: bool = False,
     ) -> AggregatingState[T, R]:
-        """``add(acc, value)`` gives the new accumulator, a new object: one changed in place is not undone."""
+        """Declare an accumulator per key: ``add(acc, value)`` returns a new object.
+
+        A modification in place is not undone.
+        """
 
     def counter(self, name: str) -> Counter:
-        """What you count, as ``kafka_eos_counted_total`` with the labels ``operator`` and ``name``: of all workers.
+        """Return a counter, exported as ``kafka_eos_counted_total`` with labels ``operator`` and ``name``, summed over
+        workers.
 
-        It is for watching: records that are processed again after a failure count again, and so do those that your
-        function has refused. PlanError if ``open`` is over, or if the name is no text.
+        It is for monitoring only: records that are processed again after a failure count again, and so do records that
+        your function rejected. Raises PlanError if ``open`` has returned, or if the name is not a string.
         """
 
     def output(self, tag: OutputTag[T], value: T) -> None:
         """Emit ``value`` to a side output, while a record is processed or a timer fires. See ``Stream.side_output``.
 
-        What a call that raises has emitted does not count. PlanError if the function does not declare the tag.
+        Outputs of a call that raises are discarded. Raises PlanError if the function does not declare the tag.
         """
 
     def timers(self) -> Timers:
-        """The timers in event time of the key at hand. PlanError if the function does not define ``on_timer``."""
+        """Return the event-time timers of the current key.
+
+        Raises PlanError if the function does not define ``on_timer``.
+        """
 
     def processing_timers(self) -> Timers:
-        """Those in processing time. PlanError if the function does not define ``on_processing_timer``."""
+        """Return its processing-time timers.
+
+        Raises PlanError if the function does not define ``on_processing_timer``.
+        """
 
     @property
     def timestamp(self) -> int:
-        """The event time of the record at hand, or of the timer that fires.
+        """Return the event time of the current record, or of the timer that fires.
 
-        PlanError if the stream has none: see ``Stream.with_timestamps``.
+        Raises PlanError if the stream has none: see ``Stream.with_timestamps``.
         """
 
     @property
     def watermark(self) -> int:
-        """The event time that the key has come to: records of this time or before it are late. -2**63 at the beginning.
+        """Return the watermark of the current key: records at or before it are late. It is -2**63 at the beginning.
 
-        It stands still at each timer while that fires. How far it is when a record comes depends on chance, and on the
-        engine; so should nothing that you emit. PlanError if the function does not define ``on_timer``.
+        While a timer fires, it is the timer's time. For a record, it depends on timing and on the engine; so do not let
+        outputs depend on it. Raises PlanError if the function does not define ``on_timer``.
         """
 
     @property
     def processing_time(self) -> int:
-        """What the clock shows, in milliseconds since the Unix epoch. Another attempt at the same record sees another.
+        """Return the clock time in milliseconds since the Unix epoch. Another attempt at the same record sees another
+        time.
 
-        PlanError if the function does not define ``on_processing_timer``.
+        Raises PlanError if the function does not define ``on_processing_timer``.
         """
 
 
 class Timers(Protocol):
-    """Timers of the key at hand. Each time is there once, however often it is set.
+    """The timers of the current key. Each time is registered once, however often it is set.
 
-    Those in event time call ``on_timer`` when the watermark has come to their time: all rows up to it are processed,
-    but those that are late. Those in processing time call ``on_processing_timer`` when the clock has. Timers of one
-    kind fire in the order of their times; the timer is gone then.
+    Event-time timers call ``on_timer`` when the watermark reaches their time: all rows up to it, except late ones, are
+    processed then. Processing-time timers call ``on_processing_timer`` when the clock reaches their time. Timers of one
+    kind fire in the order of their times, and each fires once.
     """
 
     def register(self, time: int) -> int:
-        """Set one, in milliseconds since the Unix epoch; returns when it fires.
+        """Register a timer, in milliseconds since the Unix epoch; return when it fires.
 
-        That is ``time``, or the first moment that is not over: one for the past fires as soon as time goes on.
+        That is ``time``, or the first moment that has not passed: a timer in the past fires as soon as time advances.
         """
 
     def delete(self, time: int) -> None:
-        """Absent is fine. ``time`` is what ``register`` has returned."""
+        """Delete the timer if it exists. ``time`` is what ``register`` returned."""
 
 
 class TimedFunction(Generic[K, U]):
-    """What functions of streams with keys have in common: side outputs and timers."""
+    """The base of functions on keyed streams: side outputs and timers."""
 
     side_outputs: Sequence[OutputTag[Any]] = ()
-    """The tags that it emits to with ``ctx.output``. Somebody must read each of them."""
+    """The tags to which it emits with ``ctx.output``. The pipeline must read each of them."""
 
     def close(self) -> None:
-        """Let go of what ``open`` has opened: a client, a file. Called at the end of each session, behind all records.
+        """Release what ``open`` has opened: a client, a file. Called at the end of each session, after all records.
 
-        A process that is killed calls nothing, so nothing may depend on it; what is raised here is a warning.
+        It is not called if the process is killed, so nothing may depend on it; its exceptions become warnings.
         """
 
     def on_timer(self, key: K, time: int) -> Iterable[U]:
-        """Outputs for a timer of a key, that fires now. Define it to set timers (``ctx.timers()``).
+        """Return the outputs for a timer of a key that fires now. Define it to set timers (``ctx.timers()``).
 
-        There is no record that could be sent aside, so what it raises stops the job, or takes it back to the last
-        checkpoint if the environment is to blame.
+        There is no record that could become a dead letter, so its exception stops the job, or restarts it from the last
+        checkpoint if the environment is at fault.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define on_timer(key, time)")
 
     def on_processing_timer(self, key: K, time: int) -> Iterable[U]:
-        """The same for a timer in processing time (``ctx.processing_timers()``), which may fire later than ``time``."""
+        """Return the outputs for a processing-time timer (``ctx.processing_timers()``), which may fire later than
+        ``time``."""
         raise NotImplementedError(f"{type(self).__name__} does not define on_processing_timer(key, time)")
 
 
 class KeyedFunction(TimedFunction[K, U]):
-    """What ``ProcessFunction`` and ``CoProcessFunction`` have in common: also the state of keys."""
+    """The base of ``ProcessFunction`` and ``CoProcessFunction``: it adds keyed state."""
 
     def open(self, ctx: ProcessContext) -> None:
-        """Declare states here and keep the handles. Nothing else that is kept on ``self`` survives a restart."""
+        """Declare states here and keep the handles. All other attributes of ``self`` are lost at a restart."""
 
 
 class ProcessFunction(KeyedFunction[K, U], Generic[K, T, U]):
-    """Subclass it for ``KeyedStream.process``. Every session of a worker starts with a fresh one."""
+    """The base class of functions for ``KeyedStream.process``. Every session of a worker starts with a new instance."""
 
     def process(self, key: K, value: T) -> Iterable[U]:
-        """Outputs for one record. Called in order within a key."""
+        """Return the outputs for one record. Called in order within a key."""
         raise NotImplementedError(f"{type(self).__name__} does not define process(key, value)")
 
 
 class CoProcessFunction(KeyedFunction[K, U], Generic[K, T, V, U]):
-    """Subclass it for ``connect(left, right).process``: two streams over one state.
+    """The base class of functions for ``connect(left, right).process``: two streams that share state.
 
-    Every session of a worker starts with a fresh one.
-    Records of a key are in order within each stream; which of the two streams comes first is chance.
+    Every session of a worker starts with a new instance. Records of a key are in order within each stream; the order
+    between the two streams is not defined.
     """
 
     def process_left(self, key: K, value: T) -> Iterable[U]:
-        """Outputs for one record of the first stream."""
+        """Return the outputs for one record of the first stream."""
         raise NotImplementedError(f"{type(self).__name__} does not define process_left(key, value)")
 
     def process_right(self, key: K, value: V) -> Iterable[U]:
-        """Outputs for one record of the second stream."""
+        """Return the outputs for one record of the second stream."""
         raise NotImplementedError(f"{type(self).__name__} does not define process_right(key, value)")
 
 
 def defines(function: object, method: str) -> bool:
-    """Does a process function define that method of timers itself? ``function`` may be its class."""
+    """Return whether a process function, or its class, defines that timer method itself."""
     cls = function if isinstance(function, type) else type(function)
     return getattr(cls, method, None) is not getattr(TimedFunction, method)

@@ -1,6 +1,6 @@
-"""How ``async_map`` asks: when a request is tried again, and when a service that fails is left alone for a while.
+"""Retries and circuit breaker of ``async_map``.
 
-Pure. Rule: what is decided here depends on the numbers given and the facts told; the clock and chance are facts.
+Pure. Rule: decisions depend only on the arguments; clock and random number are arguments too.
 """
 
 from __future__ import annotations
@@ -8,21 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafka_eos._util.call_site import quoting
+from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.core.errors import PlanError
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """A request that fails is made ``times`` times more. Pauses are in seconds."""
+    """A failed request is retried ``times`` times. Pauses are in seconds."""
 
     times: int
     first: float
     most: float
 
     def pause(self, failures: int, chance: float) -> float:
-        """Seconds until the next try after so many ``failures``; ``chance``, of 0 to 1, spreads those that failed at
-        one time: between half of the pause and all of it.
+        """Return the seconds until the next attempt after so many ``failures``.
+
+        ``chance``, from 0 to 1, spreads requests that failed together: the result is between half of the pause and all
+        of it.
         """
         return min(self.most, self.first * 2.0 ** min(failures - 1, 64)) * (1 + chance) / 2
 
@@ -32,7 +34,8 @@ class Retries:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """After ``failures`` in a row nothing is asked for ``pause`` seconds; then one request tries how things are."""
+    """After ``failures`` consecutive failures no request is sent for ``pause`` seconds; then one request tests the
+    service."""
 
     failures: int
     pause: float
@@ -43,18 +46,18 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """How a service has been lately. Times are seconds of a monotonic clock."""
+    """The recent health of a service. Times are seconds of a monotonic clock."""
 
     breaker: Breaker | None
     failures: int = 0
-    """In a row."""
+    """Consecutive failures."""
     until: float | None = None
-    """Nobody asks before then: the circuit is open."""
+    """No request is sent before then: the circuit is open."""
 
-    def ask(self, now: float) -> tuple[Circuit, float]:
-        """0 if a request may be made now, else the seconds after which to come again.
+    def admit(self, now: float) -> tuple[Circuit, float]:
+        """Return 0 seconds if a request may be made now, else how long to wait.
 
-        Whoever comes first when the pause is over tries; the others wait for another pause, or for a success.
+        The first caller after the pause sends a test request; the others wait for another pause, or for a success.
         """
         if self.breaker is None or self.until is None:
             return self, 0.0
@@ -73,11 +76,11 @@ class Circuit:
         return replace(self, failures=failures, until=now + self.breaker.pause if opens else None)
 
 
-@quoting
+@quotes_user_line
 def retries(times: int, *, first: float = 0.1, most: float = 10.0) -> Retries:
-    """So many tries more; the pause before them begins with ``first`` seconds and doubles up to ``most``.
+    """Retry so many times; the first pause is ``first`` seconds, and pauses double up to ``most``.
 
-    Each is made shorter by chance, by up to a half, so that requests that failed together do not come back together.
+    A random factor shortens each pause by up to a half, so that requests that failed together are not retried together.
     """
     if type(times) is not int or times < 1:
         raise PlanError(f"a request is tried again once or more often, not {times!r} times; leave retries= out")
@@ -86,11 +89,11 @@ def retries(times: int, *, first: float = 0.1, most: float = 10.0) -> Retries:
     return Retries(times, first, most)
 
 
-@quoting
+@quotes_user_line
 def breaker(failures: int, *, pause: float) -> Breaker:
-    """After so many failures in a row, of whichever requests, none is made for ``pause`` seconds.
+    """Stop requests for ``pause`` seconds after so many consecutive failures, of any requests.
 
-    Then one is; if it succeeds all go on. Rows wait meanwhile, and what feeds them does: none is lost or refused.
+    Then one is sent; if it succeeds, all continue. Rows wait meanwhile, with back-pressure: none is lost or rejected.
     """
     if type(failures) is not int or failures < 1:
         raise PlanError(f"a breaker opens after one failure or more in a row, not after {failures!r}")
@@ -99,14 +102,14 @@ def breaker(failures: int, *, pause: float) -> Breaker:
     return Breaker(failures, pause)
 
 
-def request_rules(
+def check_request_options(
     capacity: int,
     timeout: float,
     retry_on: tuple[type[Exception], ...],
     retries: Retries | None,
     breaker: Breaker | None,
 ) -> dict[str, Any]:
-    """What ``async_map`` is told of its requests, if it makes sense; PlanError if not."""
+    """Check the request options of async_map. Raises PlanError."""
     if type(capacity) is not int or capacity < 1:
         raise PlanError(f"capacity= is how many requests are made at a time: 1 or more, not {capacity!r}")
     if type(timeout) not in (int, float) or not 0 < timeout < float("inf"):

@@ -1,4 +1,4 @@
-"""The plan cut where rows change subtasks: what one subtask does with a row in one go."""
+"""Operator chains: the plan, cut at its exchanges, where rows move between subtasks."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from kafka_eos.plan.graph import Graph
-from kafka_eos.plan.nodes import Feedback, Node, for_dead_letters
+from kafka_eos.plan.nodes import FeedbackNode, Node, is_dead_letter_sink
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """Operators that work on a row in one go, in one subtask: what lies between two exchanges.
+class ChainSpec:
+    """The operators of a plan between two exchanges: they run in one thread and pass rows by calls.
 
-    ``heads`` are where rows come in: sources, and exchanges whose output is read here. ``tails`` are the exchanges
-    that rows leave through; an exchange node itself works in the segment before it. ``nodes`` are all nodes that
-    work here, in plan order; sinks for dead letters are in every segment that can refuse a record for them.
+    ``heads`` are where rows enter: sources, and exchanges whose output is read here. ``tails`` are the exchanges
+    through which rows leave; an exchange node itself works in the chain before it. ``nodes`` are all nodes that work
+    here, in plan order; sinks for dead letters are in every chain that can reject a record for them.
     """
 
     index: int
@@ -24,8 +24,8 @@ class Segment:
     nodes: tuple[str, ...]
 
 
-def segments(plan: Graph, cuts: Collection[Node]) -> Iterator[Segment]:
-    """Unions of nodes that pass rows to each other directly; ``group`` leads to a set's first member."""
+def cut_plan(plan: Graph, cuts: Collection[Node]) -> Iterator[ChainSpec]:
+    """Cut a plan at exchanges into operator chains."""
     group: dict[str, str] = {}
 
     def find(member: str) -> str:
@@ -41,29 +41,29 @@ def segments(plan: Graph, cuts: Collection[Node]) -> Iterator[Segment]:
 
     for node in plan.nodes:
         find(node.name)
-        if not for_dead_letters(node):
+        if not is_dead_letter_sink(node):
             for name in node.inputs:
                 join(out(name), node.name)
-            if isinstance(node, Feedback):
+            if isinstance(node, FeedbackNode):
                 join(out(node.name), node.to)
     heads = [*plan.sources, *cuts]
     for index, first in enumerate(dict.fromkeys(find(out(head.name)) for head in heads)):
         sources = {s for s in plan.sources if _reaches(plan, s.name, first, find, out)}
-        letters = {sink.name for s in sources if (sink := plan.dead_letters(s.name)) is not None}
-        yield Segment(
+        letters = {sink.name for s in sources if (sink := plan.find_dead_letter_sink(s.name)) is not None}
+        yield ChainSpec(
             index,
             tuple(head.name for head in heads if find(out(head.name)) == first),
             tuple(node.name for node in cuts if find(node.name) == first),
             tuple(
                 node.name
                 for node in plan.nodes
-                if (node.name in letters if for_dead_letters(node) else find(node.name) == first)
+                if (node.name in letters if is_dead_letter_sink(node) else find(node.name) == first)
             ),
         )
 
 
 def _reaches(plan: Graph, source: str, first: str, find: Callable[[str], str], out: Callable[[str], str]) -> bool:
-    """Do rows of ``source`` come into the segment of ``first``?"""
+    """Return whether rows of ``source`` reach the chain of ``first``."""
     todo, seen = [source], set[str]()
     while todo:
         name = todo.pop()

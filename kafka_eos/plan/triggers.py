@@ -1,7 +1,7 @@
-"""When a window has a result before its end. The one at its end, of event time, it has in any case.
+"""Triggers of results before the end of a window. Its final result is emitted in any case.
 
-Pure. Rule: a trigger asks for results of what a window holds at that moment; it never keeps a row out of the last one,
-unless it is told to purge: then each row is in one result.
+Pure. Rule: a trigger emits a result of the window's current contents. It never removes a row from the final result,
+except if it purges: then each row is in one result.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kafka_eos._util.call_site import quoting
+from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.core.errors import PlanError
 from kafka_eos.plan.window_assigners import milliseconds
 
 
 @dataclass(frozen=True, slots=True)
-class OnCount:
-    """Each time that a window of a key has got so many rows more."""
+class CountTrigger:
+    """Emits a result each time a window of a key has received n more rows."""
 
     rows: int
     purges: bool = False
 
-    def purging(self) -> OnCount:
-        """With a result a window lets go of its rows: the next one is of what comes then."""
+    def purging(self) -> CountTrigger:
+        """Clear the window after each result: the next one covers only later rows."""
         return replace(self, purges=True)
 
     def __str__(self) -> str:
@@ -30,38 +30,41 @@ class OnCount:
 
 
 @dataclass(frozen=True, slots=True)
-class OnClock:
-    """Each so many milliseconds of the clock, of windows that have got rows since."""
+class ClockTrigger:
+    """Emits a result of each changed window every so many ms of processing time."""
 
     every: int
     purges: bool = False
 
-    def purging(self) -> OnClock:
-        """With a result a window lets go of its rows: the next one is of what comes then."""
+    def purging(self) -> ClockTrigger:
+        """Clear the window after each result: the next one covers only later rows."""
         return replace(self, purges=True)
 
     def __str__(self) -> str:
         return f"with a result each {self.every / 1000:g} s of the clock{_purged(self.purges)}"
 
 
-Trigger: TypeAlias = OnCount | OnClock
+WindowTrigger: TypeAlias = CountTrigger | ClockTrigger
 
 
-@quoting
-def on_count(rows: int) -> OnCount:
-    """A result each time that a window of a key has got so many rows more. PlanError unless it is one at least."""
+@quotes_user_line
+def on_count(rows: int) -> CountTrigger:
+    """Emit a result whenever a window of a key has received ``rows`` more rows.
+
+    Raises PlanError unless it is at least 1.
+    """
     if type(rows) is not int or rows < 1:
         raise PlanError(f"a window has a result each so many rows, one at least: not each {rows!r}")
-    return OnCount(rows)
+    return CountTrigger(rows)
 
 
-@quoting
-def on_clock(*, every: float) -> OnClock:
-    """A result of each window that has got rows since, each so many seconds of the clock. PlanError unless it is some.
+@quotes_user_line
+def on_clock(*, every: float) -> ClockTrigger:
+    """Emit a result of each changed window every so many seconds of processing time. PlanError unless it is above 0.
 
-    Looked at is when the clock comes to a whole multiple of that.
+    Results are emitted when the clock passes a multiple of ``every``.
     """
-    return OnClock(milliseconds(every, "the time between two results"))
+    return ClockTrigger(milliseconds(every, "the time between two results"))
 
 
 def _purged(purges: bool) -> str:

@@ -1,43 +1,43 @@
-"""What a plan must be to run and to keep its guarantees. Every refusal quotes the line of the user's file."""
+"""Validation of a plan: whether it can run and keep its guarantees. Every error quotes the line of the user's file."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from kafka_eos.abc.guarantee import Guarantee, Unshared
-from kafka_eos.abc.source import ReadsBack
+from kafka_eos.abc.guarantee import ExclusiveSink, Guarantee
+from kafka_eos.abc.source import SupportsFeedbackCheck
 from kafka_eos.core.errors import Bug, ConfigError, PlanError
-from kafka_eos.core.ids import token
-from kafka_eos.plan.broadcast_nodes import BroadcastConnect
+from kafka_eos.core.ids import ensure_name
+from kafka_eos.plan.broadcast_nodes import BroadcastConnectNode
 from kafka_eos.plan.feedback_edges import back_edges
 from kafka_eos.plan.graph import Graph
-from kafka_eos.plan.join_nodes import Join
-from kafka_eos.plan.keyed_nodes import CountedWindows, Fold, Windows
+from kafka_eos.plan.join_nodes import JoinNode
+from kafka_eos.plan.keyed_nodes import CountWindowNode, FoldNode, WindowNode
 from kafka_eos.plan.nodes import (
-    Connect,
-    Exchange,
-    Feedback,
-    Filter,
-    FlatMap,
-    KeyBy,
-    Lookup,
-    Loop,
-    Map,
-    MapBatches,
+    ConnectNode,
+    ExchangeNode,
+    FeedbackNode,
+    FilterNode,
+    FlatMapNode,
+    KeyByNode,
+    LoopNode,
+    MapBatchesNode,
+    MapNode,
     Node,
-    PartialFold,
-    SideOutput,
-    Sink,
-    Source,
-    Table,
-    Timestamps,
-    for_dead_letters,
+    PartialFoldNode,
+    SideOutputNode,
+    SinkNode,
+    SourceNode,
+    TableConnectNode,
+    TableNode,
+    TimestampsNode,
+    is_dead_letter_sink,
 )
-from kafka_eos.plan.pattern_nodes import Patterns
+from kafka_eos.plan.pattern_nodes import PatternNode
 
 
 def validate(plan: Graph) -> None:
-    """Raise PlanError for the first thing that is wrong."""
+    """Raise PlanError for the first error found."""
     _check_names(plan)
     _check_edges(plan)
     _check_use(plan)
@@ -52,16 +52,20 @@ def validate(plan: Graph) -> None:
 
 
 def _check_names(plan: Graph) -> None:
-    for what, name, where in [("pipeline", plan.name, plan.where), *((n.kind, n.name, n.where) for n in plan.nodes)]:
+    for what, name, where in [
+        ("pipeline", plan.name, plan.where),
+        *((n.kind, n.name, n.code_line) for n in plan.nodes),
+    ]:
         try:
-            token(name, f"the {what} name")
+            ensure_name(name, f"the {what} name")
         except ConfigError as error:
             raise PlanError(f"{error}\n  {where}") from None
     first: dict[str, Node] = {}
     for node in plan.nodes:
         if (other := first.setdefault(node.name, node)) is not node:
             raise PlanError(
-                f"two operators are named {node.name!r}; give one another name.\n  {other.where}\n  {node.where}"
+                f"two operators are named {node.name!r}; give one another name.\n  "
+                f"{other.code_line}\n  {node.code_line}"
             )
 
 
@@ -72,18 +76,19 @@ def _check_edges(plan: Graph) -> None:
             if name not in seen:
                 raise PlanError(
                     f"{node.kind} {node.name!r} reads {name!r}, which is not a stream of pipeline "
-                    f"{plan.name!r} before it.\n  {node.where}"
+                    f"{plan.name!r} before it.\n  {node.code_line}"
                 )
-            if isinstance(seen[name], Sink):
-                raise PlanError(f"{node.kind} {node.name!r} reads the sink {name!r}.\n  {node.where}")
+            if isinstance(seen[name], SinkNode):
+                raise PlanError(f"{node.kind} {node.name!r} reads the sink {name!r}.\n  {node.code_line}")
             if node.keyed and not plan.key_bys(name):
                 raise PlanError(
                     f"{node.kind} {node.name!r} keeps state for a key, but its input {name!r} has no key; "
-                    f"put .key_by(...) before it.\n  {node.where}"
+                    f"put .key_by(...) before it.\n  {node.code_line}"
                 )
         if len(set(node.inputs)) < len(node.inputs):
             raise PlanError(
-                f"{node.kind} {node.name!r} has the same stream twice; every record would count double.\n  {node.where}"
+                f"{node.kind} {node.name!r} has the same stream twice; every record would count "
+                f"double.\n  {node.code_line}"
             )
         seen[node.name] = node
 
@@ -92,14 +97,14 @@ def _check_use(plan: Graph) -> None:
     if not plan.sources:
         raise PlanError(f"pipeline {plan.name!r} has no source; start with pipeline.source(name, ...).\n  {plan.where}")
     for node in plan.nodes:
-        readers = [reader for reader, _ in plan.downstream(node.name) if not for_dead_letters(reader)]
-        if not isinstance(node, Sink) and not readers:
-            raise PlanError(f"{_unread(plan, node)}\n  {node.where}")
+        readers = [reader for reader, _ in plan.downstream(node.name) if not is_dead_letter_sink(reader)]
+        if not isinstance(node, SinkNode) and not readers:
+            raise PlanError(f"{_unread(plan, node)}\n  {node.code_line}")
 
 
 def _unread(plan: Graph, node: Node) -> str:
-    """What nobody reads, and what to do about it."""
-    if isinstance(node, SideOutput):
+    """Describe the output that no node reads, and the remedy."""
+    if isinstance(node, SideOutputNode):
         function = node.inputs[0]
         if node.tag is None:
             return f"nothing reads what {function!r} makes; end it with .sink(connector, name=...)."
@@ -107,7 +112,7 @@ def _unread(plan: Graph, node: Node) -> str:
             f"nothing reads the side output {node.tag!r} of {function!r}: .side_output(tag) of the stream that "
             f"{function!r} makes is a stream, which ends with .sink(connector, name=...)."
         )
-    if isinstance(node, KeyBy) and isinstance(plan.node(node.inputs[0]), Table):
+    if isinstance(node, KeyByNode) and isinstance(plan.node(node.inputs[0]), TableNode):
         return (
             f"nothing looks anything up in table {node.inputs[0]!r}: join a stream with it, keyed.join(table, fn), "
             "give it to all workers, table.broadcast(), or remove it."
@@ -119,7 +124,8 @@ def _unread(plan: Graph, node: Node) -> str:
 
 
 def _check_loops(plan: Graph) -> None:
-    """The edges that lead back are those of feedbacks, and no others: barriers wait for all the rest."""
+    """Check that the edges that lead back are those of feedback nodes, and no others: barriers wait for all other
+    edges."""
     ways = [(node.name, reader.name) for node in plan.nodes for reader, _ in plan.downstream(node.name)]
     back = back_edges((node.name for node in plan.nodes), ways)
     declared = {(node.name, node.to): node for node in plan.feedbacks}
@@ -127,141 +133,151 @@ def _check_loops(plan: Graph) -> None:
         if (node.name, to) not in back:
             raise PlanError(
                 f"what the body of loop {to!r} sends back does not come from the loop; make it from the "
-                f"stream that the body is given.\n  {node.where}"
+                f"stream that the body is given.\n  {node.code_line}"
             )
     if others := back - declared.keys():
         raise Bug(f"the plan leads back by {sorted(others)}, which are no feedbacks")
 
 
 def _check_connected(plan: Graph) -> None:
-    """All rows of a key, whichever stream they are of, come to one subtask."""
+    """Check that all rows of a key, from both streams, go to one subtask."""
     for node in plan.nodes:
-        if isinstance(node, Connect) and not isinstance(node, BroadcastConnect):
+        if isinstance(node, ConnectNode) and not isinstance(node, BroadcastConnectNode):
             key_bys = plan.key_bys(node.name)
             if len(key_bys) != len(node.inputs):
                 raise Bug(f"{node.kind} {node.name!r} has an input without a key: {', '.join(node.inputs)}")
             if len({key_by.local for key_by in key_bys}) > 1:
                 local = next(key_by for key_by in key_bys if key_by.local)
-                if isinstance(node, Lookup):
+                if isinstance(node, TableConnectNode):
                     raise PlanError(
                         f"{local.kind} {local.name!r} is local=True, and a table comes by key: rows would look for it "
-                        f"in another subtask. Leave local=True out.\n  {local.where}"
+                        f"in another subtask. Leave local=True out.\n  {local.code_line}"
                     )
                 raise PlanError(
                     f"{node.kind} {node.name!r}: {local.kind} {local.name!r} is local=True and the other stream's is "
-                    f"not, so rows of one key would be in two subtasks. Say it of both, or of none.\n  {local.where}"
+                    "not, so rows of one key would be in two subtasks. Say it of both, or of none.\n "
+                    f" {local.code_line}"
                 )
 
 
 def _check_local(plan: Graph) -> None:
-    """What stays in its subtask, or waits there for the end of the epoch, must be in a place where that is sound."""
+    """Check that operators with local state, or that hold rows until the end of the epoch, are where that is sound."""
     for node in plan.nodes:
-        below = plan.below(node.name)
-        if isinstance(node, KeyBy) and node.local and node.name in below:
+        below = plan.find_descendants(node.name)
+        if isinstance(node, KeyByNode) and node.local and node.name in below:
             raise PlanError(
                 f"{node.kind} {node.name!r} is local=True in a loop: rows that come back were never dealt out by "
-                f"partition, so nobody can vouch for where their keys are. Leave local=True out.\n  {node.where}"
+                f"partition, so nobody can vouch for where their keys are. Leave local=True out.\n  {node.code_line}"
             )
-        if isinstance(node, PartialFold) and any(isinstance(plan.node(name), Loop) for name in below):
+        if isinstance(node, PartialFoldNode) and any(isinstance(plan.node(name), LoopNode) for name in below):
             raise PlanError(
                 f"what the fold behind {node.name!r} makes goes into a loop, and with merge= it makes it at the end of "
-                f"an epoch only: the last rows would never go round. Leave merge= out there.\n  {node.where}"
+                f"an epoch only: the last rows would never go round. Leave merge= out there.\n  {node.code_line}"
             )
-        if isinstance(node, Exchange) and not isinstance(node, Feedback):
+        if isinstance(node, ExchangeNode) and not isinstance(node, FeedbackNode):
             for name in sorted(below):
                 reader = plan.node(name)
-                if isinstance(reader, KeyBy) and reader.local:
+                if isinstance(reader, KeyByNode) and reader.local:
                     raise PlanError(
-                        f"{reader.kind} {name!r} is local=True, but {node.how.value} {node.name!r} before it puts rows "
-                        f"of a key into any subtask. Leave local=True out.\n  {reader.where}"
+                        f"{reader.kind} {name!r} is local=True, but {node.strategy.value} "
+                        f"{node.name!r} before it puts rows "
+                        f"of a key into any subtask. Leave local=True out.\n  {reader.code_line}"
                     )
 
 
 def _check_event_time(plan: Graph) -> None:
-    """Watermarks are made where the splits of a source can be told apart, and come to all that waits for them."""
+    """Check that watermarks are generated where the splits of a source are known, and reach all nodes that need
+    them."""
     for node in plan.nodes:
-        if isinstance(node, Timestamps):
+        if isinstance(node, TimestampsNode):
             above = plan.node(node.inputs[0])
-            while isinstance(above, Map | Filter | FlatMap | MapBatches):
+            while isinstance(above, MapNode | FilterNode | FlatMapNode | MapBatchesNode):
                 above = plan.node(above.inputs[0])
-            if not isinstance(above, Source):
+            if not isinstance(above, SourceNode):
                 raise PlanError(
                     f"{node.kind} {node.name!r} stands behind {above.kind} {above.name!r}, where the order of a "
                     f"partition's records is no longer known; put .with_timestamps(...) right behind the source.\n"
-                    f"  {node.where}"
+                    f"  {node.code_line}"
                 )
-        if _goes_by_time(node) and node.inputs[0] not in plan.timed:
+        if _goes_by_time(node) and node.inputs[0] not in plan.event_time_nodes:
             raise PlanError(
                 f"{node.kind} {node.name!r} goes by event time (first, last, collect), and its rows have none: some "
                 "have not passed .with_timestamps(...), or it is in a loop or behind a fold with merge=. Put "
                 ".with_timestamps(...) behind every source before it, or say with by= what the order is.\n"
-                f"  {node.where}"
+                f"  {node.code_line}"
             )
-    for node in plan.timed_operators:
-        if node.waits and node.inputs[0] not in plan.timed:
+    for node in plan.timer_operators:
+        if node.waits_for_event_time and node.inputs[0] not in plan.event_time_nodes:
             timers = "(on_timer, deduplicate), and its timers would never fire"
-            never = "and would never emit" if isinstance(node, Windows | Join | Patterns) else timers
+            never = "and would never emit" if isinstance(node, WindowNode | JoinNode | PatternNode) else timers
             raise PlanError(
                 f"{node.kind} {node.name!r} waits for event time {never}: no watermarks come to it from every source, "
                 "because some rows have not passed .with_timestamps(...), or it is in a loop or behind a fold with "
                 "merge=. Put .with_timestamps(...) behind every source before it.\n"
-                f"  {node.where}"
+                f"  {node.code_line}"
             )
 
 
 def _check_alignment(plan: Graph) -> None:
-    """A source waits by one clock: two that disagree, each in a group of its own, could wait for each other."""
+    """Check that a source aligns by one clock: with two, in different groups, sources could wait for each other."""
     first: dict[str, Node] = {}
-    for node, _ in plan.aligned:
+    for node, _ in plan.watermark_alignments:
         if (other := first.setdefault(node.source, node)) is not node:
             raise PlanError(
                 f"source {node.source!r} has event times from {other.name!r} and from {node.name!r}, and both say "
                 "with_alignment: its partitions might be ahead by the one and behind by the other, and wait for ever. "
-                f"Leave it out of one of them.\n  {other.where}\n  {node.where}"
+                f"Leave it out of one of them.\n  {other.code_line}\n  {node.code_line}"
             )
 
 
 def _goes_by_time(node: Node) -> bool:
-    if isinstance(node, CountedWindows):
+    if isinstance(node, CountWindowNode):
         return node.contents.by_time
-    return (isinstance(node, PartialFold) or (isinstance(node, Fold) and node.merge is None)) and node.by_time
+    return (isinstance(node, PartialFoldNode) or (isinstance(node, FoldNode) and node.merge is None)) and node.by_time
 
 
 def _check_sinks(plan: Graph) -> None:
-    chosen = [node for node in plan.sinks if not node.dead_letters]
+    chosen = [node for node in plan.sinks if not node.is_dead_letter_sink]
     uses = Counter(id(node.sink) for node in chosen)
     for node in chosen:
         if uses[id(node.sink)] > 1:
             raise PlanError(
                 f"the sink object of {node.name!r} is attached to more than one stream; "
-                f"use .union(...) before one sink, or make a sink for each.\n  {node.where}"
+                f"use .union(...) before one sink, or make a sink for each.\n  {node.code_line}"
             )
     kept: dict[str, str] = {}
     for node in chosen:
-        if isinstance(node.sink, Unshared) and (other := kept.setdefault(node.sink.unshared, node.name)) != node.name:
+        if (
+            isinstance(node.sink, ExclusiveSink)
+            and (other := kept.setdefault(node.sink.exclusive_resource, node.name)) != node.name
+        ):
             raise PlanError(
-                f"the sinks {other!r} and {node.name!r} have the same {node.sink.unshared}: give each its own.\n"
-                f"  {node.where}"
+                f"the sinks {other!r} and {node.name!r} have the same {node.sink.exclusive_resource}: "
+                "give each its own.\n"
+                f"  {node.code_line}"
             )
 
 
 def _check_sources(plan: Graph) -> None:
-    """No row comes back to its source from a sink, unless that is meant: it would go round for ever."""
+    """Check that no source reads what the pipeline writes, unless intended: rows would circulate forever."""
     for node in plan.sources:
-        if not isinstance(node.source, ReadsBack):
+        if not isinstance(node.source, SupportsFeedbackCheck):
             continue
-        below = plan.below(node.name)
+        below = plan.find_descendants(node.name)
         for sink in plan.sinks:
-            if sink.name in below and (why := node.source.reads_back(sink.sink, refused=sink.dead_letters)) is not None:
-                raise PlanError(f"source {node.name!r} {why}\n  {node.where}")
+            if (
+                sink.name in below
+                and (why := node.source.find_feedback(sink.sink, refused=sink.is_dead_letter_sink)) is not None
+            ):
+                raise PlanError(f"source {node.name!r} {why}\n  {node.code_line}")
 
 
 def _check_guarantees(plan: Graph) -> None:
     for path in plan.paths:
         sink = plan.node(path.sink)
-        assert isinstance(sink, Sink)
+        assert isinstance(sink, SinkNode)
         if path.guarantee is Guarantee.AT_LEAST_ONCE and sink.sink.guarantee is Guarantee.EXACTLY_ONCE:
             raise PlanError(
                 f"{' -> '.join(path.nodes)} cannot be exactly-once: {path.reason}. To accept duplicates "
-                f'on this path, ask for them on the sink: delivery="at-least-once".\n  {sink.where}'
+                f'on this path, ask for them on the sink: delivery="at-least-once".\n  {sink.code_line}'
             )

@@ -1,10 +1,10 @@
-"""Which windows a row is in, by its event time.
+"""Window assigners: the windows of a row, by its event time.
 
-Time is cut into *panes*, and a window is some panes in a row: so windows that overlap share what they hold, and each
-row is added once. ``session`` has no panes: its windows follow from its rows.
+Time is divided into *panes*, and a window consists of consecutive panes. So overlapping windows share their contents,
+and each row is added once. ``session`` has no panes: its windows follow from its rows.
 
-Pure; times are in milliseconds since the Unix epoch. Rules: no two windows end at one time, and whatever ends there is
-known by it; a pane is in at least one window.
+Pure; times are in milliseconds since the Unix epoch. Rules: no two windows end at the same time, so the end identifies
+the window; a pane is in at least one window.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Final, Protocol, TypeGuard
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from kafka_eos._util.call_site import quoting
+from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
 
@@ -25,33 +25,33 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
-class Paned(Protocol):
-    """Windows that are made of panes. A pane is named by its start, a window by its end."""
+class PanedAssigner(Protocol):
+    """Assigner of windows that consist of panes; a pane is named by its start, a window by its end."""
 
     def pane(self, time: int) -> int:
-        """The pane of a row. ValueError if it can have none."""
+        """Return the pane of a row. Raises ValueError if there is none."""
 
     def ends(self, pane: int) -> Sequence[int]:
-        """The windows that have the pane, in order."""
+        """Return the ends of the windows that contain the pane, in order."""
 
     def panes(self, end: int) -> Sequence[int]:
-        """The panes of the window that ends there, in order; none if no window does."""
+        """Return the panes of the window that ends there, in order; empty if no window does."""
 
     def start(self, end: int) -> int:
-        """Of the window that ends there."""
+        """Return the start of the window that ends there."""
 
     @property
-    def shared(self) -> bool:
-        """Has a window several panes?"""
+    def is_shared(self) -> bool:
+        """Return whether a window can have several panes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tumbling:
-    """Windows of one size, one behind the other."""
+class TumblingWindows:
+    """Adjacent windows of one size."""
 
     size: int
     offset: int
-    shared = False
+    is_shared = False
 
     def pane(self, time: int) -> int:
         return time - (time - self.offset) % self.size
@@ -70,13 +70,13 @@ class Tumbling:
 
 
 @dataclass(frozen=True, slots=True)
-class Early:
-    """Tumbling windows with a result each ``every``, of what the window has up to there; the last one is the whole."""
+class EarlyTumblingWindows:
+    """Tumbling windows that also emit an early result every so often in event time."""
 
     size: int
     every: int
     offset: int
-    shared = True
+    is_shared = True
 
     def pane(self, time: int) -> int:
         return time - (time - self.offset) % self.every
@@ -96,13 +96,13 @@ class Early:
 
 
 @dataclass(frozen=True, slots=True)
-class Sliding:
-    """Windows of one size, of which one begins each ``every``."""
+class SlidingWindows:
+    """Windows of one size, one starting every slide interval."""
 
     size: int
     every: int
     offset: int
-    shared = True
+    is_shared = True
 
     @property
     def _width(self) -> int:
@@ -128,11 +128,11 @@ class Sliding:
 
 
 @dataclass(frozen=True, slots=True)
-class Days:
-    """Calendar days of a time zone: from midnight to midnight, so some have 23 or 25 hours."""
+class DayWindows:
+    """Calendar days of a time zone, from midnight to midnight (23, 24 or 25 hours)."""
 
     timezone: str
-    shared = False
+    is_shared = False
 
     def pane(self, time: int) -> int:
         return self._day(time)[0]
@@ -147,12 +147,12 @@ class Days:
         return self._day(end - 1)[0]
 
     def _day(self, time: int) -> tuple[int, int]:
-        """Where the day of a time begins and ends."""
+        """Return the start and the end of the day of a time."""
         zone = _zone(self.timezone)
         try:
             day = (_EPOCH + time * _MS).astimezone(zone).date()
             start, end = _midnight(zone, day), _midnight(zone, day + timedelta(days=1))
-            while end <= time:  # clocks that go back across midnight give a day's last minutes its date twice
+            while end <= time:  # if clocks are set back across midnight, the last minutes of a day have its date twice
                 day += timedelta(days=1)
                 start, end = end, _midnight(zone, day + timedelta(days=1))
         except OverflowError:
@@ -164,8 +164,8 @@ class Days:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """Windows of rows that are less than ``gap`` apart, from the first one to ``gap`` behind the last."""
+class SessionWindows:
+    """Windows of rows that are less than a gap apart."""
 
     gap: int
 
@@ -174,93 +174,99 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class RowCount:
-    """Windows of the last ``size`` rows of a key, or of all (None); one each ``every`` rows."""
+class RowCountWindows:
+    """Windows of the last size rows of a key (None: of all its rows), one every n rows."""
 
     size: int | None
     every: int
 
     @property
-    def shared(self) -> bool:
-        """Has a window several panes?"""
+    def is_shared(self) -> bool:
+        """Return whether a window has several panes."""
         return self.size is not None and self.every < self.size
 
     def __str__(self) -> str:
         if self.size is None:
             return f"all rows, with a result each {self.every}"
-        return f"windows of {self.size} rows" + (f" each {self.every}" if self.shared else "")
+        return f"windows of {self.size} rows" + (f" each {self.every}" if self.is_shared else "")
 
 
-@quoting
-def tumbling(*, seconds: float, offset: float = 0, early: float | None = None) -> Tumbling | Early:
-    """Windows of ``seconds``, one behind the other; the first of 1970 begins ``offset`` behind midnight, in UTC.
+@quotes_user_line
+def tumbling(
+    *, seconds: float, offset: float = 0, early: float | None = None
+) -> TumblingWindows | EarlyTumblingWindows:
+    """Assign rows to adjacent windows of ``seconds``; the first of 1970 begins ``offset`` after midnight, in UTC.
 
-    With ``early`` there is a result of what the window has so far each so many seconds of event time, if it has
-    anything. Its window ends there; the last one is the whole. It needs a part of the window that can be merged.
+    With ``early``, a window emits a result of its rows so far every so many seconds of event time, if it has any. Such
+    a result's window ends at that time; the last one is the whole window. It needs contents that can be merged. Raises
     PlanError if ``early`` does not divide ``seconds``.
     """
     size, shift = milliseconds(seconds, "a window's size"), milliseconds(offset, "an offset", least=None)
     if early is None:
-        return Tumbling(size, shift % size)
+        return TumblingWindows(size, shift % size)
     every = milliseconds(early, "the time between early results")
     if size % every or every == size:
         raise PlanError(f"early results come each {early:g} s, which is no part of a window of {seconds:g} s")
-    return Early(size, every, shift % size)
+    return EarlyTumblingWindows(size, every, shift % size)
 
 
-@quoting
-def sliding(*, seconds: float, every: float, offset: float = 0) -> Sliding:
-    """Windows of ``seconds``, one of which begins each ``every`` seconds: a row is in several.
+@quotes_user_line
+def sliding(*, seconds: float, every: float, offset: float = 0) -> SlidingWindows:
+    """Assign rows to windows of ``seconds``, one of which begins every ``every`` seconds: a row is in several.
 
-    PlanError if ``every`` is more than ``seconds``: rows between two windows would be in none.
+    Raises PlanError if ``every`` is more than ``seconds``: rows between two windows would be in none.
     """
     size, step = milliseconds(seconds, "a window's size"), milliseconds(every, "the time between two windows")
     if step > size:
         raise PlanError(f"windows of {seconds:g} s each {every:g} s leave out rows between them: filter those first")
-    return Sliding(size, step, milliseconds(offset, "an offset", least=None) % step)
+    return SlidingWindows(size, step, milliseconds(offset, "an offset", least=None) % step)
 
 
-@quoting
-def days(timezone: str) -> Days:
-    """Calendar days of a time zone, e.g. ``"Europe/Berlin"``. PlanError if there is none of that name."""
+@quotes_user_line
+def days(timezone: str) -> DayWindows:
+    """Assign rows to calendar days of a time zone, e.g.
+
+    ``"Europe/Berlin"``. Raises PlanError for an unknown time zone.
+    """
     try:
         _zone(timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise PlanError(
             f"there is no time zone {timezone!r} here: give a name like 'Europe/Berlin' (if it is one, install tzdata)"
         ) from None
-    return Days(timezone)
+    return DayWindows(timezone)
 
 
-@quoting
-def session(*, gap: float) -> Session:
-    """Rows of a key that are less than ``gap`` seconds apart are in one window, which ends ``gap`` behind the last."""
-    return Session(milliseconds(gap, "a gap"))
+@quotes_user_line
+def session(*, gap: float) -> SessionWindows:
+    """Assign rows of a key less than ``gap`` seconds apart to one window, which ends ``gap`` after the last row."""
+    return SessionWindows(milliseconds(gap, "a gap"))
 
 
-@quoting
-def rows(count: int, *, every: int | None = None) -> RowCount:
-    """Windows of ``count`` rows of a key as they come, without time; ``every`` so many rows one, of the last ``count``.
+@quotes_user_line
+def rows(count: int, *, every: int | None = None) -> RowCountWindows:
+    """Assign rows of a key to windows of ``count`` rows in order of arrival; with ``every``, one per so many rows.
 
-    Its window tells rows by their number. Without ``every`` nothing is left of one that is full, its number neither: so
-    each window of a key is from 0 to ``count``. The trap: which rows are together depends on the order in which they
-    come, and that is only fixed within a partition. PlanError if ``every`` is more than ``count``.
+    A window is identified by row numbers. Without ``every``, all state of a full window is dropped, its number
+    included: so each window of a key is from 0 to ``count``. Raises PlanError if ``every`` is more than ``count``.
+
+    Note: which rows are grouped depends on the order of arrival, which is defined only within a partition.
     """
     step = count if every is None else every
     if not (_positive(count) and _positive(step) and step <= count):
         raise PlanError(f"a window has one row or more, and begins each so many or fewer: not {count!r} each {step!r}")
-    return RowCount(count, step)
+    return RowCountWindows(count, step)
 
 
-@quoting
-def global_(*, every: int | None = None) -> RowCount:
-    """One window of all rows of a key, with a result of all so far after each ``every`` rows. It never ends.
+@quotes_user_line
+def global_(*, every: int | None = None) -> RowCountWindows:
+    """Assign all rows of a key to one window, with a result of all so far after each ``every`` rows. It never ends.
 
-    PlanError without ``every``: then it would never have a result.
+    Raises PlanError without ``every``: then it would never have a result.
     """
     if not _positive(every):
         raise PlanError(f"a global window never ends, so say after how many rows it has a result: not every={every!r}")
-    return RowCount(None, every)
+    return RowCountWindows(None, every)
 
 
 def _positive(number: object) -> TypeGuard[int]:
@@ -268,8 +274,8 @@ def _positive(number: object) -> TypeGuard[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """How far a row of one stream may be behind one of another to be near it, in milliseconds; both ends included."""
+class JoinInterval:
+    """Bounds of an interval join in milliseconds, both inclusive."""
 
     lower: int
     upper: int
@@ -278,35 +284,35 @@ class Interval:
         return f"from {_seconds(self.lower)} to {_seconds(self.upper)} later"
 
 
-def interval(*, lower: float, upper: float) -> Interval:
-    """From ``lower`` to ``upper`` seconds. PlanError if the one is more than the other."""
-    found = Interval(milliseconds(lower, "lower=", least=None), milliseconds(upper, "upper=", least=None))
+def interval(*, lower: float, upper: float) -> JoinInterval:
+    """Build an interval from ``lower`` to ``upper`` seconds. Raises PlanError if ``lower`` is above ``upper``."""
+    found = JoinInterval(milliseconds(lower, "lower=", least=None), milliseconds(upper, "upper=", least=None))
     if found.lower > found.upper:
         raise PlanError(f"no row is from {lower:g} s to {upper:g} s behind another: lower= is the lesser of both")
     return found
 
 
 _KINDS: Final[Mapping[type, str]] = {
-    Tumbling: "tumbling",
-    Early: "early",
-    Sliding: "sliding",
-    Days: "days",
-    Session: "session",
-    RowCount: "rows",
-    Interval: "interval",
+    TumblingWindows: "tumbling",
+    EarlyTumblingWindows: "early",
+    SlidingWindows: "sliding",
+    DayWindows: "days",
+    SessionWindows: "session",
+    RowCountWindows: "rows",
+    JoinInterval: "interval",
 }
 
 
-def defined(found: Paned | Session | RowCount | Interval) -> dict[str, Json]:
-    """What is stored of it beside the rows that it holds: kind and fields. Rule: both names are a durable format."""
-    if isinstance(found, RowCount) and found.size is None:
+def describe_window(found: PanedAssigner | SessionWindows | RowCountWindows | JoinInterval) -> dict[str, Json]:
+    """Return the stored description of an assigner. Rule: both names are a durable format."""
+    if isinstance(found, RowCountWindows) and found.size is None:
         return {"kind": "global"}
     fields: Any = found
     return {"kind": _KINDS[type(found)], **asdict(fields)}
 
 
 def milliseconds(seconds: float, what: str, least: int | None = 1) -> int:
-    """As milliseconds. PlanError if it is no whole number of them."""
+    """Convert seconds to milliseconds. Raises PlanError if the result is not an integer."""
     if type(seconds) in (int, float) and math.isfinite(seconds):
         found = round(seconds * 1000)
         if math.isclose(found, seconds * 1000) and (least is None or found >= least):
@@ -330,5 +336,6 @@ def _zone(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=1024)
 def _midnight(zone: ZoneInfo, day: date) -> int:
-    """Where a date begins: the first of two midnights, and if there is none, the moment at which clocks leap."""
+    """Return the start of a date: the first of two midnights, or, without a midnight, the moment of the clock
+    change."""
     return (datetime(day.year, day.month, day.day, tzinfo=zone) - _EPOCH) // _MS

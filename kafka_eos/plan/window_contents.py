@@ -1,4 +1,4 @@
-"""What a window holds of its rows, and what becomes of it when the window is over."""
+"""The contents of a window, and the outputs that it emits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kafka_eos.core.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """What a window holds, and what becomes of it.
+class WindowContents:
+    """Functions that build a window's contents and its outputs, and the codec of the contents.
 
-    ``first``   what it holds of its first row
-    ``add``     with one row more; may change what it is given, if it then raises nothing
-    ``merge``   of two parts, the earlier one first: a new object; None if parts cannot be put together
-    ``emit``    the outputs of a key and window
-    ``codec``   of what it holds
-    ``by_time`` rows are pairs of their value and their place in event time
-    ``numbered`` rows are such pairs with their number as place; where windows know no time
+    ``first``     returns the contents of a first row
+    ``add``       adds one row; may modify its argument, if it then raises nothing
+    ``merge``     merges two parts, the earlier one first, into a new object; None if parts cannot be merged
+    ``emit``      returns the outputs of a key and window
+    ``codec``     codec of the contents
+    ``by_time``   rows are pairs of their value and their event-time sort key
+    ``numbered``  rows are pairs of their value and their number, for windows without event time
     """
 
     first: Callable[[Any], Any]

@@ -1,1 +1,1 @@
-"""The protocol as pure decisions: facts in, decision out. No clock, thread, disk, Kafka or Spark here."""
+"""The protocol as pure functions: events in, decisions and actions out. No clock, thread, disk, Kafka or Spark."""

@@ -1,4 +1,4 @@
-"""What an attempt can be told to do. Whoever carries it out decides nothing."""
+"""Actions that an attempt's state machine requests. The engine that executes them decides nothing."""
 
 from __future__ import annotations
 
@@ -7,125 +7,124 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kafka_eos.core.ids import EpochId
-from kafka_eos.protocol.checkpoint_schedule import Kind
+from kafka_eos.protocol.checkpoint_schedule import EpochKind
 
 
-class Ending(enum.Enum):
-    """How an attempt ends that is not replaced."""
+class JobOutcome(enum.Enum):
+    """The way a job ended: drained, not started, or cancelled."""
 
     DRAINED = "drained"
-    """All that was read is committed."""
-    LEFT = "left"
-    """Before all subtasks were ready: none has begun."""
-    AS_IT_IS = "as it is"
-    """On request, without another epoch."""
+    """Everything that was read is committed."""
+    NOT_STARTED = "left"
+    """Stopped before all subtasks were ready: nothing was processed."""
+    CANCELLED = "as it is"
+    """Ended on request, without a final epoch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
-    """All subtasks are ready: they may read."""
+class StartProcessing:
+    """Start reading: all subtasks are ready."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
-    """Send the epoch's barriers, or run its batch. Requests that wait are served by it if its ``kind`` serves."""
+class TriggerEpoch:
+    """Send the epoch's barriers, or run its batch. It serves waiting requests if its ``kind`` does."""
 
     epoch: EpochId
-    kind: Kind
+    kind: EpochKind
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
-    """Tell all subtasks that the epoch will not be decided: each then has ``AbortConfirmed``.
+class AbortEpoch:
+    """Tell all subtasks that the epoch will not be decided.
 
-    Its output goes into the next one that is decided.
-
-    Of those whom it was to serve: a last one is tried again, and the others are told ``why``. ``late``: it took too
-    long; otherwise it was declined.
+    The output of an aborted epoch is committed with the next epoch that is decided. A final epoch is tried again; other
+    requests that the epoch was to serve fail with ``reason``. ``timed_out``: the epoch took too long; otherwise it was
+    declined.
     """
 
     epoch: EpochId
-    kind: Kind
-    why: str
-    late: bool
+    kind: EpochKind
+    reason: str
+    timed_out: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Decide:
-    """Publish the epoch's manifest, ``seconds`` after it was triggered. ``last`` is the epoch decided before."""
+class DecideEpoch:
+    """Publish the epoch's manifest. ``previous`` is the epoch decided before it."""
 
     epoch: EpochId
-    last: EpochId | None
+    previous: EpochId | None
     seconds: float
 
-    def takes(self, sealed: EpochId) -> bool:
-        """Does a committable of epoch ``sealed``, named in an answer for this one, belong into its manifest?
+    def includes(self, sealed: EpochId) -> bool:
+        """Return whether output sealed in an earlier, aborted epoch belongs to this one.
 
-        It does unless it is part of an epoch that was decided: of its own, or of an older one that was aborted.
+        It does, unless it belongs to an epoch that was decided earlier.
         """
-        return self.last is None or sealed > self.last
+        return self.previous is None or sealed > self.previous
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """Commit what the epoch's manifest names, beside the work, and write its receipt: then it is ``Committed``."""
+class CommitEpoch:
+    """Commit the output of a decided epoch in the background, and write its receipt."""
 
     epoch: EpochId
 
 
 @dataclass(frozen=True, slots=True)
-class Notify:
-    """The epoch is committed, ``seconds`` after it was triggered: tell the subtasks, and whoever has asked for it."""
+class NotifyCommit:
+    """Tell the subtasks, and callers that wait for the epoch, that it is committed."""
 
     epoch: EpochId
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """Drop epochs that are not retained; if ``thorough``, look for output that nobody will commit. Then ``Swept``.
+class RunCleanup:
+    """Delete epochs that are not retained, and optionally search for left-over output; ``CleanupFinished`` follows.
 
-    ``fence``: whoever could still write some is kept from it, whether or not there is any to be seen.
+    ``fence``: also fence every process that could still write such output, whether or not any output is found.
     """
 
-    thorough: bool
+    find_leftovers: bool
     fence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
-    """Let the sources stand still."""
+class PauseSources:
+    """Pause all sources."""
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """Ask every subtask for its counts: then each has ``Counted``."""
+class RequestCounts:
+    """Ask every subtask how many frames it has sent and processed."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
-    """Let the sources read again."""
+class ResumeSources:
+    """Resume all sources."""
 
 
 @dataclass(frozen=True, slots=True)
-class Discover:
-    """Search for new splits, or for something to read; ``at_once``: whatever the interval. Then ``Found``."""
+class DiscoverSplits:
+    """Look for new splits or, on a batch engine, for new input; ``DiscoveryFinished`` follows."""
 
     at_once: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Nothing has come after the newest epoch, which is committed: it serves whoever waits."""
+class AnswerRequests:
+    """Answer waiting requests with the newest committed epoch: no input has arrived since."""
 
 
 @dataclass(frozen=True, slots=True)
-class Replace:
-    """The attempt is over: another takes its place and goes back to the last decided epoch.
+class ReplaceAttempt:
+    """End this attempt; the next one restores the last decided epoch.
 
-    ``suspects``: subtasks that may never answer, or are gone.
+    ``suspects``: subtasks that are lost or may never respond.
     """
 
     why: str
@@ -133,12 +132,25 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """The attempt is over, and with it the job."""
+class EndJob:
+    """End this attempt and the job."""
 
-    how: Ending
+    outcome: JobOutcome
 
 
-Action: TypeAlias = (
-    Begin | Trigger | Abort | Decide | Commit | Notify | Sweep | Halt | Count | GoOn | Discover | Answer | Replace | End
+AttemptAction: TypeAlias = (
+    StartProcessing
+    | TriggerEpoch
+    | AbortEpoch
+    | DecideEpoch
+    | CommitEpoch
+    | NotifyCommit
+    | RunCleanup
+    | PauseSources
+    | RequestCounts
+    | ResumeSources
+    | DiscoverSplits
+    | AnswerRequests
+    | ReplaceAttempt
+    | EndJob
 )

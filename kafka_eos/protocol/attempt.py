@@ -1,20 +1,22 @@
-"""One attempt to run a job, on any engine: when epochs begin, are decided and given up, and when the attempt ends.
+"""One attempt to run a job, on any engine: when epochs begin, are decided or aborted, and when the attempt ends.
 
-    PREPARING ─▶ RUNNING ─▶ ENDING ─▶ CLOSING ─▶ OVER
-        │           │                    ▲
-        │           └────────────────────┘ an engine of batches needs no last epoch
-        └─▶ OVER      asked to stop before all subtasks were ready
+    INITIALIZING ─▶ RUNNING ─▶ DRAINING ─▶ CLEANING_UP ─▶ ENDED
+         │             │                        ▲
+         │             └────────────────────────┘ a batch engine needs no final epoch
+         └─▶ ENDED     stopped before all subtasks were ready
 
-    PREPARING  subtasks restore, and wait for each other
-    RUNNING    epochs by the clock and on demand, or batch after batch
-    ENDING     nothing is read any more, the last epoch is on its way
-    CLOSING    all is committed; what is no longer needed goes
+    INITIALIZING  subtasks restore their state and wait for each other
+    RUNNING       epochs are triggered by the clock and on request, or batch after batch
+    DRAINING      nothing is read any more; the final epoch is in flight
+    CLEANING_UP   everything is committed; files that are no longer needed are deleted
 
-Pure: a fact goes in with the time, a new value and the actions to carry out come out, in order. What carries out a
-``Decide`` and fails must end the attempt: the actions behind it were for a decision that is not there.
-
-Rule: an epoch is decided only when the one before it is committed. After an abort nothing begins, and nothing is
-cleaned up, before every subtask has confirmed it. After ``Replace`` or ``End`` nothing follows.
+Pure: ``handle`` takes an event and the time, and returns a new value and the actions to execute, in order. If the
+engine fails to execute a ``DecideEpoch``, it must end the attempt: the actions after it assume that the epoch is
+decided.
+Rules:
+- An epoch is decided only when the epoch before it is committed.
+- After an abort, no epoch begins and no cleanup runs before every subtask has confirmed the abort.
+- Nothing follows ``ReplaceAttempt`` or ``EndJob``.
 """
 
 from __future__ import annotations
@@ -27,190 +29,202 @@ from typing import TypeAlias
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol import actions as do
 from kafka_eos.protocol import events as facts
-from kafka_eos.protocol.actions import Action
-from kafka_eos.protocol.checkpoint_schedule import Cadence, Failures, Flights, Kind, Pending, kind_of_next
-from kafka_eos.protocol.cleanup_schedule import Housekeeping
-from kafka_eos.protocol.engine_policy import Policy
-from kafka_eos.protocol.events import Fact
-from kafka_eos.protocol.liveness import Still, Vitals
-from kafka_eos.protocol.quiescence import Round, Standstill
+from kafka_eos.protocol.actions import AttemptAction
+from kafka_eos.protocol.checkpoint_schedule import (
+    Cadence,
+    EpochKind,
+    FailureCounter,
+    PendingEpoch,
+    PendingEpochs,
+    choose_next_kind,
+)
+from kafka_eos.protocol.cleanup_schedule import CleanupSchedule
+from kafka_eos.protocol.engine_policy import AttemptPolicy
+from kafka_eos.protocol.events import AttemptEvent
+from kafka_eos.protocol.liveness import Stall, SubtaskLiveness
+from kafka_eos.protocol.quiescence import CountingRound, Quiescence
 
 
 class Phase(enum.Enum):
-    PREPARING = "preparing"
+    INITIALIZING = "preparing"
     RUNNING = "running"
-    ENDING = "ending"
-    CLOSING = "closing"
-    OVER = "over"
+    DRAINING = "ending"
+    CLEANING_UP = "closing"
+    ENDED = "over"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The state of one attempt. ``Attempt.of`` makes the first one, ``on`` the next."""
+    """The state of one attempt. ``Attempt.of`` creates the first one, ``handle`` each following one."""
 
-    policy: Policy
+    policy: AttemptPolicy
     term: Term
-    next: Epoch
-    flights: Flights
-    failures: Failures
-    housekeeping: Housekeeping
+    next_epoch: Epoch
+    pending_epochs: PendingEpochs
+    failures: FailureCounter
+    cleanup: CleanupSchedule
     triggered_at: float
     committed_at: float
-    searched_at: float
-    filling: bool
-    """Do streams wait for tables? See ``bootstrap``."""
-    under_way: bool
-    """Did the last decided epoch leave rows under way? A batch must take them up before a stop is granted."""
-    phase: Phase = Phase.PREPARING
-    preparing: frozenset[int] = frozenset()
-    """Who is not ready."""
-    vitals: Vitals = field(default_factory=Vitals)
-    reached: frozenset[int] = frozenset()
-    """Who has read all of a bounded input."""
+    discovered_at: float
+    bootstrapping: bool
+    """True while streams wait for tables. See ``protocol.source_dependencies``."""
+    has_in_flight_rows: bool
+    """True if the last decided epoch left rows in flight. A batch must process them before a stop is granted."""
+    phase: Phase = Phase.INITIALIZING
+    unready: frozenset[int] = frozenset()
+    """Subtasks that are not ready yet."""
+    liveness: SubtaskLiveness = field(default_factory=SubtaskLiveness)
+    at_end_of_input: frozenset[int] = frozenset()
+    """Subtasks that have read all of their bounded input."""
     stopping: bool = False
-    """A clean end was asked for, and cannot be withdrawn."""
-    asked: facts.Asked = field(default_factory=facts.Asked)
-    in_vain: bool = False
-    """Was the epoch that somebody asked for last given up, with none of the job's own since?"""
-    searching: do.Discover | None = None
-    found: bool | None = None
-    """Has the last search found something to read? None before the first, and once a batch has begun on it."""
-    settled: facts.Asked | None = None
-    """What was asked for when the last search found that nothing has come after the newest epoch."""
-    standstill: Standstill = field(default_factory=Standstill)
-    notify_last: do.Notify | None = None
-    """What is said at the very end: a stop that was answered before the housekeeping failed would be lost."""
+    """True if a clean stop was requested that cannot be withdrawn."""
+    requests: facts.PendingRequests = field(default_factory=facts.PendingRequests)
+    last_request_failed: bool = False
+    """True if the last requested epoch was aborted and no periodic epoch was triggered since."""
+    running_discovery: do.DiscoverSplits | None = None
+    has_input: bool | None = None
+    """Whether the last discovery found input; None before the first discovery and after a batch began on that input."""
+    answerable_requests: facts.PendingRequests | None = None
+    """Requests that the newest committed epoch already answers."""
+    quiescence: Quiescence = field(default_factory=Quiescence)
+    final_notification: do.NotifyCommit | None = None
+    """The notification held back until cleanup has succeeded."""
 
     @classmethod
     def of(
         cls,
-        policy: Policy,
+        policy: AttemptPolicy,
         first: EpochId,
         base: EpochId,
-        housekeeping: Housekeeping,
+        housekeeping: CleanupSchedule,
         now: float,
         under_way: bool,
         filling: bool = False,
     ) -> Attempt:
-        """An attempt that goes on from ``base``; ``first`` is the id of its first epoch."""
+        """Return an attempt that continues from ``base``; ``first`` is the id of its first epoch."""
         return cls(
             policy=policy,
             term=first.term,
-            next=first.epoch,
-            flights=Flights(policy.batches, base),
-            failures=Failures(policy.tolerated),
-            housekeeping=housekeeping,
+            next_epoch=first.epoch,
+            pending_epochs=PendingEpochs(policy.is_batch, base),
+            failures=FailureCounter(policy.tolerated_failures),
+            cleanup=housekeeping,
             triggered_at=now,
             committed_at=now,
-            searched_at=now,
-            preparing=policy.subtasks,
-            filling=filling,
-            under_way=under_way,
+            discovered_at=now,
+            unready=policy.subtasks,
+            bootstrapping=filling,
+            has_in_flight_rows=under_way,
         )
 
-    def on(self, fact: Fact, now: float) -> tuple[Attempt, tuple[Action, ...]]:
-        """What the attempt is after ``fact``, and what to do. ``now`` is of a clock that never goes back."""
-        if self.phase is Phase.OVER:
+    def handle(self, fact: AttemptEvent, now: float) -> tuple[Attempt, tuple[AttemptAction, ...]]:
+        """Handle an event; return the new attempt and the actions to execute, in order.
+
+        ``now`` is read from a clock that never goes back.
+        """
+        if self.phase is Phase.ENDED:
             return self, ()
-        attempt, taken = self._learn(fact, now)
+        attempt, taken = self._apply(fact, now)
         while (step := attempt._next_step(now)) is not None:
             attempt, actions = step
             taken += actions
         return attempt, taken
 
     @property
-    def ran(self) -> bool:
-        """Were all subtasks ready at some time? Then rows were processed, and a clean end needs a last epoch."""
-        return not self.preparing
+    def has_started(self) -> bool:
+        """True once all subtasks were ready. From then on rows are processed, and a clean stop needs a final epoch."""
+        return not self.unready
 
     @property
-    def due_at(self) -> float:
-        """When the next epoch may be triggered by the clock; infinite while none may be."""
-        if self.phase is not Phase.RUNNING or self.flights.full or self._holds:
+    def next_trigger_at(self) -> float:
+        """Return the earliest time of the next periodic trigger."""
+        if self.phase is not Phase.RUNNING or self.pending_epochs.is_full or self._holds:
             return float("inf")
         return self._cadence.next_trigger(self.triggered_at, self.committed_at)
 
-    def still(self, since: float) -> frozenset[int]:
-        """Subtasks that are to process rows and have taken no step since that time."""
-        return self.vitals.still(since) if self.phase in (Phase.RUNNING, Phase.ENDING) else frozenset()
+    def stalled_subtasks(self, since: float) -> frozenset[int]:
+        """Return the subtasks that have made no progress since the given time."""
+        return self.liveness.stalled_since(since) if self.phase in (Phase.RUNNING, Phase.DRAINING) else frozenset()
 
-    def how(self, subtask: int, now: float) -> Still:
-        """What is known of a subtask that stands still."""
-        return self.vitals.of_still(subtask, now, self.policy.silence)
+    def stall_of(self, subtask: int, now: float) -> Stall:
+        """Return what is known about a stalled subtask."""
+        return self.liveness.stall_of(subtask, now, self.policy.heartbeat_timeout)
 
-    # ------------------------------------------------------------ what a fact changes
+    # ------------------------------------------------------------ how events change the state
 
-    def _learn(self, fact: Fact, now: float) -> Step:
+    def _apply(self, fact: AttemptEvent, now: float) -> Step:
         match fact:
             case facts.Tick():
                 return self, ()
-            case facts.Heard(subtask):
-                return replace(self, vitals=self.vitals.word(subtask, now)), ()
-            case facts.Pulse(subtask, standing, at):
-                return replace(self, vitals=self.vitals.pulse(subtask, standing, at, now)), ()
-            case facts.Deaf(seconds):
-                return replace(self, vitals=self.vitals.deaf(seconds)), ()
-            case facts.Ready(subtask):
-                return replace(self, preparing=self.preparing - {subtask}), ()
-            case facts.Acked(epoch, subtask):
-                return replace(self, flights=self.flights.ack(epoch, subtask)), ()
-            case facts.Declined(epoch, subtask, why):
-                return replace(self, flights=self.flights.decline(epoch, subtask, why)), ()
+            case facts.MessageReceived(subtask):
+                return replace(self, liveness=self.liveness.record_progress(subtask, now)), ()
+            case facts.HeartbeatReceived(subtask, standing, at):
+                return replace(self, liveness=self.liveness.record_heartbeat(subtask, standing, at, now)), ()
+            case facts.ReceiverStalled(seconds):
+                return replace(self, liveness=self.liveness.extend(seconds)), ()
+            case facts.SubtaskReady(subtask):
+                return replace(self, unready=self.unready - {subtask}), ()
+            case facts.EpochAcked(epoch, subtask):
+                return replace(self, pending_epochs=self.pending_epochs.ack(epoch, subtask)), ()
+            case facts.EpochDeclined(epoch, subtask, why):
+                return replace(self, pending_epochs=self.pending_epochs.decline(epoch, subtask, why)), ()
             case facts.AbortConfirmed(epoch, subtask):
-                return replace(self, flights=self.flights.confirm_abort(epoch, subtask)), ()
-            case facts.Died(subtask, why):
-                return self._over(do.Replace(why, frozenset({subtask})))
-            case facts.Committed(epoch):
+                return replace(self, pending_epochs=self.pending_epochs.confirm_abort(epoch, subtask)), ()
+            case facts.SubtaskLost(subtask, why):
+                return self._over(do.ReplaceAttempt(why, frozenset({subtask})))
+            case facts.EpochCommitted(epoch):
                 return self._committed(epoch, now)
-            case facts.Swept():
-                return replace(self, housekeeping=self.housekeeping.swept(now)), ()
-            case facts.Littered():
-                return replace(self, housekeeping=replace(self.housekeeping, littered=True)), ()
-            case facts.Found(input_, at_end):
+            case facts.CleanupFinished():
+                return replace(self, cleanup=self.cleanup.finish(now)), ()
+            case facts.TaskAttemptsLost():
+                return replace(self, cleanup=replace(self.cleanup, has_leftovers=True)), ()
+            case facts.DiscoveryFinished(input_, at_end):
                 return self._found(input_, at_end, now)
-            case facts.Counted(number, subtask, counts):
-                return self._counted(self.standstill.counted(number, subtask, counts))
-            case facts.Reached(subtask):
-                return replace(self, reached=self.reached | {subtask}), ()
-            case facts.Asked():
-                return replace(self, asked=fact, settled=self.settled if fact == self.asked else None), ()
-            case facts.Filled():
-                return replace(self, filling=False), ()
-            case facts.Stop():
+            case facts.CountsReceived(number, subtask, counts):
+                return self._counted(self.quiescence.add_counts(number, subtask, counts))
+            case facts.EndOfInputReached(subtask):
+                return replace(self, at_end_of_input=self.at_end_of_input | {subtask}), ()
+            case facts.PendingRequests():
+                return replace(
+                    self, requests=fact, answerable_requests=self.answerable_requests if fact == self.requests else None
+                ), ()
+            case facts.BootstrapFinished():
+                return replace(self, bootstrapping=False), ()
+            case facts.StopSignalled():
                 return replace(self, stopping=True), ()
 
     def _committed(self, epoch: EpochId, now: float) -> Step:
-        done = self.flights.committing
+        done = self.pending_epochs.committing
         if done is None or done.id != epoch:
             return self, ()
-        notify = do.Notify(epoch, now - done.triggered_at)
-        after = replace(self, flights=self.flights.committed(epoch), committed_at=now)
-        if done.kind is Kind.LAST:
-            return replace(after, phase=Phase.CLOSING, notify_last=notify), ()
+        notify = do.NotifyCommit(epoch, now - done.triggered_at)
+        after = replace(self, pending_epochs=self.pending_epochs.record_commit(epoch), committed_at=now)
+        if done.kind is EpochKind.FINAL:
+            return replace(after, phase=Phase.CLEANING_UP, final_notification=notify), ()
         return after, (notify,)
 
     def _found(self, something: bool, at_end: bool, now: float) -> Step:
-        at_once = self.searching is not None and self.searching.at_once
+        at_once = self.running_discovery is not None and self.running_discovery.at_once
         found = replace(
             self,
-            searching=None,
-            searched_at=now,
-            found=something,
-            settled=self.asked if at_once and not something else None,
+            running_discovery=None,
+            discovered_at=now,
+            has_input=something,
+            answerable_requests=self.requests if at_once and not something else None,
             stopping=self.stopping or at_end,
         )
         return found, ()
 
-    def _counted(self, standstill: Standstill) -> Step:
-        asks = standstill.round if standstill != self.standstill else None
-        again = (do.Count(asks.number),) if asks is not None and not asks.answers else ()
-        return replace(self, standstill=standstill), again
+    def _counted(self, standstill: Quiescence) -> Step:
+        asks = standstill.round if standstill != self.quiescence else None
+        again = (do.RequestCounts(asks.number),) if asks is not None and not asks.answers else ()
+        return replace(self, quiescence=standstill), again
 
-    # ------------------------------------------------------------ what follows from it
+    # ------------------------------------------------------------ rules that produce actions
 
     def _next_step(self, now: float) -> Step | None:
-        """The first of all that is to be done now, with its consequences; None if there is nothing."""
-        if self.phase is Phase.OVER:
+        """Return the first step that is due now, with its actions, or None."""
+        if self.phase is Phase.ENDED:
             return None
         for rule in _RULES:
             if (step := rule(self, now)) is not None:
@@ -218,57 +232,62 @@ class Attempt:
         return None
 
     def _begin(self, now: float) -> Step | None:
-        if self.phase is not Phase.PREPARING:
+        if self.phase is not Phase.INITIALIZING:
             return None
-        if self.stopping and self.policy.may_leave:
-            return self._over(do.End(do.Ending.LEFT))
-        if self.preparing:
+        if self.stopping and self.policy.can_stop_early:
+            return self._over(do.EndJob(do.JobOutcome.NOT_STARTED))
+        if self.unready:
             return None
-        return replace(self, phase=Phase.RUNNING, vitals=Vitals.of(self.policy.subtasks, now)), (do.Begin(),)
+        return replace(self, phase=Phase.RUNNING, liveness=SubtaskLiveness.of(self.policy.subtasks, now)), (
+            do.StartProcessing(),
+        )
 
-    def _replace_hung(self, now: float) -> Step | None:
-        hung = self.still(now - self.policy.patience)
+    def _replace_stalled(self, now: float) -> Step | None:
+        hung = self.stalled_subtasks(now - self.policy.stall_timeout)
         if not hung:
             return None
-        why = f"no step for {self.policy.patience:g} s (worker_timeout): {self._how_all(hung, now)}"
-        return self._over(do.Replace(why, hung))
+        why = f"no step for {self.policy.stall_timeout:g} s (worker_timeout): {self._how_all(hung, now)}"
+        return self._over(do.ReplaceAttempt(why, hung))
 
     def _how_all(self, subtasks: Collection[int], now: float) -> str:
-        return "; ".join(str(self.how(subtask, now)) for subtask in sorted(subtasks))
+        return "; ".join(str(self.stall_of(subtask, now)) for subtask in sorted(subtasks))
 
-    def _end_as_it_is(self, now: float) -> Step | None:
-        if self.asked.end and self.phase in (Phase.RUNNING, Phase.ENDING):
-            return self._over(do.End(do.Ending.AS_IT_IS))
+    def _cancel(self, now: float) -> Step | None:
+        if self.requests.cancel and self.phase in (Phase.RUNNING, Phase.DRAINING):
+            return self._over(do.EndJob(do.JobOutcome.CANCELLED))
         return None
 
     def _decide(self, now: float) -> Step | None:
-        epoch, pending = self.flights.ready(), self.flights.pending
+        epoch, pending = self.pending_epochs.find_complete(), self.pending_epochs.pending
         if epoch is None or pending is None:
             return None
         decided = replace(
             self,
-            flights=self.flights.decided(epoch),
-            failures=self.failures.succeeded(),
-            in_vain=False,
-            under_way=False,
-            housekeeping=self.housekeeping.decided(),
+            pending_epochs=self.pending_epochs.record_decision(epoch),
+            failures=self.failures.record_success(),
+            last_request_failed=False,
+            has_in_flight_rows=False,
+            cleanup=self.cleanup.record_epoch(),
         )
-        return decided, (do.Decide(epoch, self.flights.last, now - pending.triggered_at), do.Commit(epoch))
+        return decided, (
+            do.DecideEpoch(epoch, self.pending_epochs.last_decided, now - pending.triggered_at),
+            do.CommitEpoch(epoch),
+        )
 
-    def _give_up_late(self, now: float) -> Step | None:
-        late = self.flights.expired(self._cadence, now)
+    def _abort_timed_out(self, now: float) -> Step | None:
+        late = self.pending_epochs.find_expired(self._cadence, now)
         if late is None:
             return None
         what = (
             f"checkpoint {late.id} was not acknowledged in time (checkpoint_timeout) by subtask {sorted(late.missing)}"
         )
-        # Before one that drains there may be many rows, and no word comes out of a long batch of them.
-        since = late.triggered_at if late.kind.drains else now
+        # An epoch that drains may wait for many rows, and a subtask sends no message during a long batch of rows.
+        since = late.triggered_at if late.kind.must_drain else now
         return self._replace_frozen(late.missing, since, what, now) or self._give_up(late, what, now, late=True)
 
     def _count_overdue_abort(self, now: float) -> Step | None:
-        """A subtask that does not confirm an abort keeps the job from its next epoch: one more failed checkpoint."""
-        overdue = self.flights.overdue(self._cadence, now)
+        """Count an unconfirmed abort as one more failed checkpoint, because it blocks the next epoch."""
+        overdue = self.pending_epochs.overdue(self._cadence, now)
         if overdue is None:
             return None
         missing = sorted(overdue.missing)
@@ -277,105 +296,130 @@ class Attempt:
         )
         if (replaced := self._replace_frozen(overdue.missing, now, what, now)) is not None:
             return replaced
-        failures = self.failures.failed() if overdue.kind.counts(late=True) else self.failures
-        if failures.too_many:
-            return self._over(do.Replace(f"{what}; {failures.seen} in a row", overdue.missing))
-        return replace(self, flights=self.flights.wait_again(now), failures=failures), ()
+        failures = self.failures.record_failure() if overdue.kind.counts_as_failure(late=True) else self.failures
+        if failures.is_exceeded:
+            return self._over(do.ReplaceAttempt(f"{what}; {failures.in_a_row} in a row", overdue.missing))
+        return replace(self, pending_epochs=self.pending_epochs.wait_again(now), failures=failures), ()
 
     def _replace_frozen(self, missing: frozenset[int], since: float, what: str, now: float) -> Step | None:
-        """Replace the subtasks that are waited for and have taken no step since then, if there are any."""
-        frozen = missing & self.vitals.still(min(now - self.policy.silence, since))
-        return self._over(do.Replace(f"{what}; {self._how_all(frozen, now)}", frozen)) if frozen else None
+        """Replace the subtasks among ``missing`` that have made no progress since the given time, if there are any."""
+        frozen = missing & self.liveness.stalled_since(min(now - self.policy.heartbeat_timeout, since))
+        return self._over(do.ReplaceAttempt(f"{what}; {self._how_all(frozen, now)}", frozen)) if frozen else None
 
-    def _give_up_declined(self, now: float) -> Step | None:
-        hopeless = self.flights.hopeless()
+    def _abort_declined(self, now: float) -> Step | None:
+        hopeless = self.pending_epochs.find_declined()
         if hopeless is None:
             return None
         return self._give_up(hopeless, f"checkpoint {hopeless.id} was {hopeless.declined}", now, late=False)
 
-    def _give_up(self, epoch: Pending, what: str, now: float, *, late: bool) -> Step:
-        """The job goes on without this epoch, unless that was one too many."""
-        failures = self.failures.failed() if epoch.kind.counts(late=late) else self.failures
-        if failures.too_many:
-            return self._over(do.Replace(f"{what}; {failures.seen} in a row", frozenset()))
-        asked = epoch.kind in (Kind.ASKED, Kind.SAVEPOINT)
-        flights = self.flights.abort(epoch.id, now)
-        without = replace(self, flights=flights, failures=failures, in_vain=self.in_vain or asked)
-        return without, (do.Abort(epoch.id, epoch.kind, what, late),)
+    def _give_up(self, epoch: PendingEpoch, what: str, now: float, *, late: bool) -> Step:
+        """Abort the epoch and continue, or replace the attempt if there were too many failures in a row."""
+        failures = self.failures.record_failure() if epoch.kind.counts_as_failure(late=late) else self.failures
+        if failures.is_exceeded:
+            return self._over(do.ReplaceAttempt(f"{what}; {failures.in_a_row} in a row", frozenset()))
+        asked = epoch.kind in (EpochKind.REQUESTED, EpochKind.SAVEPOINT)
+        flights = self.pending_epochs.abort(epoch.id, now)
+        without = replace(
+            self, pending_epochs=flights, failures=failures, last_request_failed=self.last_request_failed or asked
+        )
+        return without, (do.AbortEpoch(epoch.id, epoch.kind, what, late),)
 
     def _close(self, now: float) -> Step | None:
-        if self._ends and self.policy.batches and self.phase is Phase.RUNNING and self.flights.none:
-            return replace(self, phase=Phase.CLOSING, housekeeping=self.housekeeping.looks_once_more()), ()
+        if self._ends and self.policy.is_batch and self.phase is Phase.RUNNING and self.pending_epochs.is_empty:
+            return replace(self, phase=Phase.CLEANING_UP, cleanup=self.cleanup.force()), ()
         return None
 
-    def _sweep(self, now: float) -> Step | None:
-        keeping, idle = self.housekeeping, self.phase is Phase.CLOSING or (self.policy.batches and self.found is False)
-        if not keeping.due(now) and not (idle and keeping.unswept):
+    def _run_cleanup(self, now: float) -> Step | None:
+        keeping, idle = (
+            self.cleanup,
+            self.phase is Phase.CLEANING_UP or (self.policy.is_batch and self.has_input is False),
+        )
+        if not keeping.is_due(now) and not (idle and keeping.epochs_since):
             return None
-        if keeping.sweeping or self.phase is Phase.PREPARING:
+        if keeping.running or self.phase is Phase.INITIALIZING:
             return None
-        if not self.flights.none or self.flights.leftovers:
+        if not self.pending_epochs.is_empty or self.pending_epochs.leftovers:
             return None
-        begun, sweep = keeping.begun(now)
-        return replace(self, housekeeping=begun), (sweep,)
+        begun, sweep = keeping.start(now)
+        return replace(self, cleanup=begun), (sweep,)
 
     def _answer(self, now: float) -> Step | None:
-        """After the housekeeping, which may end the attempt: the next one would not know of a stop that is answered."""
-        if self.asked.wants is None or self.housekeeping.sweeping or not self.flights.none or not self.policy.batches:
+        """Answer waiting requests of a batch engine.
+
+        This happens after the cleanup, because a cleanup may end the attempt, and the next attempt would not know about
+        a stop that was already answered.
+        """
+        if (
+            self.requests.checkpoint is None
+            or self.cleanup.running
+            or not self.pending_epochs.is_empty
+            or not self.policy.is_batch
+        ):
             return None
-        if self.settled != self.asked and self.phase is not Phase.CLOSING:
+        if self.answerable_requests != self.requests and self.phase is not Phase.CLEANING_UP:
             return None
-        stopping = self.stopping or self.asked.stop
-        return replace(self, asked=facts.Asked(), stopping=stopping), (do.Answer(),)
+        stopping = self.stopping or self.requests.stop
+        return replace(self, requests=facts.PendingRequests(), stopping=stopping), (do.AnswerRequests(),)
 
     def _end(self, now: float) -> Step | None:
-        if self.phase is not Phase.CLOSING or self.housekeeping.sweeping:
+        if self.phase is not Phase.CLEANING_UP or self.cleanup.running:
             return None
-        over, end = self._over(do.End(do.Ending.DRAINED))
-        return over, end if self.notify_last is None else (self.notify_last, *end)
+        over, end = self._over(do.EndJob(do.JobOutcome.DRAINED))
+        return over, end if self.final_notification is None else (self.final_notification, *end)
 
-    def _go_on(self, now: float) -> Step | None:
-        """After the epoch for which the job was halted, or if nobody wants one any more."""
-        wanted = not self.standstill.served and self._wanted(now) is not None
-        if self.phase is not Phase.RUNNING or not self.standstill.quiet or not self.flights.none or wanted:
+    def _resume_sources(self, now: float) -> Step | None:
+        """Resume the sources after the epoch that needed them paused."""
+        wanted = not self.quiescence.is_used and self._next_kind(now) is not None
+        if (
+            self.phase is not Phase.RUNNING
+            or not self.quiescence.is_reached
+            or not self.pending_epochs.is_empty
+            or wanted
+        ):
             return None
-        return replace(self, standstill=Standstill()), (do.GoOn(),)
+        return replace(self, quiescence=Quiescence()), (do.ResumeSources(),)
 
     def _trigger(self, now: float) -> Step | None:
-        kind = self._wanted(now)
-        if kind is None or self.flights.full or self._holds:
+        kind = self._next_kind(now)
+        if kind is None or self.pending_epochs.is_full or self._holds:
             return None
-        halts = self.policy.halts or (kind is Kind.LAST and self.policy.halts_at_end and bool(self.reached))
-        if halts and not self.standstill.quiet:
-            return None if self.standstill.begun else self._halt()
-        epoch = EpochId(self.next, self.term)
+        halts = self.policy.pauses_sources or (
+            kind is EpochKind.FINAL and self.policy.pauses_at_end and bool(self.at_end_of_input)
+        )
+        if halts and not self.quiescence.is_reached:
+            return None if self.quiescence.is_started else self._halt()
+        epoch = EpochId(self.next_epoch, self.term)
         begun = replace(
             self,
-            next=self.next.next(),
-            flights=self.flights.trigger(epoch, self.policy.subtasks, now, kind),
+            next_epoch=self.next_epoch.next(),
+            pending_epochs=self.pending_epochs.trigger(epoch, self.policy.subtasks, now, kind),
             triggered_at=now,
-            phase=Phase.ENDING if kind is Kind.LAST else self.phase,
-            asked=facts.Asked() if kind.serves else self.asked,
-            stopping=self.stopping or self.asked.stop,
-            in_vain=self.in_vain and kind not in (Kind.CLOCK, Kind.FILLING),
-            found=None,
-            standstill=replace(self.standstill, served=self.standstill.quiet),
+            phase=Phase.DRAINING if kind is EpochKind.FINAL else self.phase,
+            requests=facts.PendingRequests() if kind.serves_requests else self.requests,
+            stopping=self.stopping or self.requests.stop,
+            last_request_failed=self.last_request_failed and kind not in (EpochKind.PERIODIC, EpochKind.BOOTSTRAP),
+            has_input=None,
+            quiescence=replace(self.quiescence, is_used=self.quiescence.is_reached),
         )
-        return begun, (do.Trigger(epoch, kind),)
+        return begun, (do.TriggerEpoch(epoch, kind),)
 
     def _halt(self) -> Step:
-        first = Round(0, self.policy.subtasks)
-        return replace(self, standstill=Standstill(round=first)), (do.Halt(), do.Count(first.number))
+        first = CountingRound(0, self.policy.subtasks)
+        return replace(self, quiescence=Quiescence(round=first)), (do.PauseSources(), do.RequestCounts(first.number))
 
     def _discover(self, now: float) -> Step | None:
-        if self.phase is not Phase.RUNNING or self.searching or now - self.searched_at < self.policy.search_every:
+        if (
+            self.phase is not Phase.RUNNING
+            or self.running_discovery
+            or now - self.discovered_at < self.policy.discovery_interval
+        ):
             return None
-        if self.policy.batches and (self._ends or self.flights.full or self._holds):
+        if self.policy.is_batch and (self._ends or self.pending_epochs.is_full or self._holds):
             return None
-        search = do.Discover(at_once=self.asked.wants is not None)
-        return replace(self, searching=search), (search,)
+        search = do.DiscoverSplits(at_once=self.requests.checkpoint is not None)
+        return replace(self, running_discovery=search), (search,)
 
-    # ------------------------------------------------------------ what the rules ask
+    # ------------------------------------------------------------ conditions of the rules
 
     @property
     def _cadence(self) -> Cadence:
@@ -383,50 +427,53 @@ class Attempt:
 
     @property
     def _holds(self) -> bool:
-        """May no epoch begin before old ones are dropped? After an abort that itself waits for the next decision."""
-        keeping = self.housekeeping
-        return keeping.sweeping is not None or (keeping.holds and not self.flights.leftovers)
+        """Return whether a cleanup must finish before the next epoch begins.
+
+        After an abort it must not: that cleanup itself waits for the next decision.
+        """
+        keeping = self.cleanup
+        return keeping.running is not None or (keeping.blocks_epochs and not self.pending_epochs.leftovers)
 
     @property
     def _ends(self) -> bool:
-        """Is no other epoch to begin but the last? A request to stop may still be withdrawn."""
-        caught_up = self.reached == self.policy.subtasks
-        # Rows under way, of an engine without batches, must not be left by the last epoch: they go first.
-        granted = self.asked.stop and not (self.policy.batches and self.under_way)
+        """Return whether only the final epoch may still begin. A requested stop may still be withdrawn."""
+        caught_up = self.at_end_of_input == self.policy.subtasks
+        # A batch engine must process its in-flight rows before it stops: there is no final epoch that would drain them.
+        granted = self.requests.stop and not (self.policy.is_batch and self.has_in_flight_rows)
         return self.stopping or caught_up or granted
 
-    def _wanted(self, now: float) -> Kind | None:
-        """What to trigger now, room provided."""
-        if self.phase is Phase.ENDING:
-            return Kind.LAST if self.flights.none else None  # the one before was given up
+    def _next_kind(self, now: float) -> EpochKind | None:
+        """Return the kind of epoch to trigger now, if any."""
+        if self.phase is Phase.DRAINING:
+            return EpochKind.FINAL if self.pending_epochs.is_empty else None  # the previous attempt at it was aborted
         if self.phase is not Phase.RUNNING:
             return None
-        if self.policy.batches:
-            return Kind.BATCH if self.found and not self._ends else None
+        if self.policy.is_batch:
+            return EpochKind.BATCH if self.has_input and not self._ends else None
         due = now >= self._cadence.next_trigger(self.triggered_at, self.committed_at)
-        asked, in_vain, filling = self.asked.wants, self.in_vain, self.filling
-        return kind_of_next(ends=self._ends, asked=asked, due=due, in_vain=in_vain, filling=filling)
+        asked, in_vain, filling = self.requests.checkpoint, self.last_request_failed, self.bootstrapping
+        return choose_next_kind(ends=self._ends, asked=asked, due=due, in_vain=in_vain, filling=filling)
 
-    def _over(self, action: Action) -> Step:
-        return replace(self, phase=Phase.OVER), (action,)
+    def _over(self, action: AttemptAction) -> Step:
+        return replace(self, phase=Phase.ENDED), (action,)
 
 
-Step: TypeAlias = tuple[Attempt, tuple[Action, ...]]
+Step: TypeAlias = tuple[Attempt, tuple[AttemptAction, ...]]
 
 _RULES = (
     Attempt._begin,
-    Attempt._end_as_it_is,
-    Attempt._replace_hung,
+    Attempt._cancel,
+    Attempt._replace_stalled,
     Attempt._decide,
-    Attempt._give_up_late,
-    Attempt._give_up_declined,
+    Attempt._abort_timed_out,
+    Attempt._abort_declined,
     Attempt._count_overdue_abort,
     Attempt._close,
-    Attempt._sweep,
+    Attempt._run_cleanup,
     Attempt._answer,
     Attempt._end,
-    Attempt._go_on,
+    Attempt._resume_sources,
     Attempt._trigger,
     Attempt._discover,
 )
-"""What can follow from a fact, in this order: each time the first that applies."""
+"""The rules, in order of priority: each time, the first that applies is used."""

@@ -1,7 +1,7 @@
-"""How long a job waits before it goes back to its last checkpoint once more.
+"""The pause before a job restarts from its last checkpoint.
 
-Pure. Rule: a committed epoch alone begins no new count. A job that commits an epoch, fills its disk and fails would
-otherwise start again at once, for ever.
+Pure. Rule: a committed epoch alone does not reset the failure count. Otherwise a job that commits an epoch, fills its
+disk and fails would restart without a pause forever.
 """
 
 from __future__ import annotations
@@ -10,30 +10,32 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 _JITTER: Final = 0.1
-"""The part of a pause that chance may take away, so that jobs which failed together do not come back together."""
+"""The fraction of a pause that jitter may remove, so that jobs that failed together do not restart together."""
 _DOUBLINGS: Final = 60
-"""Of the first pause, at most: a number that is doubled a thousand times is no float any more."""
+"""Most doublings of the first pause: a number that is doubled a thousand times overflows a float."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses between attempts. ``initial``, ``longest`` and ``reset`` are seconds, as the settings of these names."""
+    """The pauses between attempts. ``initial``, ``longest`` and ``reset`` are the settings of these names, in
+    seconds.
+    """
 
     initial: float
     longest: float
     reset: float
     failures: int = 0
-    """Since an attempt last ran for ``reset`` seconds."""
+    """Failures since an attempt last ran for ``reset`` seconds."""
 
-    def failed(self) -> Backoff:
+    def record_failure(self) -> Backoff:
         return replace(self, failures=self.failures + 1)
 
-    def committed(self, seconds: float) -> Backoff:
-        """An epoch was committed by an attempt that has run for so many seconds."""
+    def record_commit(self, seconds: float) -> Backoff:
+        """Record a committed epoch; reset the count if the attempt has run for ``reset`` seconds."""
         return replace(self, failures=0) if seconds >= self.reset else self
 
     def pause(self, chance: float) -> float:
-        """Seconds to wait after the newest failure; none after the first. ``chance`` is from 0 to 1."""
+        """Return the seconds to wait after the newest failure: 0 after the first. ``chance`` is from 0 to 1."""
         if self.failures < 2:
             return 0.0
         doubled = self.initial * 2.0 ** min(self.failures - 2, _DOUBLINGS)

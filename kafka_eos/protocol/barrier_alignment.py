@@ -1,28 +1,28 @@
-"""When one subtask's segment takes its snapshot, which of its inputs it must not read, and what it must log.
+"""Barrier alignment of one operator chain: when it takes its snapshot, which inputs it blocks, and which rows it logs.
 
-Pure: time is an argument, in seconds of any monotonic clock. Rule: a row that was sent before its channel's
-barrier is in the state, in a log of the snapshot, or below the snapshot's offsets; a row that was sent after it is
-in none of them (``AT_LEAST_ONCE`` keeps the first half only).
+Pure: time is an argument, in seconds of any monotonic clock. Rule: a row that was sent before its channel's barrier
+is in the state, in a log of the snapshot, or below the snapshot's offsets. A row that was sent after the barrier is in
+none of them. (``AT_LEAST_ONCE`` guarantees only the first half.)
 
-The algorithms are those of Carbone et al. 2015: Algorithm 1 aligns all inputs; Algorithm 2 aligns all but the
-back-edges, and logs what comes back on them. ``UNALIGNED`` is Chandy and Lamport's: the first barrier takes the
-snapshot, the others end the logs. All three are the same machine: they differ in when an epoch is captured
-(``Gate._due``) and in whether an early channel waits for that (``Gate.blocked``).
+The algorithms are those of Carbone et al. 2015: Algorithm 1 aligns all inputs; Algorithm 2 aligns all inputs except
+back-edges, and logs the rows that arrive on back-edges. ``UNALIGNED`` is the algorithm of Chandy and Lamport: the first
+barrier triggers the snapshot, the other barriers end the logs. All three run on the same state machine. They differ in
+when an epoch is captured (``InputGate._due``) and in whether an early channel is blocked until then
+(``InputGate.blocked_channels``).
 
-**The log of a channel in epoch n** is every row of the channel that was not processed before ``Snapshot(n)`` and
-stands before the channel's barrier n: what the input queue holds before that barrier at the snapshot, then what is
-received while ``logged_by`` names n. Aligned channels have nothing to log. So barriers are to be reported
-(``Gate.on_receipt`` tells)
-
-* of an epoch that is captured already: when they are received, and right after ``Snapshot`` those in the queues;
-* of any other: when they are the next thing to process; with ``aligned_timeout`` 0, when they are received, but for
-  epochs that are aligned in every mode.
-
+**The log of a channel in epoch n** is every row of the channel that was not processed before ``TakeSnapshot(n)`` and
+precedes the channel's barrier n. These are the rows that the input queue holds before that barrier at the snapshot,
+then the rows that are received while ``epochs_logging`` returns n. Aligned channels have nothing to log. Hence
+barriers must be reported as follows (see ``InputGate.is_due_on_receipt``):
+* Barriers of an epoch that is already captured: when they are received, and right after ``TakeSnapshot`` those in
+  the queues.
+* Barriers of any other epoch: when they are the next thing to process. With ``aligned_timeout`` 0: when they are
+  received, except for epochs that are aligned in every mode.
 The end of a channel is always reported when it is the next thing to process.
 
-**One epoch at a time.** The next epoch is triggered only when every subtask has acknowledged the one before, or has
-confirmed that it aborted it (``checkpoint.Flights``). So a gate never sees a barrier of an epoch while it waits for
-those of an older one; barriers of an aborted epoch may still stand in its channels, and change nothing.
+**One epoch at a time.** The next epoch is triggered only when every subtask has acknowledged the previous one, or has
+confirmed its abort (``checkpoint_schedule.PendingEpochs``). So a gate never receives a barrier of an epoch while it
+waits for barriers of an older one. Barriers of an aborted epoch may still be in its channels; they change nothing.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from typing import TypeAlias
 from kafka_eos.core.errors import Bug
 
 Channel: TypeAlias = Hashable
-"""One input of a segment, e.g. ``("source", name)`` or ``(exchange, sender)``. First in, first out."""
+"""One input of an operator chain, e.g. ``("source", name)`` or ``(exchange, sender)``. First in, first out."""
 
 
-class Mode(enum.Enum):
-    """What a barrier may do to the rows around it."""
+class CheckpointMode(enum.Enum):
+    """The way barriers treat the rows around them: aligned, unaligned, or at-least-once."""
 
     ALIGNED = "aligned"
-    """Channels whose barrier is there wait for the others: exactly once, nothing in flight is stored."""
+    """A channel whose barrier has arrived is blocked until all have: exactly once, no in-flight rows are stored."""
     UNALIGNED = "unaligned"
-    """Barriers overtake rows, and the overtaken rows are stored: exactly once, nobody waits."""
+    """Barriers overtake rows, and the overtaken rows are stored: exactly once, no channel is blocked."""
     AT_LEAST_ONCE = "at-least-once"
-    """Nobody waits and nothing is stored: rows that were early are processed again after a restart. But for epochs
-    that must leave nothing under way, which are aligned in every mode."""
+    """No channel is blocked and no rows are stored: early rows are processed again after a restart. Epochs that
+    must leave no rows in flight are aligned in every mode."""
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Capture now, before any other row: state, positions, writers' output; then forward the barrier on every tail.
+class TakeSnapshot:
+    """Snapshot state, positions and writers now, then forward the barrier.
 
-    With ``unaligned`` the barrier goes before the rows in the output queues, and these are part of the snapshot, as
-    are the rows in the input queues that stand before the epoch's barrier. ``aligned`` goes on with the barrier.
+    With ``unaligned`` the barrier is sent before the rows in the output queues. Those rows are part of the snapshot, as
+    are the rows in the input queues that precede the epoch's barrier. ``aligned`` is forwarded with the barrier.
     """
 
     epoch: int
@@ -65,46 +65,47 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Complete:
-    """All barriers are there: the epoch's logs are final. Acknowledge."""
+class CompleteSnapshot:
+    """All barriers have arrived: the channel state is final, acknowledge the epoch."""
 
     epoch: int
 
 
-Action: TypeAlias = Snapshot | Complete
+GateAction: TypeAlias = TakeSnapshot | CompleteSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Alignment:
-    """An epoch whose first barrier has come, and whose last has not. ``since`` is when the first one came.
+class BarrierAlignment:
+    """An epoch whose first barrier has arrived and whose last has not. ``since``: when the first one arrived.
 
-    ``aligned``: it waits for all of them, whatever the mode of the job, because it must leave nothing under way.
+    ``aligned``: the epoch waits for all barriers, whatever the job's mode, because it must leave no rows in flight.
     """
 
     epoch: int
     since: float
     aligned: bool
-    arrived: frozenset[Channel] = frozenset()
+    barriers_from: frozenset[Channel] = frozenset()
     captured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """The inputs of one segment in one subtask. Each event returns the gate after it, and what to do, in order.
+class InputGate:
+    """The inputs of one operator chain, and the alignment of their barriers.
 
-    ``aligned_timeout`` (seconds) counts with ``UNALIGNED`` only: 0 overtakes at once, x begins aligned and switches
-    over after x, infinity never switches. ``feedback`` are the channels that are back-edges of the plan. Ask for
-    ``blocked`` and ``logging`` after each event, not for each row.
+    Each event returns the gate after it and the actions to execute, in order.
+    ``aligned_timeout`` (seconds) applies to ``UNALIGNED`` only. 0 overtakes at once; x starts aligned and switches to
+    unaligned after x; infinity never switches. ``feedback`` are the channels that are back-edges of the plan. Read
+    ``blocked_channels`` and ``logged_channels`` after each event, not for each row.
     """
 
     channels: frozenset[Channel]
-    mode: Mode = Mode.ALIGNED
+    mode: CheckpointMode = CheckpointMode.ALIGNED
     aligned_timeout: float = 0.0
     feedback: frozenset[Channel] = frozenset()
-    finished: frozenset[Channel] = frozenset()
-    pending: Alignment | None = None
-    newest: int = -1
-    """The newest epoch that began or was aborted here. Unless it is pending, it is over, as all older ones are."""
+    ended: frozenset[Channel] = frozenset()
+    pending: BarrierAlignment | None = None
+    newest_epoch: int = -1
+    """The newest epoch that ever began here. It is over unless it is pending; all older epochs are over."""
 
     def __post_init__(self) -> None:
         if not self.feedback <= self.channels:
@@ -112,75 +113,75 @@ class Gate:
 
     # ------------------------------------------------------------ events
 
-    def barrier(
+    def on_barrier(
         self, channel: Channel, epoch: int, now: float, aligned: bool = False
-    ) -> tuple[Gate, tuple[Action, ...]]:
-        """The barrier of ``epoch`` has come on ``channel``. Late and repeated ones change nothing.
+    ) -> tuple[InputGate, tuple[GateAction, ...]]:
+        """Handle a barrier that arrived on a channel. Late and repeated barriers change nothing.
 
-        ``aligned`` is the epoch's, as it began: the same in all of its barriers.
-        An ended channel may bring barriers, too: so the engine begins an epoch where every input has ended.
-        Raises Bug for a newer epoch while this one is pending: it was triggered too early, or somebody has read on
-        behind a barrier.
+        ``aligned`` is a property of the epoch, the same in all of its barriers.
+        An ended channel may deliver barriers too: the engine begins an epoch this way where every input has ended.
+        Raises Bug for a newer epoch while this one is pending: it was triggered too early, or rows behind a barrier
+        were read.
         """
         self._check(channel)
-        if not self.awaits(channel, epoch):
+        if not self.is_barrier_awaited(channel, epoch):
             return self, ()
-        current = self.pending or Alignment(epoch, now, aligned)
+        current = self.pending or BarrierAlignment(epoch, now, aligned)
         if epoch != current.epoch:
             raise Bug(f"barrier {epoch} came on {channel!r} while epoch {current.epoch} is pending")
-        current = replace(current, arrived=current.arrived | {channel})
-        return replace(self, pending=current, newest=epoch)._advance(now)
+        current = replace(current, barriers_from=current.barriers_from | {channel})
+        return replace(self, pending=current, newest_epoch=epoch)._advance(now)
 
-    def ended(self, channel: Channel, now: float) -> tuple[Gate, tuple[Action, ...]]:
-        """No row will come on ``channel`` any more: it counts as having brought every later barrier."""
+    def on_end_of_input(self, channel: Channel, now: float) -> tuple[InputGate, tuple[GateAction, ...]]:
+        """Handle the end of a channel: it counts as having sent every later barrier."""
         self._check(channel)
-        return replace(self, finished=self.finished | {channel})._advance(now)
+        return replace(self, ended=self.ended | {channel})._advance(now)
 
-    def tick(self, now: float) -> tuple[Gate, tuple[Action, ...]]:
-        """Time has passed: alignment that drags is given up for an unaligned snapshot."""
+    def on_tick(self, now: float) -> tuple[InputGate, tuple[GateAction, ...]]:
+        """Handle the passing of time: alignments that take too long become unaligned snapshots."""
         return self._advance(now)
 
-    def abort(self, epoch: int) -> tuple[Gate, tuple[Action, ...]]:
-        """The coordinator gave the epoch up: forget it, unblock, ignore its late barriers."""
+    def on_abort(self, epoch: int) -> tuple[InputGate, tuple[GateAction, ...]]:
+        """Forget an aborted epoch, unblock its channels and ignore its late barriers."""
         pending = None if self.pending is not None and self.pending.epoch == epoch else self.pending
-        return replace(self, pending=pending, newest=max(self.newest, epoch)), ()
+        return replace(self, pending=pending, newest_epoch=max(self.newest_epoch, epoch)), ()
 
-    # ------------------------------------------------------------ what holds now
+    # ------------------------------------------------------------ current state
 
     @property
-    def blocked(self) -> frozenset[Channel]:
+    def blocked_channels(self) -> frozenset[Channel]:
         """Channels that must not be processed now."""
         alignment = self.pending
         if alignment is None or alignment.captured:
             return frozenset()
-        waits = alignment.aligned or self.mode is not Mode.AT_LEAST_ONCE
-        return alignment.arrived - self.finished if waits else frozenset()
+        waits = alignment.aligned or self.mode is not CheckpointMode.AT_LEAST_ONCE
+        return alignment.barriers_from - self.ended if waits else frozenset()
 
     @property
-    def logging(self) -> frozenset[Channel]:
-        """Channels of which every row that arrives now belongs to the log of the pending epoch."""
+    def logged_channels(self) -> frozenset[Channel]:
+        """Channels whose arriving rows belong to at least one snapshot."""
         alignment = self.pending
         return self._missing(alignment) if alignment is not None and alignment.captured else frozenset()
 
-    def logged_by(self, channel: Channel) -> int | None:
-        """The epoch whose log a row that arrives on ``channel`` now belongs to."""
-        return self.pending.epoch if self.pending is not None and channel in self.logging else None
+    def epochs_logging(self, channel: Channel) -> int | None:
+        """Return the epoch whose snapshot includes rows that arrive on this channel now, or None."""
+        return self.pending.epoch if self.pending is not None and channel in self.logged_channels else None
 
-    def on_receipt(self, epoch: int, aligned: bool = False) -> bool:
-        """Is a barrier of ``epoch`` to be reported when it is received, rather than when it is next to process?"""
-        at_once = self.mode is Mode.UNALIGNED and self.aligned_timeout == 0 and not aligned
+    def is_due_on_receipt(self, epoch: int, aligned: bool = False) -> bool:
+        """Return whether a barrier is reported on receipt rather than in queue order."""
+        at_once = self.mode is CheckpointMode.UNALIGNED and self.aligned_timeout == 0 and not aligned
         return at_once or (self.pending is not None and self.pending.epoch == epoch and self.pending.captured)
 
-    def awaits(self, channel: Channel, epoch: int) -> bool:
-        """Would a barrier of ``epoch`` on ``channel`` say anything new?"""
+    def is_barrier_awaited(self, channel: Channel, epoch: int) -> bool:
+        """Return whether a barrier of this epoch on this channel would be new."""
         if self.pending is not None and self.pending.epoch == epoch:
-            return channel not in self.pending.arrived
-        return epoch > self.newest
+            return channel not in self.pending.barriers_from
+        return epoch > self.newest_epoch
 
     @property
-    def deadline(self) -> float | None:
-        """When ``tick`` will next have something to do; None if never."""
-        if self.mode is not Mode.UNALIGNED or self.aligned_timeout == math.inf:
+    def next_tick_at(self) -> float | None:
+        """Return the time at which ``on_tick`` must be called next; None if it need not be called."""
+        if self.mode is not CheckpointMode.UNALIGNED or self.aligned_timeout == math.inf:
             return None
         alignment = self.pending
         if alignment is None or alignment.captured or alignment.aligned:
@@ -189,29 +190,29 @@ class Gate:
 
     # ------------------------------------------------------------ inside
 
-    def _advance(self, now: float) -> tuple[Gate, tuple[Action, ...]]:
+    def _advance(self, now: float) -> tuple[InputGate, tuple[GateAction, ...]]:
         """Capture and complete the pending epoch if that is due."""
-        alignment, actions = self.pending, list[Action]()
+        alignment, actions = self.pending, list[GateAction]()
         if alignment is None:
             return self, ()
         if not alignment.captured and self._due(alignment, now):
-            actions.append(Snapshot(alignment.epoch, self._overtakes(alignment, now), alignment.aligned))
+            actions.append(TakeSnapshot(alignment.epoch, self._overtakes(alignment, now), alignment.aligned))
             alignment = replace(alignment, captured=True)
         if self._missing(alignment):
             return replace(self, pending=alignment), tuple(actions)
-        return replace(self, pending=None), (*actions, Complete(alignment.epoch))  # then it is captured
+        return replace(self, pending=None), (*actions, CompleteSnapshot(alignment.epoch))
 
-    def _due(self, alignment: Alignment, now: float) -> bool:
-        """Back-edges are never waited for: their barriers come back only after the snapshot."""
+    def _due(self, alignment: BarrierAlignment, now: float) -> bool:
+        """Return whether to capture the epoch. Back-edges are not waited for: their barriers follow the snapshot."""
         return self._missing(alignment) <= self.feedback or self._overtakes(alignment, now)
 
-    def _overtakes(self, alignment: Alignment, now: float) -> bool:
-        if alignment.aligned or self.mode is not Mode.UNALIGNED:
+    def _overtakes(self, alignment: BarrierAlignment, now: float) -> bool:
+        if alignment.aligned or self.mode is not CheckpointMode.UNALIGNED:
             return False
         return now >= alignment.since + self.aligned_timeout
 
-    def _missing(self, alignment: Alignment) -> frozenset[Channel]:
-        return self.channels - alignment.arrived - self.finished
+    def _missing(self, alignment: BarrierAlignment) -> frozenset[Channel]:
+        return self.channels - alignment.barriers_from - self.ended
 
     def _check(self, channel: Channel) -> None:
         if channel not in self.channels:

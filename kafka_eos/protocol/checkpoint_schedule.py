@@ -1,18 +1,19 @@
-"""When to take a checkpoint, and when one is complete.
+"""Checkpoint triggering and completion.
 
-Pure: time is an argument. Rule: an epoch is complete when every expected subtask has acknowledged exactly
-this epoch of exactly this term; late, repeated and foreign answers change nothing.
+Pure: time is an argument. Rule: an epoch is complete when every expected subtask has acknowledged exactly this epoch of
+exactly this term. Late, repeated and foreign acknowledgements change nothing.
 
-At most one epoch is triggered and not decided (``Flights``), and the next is decided only when everything of the one
-before is committed, because recovery finishes the newest decided epoch and no other.
+At most one epoch is triggered and not decided (``PendingEpochs``). The next epoch is decided only when everything of
+the previous one is committed, because recovery finishes only the newest decided epoch.
 
-An aborted epoch stays in flight until every subtask has confirmed the abort: until then one may still upload files of
-it. And until the next decision nothing is cleaned up: those files are named by no manifest, and an incremental snapshot
-of the next epoch names some of them as stored.
-What an aborted epoch leaves behind is its output: as long as the job goes on, the rows behind that output
-will not be read again, so it belongs to the next epoch that is decided. Hence a subtask's answer for epoch n names
-every committable that it has sealed since the epoch it knows to be decided, and the manifest takes those that
-``Decide.takes``. If the job goes back instead, no manifest names that output, and it is aborted as an orphan.
+An aborted epoch stays in flight until every subtask has confirmed the abort: until then a subtask may still upload
+files of it. Nothing is cleaned up until the next decision: no manifest names those files, and an incremental snapshot
+of the next epoch may name some of them as already stored.
+
+An aborted epoch leaves output behind. As long as the attempt continues, the rows behind that output are not read again,
+so the output belongs to the next epoch that is decided. Hence a subtask's acknowledgement of epoch n names every
+committable that it has sealed since the last epoch it knows to be decided. The manifest takes those that
+``DecideEpoch.includes``. If the job rolls back instead, no manifest names that output, and it is aborted as left-over.
 """
 
 from __future__ import annotations
@@ -24,74 +25,78 @@ from kafka_eos.core.errors import Bug
 from kafka_eos.core.ids import EpochId
 
 
-class Kind(enum.Enum):
-    """What an epoch is triggered for."""
+class EpochKind(enum.Enum):
+    """The reason for which an epoch is triggered."""
 
-    CLOCK = "clock"
-    FILLING = "filling"
-    """By the clock, while streams wait for tables: it leaves nothing under way. See ``bootstrap``."""
-    ASKED = "asked"
-    """Somebody waits for a checkpoint: at once, and otherwise like any other."""
+    PERIODIC = "clock"
+    BOOTSTRAP = "filling"
+    """Periodic, while streams wait for tables: leaves no rows in flight. See ``protocol.source_dependencies``."""
+    REQUESTED = "asked"
+    """A caller waits for a checkpoint."""
     SAVEPOINT = "savepoint"
-    """Somebody waits for one that leaves nothing under way."""
-    LAST = "last"
-    """Nothing is read any more, and nothing is left under way."""
+    """A caller waits for a checkpoint that leaves no rows in flight."""
+    FINAL = "last"
+    """Nothing is read any more, and the epoch leaves no rows in flight."""
     BATCH = "batch"
-    """There is something to read: an epoch of an engine that reads up to given positions, and processes all of it."""
+    """An epoch of a batch engine, which reads up to given positions and processes all of that input."""
 
     @property
-    def drains(self) -> bool:
-        """It leaves no rows under way, whatever the job's mode."""
-        return self in (Kind.FILLING, Kind.SAVEPOINT, Kind.LAST, Kind.BATCH)
+    def must_drain(self) -> bool:
+        """True if the epoch leaves no rows in flight, whatever the mode."""
+        return self in (EpochKind.BOOTSTRAP, EpochKind.SAVEPOINT, EpochKind.FINAL, EpochKind.BATCH)
 
     @property
-    def serves(self) -> bool:
-        """Does it serve whoever has asked for a checkpoint by then?"""
-        return self not in (Kind.CLOCK, Kind.FILLING)
+    def serves_requests(self) -> bool:
+        """True if it answers waiting requests."""
+        return self not in (EpochKind.PERIODIC, EpochKind.BOOTSTRAP)
 
-    def counts(self, *, late: bool) -> bool:
-        """Is it a failure of the job if one is given up, because it was ``late`` or was declined?
+    def counts_as_failure(self, *, late: bool) -> bool:
+        """Return whether aborting an epoch of this kind counts as a checkpoint failure.
 
-        Not of one that somebody asked for: they are told, and the job's own ones go on. Nor of a last one that is late:
-        what is under way becomes less while nothing is read, so the next one is quicker.
+        Requested epochs do not count: the caller is told, and periodic epochs continue. A late final epoch does not
+        count either: while nothing is read the in-flight rows become fewer, so the next attempt at it is quicker.
         """
-        return self in (Kind.CLOCK, Kind.FILLING, Kind.BATCH) or (self is Kind.LAST and not late)
+        return self in (EpochKind.PERIODIC, EpochKind.BOOTSTRAP, EpochKind.BATCH) or (
+            self is EpochKind.FINAL and not late
+        )
 
 
-def kind_of_next(*, ends: bool, asked: Kind | None, due: bool, in_vain: bool, filling: bool) -> Kind | None:
-    """What to trigger now, if anything.
+def choose_next_kind(
+    *, ends: bool, asked: EpochKind | None, due: bool, in_vain: bool, filling: bool
+) -> EpochKind | None:
+    """Return the kind of epoch to trigger now, or None.
 
-    ``due``: by the clock. ``in_vain``: the last one that was asked for was given up. Then one that is due goes before
-    another that is asked for, so that nobody who asks again and again keeps the job from its own.
-    ``filling``: streams wait for tables, so whatever it is for, it is to leave nothing under way.
+    ``due``: a periodic epoch is due. ``in_vain``: the last requested epoch was aborted. A due periodic epoch then goes
+    before another requested one, so that repeated requests cannot prevent periodic epochs.
+    ``filling``: streams wait for tables, so an epoch of any kind must leave no rows in flight.
     """
     if ends:
-        return Kind.LAST
+        return EpochKind.FINAL
     if due and (asked is None or in_vain):
-        return Kind.FILLING if filling else Kind.CLOCK
-    return Kind.SAVEPOINT if filling and asked is Kind.ASKED else asked
+        return EpochKind.BOOTSTRAP if filling else EpochKind.PERIODIC
+    return EpochKind.SAVEPOINT if filling and asked is EpochKind.REQUESTED else asked
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingEpoch:
     """A triggered epoch that is not decided yet."""
 
     id: EpochId
     expected: frozenset[int]
     triggered_at: float
-    kind: Kind = Kind.CLOCK
+    kind: EpochKind = EpochKind.PERIODIC
     acked: frozenset[int] = frozenset()
     declined: str | None = None
-    """Why somebody cannot acknowledge it: it will never be complete."""
+    """The reason for which a subtask declined it: the epoch will never be complete."""
 
-    def ack(self, epoch: EpochId, subtask: int) -> Pending:
-        """The same epoch with one more answer; unchanged if the answer is not for it."""
+    def ack(self, epoch: EpochId, subtask: int) -> PendingEpoch:
+        """Return this epoch with one more acknowledgement; unchanged if the acknowledgement is not for it."""
         if epoch != self.id or subtask not in self.expected:
             return self
         return replace(self, acked=self.acked | {subtask})
 
-    def decline(self, epoch: EpochId, subtask: int, why: str) -> Pending:
-        """The same epoch, which will never be complete; unchanged if the answer is not for it."""
+    def decline(self, epoch: EpochId, subtask: int, why: str) -> PendingEpoch:
+        """Return this epoch as declined: it will never be complete. Unchanged if the message is not for it."""
         if epoch != self.id or subtask not in self.expected:
             return self
         return replace(self, declined=f"declined by subtask {subtask}: {why}")
@@ -102,168 +107,174 @@ class Pending:
 
     @property
     def missing(self) -> frozenset[int]:
-        """Who has not answered."""
+        """Return the subtasks that have not acknowledged the epoch."""
         return self.expected - self.acked
 
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """How often: seconds between triggers, least pause after a completion, most time for one epoch."""
+    """Checkpoint timing in seconds: interval between triggers, least pause after a completion, timeout of one epoch."""
 
     interval: float
     min_pause: float
     timeout: float
 
     def next_trigger(self, last_triggered: float, last_completed: float) -> float:
-        """The earliest time of the next trigger, in the clock of the arguments."""
+        """Return the earliest time of the next trigger, in the clock of the arguments."""
         return max(last_triggered + self.interval, last_completed + self.min_pause)
 
-    def expired(self, since: float, now: float) -> bool:
-        """Tell whether an epoch that was triggered, or aborted, at ``since`` takes too long."""
+    def is_expired(self, since: float, now: float) -> bool:
+        """Return whether an epoch has timed out."""
         return now - since > self.timeout
 
 
 @dataclass(frozen=True, slots=True)
 class Aborting:
-    """An epoch that was aborted, and that some subtasks may still work on."""
+    """An aborted epoch that some subtasks may still work on."""
 
     id: EpochId
-    kind: Kind
+    kind: EpochKind
     missing: frozenset[int]
     """Subtasks that have not confirmed the abort."""
     since: float
-    """When it was aborted, or last counted as overdue."""
+    """The time at which it was aborted, or last counted as overdue."""
 
 
 @dataclass(frozen=True, slots=True)
-class Flights:
-    """The epochs of an attempt that are triggered and not finished.
+class PendingEpochs:
+    """All epochs that are triggered and not committed, oldest first.
 
-    ``overlaps``    whether an epoch may be triggered while the one before it is committed
-    ``last``        the epoch decided last
-    ``committing``  that epoch as long as its receipt is not written
-    ``current``     the epoch that is triggered and not decided, or aborted and not confirmed by every subtask
-    ``leftovers``   whether an epoch was aborted since the last decision. Files of it may be stored that no manifest
-                    names, and that subtasks will name in their next snapshot without storing them again
+    ``overlaps``: whether an epoch may be triggered while the previous one is being committed.
+    ``last_decided``: the epoch decided last.
+    ``committing``: that epoch, as long as its receipt is not written.
+    ``current``: the epoch that is triggered and not decided, or aborted and not confirmed by every subtask.
+    ``leftovers``: whether an epoch was aborted since the last decision. Files of it may be stored that no manifest
+    names; subtasks will name them in their next snapshot without storing them again.
     """
 
     overlaps: bool = False
-    last: EpochId | None = None
-    committing: Pending | None = None
-    current: Pending | Aborting | None = None
+    last_decided: EpochId | None = None
+    committing: PendingEpoch | None = None
+    current: PendingEpoch | Aborting | None = None
     leftovers: bool = False
 
     @property
-    def none(self) -> bool:
-        """Nothing is on its way: everything that was decided has its receipt."""
+    def is_empty(self) -> bool:
+        """True if no epoch is in flight."""
         return self.current is None and self.committing is None
 
     @property
-    def full(self) -> bool:
-        """May no other epoch be triggered now?"""
+    def is_full(self) -> bool:
+        """True if no further epoch may be triggered now."""
         return self.current is not None or (self.committing is not None and not self.overlaps)
 
     @property
-    def pending(self) -> Pending | None:
-        """The epoch that may still be decided."""
-        return self.current if isinstance(self.current, Pending) else None
+    def pending(self) -> PendingEpoch | None:
+        """Return the epoch that may still be decided, or None."""
+        return self.current if isinstance(self.current, PendingEpoch) else None
 
     @property
     def aborting(self) -> Aborting | None:
-        """The aborted epoch that some subtasks may still work on."""
+        """Return the aborted epoch that some subtasks may still work on, or None."""
         return self.current if isinstance(self.current, Aborting) else None
 
-    def trigger(self, epoch: EpochId, expected: frozenset[int], now: float, kind: Kind = Kind.CLOCK) -> Flights:
-        """One more epoch. Raises Bug if it is not newer than the last decided one, or if none may be triggered now."""
-        if self.full or (self.last is not None and epoch <= self.last):
-            raise Bug(f"epoch {epoch} cannot be triggered after {self.last}, beside {self.current}")
-        return replace(self, current=Pending(epoch, expected, now, kind))
+    def trigger(
+        self, epoch: EpochId, expected: frozenset[int], now: float, kind: EpochKind = EpochKind.PERIODIC
+    ) -> PendingEpochs:
+        """Add a triggered epoch. Raise Bug if none may be triggered now, or if it is not newer than the last decided
+        one."""
+        if self.is_full or (self.last_decided is not None and epoch <= self.last_decided):
+            raise Bug(f"epoch {epoch} cannot be triggered after {self.last_decided}, beside {self.current}")
+        return replace(self, current=PendingEpoch(epoch, expected, now, kind))
 
-    def ack(self, epoch: EpochId, subtask: int) -> Flights:
-        """A subtask has answered. Changes nothing for an epoch that is decided, aborted or of another term."""
+    def ack(self, epoch: EpochId, subtask: int) -> PendingEpochs:
+        """Record an acknowledgement. Changes nothing for an epoch that is decided, aborted or of another term."""
         return self if self.pending is None else replace(self, current=self.pending.ack(epoch, subtask))
 
-    def decline(self, epoch: EpochId, subtask: int, why: str) -> Flights:
-        """A subtask will never answer for this epoch, if it is in flight and expects the subtask. See ``hopeless``."""
+    def decline(self, epoch: EpochId, subtask: int, why: str) -> PendingEpochs:
+        """Record that a subtask will never acknowledge the pending epoch, if it is expected to. See
+        ``find_declined``.
+        """
         return self if self.pending is None else replace(self, current=self.pending.decline(epoch, subtask, why))
 
-    def hopeless(self) -> Pending | None:
-        """The epoch to abort now because it was declined."""
+    def find_declined(self) -> PendingEpoch | None:
+        """Return the pending epoch if a subtask declined it: it must be aborted now."""
         return self.pending if self.pending is not None and self.pending.declined is not None else None
 
-    def abort(self, epoch: EpochId, now: float) -> Flights:
-        """Give an epoch up that is not decided yet. Its output goes into the next one that is: ``Decide.takes``.
+    def abort(self, epoch: EpochId, now: float) -> PendingEpochs:
+        """Abort the pending epoch. Its output is committed with the next decided epoch: ``DecideEpoch.includes``.
 
-        It stays in flight until every subtask has confirmed the abort. Raises Bug for any other than the pending one.
+        It stays in flight until every subtask has confirmed the abort. Raises Bug for any epoch but the pending one.
         """
         pending = self.pending
         if pending is None or pending.id != epoch:
             raise Bug(f"epoch {epoch} cannot be aborted: {self.current} is in flight")
         return replace(self, current=Aborting(epoch, pending.kind, pending.expected, now), leftovers=True)
 
-    def confirm_abort(self, epoch: EpochId, subtask: int) -> Flights:
-        """A subtask works on an aborted epoch no more. Changes nothing for any other epoch."""
+    def confirm_abort(self, epoch: EpochId, subtask: int) -> PendingEpochs:
+        """Record that a subtask no longer works on an aborted epoch. Changes nothing for any other epoch."""
         aborting = self.aborting
         if aborting is None or aborting.id != epoch:
             return self
         missing = aborting.missing - {subtask}
         return replace(self, current=replace(aborting, missing=missing) if missing else None)
 
-    def wait_again(self, now: float) -> Flights:
-        """The abort counts as overdue once; begin to wait for it anew."""
+    def wait_again(self, now: float) -> PendingEpochs:
+        """Restart the timeout of the abort: it counts as overdue once per timeout."""
         return self if self.aborting is None else replace(self, current=replace(self.aborting, since=now))
 
-    def expired(self, cadence: Cadence, now: float) -> Pending | None:
-        """The pending epoch if it has taken too long. One that is complete only waits for the commit before it."""
+    def find_expired(self, cadence: Cadence, now: float) -> PendingEpoch | None:
+        """Return the pending epoch if it has timed out. A complete epoch only waits for the commit before it."""
         pending = self.pending
-        late = pending is not None and not pending.complete and cadence.expired(pending.triggered_at, now)
+        late = pending is not None and not pending.complete and cadence.is_expired(pending.triggered_at, now)
         return pending if late else None
 
     def overdue(self, cadence: Cadence, now: float) -> Aborting | None:
-        """The aborted epoch if subtasks have not confirmed the abort in time."""
+        """Return the aborted epoch if subtasks have not confirmed the abort in time."""
         aborting = self.aborting
-        return aborting if aborting is not None and cadence.expired(aborting.since, now) else None
+        return aborting if aborting is not None and cadence.is_expired(aborting.since, now) else None
 
-    def ready(self) -> EpochId | None:
-        """The epoch to decide now: complete, and everything decided before is committed."""
+    def find_complete(self) -> EpochId | None:
+        """Return the epoch to decide now, or None."""
         if self.committing is not None or self.pending is None or not self.pending.complete:
             return None
         return self.pending.id
 
-    def decided(self, epoch: EpochId) -> Flights:
-        """Its manifest is published. Raises Bug for any other than ``ready()``."""
-        if epoch != self.ready():
-            raise Bug(f"epoch {epoch} was decided, but {self.ready()} was due")
-        return replace(self, last=epoch, committing=self.pending, current=None, leftovers=False)
+    def record_decision(self, epoch: EpochId) -> PendingEpochs:
+        """Record that the pending epoch is decided. Raise Bug for any epoch but ``find_complete()``."""
+        if epoch != self.find_complete():
+            raise Bug(f"epoch {epoch} was decided, but {self.find_complete()} was due")
+        return replace(self, last_decided=epoch, committing=self.pending, current=None, leftovers=False)
 
-    def committed(self, epoch: EpochId) -> Flights:
-        """Its receipt is written. Changes nothing for any other than the epoch decided last."""
-        return replace(self, committing=None) if epoch == self.last else self
+    def record_commit(self, epoch: EpochId) -> PendingEpochs:
+        """Record that the decided epoch has its receipt. Changes nothing for any epoch but the one decided last."""
+        return replace(self, committing=None) if epoch == self.last_decided else self
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
-    """Consecutive failed checkpoints, and how many of them the job bears."""
+class FailureCounter:
+    """The number of consecutive failures, and how many are tolerated."""
 
     tolerated: int
-    seen: int = 0
+    in_a_row: int = 0
 
-    def failed(self) -> Failures:
-        return replace(self, seen=self.seen + 1)
+    def record_failure(self) -> FailureCounter:
+        return replace(self, in_a_row=self.in_a_row + 1)
 
-    def succeeded(self) -> Failures:
-        return replace(self, seen=0)
+    def record_success(self) -> FailureCounter:
+        return replace(self, in_a_row=0)
 
     @property
-    def too_many(self) -> bool:
-        return self.seen > self.tolerated
+    def is_exceeded(self) -> bool:
+        return self.in_a_row > self.tolerated
 
 
-def works_again(*, unanswered: bool, moved: bool, seconds: float, patience: float) -> bool:
-    """Does a committed epoch tell that what had failed in the environment works again?
+def has_environment_recovered(*, unanswered: bool, moved: bool, seconds: float, patience: float) -> bool:
+    """Return whether a committed epoch proves that the environment works again.
 
-    Not while a row waits for a service since the attempt began. Nor if nothing was read and nothing put out
-    (``moved``), because each attempt may commit an epoch before it comes to what fails; but it does if the attempt has
-    gone on for ``patience`` seconds: a job without input is well.
+    It does not while a row has been waiting for a service since the attempt began. It does not if nothing was read and
+    nothing was emitted (``moved``), because each attempt may commit an epoch before it reaches the row that fails.
+    After
+    ``patience`` seconds it does even without rows: a job without input is healthy.
     """
     return not unanswered and (moved or seconds > patience)

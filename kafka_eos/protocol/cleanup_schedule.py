@@ -1,55 +1,61 @@
-"""When epochs that are not retained are dropped, and when to look for output that nobody will commit.
+"""The schedule of cleanup: deleting epochs that are not retained, and searching for left-over output.
 
-Pure. Rule: only while nothing is on its way. No manifest names the files of an epoch that is, and whoever looks for
-output fences its producers. So the next epoch waits where there is a reason, and not only time has passed.
+Pure. Rule: cleanup runs only while no epoch is in flight. No manifest names the files of an epoch in flight, and a
+search for left-over output fences its producers. The next epoch waits for a cleanup that has a reason other than
+elapsed time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kafka_eos.protocol.actions import Sweep
+from kafka_eos.protocol.actions import RunCleanup
 
 
 @dataclass(frozen=True, slots=True)
-class Housekeeping:
-    """``every``: epochs after which it is due. ``look_every``: seconds after which it is in any case."""
+class CleanupSchedule:
+    """The conditions for deleting old epochs and for searching for left-over output.
 
-    every: int
+    ``max_interval``: seconds after which the search is due in any case.
+    """
+
+    epoch_interval: int
     looked_at: float
-    look_every: float = float("inf")
-    unswept: int = 0
-    """Epochs since old ones were dropped."""
-    littered: bool = False
-    """Something may have been left open that nobody will commit."""
-    sweeping: Sweep | None = None
-    """What is being done now."""
+    max_interval: float = float("inf")
+    epochs_since: int = 0
+    """Epochs decided since the last cleanup."""
+    has_leftovers: bool = False
+    """True if output may be open that no process will commit."""
+    running: RunCleanup | None = None
+    """The cleanup that is running."""
 
     @property
-    def holds(self) -> bool:
-        """May no epoch begin before it is done?"""
-        return self.sweeping is not None or self.littered or self.unswept >= self.every
+    def blocks_epochs(self) -> bool:
+        """True if no epoch may start before the cleanup has finished."""
+        return self.running is not None or self.has_leftovers or self.epochs_since >= self.epoch_interval
 
-    def due(self, now: float) -> bool:
-        """Is it to be done as soon as nothing is on its way? By the clock alone, no epoch waits for it."""
-        return self.littered or self.unswept >= self.every or now - self.looked_at >= self.look_every
+    def is_due(self, now: float) -> bool:
+        """Return whether to run as soon as no epoch is in flight. No epoch waits if only the interval has passed."""
+        return (
+            self.has_leftovers or self.epochs_since >= self.epoch_interval or now - self.looked_at >= self.max_interval
+        )
 
-    def looks_once_more(self) -> Housekeeping:
-        """The look is due now, whenever the last one was."""
+    def force(self) -> CleanupSchedule:
+        """Make the search for left-over output due now."""
         return replace(self, looked_at=-float("inf"))
 
-    def decided(self) -> Housekeeping:
-        """One more epoch is."""
-        return replace(self, unswept=self.unswept + 1)
+    def record_epoch(self) -> CleanupSchedule:
+        """Record one more decided epoch."""
+        return replace(self, epochs_since=self.epochs_since + 1)
 
-    def begun(self, now: float) -> tuple[Housekeeping, Sweep]:
-        """What is to be done now; by then nothing is on its way."""
-        sweep = Sweep(self.due(now), self.littered)
-        return replace(self, sweeping=sweep), sweep
+    def start(self, now: float) -> tuple[CleanupSchedule, RunCleanup]:
+        """Start the cleanup that is due."""
+        sweep = RunCleanup(self.is_due(now), self.has_leftovers)
+        return replace(self, running=sweep), sweep
 
-    def swept(self, now: float) -> Housekeeping:
-        """It is done."""
-        if (sweep := self.sweeping) is None:
+    def finish(self, now: float) -> CleanupSchedule:
+        """Record that the cleanup has finished."""
+        if (sweep := self.running) is None:
             return self
-        done = replace(self, unswept=0, sweeping=None, littered=self.littered and not sweep.fence)
-        return replace(done, looked_at=now) if sweep.thorough else done
+        done = replace(self, epochs_since=0, running=None, has_leftovers=self.has_leftovers and not sweep.fence)
+        return replace(done, looked_at=now) if sweep.find_leftovers else done

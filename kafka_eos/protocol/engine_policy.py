@@ -1,6 +1,6 @@
-"""What an engine and its settings say of every attempt to run a job.
+"""The rules of an engine and its settings that apply to every attempt to run a job.
 
-Rule: a policy holds for a whole attempt; what changes meanwhile is a fact (see ``facts``).
+Rule: a policy does not change during an attempt; anything that changes arrives as an event (see ``protocol.events``).
 """
 
 from __future__ import annotations
@@ -11,28 +11,29 @@ from kafka_eos.protocol.checkpoint_schedule import Cadence
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """Times are seconds.
+class AttemptPolicy:
+    """The requirements that the engine and its settings place on every attempt.
 
-    ``tolerated``  failed checkpoints in a row that the attempt bears
-    ``batches``  an epoch reads up to given positions and leaves nothing under way: it begins when there is something
-        to read, also while the one before it is committed, and no last one is needed. Otherwise epochs are barriers in
-        a stream.
-    ``halts``  every epoch finds the whole job at a halt: a benchmark compares barriers with that
-    ``halts_at_end``  the last epoch of bounded input does: rows may go round in a loop
-    ``may_leave``  a stop before the subtasks are ready ends the attempt without an epoch
-    ``search_every``  between two searches for splits, or for something to read
-    ``silence``  after so long without a sign of life a process stands still, and without a step a late subtask does
-    ``patience``  after so long without a step a subtask that processes rows is replaced
+    ``tolerated_failures``: failed checkpoints in a row that the attempt tolerates.
+    ``is_batch``: an epoch reads up to given positions and leaves no rows in flight. It begins when there is input, also
+    while the previous epoch is being committed, and no final epoch is needed. Otherwise epochs are barriers in a
+    stream.
+    ``pauses_sources``: every epoch waits until the whole job is quiescent. A benchmark compares barriers with that.
+    ``pauses_at_end``: the final epoch of bounded input does so, because rows may circulate in a loop.
+    ``can_stop_early``: a stop before the subtasks are ready ends the attempt without an epoch.
+    ``discovery_interval``: seconds between two searches for splits or input.
+    ``heartbeat_timeout``: seconds without a heartbeat after which a process is considered frozen. A subtask that is
+    late with an acknowledgement is replaced if it has made no progress for this long.
+    ``stall_timeout``: seconds without progress after which a subtask that processes rows is replaced.
     """
 
     subtasks: frozenset[int]
     cadence: Cadence
-    tolerated: int
-    search_every: float
-    batches: bool = False
-    halts: bool = False
-    halts_at_end: bool = False
-    may_leave: bool = False
-    silence: float = 5.0
-    patience: float = float("inf")
+    tolerated_failures: int
+    discovery_interval: float
+    is_batch: bool = False
+    pauses_sources: bool = False
+    pauses_at_end: bool = False
+    can_stop_early: bool = False
+    heartbeat_timeout: float = 5.0
+    stall_timeout: float = float("inf")

@@ -1,4 +1,7 @@
-"""What an attempt can learn. A subtask is a number; an epoch of another term, or one that is over, changes nothing."""
+"""Events that an attempt's state machine handles.
+
+A subtask is a number. An event about an epoch of another term, or about an epoch that is over, changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kafka_eos.core.ids import EpochId
-from kafka_eos.protocol.checkpoint_schedule import Kind
-from kafka_eos.protocol.quiescence import Counts
+from kafka_eos.protocol.checkpoint_schedule import EpochKind
+from kafka_eos.protocol.quiescence import FrameCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,151 +19,155 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """A subtask has said something, whatever it was, but no pulse."""
+class MessageReceived:
+    """A message from a subtask's processing thread arrived: it is making progress."""
 
     subtask: int
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
-    """The process of a subtask lives. The thread that processes its rows took its last step ``standing`` seconds ago.
+class HeartbeatReceived:
+    """A worker's heartbeat: its processing thread made its last progress ``idle_for`` seconds ago.
 
-    ``at``: the operator and the record that it is at, in words; empty between two of them
+    ``location``: the operator and the record that the thread is processing, as text; empty between two records.
     """
 
     subtask: int
-    standing: float
-    at: str
+    idle_for: float
+    location: str
 
 
 @dataclass(frozen=True, slots=True)
-class Deaf:
-    """For so many seconds nobody has listened to subtasks: that none was heard proves nothing."""
+class ReceiverStalled:
+    """The receiver stalled for some seconds, so silence of subtasks proves nothing."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class SubtaskReady:
     """A subtask has restored its state."""
 
     subtask: int
 
 
 @dataclass(frozen=True, slots=True)
-class Acked:
-    """A subtask has made its part of an epoch durable: state, and prepared output."""
+class EpochAcked:
+    """A subtask has made its part of an epoch durable: state and prepared output."""
 
     epoch: EpochId
     subtask: int
 
 
 @dataclass(frozen=True, slots=True)
-class Declined:
+class EpochDeclined:
     """A subtask cannot make its part of an epoch durable."""
 
     epoch: EpochId
     subtask: int
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class AbortConfirmed:
-    """A subtask works on an aborted epoch no more: it uploads nothing of it, and its output is prepared."""
+    """A subtask no longer works on an aborted epoch: it uploads nothing of it, and its output is prepared."""
 
     epoch: EpochId
     subtask: int
 
 
 @dataclass(frozen=True, slots=True)
-class Died:
-    """A subtask is gone."""
+class SubtaskLost:
+    """A subtask's process is lost."""
 
     subtask: int
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class EpochCommitted:
     """A decided epoch has its receipt."""
 
     epoch: EpochId
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
-    """What ``Sweep`` asked for is done."""
+class CleanupFinished:
+    """The cleanup has finished."""
 
 
 @dataclass(frozen=True, slots=True)
-class Littered:
-    """An epoch has lost attempts of tasks, which may have left output open."""
+class TaskAttemptsLost:
+    """Task attempts of an epoch were lost, and may have left output open."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A search is over. Of an engine of batches: is there something to read, or was all read that is to be?"""
+class DiscoveryFinished:
+    """A search for splits or input has finished.
 
-    something: bool = False
+    On a batch engine: ``has_input`` if there is something to read, ``at_end`` if all bounded input was read.
+    """
+
+    has_input: bool = False
     at_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """A subtask's answer in a round of counting."""
+class CountsReceived:
+    """A subtask has responded to a counting round."""
 
     round: int
     subtask: int
-    counts: Counts
+    counts: FrameCounts
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """A subtask has read all that a bounded run is to read."""
+class EndOfInputReached:
+    """A subtask has read all of its bounded input."""
 
     subtask: int
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What others ask for now; each replaces the one before, so a request that is withdrawn is forgotten.
+class PendingRequests:
+    """The requests of users that are pending now; each value replaces the one before.
 
-    ``wants``  a checkpoint that somebody waits for; ``stop``: it is to be the last; ``end``: the job is to end as it is
+    ``checkpoint``: the kind of checkpoint that a caller waits for. ``stop``: that checkpoint is the last one.
+    ``cancel``: the job ends without another checkpoint.
     """
 
-    wants: Kind | None = None
+    checkpoint: EpochKind | None = None
     stop: bool = False
-    end: bool = False
+    cancel: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class BootstrapFinished:
     """No stream waits for a table any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """A clean end was asked for, and cannot be withdrawn: a signal."""
+class StopSignalled:
+    """A signal requested a clean stop, which cannot be withdrawn."""
 
 
-Fact: TypeAlias = (
+AttemptEvent: TypeAlias = (
     Tick
-    | Heard
-    | Pulse
-    | Deaf
-    | Ready
-    | Acked
-    | Declined
+    | MessageReceived
+    | HeartbeatReceived
+    | ReceiverStalled
+    | SubtaskReady
+    | EpochAcked
+    | EpochDeclined
     | AbortConfirmed
-    | Died
-    | Committed
-    | Swept
-    | Littered
-    | Found
-    | Counted
-    | Reached
-    | Asked
-    | Filled
-    | Stop
+    | SubtaskLost
+    | EpochCommitted
+    | CleanupFinished
+    | TaskAttemptsLost
+    | DiscoveryFinished
+    | CountsReceived
+    | EndOfInputReached
+    | PendingRequests
+    | BootstrapFinished
+    | StopSignalled
 )

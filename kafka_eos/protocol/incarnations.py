@@ -1,8 +1,12 @@
-"""Decide whether a job that begins anew may begin, given the signs of other lives of its name.
+"""Decide whether a job that starts without checkpoints may start, given the signs of other incarnations of its name.
 
-Pure. A *life* of a job's name is what one checkpoint directory began; its identity is in the name of all its output.
-Rule: a start in an empty directory is never taken for the only one. What another life has left stops it, unless that
-life is over, or this start is its heir and nothing of it is open, or somebody takes over on purpose.
+Pure. An *incarnation* of a job's name is everything that started from one checkpoint directory; the names of all its
+output contain its identity.
+Rule: a start in an empty directory is never assumed to be the only one. Output of another incarnation blocks the start,
+unless one of these holds:
+- that incarnation is over;
+- this start is its successor and nothing of it is open;
+- the user takes over on purpose.
 """
 
 from __future__ import annotations
@@ -10,43 +14,43 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState
 from kafka_eos.core.ids import JobIdentity
 
 
 @dataclass(frozen=True, slots=True)
-class Proceed:
-    """Begin, after ending for good the lives that this one succeeds. None is whoever wrote without an identity."""
+class StartAdmitted:
+    """The start may proceed after ending the incarnations it replaces. None stands for writers without an identity."""
 
-    succeeds: tuple[JobIdentity | None, ...] = ()
+    replaces: tuple[JobIdentity | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
-    """Do not begin: ``signs`` are of lives that may go on."""
+class StartRefused:
+    """The start may not proceed: other incarnations of the job name may be running."""
 
-    signs: tuple[Life, ...]
+    signs: tuple[IncarnationSign, ...]
 
 
 def admit(
-    own: JobIdentity, signs: Sequence[Life], heir_of: Collection[JobIdentity | None], take_over: bool
-) -> Proceed | Refuse:
-    """What a start of life ``own``, which has decided nothing yet, may do.
+    own: JobIdentity, signs: Sequence[IncarnationSign], successor_of: Collection[JobIdentity | None], take_over: bool
+) -> StartAdmitted | StartRefused:
+    """Decide whether incarnation ``own``, which has decided nothing yet, may start.
 
-    ``heir_of``: lives whose savepoint it begins with.
+    ``successor_of``: incarnations whose savepoint it starts from.
     """
     others = [sign for sign in signs if sign.identity != own]
     ended = _over(others)
     alive = [sign for sign in others if sign.identity not in ended]
-    open_ = {sign.identity for sign in alive if sign.state is LifeState.OPEN}
-    strangers = [sign for sign in alive if sign.identity not in heir_of or sign.identity in open_]
+    open_ = {sign.identity for sign in alive if sign.state is IncarnationState.OPEN}
+    strangers = [sign for sign in alive if sign.identity not in successor_of or sign.identity in open_]
     if strangers and not take_over:
-        return Refuse(tuple(strangers))
-    return Proceed(tuple(dict.fromkeys(sign.identity for sign in alive)))
+        return StartRefused(tuple(strangers))
+    return StartAdmitted(tuple(dict.fromkeys(sign.identity for sign in alive)))
 
 
-def _over(signs: Iterable[Life]) -> set[JobIdentity | None]:
-    """Lives that somebody ended for good, in one place at least, and that have nothing open anywhere."""
+def _over(signs: Iterable[IncarnationSign]) -> set[JobIdentity | None]:
+    """Return the incarnations that were retired in at least one sink and have nothing open anywhere."""
     signs = list(signs)
-    over = {sign.identity for sign in signs if sign.state is LifeState.OVER}
-    return over - {sign.identity for sign in signs if sign.state is LifeState.OPEN}
+    over = {sign.identity for sign in signs if sign.state is IncarnationState.OVER}
+    return over - {sign.identity for sign in signs if sign.state is IncarnationState.OPEN}

@@ -1,8 +1,8 @@
-"""Which decided epochs count: the one history that all terms of a job agree on.
+"""The lineage: the decided epochs that are valid, one history that all terms of a job agree on.
 
-Pure. Rule: the newest term with a base record owns history; a manifest of an older term that this base does not name
-never happened, whoever published it. A term that was claimed and has no base record yet could still write one, with
-what it once saw; so a newer term closes it before it acts (see ``unbased``).
+Pure. Rule: the newest term with a base record owns the history. A manifest of an older term that this base does not
+name is void, whichever process published it. A claimed term without a base record could still write one, from an
+outdated view; so a newer term closes it before it acts (see ``terms_without_base``).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from kafka_eos.core.ids import EpochId, Term
 
 
 def lineage(manifests: Collection[EpochId], bases: Mapping[Term, EpochId | None]) -> tuple[EpochId, ...]:
-    """The epochs that count, of those with a manifest, oldest first.
+    """Return the valid epochs among those with a manifest, oldest first.
 
-    They are those of the newest term that has a base, before them what that base names and what was before it in
-    its own term, and so on. Raises Bug if a term claims to go on from itself, or from a later one.
+    These are the epochs of the newest term that has a base, before them the epoch that the base names and its
+    predecessors in that epoch's term, and so on. Raises Bug if a term claims to continue from itself or a later term.
     """
     counted: list[EpochId] = []
     term, last = max(bases, default=None), None
@@ -31,10 +31,10 @@ def lineage(manifests: Collection[EpochId], bases: Mapping[Term, EpochId | None]
     return tuple(reversed(counted))
 
 
-def unbased(claims: Collection[Term], bases: Collection[Term], mine: Term) -> tuple[Term, ...]:
-    """Terms before ``mine`` that could still write a base record with which history would be another.
+def terms_without_base(claims: Collection[Term], bases: Collection[Term], mine: Term) -> tuple[Term, ...]:
+    """Return older terms that could still write a base record and change history.
 
-    Such a term is a supervisor that has looked, and sleeps. What was decided or committed since, it has not seen.
+    Such a term is a supervisor that has read the records and sleeps. It has not seen later decisions and commits.
     """
     owner = max((term for term in bases if term < mine), default=Term(0))
     return tuple(sorted(term for term in claims if owner < term < mine))

@@ -1,11 +1,11 @@
-"""Who of an attempt's subtasks comes on, who only lives, and who gives no sign of life.
+"""Liveness of an attempt's subtasks: making progress, stalled, or unresponsive.
 
-A subtask has one thread that processes rows. When that one takes no step for long, its process may still be well: code
-of a user loops, waits for a lock, or for a disk. Or nothing in the process moves: it is stopped, or a call in C keeps
-all its threads from running. A word of the thread itself tells of both; a pulse, which another thread gives, tells that
-the process lives and how long ago the last step was.
-
-Pure. Rule: a pulse is no step. A process that lives hides no thread that hangs.
+A subtask has one thread that processes rows. If that thread makes no progress, there are two cases:
+- Its process works: user code loops, or waits for a lock or a disk.
+- Its process is frozen: it is stopped, or a call in C prevents all its threads from running.
+A message from the processing thread proves both progress and life. A heartbeat, sent by another thread, proves that the
+process lives, and states how long ago the thread last made progress.
+Pure. Rule: a heartbeat is not progress. A live process does not hide a thread that hangs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _NEVER: Final = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Still:
-    """A subtask that has taken no step for some time.
+class Stall:
+    """A subtask that has made no progress for some time.
 
-    ``alive``: its process is, and tells; ``at``: the operator and the record, in words, as far as it has told
+    ``alive``: its process sends heartbeats. ``at``: the operator and the record, as text, from its last heartbeat.
     """
 
     subtask: int
@@ -38,38 +38,47 @@ class Still:
 
 
 @dataclass(frozen=True, slots=True)
-class Vitals:
-    """When each subtask took its last step, and when its process last gave a sign of life."""
+class SubtaskLiveness:
+    """The times at which each subtask last made progress, and its process last sent a heartbeat."""
 
-    stepped: Mapping[int, float] = field(default_factory=dict)
-    alive: Mapping[int, float] = field(default_factory=dict)
-    at: Mapping[int, str] = field(default_factory=dict)
-    """Where the newest pulse says that the thread is."""
+    progress_at: Mapping[int, float] = field(default_factory=dict)
+    heartbeat_at: Mapping[int, float] = field(default_factory=dict)
+    locations: Mapping[int, str] = field(default_factory=dict)
+    """The operator and record of each processing thread, from its last heartbeat."""
 
     @classmethod
-    def of(cls, subtasks: Collection[int], now: float) -> Vitals:
-        """All were well just now: who was ready first has had nothing to say until then."""
+    def of(cls, subtasks: Collection[int], now: float) -> SubtaskLiveness:
+        """Return a state in which all subtasks are well now: the first ready subtask had nothing to send until now."""
         return cls(dict.fromkeys(subtasks, now), dict.fromkeys(subtasks, now))
 
-    def word(self, subtask: int, now: float) -> Vitals:
-        """The thread of a subtask that processes rows has spoken."""
-        return Vitals({**self.stepped, subtask: now}, {**self.alive, subtask: now}, {**self.at, subtask: ""})
+    def record_progress(self, subtask: int, now: float) -> SubtaskLiveness:
+        """Record a message from a subtask's processing thread."""
+        return SubtaskLiveness(
+            {**self.progress_at, subtask: now}, {**self.heartbeat_at, subtask: now}, {**self.locations, subtask: ""}
+        )
 
-    def pulse(self, subtask: int, standing: float, at: str, now: float) -> Vitals:
-        """The process of a subtask lives; its thread took its last step so many seconds ago, and is at work there."""
-        stepped = max(self.stepped.get(subtask, _NEVER), now - standing)
-        return Vitals({**self.stepped, subtask: stepped}, {**self.alive, subtask: now}, {**self.at, subtask: at})
+    def record_heartbeat(self, subtask: int, standing: float, at: str, now: float) -> SubtaskLiveness:
+        """Record a heartbeat of a worker process."""
+        stepped = max(self.progress_at.get(subtask, _NEVER), now - standing)
+        return SubtaskLiveness(
+            {**self.progress_at, subtask: stepped}, {**self.heartbeat_at, subtask: now}, {**self.locations, subtask: at}
+        )
 
-    def deaf(self, seconds: float) -> Vitals:
-        """For so long nobody has listened: what was not heard meanwhile proves nothing."""
-        stepped = {subtask: at + seconds for subtask, at in self.stepped.items()}
-        return replace(self, stepped=stepped, alive={subtask: at + seconds for subtask, at in self.alive.items()})
+    def extend(self, seconds: float) -> SubtaskLiveness:
+        """Extend all deadlines by the seconds in which no message was received."""
+        stepped = {subtask: at + seconds for subtask, at in self.progress_at.items()}
+        return replace(
+            self, progress_at=stepped, heartbeat_at={subtask: at + seconds for subtask, at in self.heartbeat_at.items()}
+        )
 
-    def still(self, since: float) -> frozenset[int]:
-        """Subtasks that have taken no step since that time."""
-        return frozenset(subtask for subtask, at in self.stepped.items() if at < since)
+    def stalled_since(self, since: float) -> frozenset[int]:
+        """Return the subtasks without progress since the given time."""
+        return frozenset(subtask for subtask, at in self.progress_at.items() if at < since)
 
-    def of_still(self, subtask: int, now: float, silence: float) -> Still:
-        """How it is with one of them. After ``silence`` seconds without a sign of life its process stands still."""
-        alive = now - self.alive.get(subtask, now) <= silence
-        return Still(subtask, now - self.stepped.get(subtask, now), alive, self.at.get(subtask, ""))
+    def stall_of(self, subtask: int, now: float, silence: float) -> Stall:
+        """Return what is known about a stalled subtask.
+
+        Its process counts as frozen after ``silence`` seconds without a heartbeat.
+        """
+        alive = now - self.heartbeat_at.get(subtask, now) <= silence
+        return Stall(subtask, now - self.progress_at.get(subtask, now), alive, self.locations.get(subtask, ""))

@@ -1,10 +1,11 @@
-"""Which batch of a Structured Streaming query may begin, and whose decision Spark's ``commits/<batch>`` is.
+"""Decide which micro-batch of a Structured Streaming query may begin, and which attempt ``commits/<batch>`` decided.
 
-Spark decides a batch by a file that does not name the driver that wrote it, and a driver that was replaced may still
-write it. So the file is never evidence enough by itself: these functions say what it proves together with the promises.
-
-Pure: reads nothing, waits for nothing. Rules: batch n begins only if n-1 is settled (its output is visible) by this
-driver or by one before it; nobody commits an attempt for a decision that may belong to another attempt.
+Spark decides a batch by writing a file that does not name the driver that wrote it, and a replaced driver may still
+write it. So the file alone is never sufficient evidence: these functions state what it proves together with the
+prepared batches.
+Pure: reads nothing, waits for nothing. Rules:
+- Batch n begins only if batch n-1 has a receipt (its output is visible), written by this driver or an earlier one.
+- No driver commits an attempt for a decision that may belong to another attempt.
 """
 
 from __future__ import annotations
@@ -17,57 +18,58 @@ from kafka_eos.core.ids import Term
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
-    """What is known when Spark begins ``batch``."""
+class MicroBatchStart:
+    """The facts known when Spark starts a micro-batch."""
 
     batch: int
     decided: bool
     """``commits/<batch>`` exists."""
-    settled: Collection[int]
-    """Batches that have a receipt which this driver has seen or written."""
+    with_receipt: Collection[int]
+    """Micro-batches with a receipt that this driver has seen or written."""
     base: int | None
-    """The last batch that was decided when this driver had recovered, or that it took up since; None: there is none."""
+    """The last batch that was decided when this driver had recovered, or that it adopted since; None: no batch."""
 
 
-class Begin(enum.Enum):
-    """What to do with a batch that Spark begins."""
+class StartDecision(enum.Enum):
+    """The treatment of a micro-batch that Spark starts."""
 
     PREPARE = "prepare"
     """Its turn has come."""
     COMPARE = "compare"
-    """Its output is visible and its decision was lost: the replay must come out the same, and is not written."""
-    REPLACED = "replaced"
-    """Another driver has decided this batch or the one before it: go no further."""
-    OUTLIVED = "outlived"
-    """A later batch is visible, and of this one nothing is known any more."""
+    """Its output is visible and its decision was lost: the replay must produce the same output, and is not written."""
+    FENCED = "replaced"
+    """Another driver has decided this micro-batch or the one before it."""
+    OUTDATED = "outlived"
+    """A later micro-batch is already visible."""
 
 
-def begin(facts: Beginning) -> Begin:
-    """What to do with ``facts.batch``."""
+def decide_start(facts: MicroBatchStart) -> StartDecision:
+    """Decide what to do with a micro-batch that Spark starts."""
     if facts.decided:
-        return Begin.REPLACED
-    if facts.batch in facts.settled:
-        return Begin.COMPARE
-    if any(batch > facts.batch for batch in facts.settled):
-        return Begin.OUTLIVED
+        return StartDecision.FENCED
+    if facts.batch in facts.with_receipt:
+        return StartDecision.COMPARE
+    if any(batch > facts.batch for batch in facts.with_receipt):
+        return StartDecision.OUTDATED
     first = facts.base is None and facts.batch == 0
-    follows = facts.batch - 1 in facts.settled or facts.batch - 1 == facts.base
-    return Begin.PREPARE if first or follows else Begin.REPLACED
+    follows = facts.batch - 1 in facts.with_receipt or facts.batch - 1 == facts.base
+    return StartDecision.PREPARE if first or follows else StartDecision.FENCED
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One promise for a batch that is decided and has no receipt."""
+class MicroBatchAttempt:
+    """One prepared attempt at a micro-batch that is decided and has no receipt."""
 
     term: Term
     visible: bool
-    """Some of its output is committed: that happens only after it was known to be the one that was decided."""
+    """True if some of its output is committed. That happens only after it was known to be the decided attempt."""
 
 
-def owner(attempts: Collection[Attempt]) -> Term | None:
-    """Whose attempt the decision of a batch belongs to; None if nobody can tell.
+def find_owner(attempts: Collection[MicroBatchAttempt]) -> Term | None:
+    """Return the term whose attempt was decided, or None if that is unknown.
 
-    A driver's Spark writes the decision only after that driver has promised. So one promise alone is the one.
+    A driver's Spark writes the decision only after that driver has prepared the batch. So a single prepared attempt is
+    the decided one.
     """
     if len(attempts) == 1:
         return next(iter(attempts)).term
@@ -76,48 +78,49 @@ def owner(attempts: Collection[Attempt]) -> Term | None:
 
 
 def may_be_decided(batch: int, newest: int | None, settled: Collection[int]) -> bool:
-    """Whether what drivers promised for ``batch`` is decided and not visible, or may yet be decided: it stays prepared.
+    """Return whether the prepared attempts at ``batch`` must stay prepared.
 
-    ``newest`` is the last batch with a decision, None if there is none; ``settled`` are the batches with a receipt.
+    They must if the batch is decided and not visible, or may yet be decided. ``newest`` is the last batch with a
+    decision, None if there is none; ``settled`` are the batches with a receipt.
     """
-    # A driver looks at its term after it has promised and before its Spark decides. It may sleep in between while the
-    # next driver takes over, runs, and ends: its Spark then decides all the same. So a promise outlives the drivers
-    # that come after it, until the batch is settled (by whichever attempt), or the promise is taken back: by its own
+    # A driver checks its term after it has prepared the batch and before its Spark decides. In between it may sleep
+    # while the next driver takes over, runs, and ends: its Spark then still decides. So a prepared attempt outlives the
+    # following drivers until the batch has a receipt (of any attempt), or until the attempt is withdrawn: by its own
     # driver, or by one that knows that no earlier Spark lives. Batches before the newest decision are over: a batch
-    # begins when the one before it is settled or adopted.
+    # begins when the previous one has a receipt or was adopted.
     return batch not in settled and (newest is None or batch >= newest)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """What a driver knows of the batch that it promised."""
+class PreparedBatchFacts:
+    """The facts that a driver knows about the micro-batch it has prepared."""
 
     decided: bool
-    """``commits/<batch>`` exists, whoever wrote it. Looked at after ``over``."""
+    """``commits/<batch>`` exists, whichever driver wrote it. Checked after ``spark_ended``."""
     reported: bool
-    """This driver's own Spark says that it has finished the batch; it does so after it has written the decision."""
-    over: bool
-    """This driver's own Spark has ended, and decides nothing any more."""
-    rivals: bool
-    """Another driver's promise for the same batch is known."""
+    """This driver's own Spark reports the batch as finished, which it does after it has written the decision."""
+    spark_ended: bool
+    """This driver's Spark has ended and decides nothing more."""
+    has_rivals: bool
+    """Another driver has prepared the same micro-batch."""
 
 
-class Verdict(enum.Enum):
-    """What a driver concludes about the batch that it promised."""
+class BatchDecision(enum.Enum):
+    """A driver's conclusion about the micro-batch it has prepared."""
 
     WAIT = "wait"
-    MINE = "mine"
+    DECIDED_HERE = "mine"
     """This driver's Spark has decided it: commit."""
     UNDECIDED = "undecided"
-    """Nobody has decided it, and this driver's Spark never will: abort, and take the promise back."""
+    """No driver has decided it, and this driver's Spark never will: abort, and withdraw the prepared batch."""
     UNCLEAR = "unclear"
-    """It is decided, perhaps by another driver: commit nothing, and leave everything as it is."""
+    """It is decided, perhaps by another driver: commit nothing and abort nothing."""
 
 
-def conclude(facts: Waiting) -> Verdict:
-    """Whether the promised batch may be committed."""
-    if facts.reported or (facts.decided and not facts.rivals):
-        return Verdict.MINE
-    if not facts.over:
-        return Verdict.WAIT
-    return Verdict.UNCLEAR if facts.decided else Verdict.UNDECIDED
+def decide_promise(facts: PreparedBatchFacts) -> BatchDecision:
+    """Decide whether the prepared micro-batch may be committed."""
+    if facts.reported or (facts.decided and not facts.has_rivals):
+        return BatchDecision.DECIDED_HERE
+    if not facts.spark_ended:
+        return BatchDecision.WAIT
+    return BatchDecision.UNCLEAR if facts.decided else BatchDecision.UNDECIDED

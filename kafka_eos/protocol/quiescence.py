@@ -1,8 +1,8 @@
-"""Has everything that was under way been processed? Decided by counting, with the sources at a halt.
+"""Detect whether all in-flight rows were processed, by counting frames while the sources are paused.
 
-Pure. Mattern 1987, the four-counter method: workers are asked in rounds how many frames they have sent to each other
-and processed. Rule: it is quiet when two rounds in a row found every worker idle, and all four totals are equal; one
-round is not enough, because its answers are not of one moment.
+Pure. This is the four-counter method of Mattern 1987. Workers are asked in rounds how many frames they have sent to
+each other and processed. Rule: the job is quiescent when two consecutive rounds found every worker idle, and all four
+totals are equal. One round is not enough, because its counts are not taken at one moment.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """One worker's answer: totals since its session began, and whether nothing waits in it."""
+class FrameCounts:
+    """The frames that a worker has sent and processed, and whether it is idle."""
 
     idle: bool
     sent: int
@@ -21,16 +21,19 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """One round of questions. ``before`` is the total of the round before if all were idle then."""
+class CountingRound:
+    """One round of counting frames in flight.
+
+    ``previous_total`` is the total of the previous round if all workers were idle then.
+    """
 
     number: int
     expected: frozenset[int]
-    before: tuple[int, int] | None = None
-    answers: Mapping[int, Counts] = field(default_factory=dict)
+    previous_total: tuple[int, int] | None = None
+    answers: Mapping[int, FrameCounts] = field(default_factory=dict)
 
-    def answer(self, number: int, subtask: int, counts: Counts) -> Round:
-        """The round with one more answer; unchanged if the answer is to another one."""
+    def answer(self, number: int, subtask: int, counts: FrameCounts) -> CountingRound:
+        """Return the round with one more worker's counts; unchanged if they belong to another round."""
         if number != self.number or subtask not in self.expected:
             return self
         return replace(self, answers={**self.answers, subtask: counts})
@@ -41,40 +44,39 @@ class Round:
 
     @property
     def total(self) -> tuple[int, int] | None:
-        """Frames sent and processed by all, if all are idle."""
+        """Return the frames sent and processed by all workers, if all are idle."""
         if not self.complete or not all(counts.idle for counts in self.answers.values()):
             return None
         return sum(c.sent for c in self.answers.values()), sum(c.processed for c in self.answers.values())
 
     @property
-    def quiet(self) -> bool:
+    def is_quiescent(self) -> bool:
         total = self.total
-        return total is not None and total[0] == total[1] and total == self.before
+        return total is not None and total[0] == total[1] and total == self.previous_total
 
-    def following(self) -> Round:
-        """The next round."""
-        return Round(self.number + 1, self.expected, self.total)
+    def next_round(self) -> CountingRound:
+        return CountingRound(self.number + 1, self.expected, self.total)
 
 
 @dataclass(frozen=True, slots=True)
-class Standstill:
-    """The job at a halt, for an epoch that must find nothing under way: halted, asked round after round, quiet."""
+class Quiescence:
+    """The progress of pausing the sources until nothing is in flight."""
 
-    round: Round | None = None
-    """The questions that are asked now."""
-    quiet: bool = False
-    served: bool = False
-    """Has an epoch begun since it is quiet?"""
+    round: CountingRound | None = None
+    """The current counting round."""
+    is_reached: bool = False
+    is_used: bool = False
+    """True once an epoch has started since."""
 
     @property
-    def begun(self) -> bool:
-        return self.round is not None or self.quiet
+    def is_started(self) -> bool:
+        return self.round is not None or self.is_reached
 
-    def counted(self, number: int, subtask: int, counts: Counts) -> Standstill:
-        """One more answer. If that ends a round, and it is not quiet, the next one is to be asked."""
+    def add_counts(self, number: int, subtask: int, counts: FrameCounts) -> Quiescence:
+        """Add one worker's counts. A round that is complete and not quiescent is followed by the next one."""
         if self.round is None:
             return self
         answered = self.round.answer(number, subtask, counts)
-        if answered.quiet:
-            return Standstill(quiet=True)
-        return Standstill(round=answered.following() if answered.complete else answered)
+        if answered.is_quiescent:
+            return Quiescence(is_reached=True)
+        return Quiescence(round=answered.next_round() if answered.complete else answered)

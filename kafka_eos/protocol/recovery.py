@@ -1,6 +1,6 @@
 """Decide where a restarted job resumes.
 
-Pure: reads nothing, waits for nothing. The caller gathers Facts and carries out the answer.
+Pure: reads nothing, waits for nothing. The caller gathers a ``RecordListing`` and carries out the decision.
 Rule: a decided epoch of the job's ``lineage`` without a receipt is finished, never skipped.
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_eos.abc.committer import Probe, Standing
+from kafka_eos.abc.committer import CommitStatus, Probe
 from kafka_eos.core.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.commit import Decision, Revoke, Stop, authorize, undecidable
+from kafka_eos.protocol.commit import CommitDecision, EpochRevoked, EpochStuck, authorize, describe_unknown
 from kafka_eos.protocol.lineage import lineage
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What the storage holds, by name alone: nothing has been opened yet."""
+class RecordListing:
+    """The claims, bases, manifests and receipts in the store."""
 
     claims: frozenset[Term]
     bases: Mapping[Term, EpochId | None]
@@ -26,67 +26,71 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Superseded:
+class TermSuperseded:
     """A newer term is claimed: stop."""
 
     by: Term
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
-    """Nothing was ever decided: begin at the start positions."""
+class NoDecidedEpoch:
+    """No epoch was ever decided: begin at the start positions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class NewestCommitted:
     """The newest decided epoch is committed: restore it."""
 
     newest: EpochId
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
-    """The newest decided epoch has no receipt: finish it, or revoke it in favour of ``previous``."""
+class NewestUncommitted:
+    """The newest decided epoch has no receipt: complete it or revoke it."""
 
     newest: EpochId
     previous: EpochId | None
 
 
-Resumption = Superseded | Fresh | Settled | Unfinished
+RecoveryDecision = TermSuperseded | NoDecidedEpoch | NewestCommitted | NewestUncommitted
 
 
-def resolve(facts: Facts, mine: Term) -> Resumption:
-    """Where term ``mine``, already claimed, takes up the job."""
+def resolve(facts: RecordListing, mine: Term) -> RecoveryDecision:
+    """Decide where term ``mine``, already claimed, resumes the job."""
     newest_claim = max(facts.claims)
     if newest_claim > mine:
-        return Superseded(newest_claim)
-    history = decided(facts)
+        return TermSuperseded(newest_claim)
+    history = decided_epochs(facts)
     if not history:
-        return Fresh()
+        return NoDecidedEpoch()
     newest = history[-1]
     if newest in facts.receipts:
-        return Settled(newest)
-    return Unfinished(newest, history[-2] if len(history) > 1 else None)
+        return NewestCommitted(newest)
+    return NewestUncommitted(newest, history[-2] if len(history) > 1 else None)
 
 
-def decided(facts: Facts) -> tuple[EpochId, ...]:
-    """The epochs that count, oldest first. What the newest base names is among them, even if its manifest is gone."""
+def decided_epochs(facts: RecordListing) -> tuple[EpochId, ...]:
+    """Return the valid decided epochs, oldest first.
+
+    The epoch that the newest base names is among them, even if its manifest is missing.
+    """
     owner = max(facts.bases, default=None)
     base = None if owner is None else facts.bases[owner]
     return lineage(facts.manifests if base is None else facts.manifests | {base}, facts.bases)
 
 
-def finished(facts: Facts) -> EpochId | None:
-    """The newest epoch that counts and has its receipt; None if there is none, or its manifest is not there."""
+def newest_committed(facts: RecordListing) -> EpochId | None:
+    """Return the newest valid epoch that has a receipt, or None."""
     stored = facts.receipts & facts.manifests
-    return next((epoch for epoch in reversed(decided(facts)) if epoch in stored), None)
+    return next((epoch for epoch in reversed(decided_epochs(facts)) if epoch in stored), None)
 
 
-def gone(facts: Facts) -> tuple[tuple[Term, ...], tuple[EpochId, ...]]:
-    """Terms whose base record, and epochs whose manifest, must have been there but are not.
+def find_missing_records(facts: RecordListing) -> tuple[tuple[Term, ...], tuple[EpochId, ...]]:
+    """Return bases and manifests that must have existed and are missing.
 
-    A term publishes nothing before its base, and its receipts follow its manifests; what retention drops is older
-    than what it leaves. Older terms prove nothing: one that woke up late may write after its base was dropped.
+    A term publishes nothing before its base, and its receipts follow its manifests. Retention deletes only records
+    older than those it keeps. Records of older terms prove nothing: such a term may resume late and write after its
+    base was deleted.
     """
     owner = max(facts.bases, default=Term(0))
     bases = {epoch.term for epoch in facts.manifests | facts.receipts if epoch.term > owner}
@@ -95,26 +99,28 @@ def gone(facts: Facts) -> tuple[tuple[Term, ...], tuple[EpochId, ...]]:
     return tuple(sorted(bases)), tuple(sorted(lost))
 
 
-def next_epoch(facts: Facts) -> Epoch:
-    """A number that no manifest of this job has ever had, whether it counts or not."""
+def next_epoch(facts: RecordListing) -> Epoch:
+    """Return a number that no manifest of this job has ever had, valid or not."""
     return Epoch(max((m.epoch.n for m in facts.manifests), default=-1) + 1)
 
 
-def settle(unfinished: Unfinished, probes: Sequence[Probe], damage: Sequence[str], margin: float) -> Decision:
-    """Finish, revoke or stop, given probes of all committables and which state files are missing or cut off.
+def decide_unfinished(
+    unfinished: NewestUncommitted, probes: Sequence[Probe], damage: Sequence[str], margin: float
+) -> CommitDecision:
+    """Decide whether to complete or revoke the epoch without a receipt, or to stop.
 
-    Damaged state is worth no commit: its outputs would be visible while the state behind them is gone. Going
-    back is allowed only as long as it is certain that nothing of the epoch is visible, and the epoch before it is
-    there. Once part of it is visible the rest is committed too: a state file can be restored from a copy, a
-    transaction that expires cannot.
+    An epoch with damaged state is not committed, because its output would be visible while the state behind it is lost.
+    Rolling back is allowed only if certainly nothing of the epoch is visible, and the previous epoch exists. Once part
+    of the epoch is visible, the rest is committed too: a state file can be restored from a copy, an expired transaction
+    cannot.
     """
-    decision: Decision
-    if not damage or any(p.standing is Standing.COMMITTED for p in probes):
+    decision: CommitDecision
+    if not damage or any(p.status is CommitStatus.COMMITTED for p in probes):
         decision = authorize(unfinished.newest, probes, margin)
-    elif doubt := undecidable(probes):
-        decision = Stop(unfinished.newest, f"{', '.join(damage)}; and {doubt}")
+    elif doubt := describe_unknown(probes):
+        decision = EpochStuck(unfinished.newest, f"{', '.join(damage)}; and {doubt}")
     else:
-        decision = Revoke(unfinished.newest, ", ".join(damage))
-    if isinstance(decision, Revoke) and unfinished.previous is None:
-        return Stop(decision.epoch, f"{decision.reason}; and no earlier epoch is stored")
+        decision = EpochRevoked(unfinished.newest, ", ".join(damage))
+    if isinstance(decision, EpochRevoked) and unfinished.previous is None:
+        return EpochStuck(decision.epoch, f"{decision.reason}; and no earlier epoch is stored")
     return decision

@@ -1,8 +1,8 @@
-"""What of a job's durable objects may go, and in which order.
+"""Retention: the durable objects of a job that may be deleted, and the order of deletion.
 
-Pure: reads nothing, deletes nothing. The caller gathers an Inventory, and carries out the plan batch by batch.
-Rule: a file goes only after every manifest that names it, and a manifest only after the receipt of a newer one. So a
-crash between two deletions leaves every manifest that is still there whole, and the rest for the next round.
+Pure: reads nothing, deletes nothing. The caller gathers an ``Inventory`` and carries out the plan batch by batch.
+Rule: a file is deleted only after every manifest that names it, and a manifest only after the receipt of a newer one is
+written. So a crash between two deletions leaves every remaining manifest complete, and the rest for the next cleanup.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafka_eos.protocol.lineage import lineage
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What is stored for a job. A file is named by the SHA-256 of its content."""
+    """The objects stored for a job. A file is identified by the SHA-256 of its content."""
 
     manifests: Mapping[EpochId, frozenset[str]]
     """The files that each manifest names."""
@@ -26,57 +26,57 @@ class Inventory:
     bases: Mapping[Term, EpochId | None]
     claims: frozenset[Term]
     stored: frozenset[str]
-    held: frozenset[str] = frozenset()
-    """Files that are needed though perhaps no manifest names them: of a savepoint in the making, or on their way."""
+    pinned: frozenset[str] = frozenset()
+    """Files that must stay even if no manifest names them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class DeleteManifest:
     epoch: EpochId
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class DeleteReceipt:
     epoch: EpochId
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class DeleteBase:
     term: Term
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class DeleteClaim:
     term: Term
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class DeleteFile:
     sha256: str
 
 
-Object = Manifest | Receipt | Base | Claim | File
+Deletion = DeleteManifest | DeleteReceipt | DeleteBase | DeleteClaim | DeleteFile
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Objects of one kind, deleted at once and in any order; durable before the next batch begins."""
+class DeletionBatch:
+    """Deletions of one kind, executed together and durable before the next batch."""
 
-    objects: tuple[Object, ...]
+    objects: tuple[Deletion, ...]
 
     @property
-    def asks(self) -> bool:
-        """Must who deletes it look first whether the job is still its own?
+    def needs_ownership_check(self) -> bool:
+        """True if the job's ownership must be checked before deleting.
 
-        A newer term needs no manifest, receipt, base or claim of the plan. A file it may have found stored already.
+        A newer term needs no manifest, receipt, base or claim of the plan. But it may already count on a stored file.
         """
-        return isinstance(self.objects[0], File)
+        return isinstance(self.objects[0], DeleteFile)
 
 
-def plan(facts: Inventory, keep: int) -> tuple[Object, ...]:
-    """What to delete, in this order, so that the ``keep`` newest epochs with a receipt stay restorable.
+def plan_deletions(facts: Inventory, keep: int) -> tuple[Deletion, ...]:
+    """Plan what to delete, in order, so that the ``keep`` newest committed epochs stay restorable.
 
-    Every decided epoch newer than them stays too. Nothing goes as long as no epoch has a receipt.
+    Every decided epoch newer than these stays too. Nothing is deleted as long as no epoch has a receipt.
     """
     if keep < 1:
         raise Bug(f"retention must keep at least one epoch, not {keep}")
@@ -86,38 +86,38 @@ def plan(facts: Inventory, keep: int) -> tuple[Object, ...]:
         return ()
     retained = frozenset(counted[: finished[0] + keep])
     newest, newest_term = counted[0].epoch, max(facts.bases)
-    # A newer term may be on its way in: it has a claim, and no base yet. The highest number must not be given again.
+    # A newer term may be starting: it has a claim and no base yet. The highest number must not be assigned again.
     dropped = sorted(m for m in facts.manifests if m not in retained and m.term <= newest_term and m.epoch <= newest)
     kept = facts.manifests.keys() - frozenset(dropped)
-    needed = facts.held.union(*(facts.manifests[m] for m in kept))
+    needed = facts.pinned.union(*(facts.manifests[m] for m in kept))
     return (
-        *map(Manifest, dropped),
-        *(Receipt(r) for r in sorted(facts.receipts) if r not in kept),
+        *map(DeleteManifest, dropped),
+        *(DeleteReceipt(r) for r in sorted(facts.receipts) if r not in kept),
         *_old_terms(facts, min(m.term for m in retained), newest_term),
-        *map(File, sorted(facts.stored - needed)),
+        *map(DeleteFile, sorted(facts.stored - needed)),
     )
 
 
-def forgotten(facts: Inventory, going: Sequence[Object]) -> list[EpochId]:
-    """Committed epochs of which nothing but the ledger tells once ``going`` is deleted, oldest first.
+def find_forgotten_epochs(facts: Inventory, going: Sequence[Deletion]) -> list[EpochId]:
+    """Return committed epochs that only the ledger will contain after these deletions.
 
-    An epoch that counts and is older than one with a receipt is committed; one that does not count never happened.
+    A valid epoch that is older than one with a receipt is committed. An epoch that is not valid never took effect.
     """
-    dropped = {each.epoch for each in going if isinstance(each, Manifest)}
+    dropped = {each.epoch for each in going if isinstance(each, DeleteManifest)}
     return [epoch for epoch in lineage(facts.manifests, facts.bases) if epoch in dropped]
 
 
-def _old_terms(facts: Inventory, first: Term, newest: Term) -> list[Object]:
-    """Bases that no retained manifest needs to be found, and claims that fence nothing any more."""
-    bases = [Base(term) for term in sorted(facts.bases) if term < first]
-    claims = [Claim(term) for term in sorted(facts.claims) if term < min(first, newest)]
+def _old_terms(facts: Inventory, first: Term, newest: Term) -> list[Deletion]:
+    """Return deletions of bases that no retained manifest needs, and of claims that no longer fence any process."""
+    bases = [DeleteBase(term) for term in sorted(facts.bases) if term < first]
+    claims = [DeleteClaim(term) for term in sorted(facts.claims) if term < min(first, newest)]
     return [*bases, *claims]
 
 
-def batches(objects: Sequence[Object], limit: int) -> list[Batch]:
-    """A plan in its order, cut so that each batch holds objects of one kind and at most ``limit`` of them."""
-    found: list[Batch] = []
+def split_batches(objects: Sequence[Deletion], limit: int) -> list[DeletionBatch]:
+    """Split a plan, in its order, into batches of one kind."""
+    found: list[DeletionBatch] = []
     for _, kind in groupby(objects, key=type):
         some = tuple(kind)
-        found += [Batch(some[at : at + limit]) for at in range(0, len(some), limit)]
+        found += [DeletionBatch(some[at : at + limit]) for at in range(0, len(some), limit)]
     return found

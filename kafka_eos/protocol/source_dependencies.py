@@ -1,19 +1,20 @@
-"""Which sources wait for which others, because these are read before them.
+"""Dependencies between sources: which source waits until which others are read.
 
-The rows of a stream that are joined with a table come when the table is whole. Those of a source that is ``after``
-another one come when that one is read to its end.
+A stream that is joined with a table is read once the table is complete. A source that is ``after`` another one is read
+once that one is read to its end.
 
-Pure. A table is whole when its splits are read up to where they ended at the job's first start. That end stands in the
-position of each of its splits, beside what the connector knows, and so does whether it was reached: so it is in every
-checkpoint, and goes with its split to whoever reads it next. A split that is found later ends where it begins. The same
-stands in the positions of a source that another one is after; there it is the end that the source has for good.
+Pure. A table is complete when each of its splits is read up to the position at which it ended at the job's first start.
+This end, and whether it was reached, are stored in the position of each split, next to the connector's own fields. So
+they are in every checkpoint, and move with the split to the subtask that reads it next. A split that is discovered
+later ends where it begins. Positions of a source that another source is ``after`` have the same fields; there, the end
+is the final end of the source.
 
-Beside them stands where the split was read first, and which joins have got its rows since. A join that is not among
-them would look into a table without what was read before it came: see ``coordination.savepoint_start``.
+The position also stores where the split was first read, and which joins have received its rows since. A join that is
+not among them would lack the rows that were read before it was added: see ``coordination.savepoint_start``.
 
-Rules: what counts are the positions of an epoch that is decided, and an epoch that is decided while anybody waits has
-left nothing under way. So rows of a table up to its end are in the state of its joins before a row of the stream is
-read, whoever reads it, with however many workers; and a table that is whole stays so.
+Rules: only positions of a decided epoch matter. An epoch that is decided while any source waits leaves no rows in
+flight. So all rows of a table up to its end are in the state of its joins before a row of the stream is read, for any
+number of workers. A table that is complete stays complete.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from dataclasses import dataclass
 from kafka_eos.core.json_values import Json, Position, Positions
 
 FIELD = "table"
-"""Of a position; no connector may call a part of its own so."""
+"""The field of a position that this module uses; no connector may use this name for a field of its own."""
 _FROM, _UNTIL, _WHOLE, _JOINS = "from", "until", "whole", "joins"
 
 
-def begun(positions: Positions, ends: Positions, joins: Collection[str]) -> Positions:
-    """Where the splits of a table are read first, up to where each is to be read before it is whole, and for whom."""
+def first_positions(positions: Positions, ends: Positions, joins: Collection[str]) -> Positions:
+    """Return start positions of a table, with the end at which the table is complete."""
     return {split: _begun(at, ends.get(split, at), joins) for split, at in positions.items()}
 
 
-def ending(positions: Positions, known: Positions, ends: Positions) -> Positions:
-    """Positions of a source that another one is after, as its connector knows them, to go on from ``known``.
+def positions_until_end(positions: Positions, known: Positions, ends: Positions) -> Positions:
+    """Return positions of a source that another one waits for, with its ends.
 
-    A split that was read before anything was after it is to be read up to its end, like one that is new.
+    A split that was read before any source was ``after`` it is read up to its end, as a new split is.
     """
     return {
         split: at if FIELD in at else _begun(at, ends.get(split, at), ())
-        for split, at in restored(positions, known).items()
+        for split, at in with_bootstrap(positions, known).items()
     }
 
 
@@ -48,19 +49,21 @@ def _begun(at: Position, end: Position, joins: Collection[str]) -> Position:
     return {**at, FIELD: {_FROM: at, _UNTIL: end, _WHOLE: at == end, _JOINS: list[Json](sorted(joins))}}
 
 
-def resumed(positions: Positions, known: Positions, joins: Collection[str]) -> Positions:
-    """Positions of a table as its connector knows them, to go on from ``known`` with the joins that there are now."""
+def resumed_positions(positions: Positions, known: Positions, joins: Collection[str]) -> Positions:
+    """Return positions of a table that continue from ``known``, for the current joins."""
     new = {split: at for split, at in positions.items() if split not in known}
-    return {split: _fed(at, joins) for split, at in restored(positions, known).items()} | begun(new, {}, joins)
+    return {split: _fed(at, joins) for split, at in with_bootstrap(positions, known).items()} | first_positions(
+        new, {}, joins
+    )
 
 
 def _fed(at: Position, joins: Collection[str]) -> Position:
-    said = at.get(FIELD)
-    return {**at, FIELD: {**said, _JOINS: list[Json](sorted(joins))}} if isinstance(said, dict) else at
+    fields = at.get(FIELD)
+    return {**at, FIELD: {**fields, _JOINS: list[Json](sorted(joins))}} if isinstance(fields, dict) else at
 
 
-def plain(positions: Positions) -> Positions:
-    """The positions as their connector knows them."""
+def connector_positions(positions: Positions) -> Positions:
+    """Return the positions as the connector knows them, without the fields of this module."""
     return {split: _plain(at) for split, at in positions.items()}
 
 
@@ -68,102 +71,105 @@ def _plain(at: Position) -> Position:
     return {part: of for part, of in at.items() if part != FIELD}
 
 
-def restored(positions: Positions, known: Positions) -> Positions:
-    """Positions as their connector knows them, with what ``known`` says of the ends of their splits."""
+def with_bootstrap(positions: Positions, known: Positions) -> Positions:
+    """Return connector positions with this module's fields from ``known``."""
     return {
         split: {**at, FIELD: known[split][FIELD]} if FIELD in known.get(split, {}) else at
         for split, at in positions.items()
     }
 
 
-def has_got_all(join: str, positions: Positions) -> bool:
-    """Has the join got all that was read of a table with these positions? Also if nothing was."""
+def has_seen_all(join: str, positions: Positions) -> bool:
+    """Return whether a join has received every row read of a table so far. True if none was read."""
     return all(_unread(at) or join in _joins(at) for at in positions.values())
 
 
-def without(positions: Positions, joins: Collection[str]) -> Positions:
-    """The positions of a table when these joins have lost what they had got."""
+def without_joins(positions: Positions, joins: Collection[str]) -> Positions:
+    """Return the positions of a table without these joins, which have lost its rows."""
     return {split: _fed(at, sorted({*map(str, _joins(at))}.difference(joins))) for split, at in positions.items()}
 
 
 def _unread(at: Position) -> bool:
-    said = at.get(FIELD)
-    return isinstance(said, dict) and said.get(_FROM) == _plain(at)
+    fields = at.get(FIELD)
+    return isinstance(fields, dict) and fields.get(_FROM) == _plain(at)
 
 
 def _joins(at: Position) -> Collection[Json]:
-    said = at.get(FIELD)
-    joins = said.get(_JOINS) if isinstance(said, dict) else None
+    fields = at.get(FIELD)
+    joins = fields.get(_JOINS) if isinstance(fields, dict) else None
     return joins if isinstance(joins, list) else ()
 
 
 def first_end(at: Position) -> Position | None:
-    """Up to where a split is, or was, to be read before streams are; None if nobody ever waits for it."""
-    said = at.get(FIELD)
-    if not isinstance(said, dict):
+    """Return the position up to which a split is read before the sources that wait for it; None if none ever does."""
+    fields = at.get(FIELD)
+    if not isinstance(fields, dict):
         return None
-    end = said[_UNTIL]
+    end = fields[_UNTIL]
     assert isinstance(end, dict)
     return end
 
 
-def end_of(at: Position) -> Position | None:
-    """Up to where a split is to be read before it is whole; None if it is."""
-    said = at.get(FIELD)
-    return None if not isinstance(said, dict) or said[_WHOLE] else first_end(at)
+def remaining_end(at: Position) -> Position | None:
+    """Return the position to read up to before a split is complete; None if it is complete."""
+    fields = at.get(FIELD)
+    return None if not isinstance(fields, dict) or fields[_WHOLE] else first_end(at)
 
 
-def reached(at: Position) -> Position:
-    """The position of a split that has been read up to its end, or beyond."""
-    said = at[FIELD]
-    assert isinstance(said, dict)
-    return {**at, FIELD: {**said, _WHOLE: True}}
+def mark_complete(at: Position) -> Position:
+    """Return the position of a split that has been read to its end."""
+    fields = at[FIELD]
+    assert isinstance(fields, dict)
+    return {**at, FIELD: {**fields, _WHOLE: True}}
 
 
-def missing(meets: Mapping[str, Collection[str]], positions: Mapping[str, Positions]) -> dict[str, list[str]]:
-    """By source, what it waits for; nothing where all of it is whole.
+def awaited_sources(meets: Mapping[str, Collection[str]], positions: Mapping[str, Positions]) -> dict[str, list[str]]:
+    """Return, by source, the sources that it waits for.
 
-    ``meets``: see ``plan.Graph``. ``positions``: of the newest epoch that is decided.
+    ``meets``: see ``plan.Graph``. ``positions``: of the newest decided epoch.
     """
-    filling = {source for source, splits in positions.items() if any(end_of(at) is not None for at in splits.values())}
+    filling = {
+        source for source, splits in positions.items() if any(remaining_end(at) is not None for at in splits.values())
+    }
     return {source: sorted(filling.intersection(tables)) for source, tables in meets.items()}
 
 
-def waiting(meets: Mapping[str, Collection[str]], positions: Mapping[str, Positions]) -> frozenset[str]:
-    """Sources that are not read yet; see ``missing``."""
-    return frozenset(source for source, tables in missing(meets, positions).items() if tables)
+def waiting_sources(meets: Mapping[str, Collection[str]], positions: Mapping[str, Positions]) -> frozenset[str]:
+    """Return the sources that are not read yet."""
+    return frozenset(source for source, tables in awaited_sources(meets, positions).items() if tables)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Sources that are held while others are read.
+class WaitingSources:
+    """The sources that are not read yet because they wait for others.
 
-    ``waiting``: those that are not read yet. ``silent``: those of them that event time does not wait for.
+    ``waiting_sources``: those sources. ``ignored_by_watermarks``: those of them that watermarks do not wait for.
     """
 
-    waiting: frozenset[str]
-    silent: frozenset[str]
+    waiting_sources: frozenset[str]
+    ignored_by_watermarks: frozenset[str]
 
     @classmethod
     def at_start(
         cls, meets: Mapping[str, Collection[str]], following: Collection[str], positions: Mapping[str, Positions]
-    ) -> Held:
-        """``following``: sources that are after others."""
-        held = waiting(meets, positions)
+    ) -> WaitingSources:
+        """Return the sources that wait at the start of an attempt. ``following``: sources that are ``after`` others."""
+        held = waiting_sources(meets, positions)
         return cls(held, held.intersection(following))
 
-    def decided(self, meets: Mapping[str, Collection[str]], positions: Mapping[str, Positions]) -> Held:
-        """Of the epoch that was decided these are the positions.
+    def after_epoch(self, meets: Mapping[str, Collection[str]], positions: Mapping[str, Positions]) -> WaitingSources:
+        """Return the sources that still wait after an epoch was decided.
 
-        A source that was silent is waited for by event time first, and read an epoch later. By then every subtask has
-        said that it waits for it: else one would begin, and event time would pass what another one has not begun.
+        A source that watermarks ignored first holds back watermarks again, and is read one epoch later. By then every
+        subtask has reported that it waits for the source. Otherwise one subtask could start reading while the watermark
+        of another passes rows that the source has not delivered.
         """
-        left = waiting(meets, positions)
-        return Held(left | (self.silent - left), self.silent & left)
+        left = waiting_sources(meets, positions)
+        return WaitingSources(left | (self.ignored_by_watermarks - left), self.ignored_by_watermarks & left)
 
 
-def in_words(awaited: Mapping[str, Sequence[str]]) -> str:
-    """``missing`` as a line for people; empty if nobody waits."""
+def describe_waiting(awaited: Mapping[str, Sequence[str]]) -> str:
+    """Describe which sources wait for which, in one line."""
     return "; ".join(
         f"source {source} waits until {', '.join(others)} {'is' if len(others) == 1 else 'are'} read to the end"
         for source, others in awaited.items()

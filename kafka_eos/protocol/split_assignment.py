@@ -1,8 +1,8 @@
-"""Which subtask reads which split.
+"""Assignment of splits to subtasks.
 
-Pure. Rule: a split that ends in a number, as Kafka partitions do, goes to ``number % parallelism``, so that equal
-partitions of several topics meet in one subtask (what ``key_by(local=True)`` counts on) and a restart changes nothing.
-Other splits are dealt out by a checksum of their names.
+Pure. Rule: a split whose name ends in a number, as Kafka partitions do, is assigned to ``number % parallelism``. So
+equal partitions of several topics meet in one subtask (``key_by(local=True)`` depends on it), and a restart changes
+nothing. Other splits are distributed by a checksum of their names.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _NUMBER = re.compile(r"(\d+)$", re.ASCII)
 
 
 def subtask_of_split(split: SplitId, parallelism: int) -> int:
-    """The subtask that reads ``split``."""
+    """Return the subtask that reads ``split``."""
     number = _NUMBER.search(split)
     return (int(number[1]) if number else zlib.crc32(split.encode())) % parallelism
 
 
 def is_numbered(split: SplitId) -> bool:
-    """Does the name end in a number, that of the partition in the origin of its rows?"""
+    """Return whether the name ends in a number, which is the partition in the origin of its rows."""
     return _NUMBER.search(split) is not None
 
 
-def share(positions: Mapping[str, Positions], subtask: int, parallelism: int) -> dict[str, Positions]:
-    """The part of one subtask: for every source its splits, none of them perhaps."""
+def select_positions(positions: Mapping[str, Positions], subtask: int, parallelism: int) -> dict[str, Positions]:
+    """Return one subtask's splits and positions, by source."""
     return {
         source: {split: at for split, at in splits.items() if subtask_of_split(split, parallelism) == subtask}
         for source, splits in positions.items()

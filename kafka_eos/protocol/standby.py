@@ -1,8 +1,8 @@
-"""Whether a supervisor that stands by should lead, by what it sees of those that lead.
+"""Decide whether a standby supervisor becomes leader, from its observations of current leaders.
 
-Pure. Rule: this is about liveness alone. A wrong answer costs a restart and never a record: whoever leads claims a
-term first, and terms keep two leaders apart (docs/decisions/0002). So a clock may be wrong here, and a lease may be
-as short as one likes.
+Pure. Rule: this concerns liveness alone. A wrong decision costs a restart and never a record: a leader first claims a
+term, and terms separate two leaders (docs/decisions/0002). So a clock may be wrong here, and a lease may be arbitrarily
+short.
 """
 
 from __future__ import annotations
@@ -12,56 +12,58 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal, TypeAlias
 
-Ending: TypeAlias = Literal["stopped", "left"]
-"""How a leader ended: the job was stopped, or only this leader ended and another may go on."""
+LeaderExit: TypeAlias = Literal["stopped", "left"]
+"""The way a leader ended: the job was stopped, or only this leader left."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
-    """What is known of one that leads, or did."""
+class LeaderSighting:
+    """A standby's knowledge of a current or former leader."""
 
-    silent: float
-    """Seconds since its newest sign of life was first seen here, by the clock of whoever looks."""
-    here: bool
-    """Its lock is the one that this process would take."""
-    holds: bool = False
-    """It is the process that holds that lock now."""
-    ended: Ending | None = None
-    known: bool = False
-    """It had ended before this process began to stand by."""
+    silent_for: float
+    """Seconds since this standby first saw the leader's newest heartbeat."""
+    on_this_lock: bool
+    """True if it uses the lock that this process would take."""
+    holds_lock: bool = False
+    """True if it holds that lock now."""
+    ended: LeaderExit | None = None
+    ended_before: bool = False
+    """True if it had ended before this standby started."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LeadershipView:
     locked: bool
     """Some process holds the lock that this one would take."""
-    leaders: Sequence[Leader]
-    quiet: float
-    """Seconds since the newest term or manifest was first seen: what a leader without heartbeats shows. Infinite if
-    there is none, or if the lock tells of all leaders because it lies in the store."""
+    leaders: Sequence[LeaderSighting]
+    records_unchanged_for: float
+    """Seconds since the newest term or manifest was first seen.
+
+    Infinite if there is none, or if the lock covers all leaders because it is stored in the checkpoint store.
+    """
 
 
-class Move(Enum):
+class StandbyMove(Enum):
     WAIT = auto()
     LEAD = auto()
-    UNSEAT = auto()
-    """End the process that holds the lock: it shows no life any more, and will not let go by itself."""
-    END = auto()
-    """The job was stopped: nobody is to go on."""
+    KILL_HOLDER = auto()
+    """Kill the process that holds the lock, because it is frozen."""
+    STAND_DOWN = auto()
+    """Exit, because the job was stopped."""
 
 
-def decide(seen: Seen, lease: float) -> Move:
-    """What to do now. ``lease``: seconds without a heartbeat after which a leader is taken for gone."""
-    if any(leader.ended == "stopped" and not leader.known for leader in seen.leaders):
-        return Move.END
+def decide_move(seen: LeadershipView, lease: float) -> StandbyMove:
+    """Decide what a standby does now. ``lease``: seconds without a heartbeat after which a leader counts as gone."""
+    if any(leader.ended == "stopped" and not leader.ended_before for leader in seen.leaders):
+        return StandbyMove.STAND_DOWN
     if seen.locked:
-        hung = any(leader.holds and leader.ended is None and leader.silent >= lease for leader in seen.leaders)
-        return Move.UNSEAT if hung else Move.WAIT
+        hung = any(leader.holds_lock and leader.ended is None and leader.silent_for >= lease for leader in seen.leaders)
+        return StandbyMove.KILL_HOLDER if hung else StandbyMove.WAIT
     if not all(_gone(leader, lease) for leader in seen.leaders):
-        return Move.WAIT
-    return Move.LEAD if seen.leaders or seen.quiet >= lease else Move.WAIT
+        return StandbyMove.WAIT
+    return StandbyMove.LEAD if seen.leaders or seen.records_unchanged_for >= lease else StandbyMove.WAIT
 
 
-def _gone(leader: Leader, lease: float) -> bool:
-    """With the lock free: it has ended, its process is no more, or it is silent for too long."""
-    return leader.ended is not None or leader.here or leader.silent >= lease
+def _gone(leader: LeaderSighting, lease: float) -> bool:
+    """Return whether, with the lock free, the leader has ended, its process has exited, or its lease has expired."""
+    return leader.ended is not None or leader.on_this_lock or leader.silent_for >= lease

@@ -1,8 +1,10 @@
-"""Which splits wait for slower ones: watermark alignment. (``protocol.barrier_alignment`` is that of barriers.)
+"""Watermark alignment: which splits pause for slower ones. (``protocol.barrier_alignment`` aligns barriers.)
 
-Pure. The splits of one group wait for the slowest of them: one that is further ahead than it may be is not read.
-Rules: the slowest itself is never ahead, so one of those that are waited for can always be read; nobody waits for a
-split that is idle, or done; while a split that is waited for has told no time, only such splits are read.
+Pure. The splits of one group wait for the slowest of them: a split that is too far ahead is not read.
+Rules:
+- The slowest split is never ahead, so one of the splits that are waited for can always be read.
+- No split waits for a split that is idle or finished.
+- While a split that is waited for has no event time yet, only such splits are read.
 """
 
 from __future__ import annotations
@@ -13,82 +15,93 @@ from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from typing import Final
 
-from kafka_eos.core.records import BEGINNING
+from kafka_eos.core.records import MIN_EVENT_TIME
 
 ROUND: Final = 0.05
-"""Seconds between two rounds in which subtasks hear of each other, at least."""
-NOBODY: Final = 2**63 - 1
-"""In place of the time of the slowest: there is nobody to wait for."""
+"""Least seconds between two rounds in which subtasks receive each other's watermarks."""
+NO_SPLIT: Final = 2**63 - 1
+"""The watermark that means "no split to wait for"."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How far a split has come by itself: its watermark, ``BEGINNING`` if nothing is known; and whether it is idle."""
+class SplitProgress:
+    """The watermark of one split, and whether it is idle."""
 
     time: int
     idle: bool
 
 
-def slowest(standings: Mapping[str, Standing], done: Collection[str]) -> int:
-    """The time of the slowest split that is waited for. ``done``: splits that have nothing more to be read."""
-    return min((each.time for split, each in standings.items() if not each.idle and split not in done), default=NOBODY)
+def find_slowest(standings: Mapping[str, SplitProgress], done: Collection[str]) -> int:
+    """Return the watermark of the slowest split that is waited for.
+
+    ``done``: splits that have nothing more to read.
+    """
+    return min(
+        (each.time for split, each in standings.items() if not each.idle and split not in done), default=NO_SPLIT
+    )
 
 
-def ahead(standings: Mapping[str, Standing], slowest: int, max_drift: int) -> frozenset[str]:
-    """Splits that must wait. ``max_drift``: by how much one may be ahead of ``slowest``, in milliseconds."""
-    limit = BEGINNING if slowest == BEGINNING else slowest + max_drift
+def find_splits_ahead(standings: Mapping[str, SplitProgress], slowest: int, max_drift: int) -> frozenset[str]:
+    """Return the splits that must pause because they are too far ahead.
+
+    ``max_drift``: how far a split may be ahead of ``find_slowest``, in milliseconds.
+    """
+    limit = MIN_EVENT_TIME if slowest == MIN_EVENT_TIME else slowest + max_drift
     return frozenset(split for split, each in standings.items() if each.time > limit)
 
 
 @dataclass(frozen=True, slots=True)
-class Slowest:
-    """What all subtasks have said of their slowest splits, by group."""
+class SlowestSplits:
+    """The watermark of the slowest split of each subtask, by alignment group."""
 
-    heard: Mapping[int, Mapping[str, int] | None]
+    by_subtask: Mapping[int, Mapping[str, int] | None]
 
     @classmethod
-    def of(cls, subtasks: Iterable[int]) -> Slowest:
-        """Nobody has said anything yet."""
+    def of(cls, subtasks: Iterable[int]) -> SlowestSplits:
+        """Return a state in which no subtask has reported yet."""
         return cls(dict.fromkeys(subtasks))
 
-    def on(self, subtask: int, said: Mapping[str, int]) -> Slowest:
-        return replace(self, heard={**self.heard, subtask: said})
+    def update(self, subtask: int, by_group: Mapping[str, int]) -> SlowestSplits:
+        return replace(self, by_subtask={**self.by_subtask, subtask: by_group})
 
-    def elsewhere(self) -> Mapping[int, Mapping[str, int]]:
-        """For each subtask the slowest of all others, by group; without those of which another one has said nothing."""
-        known = {subtask: said for subtask, said in self.heard.items() if said is not None}
-        silent = self.heard.keys() - known.keys()
-        knowing = self.heard.keys() if not silent else silent if len(silent) == 1 else ()
+    def of_others(self) -> Mapping[int, Mapping[str, int]]:
+        """Return, for each subtask, the slowest watermark of all other subtasks."""
+        known = {subtask: by_group for subtask, by_group in self.by_subtask.items() if by_group is not None}
+        silent = self.by_subtask.keys() - known.keys()
+        knowing = self.by_subtask.keys() if not silent else silent if len(silent) == 1 else ()
         found: dict[int, dict[str, int]] = {subtask: {} for subtask in knowing if len(known) > (subtask in known)}
         for group in next(iter(known.values()), ()):
-            # The slowest of all others is the slowest of all, or behind that one itself the next.
-            (least, where), (second, _) = nsmallest(2, [*((said[group], n) for n, said in known.items()), (NOBODY, -1)])
+            # For the subtask that has the slowest of all, the slowest of the others is the second slowest.
+            (least, where), (second, _) = nsmallest(
+                2, [*((by_group[group], n) for n, by_group in known.items()), (NO_SPLIT, -1)]
+            )
             for subtask, words in found.items():
                 words[group] = second if subtask == where else least
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
-    """When subtasks are told of the slowest splits elsewhere: in rounds, one for all that was said since the last.
+class AlignmentRounds:
+    """The rounds in which subtasks receive the slowest watermarks of the others.
 
-    So words do not grow with the square of the subtasks. The clock is an argument, in seconds.
+    Rounds keep the number of messages from growing with the square of the subtasks. The clock is an argument, in
+    seconds.
     """
 
-    slowest: Slowest
-    told: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    find_slowest: SlowestSplits
+    sent: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     last: float = -math.inf
     due: float = math.inf
-    """When the next round is; never while nobody has said anything new."""
+    """The time of the next round; infinite while no subtask has reported anything new."""
 
-    def on(self, subtask: int, said: Mapping[str, int], now: float) -> Rounds:
+    def on(self, subtask: int, by_group: Mapping[str, int], now: float) -> AlignmentRounds:
         due = min(self.due, max(now, self.last + ROUND))
-        return replace(self, slowest=self.slowest.on(subtask, said), due=due)
+        return replace(self, find_slowest=self.find_slowest.update(subtask, by_group), due=due)
 
-    def words(self, now: float) -> tuple[Rounds, Mapping[int, Mapping[str, int]]]:
-        """What to tell whom: those for whom the slowest split elsewhere is another one now."""
+    def take_updates(self, now: float) -> tuple[AlignmentRounds, Mapping[int, Mapping[str, int]]]:
+        """Return the changed watermarks to send, by subtask."""
         if now < self.due:
             return self, {}
-        elsewhere = self.slowest.elsewhere()
-        news = {subtask: each for subtask, each in elsewhere.items() if self.told.get(subtask) != each}
-        return replace(self, told=elsewhere, last=now, due=math.inf), news
+        elsewhere = self.find_slowest.of_others()
+        news = {subtask: each for subtask, each in elsewhere.items() if self.sent.get(subtask) != each}
+        return replace(self, sent=elsewhere, last=now, due=math.inf), news

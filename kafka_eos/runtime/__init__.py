@@ -1,1 +1,1 @@
-"""Everything that a worker runs, on either engine: operators, state, exchanges, tasks, and the user's program."""
+"""The runtime of a worker, for both engines: operators, state, exchanges, tasks, and the user's program."""

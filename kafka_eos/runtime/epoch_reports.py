@@ -1,4 +1,4 @@
-"""What an engine and the coordinator hand to each other. Rule: plain values; neither knows how the other got them."""
+"""The values that an engine and the coordinator exchange. Rule: plain values; neither side knows their transport."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import msgspec
 
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.sink import PreCommit
-from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.records import Tally
+from kafka_eos.core.records import RecordCounts
 from kafka_eos.storage.job_records import Manifest
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
-    """Where an attempt starts: the job's identity, its term, the decided epoch it continues, all positions."""
+class RestorePoint:
+    """The starting point of an attempt: term, decided epoch, state, positions, in-flight rows."""
 
     identity: JobIdentity
     term: Term
@@ -29,28 +29,28 @@ class Resumed:
     first_epoch: Epoch
     states: tuple[StateHandle, ...]
     positions: Mapping[str, Positions]
-    in_flight: tuple[InFlight, ...] = ()
+    in_flight: tuple[InFlightRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Acked:
-    """What the subtasks acknowledged for one epoch, put together."""
+class EpochContents:
+    """The parts of all subtasks in one epoch: positions, state, committables."""
 
     positions: Mapping[str, Positions]
     states: tuple[StateHandle, ...]
     committables: tuple[Committable, ...]
-    in_flight: tuple[InFlight, ...] = ()
+    in_flight: tuple[InFlightRows, ...] = ()
     parallelism: int = 1
-    tally: Tally = field(default_factory=Tally)
-    """What was read in this epoch, what was refused, and what was late."""
+    tally: RecordCounts = field(default_factory=RecordCounts)
+    """Records that were read, rejected, or late in this epoch."""
     watermarks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """How far each split has come in event time, by the operator that makes its watermarks."""
+    """The watermark of each split, by the operator that generates it."""
     timers: Mapping[str, int] = field(default_factory=dict)
-    """How many are pending, by operator."""
+    """Pending timers by operator."""
 
     @property
-    def figures(self) -> dict[str, object]:
-        """What is shown of the epoch, whichever engine made it."""
+    def metrics(self) -> dict[str, object]:
+        """Return the metrics reported for the epoch."""
         sizes: Counter[str] = Counter()
         for handle in self.states:
             sizes[handle.operator] += sum(file.size for file in handle.files)
@@ -59,53 +59,53 @@ class Acked:
             "state_bytes_by_operator": dict(sorted(sizes.items())),
             "committables": len(self.committables),
             "read": dict(self.tally.read),
-            "records_by_sink": by_sink(self.committables),
+            "records_by_sink": count_records_by_sink(self.committables),
         }
         if self.timers:
             shown["pending_timers"] = dict(sorted(self.timers.items()))
         return {**shown, "watermarks": self.watermarks} if self.watermarks else shown
 
 
-class Span(msgspec.Struct, frozen=True, array_like=True):
-    """One phase of an epoch in one subtask, in seconds since the Unix epoch. ``operator``: whose it is, if it is one's.
+class PhaseSpan(msgspec.Struct, frozen=True, array_like=True):
+    """Start and end of one phase of an epoch in one subtask. ``operator``: the operator concerned, if only one.
 
-    Phases are ``align`` (first barrier to last) and ``snapshot`` of the segment that begins there, ``upload`` of state
-    and rows under way, ``prepare`` of a sink; on Spark ``open``, ``work``, ``upload`` and ``prepare``.
+    Phases are ``align`` (first barrier to last) and ``snapshot`` of an operator chain, ``upload`` of state and
+    in-flight rows, ``prepare`` of a sink; on Spark ``open``, ``work``, ``upload`` and ``prepare``.
     """
 
     phase: str
-    began: float
+    started: float
     ended: float
     operator: str = ""
 
 
-def shown(spans: Iterable[tuple[int, Span]]) -> list[dict[str, object]]:
-    """Spans of subtasks, as JSON values."""
+def spans_to_json(spans: Iterable[tuple[int, PhaseSpan]]) -> list[dict[str, object]]:
+    """Convert spans of subtasks to JSON values."""
     return [{"worker": subtask, **msgspec.structs.asdict(span)} for subtask, span in spans]
 
 
 @dataclass(slots=True)
-class Prepare:
-    """What ``seal`` of a sink's writer has returned, and how long it took once it is called."""
+class TimedPreCommit:
+    """A sink's pre-commit, with its duration."""
 
     sink: str
     work: PreCommit
-    spans: list[Span] = field(default_factory=list)
+    spans: list[PhaseSpan] = field(default_factory=list)
 
     def __call__(self) -> Sequence[Committable]:
         began = time.time()
         committables = self.work()
-        self.spans.append(Span("prepare", began, time.time(), self.sink))
+        self.spans.append(PhaseSpan("prepare", began, time.time(), self.sink))
         return committables
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """How a decided epoch was committed, for those who watch.
+class CommitResult:
+    """The commit of a decided epoch, for metrics.
 
-    ``expires_in`` and ``timeout`` are seconds: for how much longer its output could have waited at the commit, and for
-    how long in all; infinite without such a limit. ``commits`` has the time of the first commit's beginning and the
-    last one's end by sink, in seconds since the Unix epoch.
+    ``expires_in`` and ``timeout`` are seconds: the time that was left for the commit of the epoch's output, and its
+    limit; infinite without one. ``commits`` has, by sink, the start of the first commit and the end of the last one, in
+    seconds since the Unix epoch.
     """
 
     expires_in: float = math.inf
@@ -113,12 +113,12 @@ class Finished:
     commits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def figures_of(manifest: Manifest, finished: Finished) -> dict[str, object]:
-    """What is shown of an epoch that is committed."""
+def commit_metrics(manifest: Manifest, finished: CommitResult) -> dict[str, object]:
+    """Return the metrics reported for a committed epoch."""
     return {
         "epoch": manifest.epoch,
         "records": sum(committable.records for committable in manifest.committables),
-        "records_by_sink": by_sink(manifest.committables),
+        "records_by_sink": count_records_by_sink(manifest.committables),
         "expires_in": _finite(finished.expires_in),
         "timeout": _finite(finished.timeout),
         "commits": {sink: list(span) for sink, span in finished.commits.items()},
@@ -129,33 +129,33 @@ def _finite(seconds: float) -> float | None:
     return seconds if math.isfinite(seconds) else None
 
 
-def by_sink(committables: Iterable[Committable]) -> dict[str, int]:
-    """How many records they make visible, by sink."""
-    return dict(sorted(summed(committable.by_sink for committable in committables).items()))
+def count_records_by_sink(committables: Iterable[Committable]) -> dict[str, int]:
+    """Count the records that these committables make visible, by sink."""
+    return dict(sorted(sum_by_name(committable.by_sink for committable in committables).items()))
 
 
-def summed(told: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Of all parts together, by name."""
+def sum_by_name(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Add up counts of several parts, by name."""
     found: dict[str, int] = {}
-    for each in told:
+    for each in parts:
         for name, count in each.items():
             found[name] = found.get(name, 0) + count
     return found
 
 
-def counted(told: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """What functions of the user's have counted in all parts, by operator and name."""
+def sum_counters(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Add up user counters of several parts, by operator and name."""
     found: dict[str, dict[str, int]] = {}
-    for each in told:
+    for each in parts:
         for operator, counters in each.items():
-            found[operator] = summed((found.get(operator, {}), counters))
+            found[operator] = sum_by_name((found.get(operator, {}), counters))
     return found
 
 
-def by_operator(told: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """Watermarks of all splits, of what each subtask has told of its own."""
+def merge_watermarks(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Merge the watermarks of all subtasks, by operator and split."""
     found: dict[str, dict[str, int]] = {}
-    for each in told:
+    for each in parts:
         for operator, splits in each.items():
             found.setdefault(operator, {}).update(splits)
     return found

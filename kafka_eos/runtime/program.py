@@ -1,7 +1,8 @@
 """The user's pipeline file, as every process of a job loads it.
 
 Rule: code travels as a path and a name. Each process imports the file itself; no function is ever pickled. All
-processes of a job run the same code: one that starts compares its ``Code`` with that of the process that began the job.
+processes of a job run the same code: a new one compares its ``CodeFingerprint`` with that of the process that began the
+job.
 """
 
 from __future__ import annotations
@@ -27,53 +28,56 @@ from kafka_eos.plan import Plan
 
 
 class Program(Protocol):
-    """What a user's file makes, as the engines and the commands see it: a ``Pipeline``."""
+    """The object that a user's file defines, for the engines and the commands: a ``Pipeline``."""
 
     name: str
     code_settings: Mapping[str, object]
 
     @property
     def app(self) -> AppRef:
-        """Where other processes of the job find it."""
+        """Return the reference by which other processes of the job load it."""
 
     def plan(self) -> Plan:
-        """Raises PlanError."""
+        """Return the plan. Raises PlanError."""
 
 
 _made: WeakKeyDictionary[Program, str] = WeakKeyDictionary()
-"""All programs of this process, and the name of the module that made each."""
+"""All programs of this process, and the name of the module that created each."""
 
 _numbers = itertools.count(1)
-"""Each load is a module of its own name: pipelines of a file loaded before are not this file's."""
+"""Each load is a module with its own name: pipelines of a file loaded before do not belong to this file."""
 
 
 _PREFIX = "kafka_eos_app_"
 
 
 def register(program: Program, module: str) -> None:
-    """Have ``find`` know ``program``, which ``module`` makes. It is known for as long as somebody holds it."""
+    """Register ``program``, which ``module`` creates, for ``find``, as long as it is referenced."""
     _made[program] = module
 
 
-def home(program: Program, made_in: str) -> Path:
-    """The file from which another process can load ``program``.
+def find_defining_file(program: Program, made_in: str) -> Path:
+    """Return the file from which another process can load the program.
 
-    That is the file with a variable for it, which a function of another file may have made; else ``made_in``.
+    That is the file with a variable for it, which a function of another file may have created; else ``made_in``.
     """
     files = [module for name, module in sys.modules.items() if name == "__main__" or name.startswith(_PREFIX)]
     holders = (module.__file__ for module in files if any(value is program for value in vars(module).values()))
     return Path(next(filter(None, holders), made_in)).absolute()
 
 
-def load(ref: AppRef) -> Program:
-    """Import the file and find its pipeline. Raises ConfigError or PlanError with what to do about it."""
+def load_program(ref: AppRef) -> Program:
+    """Import the user's file and return its pipeline. Raises ConfigError or PlanError with the remedy."""
     if not ref.path.is_file():
         raise ConfigError(f"there is no file {ref.path}; give the path of the Python file that defines the pipeline")
     return find(_import(ref.path), ref.pipeline)
 
 
 def find(module: ModuleType, name: str | None = None) -> Program:
-    """The pipeline that ``module`` made, by pipeline or variable name. PlanError if there is none, or a choice."""
+    """Return the pipeline of ``module``, by pipeline or variable name.
+
+    Raises PlanError if there is none, or several.
+    """
     known = {id(program) for program in _made}
     variables: dict[str, Program] = {key: value for key, value in vars(module).items() if id(value) in known}
     made = [program for program, maker in _made.items() if maker == module.__name__]
@@ -113,7 +117,8 @@ def _import(path: Path) -> ModuleType:
 
 
 def _cannot_import(path: Path, error: Exception) -> str:
-    """Which line of the user's files failed, and how: the innermost one beside or below ``path``."""
+    """Describe which line of the user's files failed, and how: the innermost one in the directory of ``path`` or
+    below."""
     what, file, line, text = str(error), str(path), None, None
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_of(path.parent, f.filename)]
     if isinstance(error, SyntaxError):
@@ -129,25 +134,26 @@ def _is_of(directory: Path, file: str) -> bool:
     return Path(file).is_relative_to(directory) and "site-packages" not in Path(file).parts
 
 
-class Code(msgspec.Struct, frozen=True):
-    """What a process has loaded of the user's."""
+class CodeFingerprint(msgspec.Struct, frozen=True):
+    """Fingerprint of the user code a process has loaded: plan hash and file hashes."""
 
     plan: str
-    """Its fingerprint, which tells plans of other operators, or of another order, apart."""
+    """The plan's fingerprint, which depends on the operators and their order."""
     files: dict[str, str]
-    """SHA-256 of the app's file and of those that are loaded from beside or below it, by path from its directory."""
+    """SHA-256 of the app's file and of files that were loaded from its directory or below, by relative path."""
 
     @classmethod
-    def of(cls, app: Path, plan: Plan) -> Code:
-        """Of this process, as the files are now: call it when they are just loaded."""
+    def compute(cls, app: Path, plan: Plan) -> CodeFingerprint:
+        """Compute the fingerprint of what this process has loaded."""
         home = app.absolute().parent
         loaded = (os.path.abspath(file) for module in [*sys.modules.values()] if (file := _file(module)))
-        near = [Path(file) for file in loaded if file.startswith(str(home))]  # some of hundreds: each start pays for it
+        # a few of hundreds: a quick check keeps starts fast
+        near = [Path(file) for file in loaded if file.startswith(str(home))]
         own = {app.absolute(), *(file for file in near if _is_of(home, str(file)) and PACKAGE not in file.parents)}
         return cls(plan.fingerprint, {os.path.relpath(file, home): _digest(file) for file in sorted(own)})
 
-    def expect_as(self, given: Code, app: Path) -> None:
-        """Fatal unless the process that began the job, which has ``given`` its own, has loaded the same.
+    def ensure_equal(self, given: CodeFingerprint, app: Path) -> None:
+        """Raise Fatal if this process has loaded other code than the process that began the job.
 
         Files that only one of them has loaded do not count: a script imports more than its workers, for example.
         """
@@ -172,7 +178,7 @@ def _file(module: ModuleType) -> str | None:
 
 
 def _digest(file: Path) -> str:
-    """Empty for one that cannot be read any more."""
+    """Return the digest of a file; empty if it cannot be read any more."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:

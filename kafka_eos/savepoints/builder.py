@@ -1,11 +1,11 @@
-"""Make a savepoint with other content: fix a value, drop an operator, or give a new job its first state.
+"""Creates a savepoint with edited content: fix a value, drop an operator, or give a new job its first state.
 
     builder = SavepointBuilder.new("orders")
     builder.bootstrap("total", "accumulator", rows, value=Counted(state_codec(Total)))
     builder.write("first-state")
 
-Rule: values pass through the codec that is stored with the state, so whatever is written can be read by the job; what
-it cannot read is refused here.
+Rule: values pass through the codec that is stored with the state. So the job can read everything that is written, and a
+value that it could not read is refused here.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 import msgspec
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.abc.state import InFlight, StateBackend, StateDescriptor, StateHandle, StateKind
-from kafka_eos.codecs import Counted, KeyCodec, state_codec
+from kafka_eos.abc.state import InFlightRows, StateBackend, StateDescriptor, StateHandle, StateKind
+from kafka_eos.codecs import CountedCodec, KeyCodec, state_codec
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.core.ids import token
+from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.protocol import source_dependencies as bootstrap
-from kafka_eos.runtime.state.canonical_savepoint import canonical, carry
-from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.canonical_savepoint import copy_in_flight, write_canonical_state
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.state.local_keys import is_local
@@ -38,8 +38,8 @@ from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.storage.savepoint_files import Savepoint
 
-_ENTRIES: Mapping[StateKind, Codec[Any]] = {"list": NumberCodec(), "map": KeyCodec()}
-"""What tells the entries of one key apart, by kind."""
+_ENTRIES: Mapping[StateKind, Codec[Any]] = {"list": ElementNumberCodec(), "map": KeyCodec()}
+"""The part that identifies an entry of one key, by kind."""
 
 
 class SavepointBuilder:
@@ -50,7 +50,9 @@ class SavepointBuilder:
     """
 
     def __init__(self, job: str, sources: Mapping[str, Positions], base: Snapshot | None) -> None:
-        self.job, self.sources, self._base = token(job, "the job name"), dict(sources), base
+        self.job = ensure_name(job, "the job name")
+        self.sources = dict(sources)
+        self._base = base
         self._scratch = tempfile.TemporaryDirectory(prefix="kafka-eos-")
         self._directory = Path(self._scratch.name)
         self._store = LocalStorage(self._directory / "store")
@@ -79,9 +81,9 @@ class SavepointBuilder:
         self._opened(operator, state)[state].delete(key)
 
     def drop(self, operator: str) -> None:
-        """Leave out all state of an operator that the base has, and edits of it so far.
+        """Leave out all state of an operator that the base has, and all edits of it so far.
 
-        A join with a table that was read already cannot go on without: a start refuses it, unless it is bootstrapped.
+        A join whose table was read already cannot start without its state: bootstrap it, or the start is refused.
         """
         if self._base is not None and operator not in self._edited:
             self._base.handles_of(operator)
@@ -117,34 +119,34 @@ class SavepointBuilder:
                 f"state {state!r} of operator {operator!r} is open already: bootstrap it before other edits"
             )
         namespace, entry = KeyCodec() if namespaced else None, _ENTRIES.get(kind)
-        name, of_key = token(state, "state name"), key_codec or KeyCodec()
+        name, of_key = ensure_name(state, "state name"), key_codec or KeyCodec()
         self._open(operator).declare(StateDescriptor(name, of_key, codec, kind, namespace, entry))
         count = 0
-        for count, (of, found) in enumerate(pairs(items, key, codec), start=1):  # noqa: B007
+        for count, (of, found) in enumerate(to_pairs(items, key, codec), start=1):  # noqa: B007
             self._edited[operator][state].add(of, found)
         return count
 
     def bootstrap_fold(
         self, operator: str, items: Any, *, accumulator: Any = None, key: str | Sequence[str] | None = None
     ) -> int:
-        """As ``bootstrap``, for a fold or reduce: keys and accumulators of that type. Updates count from 0."""
+        """Set the keys and accumulators of a fold or reduce, as ``bootstrap`` does. Updates count from 0."""
         codec = state_codec(accumulator)
-        entries = ((of, (0, found)) for of, found in pairs(items, key, codec))
-        return self.bootstrap(operator, "accumulator", entries, value=Counted(codec))
+        entries = ((of, (0, found)) for of, found in to_pairs(items, key, codec))
+        return self.bootstrap(operator, "accumulator", entries, value=CountedCodec(codec))
 
     # ------------------------------------------------------------ the result
 
     def write(self, path: str | Path) -> Savepoint:
         """Write the savepoint to a directory that does not exist yet, and close. ConfigError if it is taken."""
-        with self, savepoints.staged(Path(path)) as draft:
+        with self, savepoints.draft_savepoint(Path(path)) as draft:
             base = None if self._base is None else self._base.content
             handles = [handle for edited in self._edited.values() for handle in edited.snapshot(self._store)]
-            operators = canonical(handles, self._store, draft)
-            in_flight: tuple[InFlight, ...] = ()
+            operators = write_canonical_state(handles, self._store, draft)
+            in_flight: tuple[InFlightRows, ...] = ()
             if self._base is not None:
-                operators += canonical(self._untouched(), self._base.storage, draft)
+                operators += write_canonical_state(self._untouched(), self._base.storage, draft)
                 in_flight = self._base.content.in_flight
-                carry(in_flight, self._base.storage, draft)
+                copy_in_flight(in_flight, self._base.storage, draft)
             savepoint = Savepoint(
                 job=self.job,
                 id=savepoints.new_id(),
@@ -179,9 +181,9 @@ class SavepointBuilder:
     # ------------------------------------------------------------ inside
 
     def _positions(self) -> dict[str, Positions]:
-        """Those of tables do not say that a join has got their rows which is left out."""
+        """Return the base's positions; those of tables without the note that a dropped join has received their rows."""
         lost = self._dropped.difference(self._edited)
-        return {name: bootstrap.without(at, lost) for name, at in self.sources.items()} if lost else self.sources
+        return {name: bootstrap.without_joins(at, lost) for name, at in self.sources.items()} if lost else self.sources
 
     def _untouched(self) -> list[StateHandle]:
         assert self._base is not None
@@ -202,7 +204,7 @@ class SavepointBuilder:
         if operator not in self._edited:
             handles = self._brought(operator)
             local = any(map(is_local, handles))
-            # Local state is edited where it is: brought together, nobody could divide it again.
+            # Local state is edited per subtask: once merged, it could not be divided again.
             parts = [[handle] for handle in handles] if local else [handles]
             backends = [self._backend(operator, part, local) for part in parts]
             self._edited[operator] = EditedOperator(operator, backends)
@@ -215,7 +217,7 @@ class SavepointBuilder:
         return open_backend("rocksdb", operator, directory, groups, handles, *given, local=local)
 
     def _brought(self, operator: str) -> list[StateHandle]:
-        """What is there of an operator, with its files in the scratch store: a snapshot refers to them there."""
+        """Return an operator's stored state handles, with their files copied to the scratch store."""
         base = None if operator in self._dropped else self._base
         handles = [] if base is None else [handle for handle in base.handles if handle.operator == operator]
         for ref in {file.sha256: file for handle in handles for file in handle.files}.values():
@@ -230,8 +232,8 @@ class SavepointBuilder:
 # ---------------------------------------------------------------- tables
 
 
-def pairs(items: Any, key: str | Sequence[str] | None, codec: Codec[Any]) -> Iterator[tuple[Any, Any]]:
-    """Keys and values of an iterable of pairs, a pandas DataFrame or a pyarrow Table."""
+def to_pairs(items: Any, key: str | Sequence[str] | None, codec: Codec[Any]) -> Iterator[tuple[Any, Any]]:
+    """Convert pairs, a DataFrame or an Arrow table to keys and values."""
     if hasattr(items, "to_batches"):
         rows = (row for batch in items.to_batches() for row in batch.to_pylist())
     elif hasattr(items, "itertuples"):
@@ -250,7 +252,7 @@ def pairs(items: Any, key: str | Sequence[str] | None, codec: Codec[Any]) -> Ite
 
 def typed(codec: Codec[Any], value: Any) -> Any:
     """A value of the codec's type made of plain values; one that is an instance already stays as it is."""
-    if isinstance(codec, Counted):
+    if isinstance(codec, CountedCodec):
         if not (isinstance(value, tuple) and len(value) == 2):
             raise ConfigError(f"{value!r} is not a pair of updates and accumulator; see bootstrap_fold")
         return value[0], typed(codec.inner, value[1])

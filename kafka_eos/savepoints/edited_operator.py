@@ -1,7 +1,8 @@
 """The state of one operator while it is edited for another savepoint.
 
-Rule: what the job could not read is refused at once, and a key stays where it is. State behind ``key_by(local=True)``
-is edited a subtask at a time and comes out marked as it was: which subtask a new key belongs to, nobody here can tell.
+Rule: a value that the job could not read is refused at once, and a key stays where it is. State behind
+``key_by(local=True)`` is edited one subtask at a time and keeps its attributes, because it is unknown which subtask a
+new key belongs to.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.abc.state import StateBackend, StateDescriptor, StateHandle, ValueState
+from kafka_eos.abc.state import BackendState, StateBackend, StateDescriptor, StateHandle
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.codecs import KeyCodec
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Epoch
-from kafka_eos.runtime.state.entry_states import NumberCodec
-from kafka_eos.runtime.state.row_keys import Layout
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
+from kafka_eos.runtime.state.row_keys import RowKeyCodec
 
 _ENTRIES = {"list": ["number"], "map": ["entry"], "timer": ["time"], "pane": ["time"]}
 """What a place has besides its key, by kind of state; for people."""
@@ -52,9 +53,11 @@ class EditedOperator:
 class EditedState:
     """One state, in all subtasks."""
 
-    def __init__(self, where: str, descriptor: StateDescriptor[Any], parts: Sequence[ValueState[Any]]) -> None:
-        self._where, self._descriptor, self._parts = where, descriptor, parts
-        self._layout = Layout(descriptor)
+    def __init__(self, where: str, descriptor: StateDescriptor[Any], parts: Sequence[BackendState[Any]]) -> None:
+        self._where = where
+        self._descriptor = descriptor
+        self._parts = parts
+        self._layout = RowKeyCodec(descriptor)
 
     def put(self, place: Any, value: Any) -> None:
         """Set the value of a place; it is the only one of that place in any subtask then."""
@@ -67,7 +70,7 @@ class EditedState:
                 part.delete(place)
 
     def add(self, place: Any, value: Any) -> None:
-        """As ``put``; of a list, ``place`` lacks the number, and the element becomes the last one."""
+        """Add an entry, as ``put`` does. For a list, ``place`` has no number, and the element becomes the last one."""
         if self._descriptor.kind == "list":
             front = place if self._descriptor.namespace is not None and isinstance(place, tuple) else (place,)
             place = (*front, self._home(front).next_entry())
@@ -78,7 +81,7 @@ class EditedState:
         for part in self._parts:
             part.delete(place)
 
-    def _home(self, place: Any) -> ValueState[Any]:
+    def _home(self, place: Any) -> BackendState[Any]:
         """The subtask that has the key of a place, the first one if several have."""
         if len(self._parts) == 1:
             return self._parts[0]
@@ -92,16 +95,18 @@ class EditedState:
             )
         return home
 
-    def _has(self, part: ValueState[Any], place: Any) -> bool:
-        if self._layout.plain:
+    def _has(self, part: BackendState[Any], place: Any) -> bool:
+        if self._layout.is_single_part:
             return part.get(place) is not None
-        return any(found[0] == place[0] for found, _ in part.within(place[0]))
+        return any(found[0] == place[0] for found, _ in part.scan_prefix(place[0]))
 
     def _check(self, place: Any, value: Any) -> None:
         """Refuse at once what the flush would refuse much later."""
         codecs = self._layout.codecs
         try:
-            for codec, part in zip(codecs, (place,) if self._layout.plain else self._divided(place), strict=True):
+            for codec, part in zip(
+                codecs, (place,) if self._layout.is_single_part else self._divided(place), strict=True
+            ):
                 _check_part(codec, part)
             self._descriptor.value.encode(value)
         except (ValueError, TypeError, LookupError) as error:
@@ -119,7 +124,7 @@ class EditedState:
 def _check_part(codec: Codec[Any], part: Any) -> None:
     if isinstance(codec, KeyCodec):
         codec.check(part)
-    elif isinstance(codec, NumberCodec) and not (type(part) is int and part >= 0):
+    elif isinstance(codec, ElementNumberCodec) and not (type(part) is int and part >= 0):
         raise ValueError(f"the number of an element is an int from 0, not {part!r}")
     else:
         codec.encode(part)

@@ -20,19 +20,19 @@ from typing import Any
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor, StateHandle, Ttl
 from kafka_eos.abc.storage import CheckpointStorage
-from kafka_eos.codecs.operator_state.stored_codecs import stored_codec
+from kafka_eos.codecs.operator_state.stored_codecs import get_plain_codec
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json, Positions
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.runtime.state.entry_states import NumberCodec
-from kafka_eos.runtime.state.expiring_state import TIME, Timed, expired
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
+from kafka_eos.runtime.state.expiring_state import TIME, TimestampedCodec, is_expired
 from kafka_eos.runtime.state.key_groups import check_key_groups, group_of
 from kafka_eos.runtime.state.local_keys import is_local
-from kafka_eos.runtime.state.row_keys import Layout
+from kafka_eos.runtime.state.row_keys import RowKeyCodec
 from kafka_eos.runtime.state.row_store import Row
-from kafka_eos.runtime.state.schema_evolution import DEFINITION, split
-from kafka_eos.runtime.state.stored_rows import Scan, opened
-from kafka_eos.runtime.state.timers import PresentCodec, TimeCodec
+from kafka_eos.runtime.state.schema_evolution import DEFINITION, split_description
+from kafka_eos.runtime.state.stored_rows import Scan, open_handles
+from kafka_eos.runtime.state.timers import TimeCodec, TimerValueCodec
 from kafka_eos.runtime.state.ttl_clock import UNKNOWN
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
@@ -42,10 +42,10 @@ from kafka_eos.storage.job_storage import LocalFiles
 from kafka_eos.storage.savepoint_files import Savepoint, SavepointFiles
 from kafka_eos.storage.storage_factory import open_storage
 
-EVERY: Any = object()
-"""In place of a namespace: all of them."""
+ALL_NAMESPACES: Any = object()
+"""Instead of a namespace: all of them."""
 
-_OWN: Mapping[str, Codec[Any]] = {each.name: each for each in (NumberCodec(), TimeCodec(), PresentCodec())}
+_OWN: Mapping[str, Codec[Any]] = {each.name: each for each in (ElementNumberCodec(), TimeCodec(), TimerValueCodec())}
 """Codecs that no type of a user's has, by name."""
 
 
@@ -66,7 +66,9 @@ class Snapshot:
 
     def __init__(self, path: Path | str, storage: CheckpointStorage, content: Savepoint | Manifest) -> None:
         check_key_groups(str(path), content.max_key_groups)
-        self.path, self.storage, self.content = path, storage, content
+        self.path = path
+        self.storage = storage
+        self.content = content
         self.handles: tuple[StateHandle, ...] = content.operators if isinstance(content, Savepoint) else content.states
 
     @classmethod
@@ -83,7 +85,7 @@ class Snapshot:
         if (path / paths.SAVEPOINT).exists():
             if epoch is not None:
                 raise ConfigError(f"{path} is a savepoint: it holds one epoch, and none can be chosen")
-            return cls(path, SavepointFiles(path), savepoints.read(path))
+            return cls(path, SavepointFiles(path), savepoints.read_savepoint(path))
         if (path / paths.MANIFESTS).is_dir():
             storage = LocalFiles(path)  # only to read: it makes nothing there
             return cls(path, storage, _manifest(storage, path, epoch))
@@ -99,7 +101,7 @@ class Snapshot:
 
     @property
     def sources(self) -> dict[str, Positions]:
-        """Where to read next, by source operator and split."""
+        """Return the next positions to read, by source operator and split."""
         return self.content.sources
 
     def operators(self) -> list[str]:
@@ -133,46 +135,48 @@ class Snapshot:
         ValueError if a row cannot be decoded, CorruptCheckpoint if a file is not what was stored.
         """
         info = self._info(operator, state)
-        decode = _Decoder(info)
+        decode = _RowDecoder(info)
         with self._rows(info, self.handles_of(operator)) as rows:
             yield from (decoded for row in rows if (decoded := decode(row)) is not None)
 
     def get(self, operator: str, state: str | None, key: Any) -> Any:
         """The value of a key, or None; of a state with namespaces or entries, a dict of them (of tuples, if both)."""
-        found = dict(self.find(operator, state, key))
-        if _Decoder(self._info(operator, state)).layout.plain:
+        found = dict(self.find_entries(operator, state, key))
+        if _RowDecoder(self._info(operator, state)).layout.is_single_part:
             return found.get(key)
         return {place[1] if len(place) == 2 else place[1:]: value for place, value in found.items()}
 
-    def find(self, operator: str, state: str | None, key: Any, namespace: Any = EVERY) -> list[tuple[Any, Any]]:
-        """What ``read`` gives for one key, and for one namespace of it if one is given (None is one too).
+    def find_entries(
+        self, operator: str, state: str | None, key: Any, namespace: Any = ALL_NAMESPACES
+    ) -> list[tuple[Any, Any]]:
+        """Find the entries of one key, and of one namespace if given.
 
         ValueError if the state cannot have such a key or namespace, ConfigError if it has no namespaces.
         """
         info = self._info(operator, state)
-        if namespace is not EVERY:
+        if namespace is not ALL_NAMESPACES:
             return self._in_namespace(info, key, namespace)
-        decode = _Decoder(info)
+        decode = _RowDecoder(info)
         layout = decode.layout
         group = group_of(layout.codecs[0].encode(key))
-        first = layout.row_keys([key])[0] if layout.plain else layout.prefix((key,))
+        first = layout.row_keys([key])[0] if layout.is_single_part else layout.prefix((key,))
         handles = self.handles_of(operator)
         owners = [h for h in handles if is_local(h) or h.key_groups[0] <= group <= h.key_groups[1]]
         found: list[tuple[Any, Any]] = []
         for owner in owners:
             with self._rows(info, [owner]) as rows:
                 near = itertools.takewhile(lambda row: row[0].startswith(first), _from(first, rows))
-                mine = (row for row in near if row[0] == first or not layout.plain)
+                mine = (row for row in near if row[0] == first or not layout.is_single_part)
                 found += (decoded for row in mine if (decoded := decode(row)) is not None)
         # Timers of one key have others between them.
-        return [(place, value) for place, value in found if layout.plain or place[0] == key]
+        return [(place, value) for place, value in found if layout.is_single_part or place[0] == key]
 
     def _in_namespace(self, info: StateInfo, key: Any, namespace: Any) -> list[tuple[Any, Any]]:
         codec = descriptor_of(info.description).namespace
         if codec is None:
             raise ConfigError(f"state {info.name!r} of operator {info.operator!r} of {self.path} has no namespaces")
         codec.encode(namespace)
-        return [found for found in self.find(info.operator, info.name, key) if found[0][1] == namespace]
+        return [found for found in self.find_entries(info.operator, info.name, key) if found[0][1] == namespace]
 
     def to_arrow(self, operator: str, state: str | None = None) -> Any:
         """A pyarrow Table with the columns that ``columns`` names. ImportError without pyarrow."""
@@ -188,11 +192,13 @@ class Snapshot:
         return pandas.DataFrame(list(self._table(operator, state)), columns=self.columns(operator, state))
 
     def columns(self, operator: str, state: str | None = None) -> list[str]:
-        """Of a table of a state: ``key`` and ``value``, between them ``namespace`` and ``entry`` (or ``time``)."""
-        return [*_Decoder(self._info(operator, state)).layout.parts, "value"]
+        """Return the columns of a state's table: ``key``, ``namespace`` and ``entry`` (or ``time``) if it has any,
+        ``value``.
+        """
+        return [*_RowDecoder(self._info(operator, state)).layout.parts, "value"]
 
     def batches(self, operator: str, state: str | None = None) -> Iterator[Any]:
-        """The same as pyarrow Tables, some thousand rows each."""
+        """Yield the rows of a state as pyarrow Tables of some thousand rows each."""
         import pyarrow
 
         rows = self._table(operator, state)
@@ -208,7 +214,7 @@ class Snapshot:
     def _rows(self, info: StateInfo, handles: Sequence[StateHandle]) -> Iterator[Scan]:
         with (
             tempfile.TemporaryDirectory(prefix="kafka-eos-") as scratch,
-            opened(handles, self.storage, Path(scratch)) as sources,
+            open_handles(handles, self.storage, Path(scratch)) as sources,
             closing(_chained(source.scan(info.name) for source in sources)) as rows,
         ):
             yield rows
@@ -225,28 +231,28 @@ class Snapshot:
 
 def descriptor_of(description: Mapping[str, Json]) -> StateDescriptor[Any]:
     """The descriptor of a state as it is stored, with codecs for plain values."""
-    stored: Any = split(description)[0]
+    stored: Any = split_description(description)[0]
     parts = {part: _codec(stored[part]) for part in ("namespace", "entry") if part in stored}
     ttl = Ttl(**stored["ttl"]) if "ttl" in stored else None
     key, value, kind = _codec(stored["key"]), _codec(stored["value"]), stored.get("kind", "value")
     return StateDescriptor(stored["name"], key, value, kind=kind, ttl=ttl, definition=stored.get(DEFINITION), **parts)
 
 
-class _Decoder:
-    """Rows to places and values; None for what has expired when it was stored."""
+class _RowDecoder:
+    """Decodes rows to keys and values; None for expired ones."""
 
     def __init__(self, info: StateInfo) -> None:
-        descriptor, self._marks = descriptor_of(info.description), split(info.description)[1]
-        self.layout = Layout(descriptor)
+        descriptor, self._marks = descriptor_of(info.description), split_description(info.description)[1]
+        self.layout = RowKeyCodec(descriptor)
         self._ttl = descriptor.ttl
-        self._value = descriptor.value if descriptor.ttl is None else Timed(descriptor.value)
+        self._value = descriptor.value if descriptor.ttl is None else TimestampedCodec(descriptor.value)
 
     def __call__(self, row: Row) -> tuple[Any, Any] | None:
-        place, value = self.layout.place(row[0]), self._value.decode(row[1])
+        place, value = self.layout.decode(row[0]), self._value.decode(row[1])
         if self._ttl is None:
             return place, value
         stamp, value = value
-        gone = expired(stamp, self._marks.get(TIME, UNKNOWN), self._ttl.seconds)
+        gone = is_expired(stamp, self._marks.get(TIME, UNKNOWN), self._ttl.seconds)
         return None if gone else (place, value)
 
 
@@ -267,11 +273,11 @@ def _manifest(storage: CheckpointStorage, path: Path | str, epoch: int | None) -
 def _codec(stored: Any) -> Any:
     if stored["name"] in _OWN:
         return _OWN[stored["name"]]
-    return stored_codec(stored["name"], stored["schema"])
+    return get_plain_codec(stored["name"], stored["schema"])
 
 
 def _shared(handle: StateHandle) -> bool:
-    """Are the states of the handle in the same files?"""
+    """Return whether the states of the handle are in the same files."""
     return not any(file.name.endswith(".rows") for file in handle.files)
 
 

@@ -1,8 +1,8 @@
-"""Admission control: how much of what is there one task may read in an epoch.
+"""Admission control: how much of the available input one task may read in an epoch.
 
-A source tells where it ends, not how large that is. So sizes are taken from what was read, and how many records the
-next poll may bring is estimated from them.
-Rule: a quota is passed by no more than one poll, and lets at least one record through: every epoch moves.
+A source reports where it ends, not how large that input is. So record sizes are taken from what was read, and they
+limit how many records the next poll may return.
+Rule: a quota is exceeded by at most one poll, and it admits at least one record, so that every epoch makes progress.
 """
 
 from __future__ import annotations
@@ -10,39 +10,39 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from kafka_eos.core.records import Batch, Origin
-from kafka_eos.spark.messages import Quota
+from kafka_eos.spark.messages import ReadLimit
 
 _FIRST = 100
-"""Most records of a task's first poll, while nobody knows how large they are."""
+"""Most records of a task's first poll, while their size is unknown."""
 
 
 @runtime_checkable
-class Weighed(Protocol):
-    """An origin that knows how large its rows were without making raw records of them."""
+class SizedOrigin(Protocol):
+    """An origin that knows the byte size of its rows."""
 
     def weight(self) -> int:
         """Bytes of the keys and values of all its rows."""
 
 
-def share(records: int, size: int | None, tasks: int) -> Quota:
-    """The quota of each of so many tasks of an epoch."""
-    return Quota(max(1, records // tasks), None if size is None else max(1, size // tasks))
+def divide_limit(records: int, size: int | None, tasks: int) -> ReadLimit:
+    """Divide the read limit of an epoch among its tasks."""
+    return ReadLimit(max(1, records // tasks), None if size is None else max(1, size // tasks))
 
 
-class Meter:
-    """What is left of a quota."""
+class ReadBudget:
+    """The remaining read limit of a task."""
 
-    def __init__(self, quota: Quota) -> None:
+    def __init__(self, quota: ReadLimit) -> None:
         self._records, self._size = quota.records, quota.size
         self._read = self._weight = 0
 
     @property
-    def left(self) -> bool:
-        """May anything be read still?"""
+    def has_budget(self) -> bool:
+        """Return whether the task may read more records."""
         return self._read < self._records and (self._size is None or self._weight < self._size)
 
-    def most(self, batch_size: int) -> int:
-        """Records that the next poll may bring."""
+    def limit_poll(self, batch_size: int) -> int:
+        """Return how many records the next poll may bring."""
         most = min(batch_size, self._records - self._read)
         if self._size is None:
             return max(1, most)
@@ -50,15 +50,15 @@ class Meter:
             return max(1, min(most, _FIRST))
         return max(1, min(most, (self._size - self._weight) * self._read // self._weight))
 
-    def took(self, batch: Batch[Any]) -> None:
-        """A poll has brought this."""
+    def charge(self, batch: Batch[Any]) -> None:
+        """Charge a batch to the budget."""
         self._read += len(batch)
         if self._size is not None:
             self._weight += _weight(batch.origin)
 
 
 def _weight(origin: Origin) -> int:
-    if isinstance(origin, Weighed):
+    if isinstance(origin, SizedOrigin):
         return origin.weight()
     raws = map(origin.raw, range(len(origin.offsets)))
     return sum(len(raw.key or b"") + len(raw.value or b"") for raw in raws)

@@ -1,7 +1,7 @@
-"""What is done between two epochs of a term: old epochs go, and output that nobody will commit is aborted.
+"""Cleanup between two epochs of a term: old epochs are deleted, left-over output is aborted.
 
-Rule: ``protocol.cleanup_schedule`` says when. Aborting fences every producer of the term, those of prepared output too,
-so nothing may be on its way.
+Rule: ``protocol.cleanup_schedule`` says when. Aborting fences every producer of the term, including those of prepared
+output. So no epoch may be running or committing meanwhile.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.core.errors import Retryable
-from kafka_eos.protocol.actions import Sweep
-from kafka_eos.protocol.cleanup_schedule import Housekeeping
+from kafka_eos.protocol.actions import RunCleanup
+from kafka_eos.protocol.cleanup_schedule import CleanupSchedule
 
 _EPOCHS = 8
 """Epochs after which old ones are dropped even if there is always more to read."""
@@ -19,29 +19,32 @@ _LOOK = 10.0
 """Seconds between two looks for what a task left that outlived its executor, or the driver before this one."""
 
 
-def housekeeping(now: float) -> Housekeeping:
+def housekeeping(now: float) -> CleanupSchedule:
     """When upkeep is due."""
-    return Housekeeping(_EPOCHS, now, _LOOK)
+    return CleanupSchedule(_EPOCHS, now, _LOOK)
 
 
-class Upkeep:
-    """Of one term. ``generation`` counts how often its producers were fenced: the next epoch needs new ones."""
+class CleanupRunner:
+    """Carries out the cleanup of one term between two epochs.
+
+    ``generation`` counts how often its producers were fenced: the next epoch needs new ones.
+    """
 
     def __init__(self, coordinator: Coordinator, observe: Callable[..., None]) -> None:
         self._coordinator, self._observe = coordinator, observe
         self.generation = 0
 
-    def run(self, sweep: Sweep) -> None:
-        """Drop old epochs; before that abort output that nobody will commit, if it was looked for and is there."""
-        if sweep.fence or (sweep.thorough and self._left_over()):
-            self._coordinator.abort_left_over()
+    def run(self, sweep: RunCleanup) -> None:
+        """Abort left-over output, if the search found any, and drop old epochs."""
+        if sweep.fence or (sweep.find_leftovers and self._has_left_over_output()):
+            self._coordinator.abort_own_leftovers()
             self.generation += 1
-        self._coordinator.drop_old()
+        self._coordinator.drop_old_epochs()
 
-    def _left_over(self) -> bool:
-        """Is output open, with nothing on its way?"""
+    def _has_left_over_output(self) -> bool:
+        """Return whether there is left-over output that no epoch will commit."""
         try:
-            return bool(self._coordinator.staged())
+            return bool(self._coordinator.list_staged())
         except Retryable as error:
             self._observe("notice", text=f"could not look for output that is left open: {error}")
             return False

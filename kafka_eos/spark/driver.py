@@ -1,11 +1,11 @@
-"""One attempt on Spark: one term, one batch after another, until it stops or fails.
+"""One attempt on Spark: it runs one epoch after another in one term, until it stops or fails.
 
-``protocol.attempt`` decides; here its actions are carried out. An epoch is one Spark job, which reads up to given
-positions (``inputs``) and leaves nothing under way. The next one begins as soon as it is decided, while it is
-committed (``overlap``), unless something must be done between the two (``upkeep``).
+``protocol.attempt`` decides; this module executes its actions. An epoch is one Spark job, which reads up to given
+positions (``epoch_inputs``) and leaves no rows in flight. The next epoch begins as soon as this one is decided, while
+it is committed (``overlapping_epochs``), unless cleanup must run between the two (``cleanup``).
 
-Rule: decisions, and all that follows from them, are made on one thread; only Spark's job and the commits have
-threads of their own, so that a stop, and a time limit, are noticed.
+Rule: decisions, and all that follows from them, are made on one thread. Only Spark's job and the commits have threads
+of their own, so that a stop or a timeout takes effect at once.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kafka_eos._util.failpoints import hit
-from kafka_eos._util.retry import Interrupted
-from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos._util.retry import RetryInterrupted
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.coordination.coordinator import Coordinator
-from kafka_eos.coordination.request_queue import Desk
+from kafka_eos.coordination.request_queue import RequestHandler
 from kafka_eos.core.errors import Bug, RestartFromCheckpoint
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.plan import Timestamps
-from kafka_eos.plan.watermarks import Alignment
+from kafka_eos.plan import TimestampsNode
+from kafka_eos.plan.watermarks import WatermarkAlignment
 from kafka_eos.protocol import actions as do
 from kafka_eos.protocol import events as facts
-from kafka_eos.protocol.actions import Action, Ending
+from kafka_eos.protocol.actions import AttemptAction, JobOutcome
 from kafka_eos.protocol.attempt import Attempt
 from kafka_eos.protocol.checkpoint_schedule import Cadence
-from kafka_eos.protocol.engine_policy import Policy
-from kafka_eos.protocol.events import Fact
-from kafka_eos.runtime.epoch_reports import Finished, Resumed
-from kafka_eos.spark.cleanup import Upkeep, housekeeping
-from kafka_eos.spark.epoch_figures import Figures
-from kafka_eos.spark.epoch_inputs import Inputs
-from kafka_eos.spark.messages import Spec
-from kafka_eos.spark.overlapping_epochs import Overlap
+from kafka_eos.protocol.engine_policy import AttemptPolicy
+from kafka_eos.protocol.events import AttemptEvent
+from kafka_eos.runtime.epoch_reports import CommitResult, RestorePoint
+from kafka_eos.spark.cleanup import CleanupRunner, housekeeping
+from kafka_eos.spark.epoch_figures import ProgressReporter
+from kafka_eos.spark.epoch_inputs import EpochInputs
+from kafka_eos.spark.messages import StageSpec
+from kafka_eos.spark.overlapping_epochs import EpochThreads
 from kafka_eos.storage.job_records import Manifest
 
 if TYPE_CHECKING:
@@ -53,16 +53,18 @@ _JOB = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """What the attempt asks and tells around it."""
+class AttemptCallbacks:
+    """Callbacks of an attempt: stop requested, time expired, event to observe."""
 
     stopping: Callable[[], bool]
     expired: Callable[[], bool]
     observe: Callable[..., None]
 
 
-class Driver:
-    """Runs one term. ``run`` returns when the job has ended cleanly, and raises what ended the attempt.
+class SparkAttempt:
+    """Runs one term; returns when the job has ended cleanly.
+
+    ``run`` returns when the job has ended cleanly, and raises what ended the attempt.
 
     ``template`` is a spec whose positions, states, ends and numbers are filled in for each epoch. ``goal``: where each
     source may stop in a bounded run. ``aligned``, ``meets``, ``following``: see ``plan.Graph``. ``newest``: the newest
@@ -72,46 +74,52 @@ class Driver:
     def __init__(
         self,
         coordinator: Coordinator,
-        resumed: Resumed,
+        resumed: RestorePoint,
         runner: EpochRunner,
-        template: Spec,
+        template: StageSpec,
         cadence: Cadence,
-        watch: Watch,
+        watch: AttemptCallbacks,
         goal: Mapping[str, Positions] | None,
-        aligned: Sequence[tuple[Timestamps, Alignment]],
+        aligned: Sequence[tuple[TimestampsNode, WatermarkAlignment]],
         meets: Mapping[str, Collection[str]],
         following: Collection[str],
-        desk: Desk,
+        desk: RequestHandler,
         newest: Callable[[], Manifest],
     ) -> None:
         now = time.monotonic()
-        self._coordinator, self._template, self._timeout = coordinator, template, cadence.timeout
-        self._watch, self._desk, self._newest = watch, desk, newest
+        self._coordinator = coordinator
+        self._template = template
+        self._timeout = cadence.timeout
+        self._watch = watch
+        self._desk = desk
+        self._newest = newest
         self._states: tuple[StateHandle, ...] = resumed.states
-        self._in_flight: tuple[InFlight, ...] = resumed.in_flight
+        self._in_flight: tuple[InFlightRows, ...] = resumed.in_flight
         self._finished = resumed.base.epoch.n
         self._ends: Mapping[str, Positions] = {}
         """Up to where the next epoch reads, or the one that runs."""
         self._attempt = Attempt.of(
-            Policy(frozenset({_JOB}), cadence, tolerated=0, search_every=_LOOK, batches=True),
+            AttemptPolicy(frozenset({_JOB}), cadence, tolerated_failures=0, discovery_interval=_LOOK, is_batch=True),
             EpochId(resumed.first_epoch, resumed.term),
             resumed.base,
             housekeeping(now),
             now,
             under_way=bool(resumed.in_flight),
         )
-        self._how = Finished()
+        self._commit_result = CommitResult()
         """How the epoch was committed that was committed last."""
-        self._learned: deque[Fact] = deque()
+        self._learned: deque[AttemptEvent] = deque()
         self._ended = False
-        self._inputs = Inputs(coordinator, resumed.positions, cadence, goal, aligned, meets, following, watch.observe)
-        self._overlap = Overlap(runner.run, runner.cancel, self._commit)
-        self._upkeep = Upkeep(coordinator, watch.observe)
-        self._figures = Figures(watch.observe, resumed.positions)
+        self._inputs = EpochInputs(
+            coordinator, resumed.positions, cadence, goal, aligned, meets, following, watch.observe
+        )
+        self._overlap = EpochThreads(runner.run, runner.cancel, self._commit)
+        self._upkeep = CleanupRunner(coordinator, watch.observe)
+        self._figures = ProgressReporter(watch.observe, resumed.positions)
 
     def run(self) -> None:
         try:
-            self._learn(facts.Ready(_JOB))
+            self._apply(facts.SubtaskReady(_JOB))
             while not self._ended:
                 self._step()
         except BaseException:
@@ -124,78 +132,78 @@ class Driver:
 
     def _step(self) -> None:
         """Learn what has happened, and wait for more."""
-        for fact in self._happened():
-            self._learn(fact)
+        for fact in self._poll_facts():
+            self._apply(fact)
         if not self._ended:
             self._overlap.wait(_LOOK)
 
-    def _learn(self, fact: Fact) -> None:
-        """Tell the machine, and do what it says; what is known of that at once it is told, too."""
+    def _apply(self, fact: AttemptEvent) -> None:
+        """Feed a fact to the state machine and carry out its actions."""
         self._learned.append(fact)
         while self._learned:
-            self._attempt, actions = self._attempt.on(self._learned.popleft(), time.monotonic())
+            self._attempt, actions = self._attempt.handle(self._learned.popleft(), time.monotonic())
             for action in actions:
-                self._carry_out(action)
+                self._execute(action)
 
     # ------------------------------------------------------------ facts
 
-    def _happened(self) -> Iterator[Fact]:
-        """What has ended, and what is asked for. Raises what ends the attempt at once."""
+    def _poll_facts(self) -> Iterator[AttemptEvent]:
+        """Yield what has happened since the last step. Raises what ends the attempt at once."""
         if self._watch.expired():
-            raise Interrupted(
+            raise RetryInterrupted(
                 "stopped before the epoch at hand was committed; nothing is lost, the next start reads it again"
             )
-        if (committed := self._overlap.committed()) is not None:
-            yield facts.Committed(committed.id)
-        if (epoch := self._overlap.ended()) is not None:
-            yield facts.Acked(epoch, _JOB)
+        if (committed := self._overlap.poll_committed()) is not None:
+            yield facts.EpochCommitted(committed.id)
+        if (epoch := self._overlap.poll_finished()) is not None:
+            yield facts.EpochAcked(epoch, _JOB)
         if self._watch.stopping():
-            yield facts.Stop()
-        self._desk.look(time.monotonic())
-        yield self._desk.asked
+            yield facts.StopSignalled()
+        self._desk.poll(time.monotonic())
+        yield self._desk.pending
 
     # ------------------------------------------------------------ actions
 
-    def _carry_out(self, action: Action) -> None:
+    def _execute(self, action: AttemptAction) -> None:
         match action:
-            case do.Begin():
+            case do.StartProcessing():
                 pass  # nothing is restored before the first job
-            case do.Trigger(epoch):
+            case do.TriggerEpoch(epoch):
                 self._begin(epoch)
-            case do.Decide():
+            case do.DecideEpoch():
                 self._decide(action)
-            case do.Commit():
-                self._overlap.commit()
-            case do.Notify(epoch, seconds):
+            case do.CommitEpoch():
+                self._overlap.start_commit()
+            case do.NotifyCommit(epoch, seconds):
                 self._committed(seconds)
-            case do.Discover(at_once):
+            case do.DiscoverSplits(at_once):
                 self._discover(at_once)
-            case do.Sweep():
+            case do.RunCleanup():
                 self._upkeep.run(action)
-                self._learned.append(facts.Swept())
-            case do.Answer():
+                self._learned.append(facts.CleanupFinished())
+            case do.AnswerRequests():
                 manifest = self._newest()
-                self._desk.begun(manifest.id)
-                self._desk.committed(manifest)
-            case do.Replace():
+                self._desk.on_triggered(manifest.id)
+                self._desk.on_committed(manifest)
+            case do.ReplaceAttempt():
                 raise RestartFromCheckpoint(
                     f"the epoch's Spark job did not end within {self._timeout:.0f} s (checkpoint_timeout, which must "
                     "be more than it takes a task to restore its state)"
                 )
-            case do.End(how):
+            case do.EndJob(how):
                 self._end(how)
-            case do.Abort() | do.Halt() | do.Count() | do.GoOn():
+            case do.AbortEpoch() | do.PauseSources() | do.RequestCounts() | do.ResumeSources():
                 raise Bug(f"{action}: a batch is not given up, and leaves nothing under way")
 
     def _discover(self, at_once: bool) -> None:
         # Who waits for all that has come does not wait for timers: one that sets the next would never end.
-        ends = self._inputs.ends(timers=not at_once) if self._inputs.due(at_once) else None
+        ends = self._inputs.ends(timers=not at_once) if self._inputs.is_due(at_once) else None
         if ends is not None:
             self._ends = ends
-        self._learned.append(facts.Found(ends is not None, self._inputs.at_goal))
+        self._learned.append(facts.DiscoveryFinished(ends is not None, self._inputs.has_reached_goal))
 
     def _begin(self, epoch: EpochId) -> None:
-        self._desk.begun(epoch)
+        self._desk.on_triggered(epoch)
         self._watch.observe("triggered", epoch=epoch.epoch.n)
         spec = msgspec.structs.replace(
             self._template,
@@ -207,34 +215,34 @@ class Driver:
             states=self._states,
             in_flight=self._in_flight,
         )
-        self._overlap.begin(epoch, spec)
+        self._overlap.start_job(epoch, spec)
 
-    def _decide(self, decision: do.Decide) -> None:
-        """Publish the manifest. From here on the next epoch may begin: it goes on from what this one has made."""
+    def _decide(self, decision: do.DecideEpoch) -> None:
+        """Publish the manifest. From here on the next epoch may begin, with this epoch's state and positions."""
         result = self._overlap.result()
         hit("coordinator.acked")
-        self._overlap.decided(self._coordinator.decide(decision.epoch, result.acked))
+        self._overlap.set_decided(self._coordinator.decide(decision.epoch, result.acked))
         lag = None if self._inputs.holding else result.lag
         self._figures.decided(decision.epoch, result, lag, decision.seconds)
-        self._inputs.decided(result, self._ends)
+        self._inputs.record_epoch(result, self._ends)
         if result.retried:
-            self._learned.append(facts.Littered())
+            self._learned.append(facts.TaskAttemptsLost())
         self._states, self._in_flight = result.acked.states, ()
 
     def _commit(self, manifest: Manifest) -> None:
-        """On the thread of the commits."""
-        self._how = self._coordinator.finish(manifest)
-        for failed in self._coordinator.tell_sources(manifest):
+        """Commit an epoch, on the commit thread."""
+        self._commit_result = self._coordinator.finish(manifest)
+        for failed in self._coordinator.report_offsets(manifest):
             self._watch.observe("notice", text=failed)
 
     def _committed(self, seconds: float) -> None:
         manifest = self._overlap.manifest
         self._finished = manifest.epoch
-        self._figures.committed(manifest, seconds, self._how)
-        self._desk.committed(manifest)
+        self._figures.committed(manifest, seconds, self._commit_result)
+        self._desk.on_committed(manifest)
 
-    def _end(self, how: Ending) -> None:
-        if how is Ending.AS_IT_IS:
-            self._desk.ended()
-            raise Interrupted("ended on request, without the epoch at hand; the next start reads it again")
+    def _end(self, how: JobOutcome) -> None:
+        if how is JobOutcome.CANCELLED:
+            self._desk.on_job_end()
+            raise RetryInterrupted("ended on request, without the epoch at hand; the next start reads it again")
         self._ended = True

@@ -19,13 +19,13 @@ from kafka_eos.core.ids import AppRef
 from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.checkpoint_schedule import Cadence
-from kafka_eos.runtime.program import Code
+from kafka_eos.runtime.program import CodeFingerprint
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.spark import session as sessions
-from kafka_eos.spark.admission_control import share
-from kafka_eos.spark.driver import Driver, Watch
-from kafka_eos.spark.messages import Spec
-from kafka_eos.spark.stages import levels
+from kafka_eos.spark.admission_control import divide_limit
+from kafka_eos.spark.driver import AttemptCallbacks, SparkAttempt
+from kafka_eos.spark.messages import StageSpec
+from kafka_eos.spark.stages import split_into_stages
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.storage.storage_factory import open_storage
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 class SparkEngine:
     """Runs pipelines on Spark; one object may run several, one after the other.
 
-    ``session``  a session of yours, which is left open; default: under spark-submit the one that the program has
-                 opened, which is left open too; else one of our own for each run, on ``master``
-    ``master``   e.g. ``local[2,4]`` (two cores, four attempts a task) or ``spark://host:7077``; default: what
-                 spark-submit was told, else this machine
+    ``session``  an existing session, which stays open; default: under spark-submit the session that the program has
+                 opened, which stays open too; otherwise a new one for each run, on ``master``
+    ``master``   e.g. ``local[2,4]`` (two cores, four attempts per task) or ``spark://host:7077``; default: the master
+                 of spark-submit, else this machine
     """
 
     def __init__(self, session: SparkSession | None = None, *, master: str | None = None) -> None:
@@ -62,12 +62,12 @@ class SparkEngine:
         With ``until_caught_up`` it ends by itself when the input that was there at the start is processed. Raises as
         ``kafka_eos.embedded.supervisor``, and ConfigError for what the engine or the session cannot do.
         """
-        levels(plan)
-        with sessions.session_for(self._session, self._master, plan.name) as session:
-            _Run(plan, app, settings, session, observers, until_caught_up).run()
+        split_into_stages(plan)
+        with sessions.open_engine_session(self._session, self._master, plan.name) as session:
+            _SparkRun(plan, app, settings, session, observers, until_caught_up).run()
 
 
-class _Run:
+class _SparkRun:
     """One run of one job in one session."""
 
     def __init__(
@@ -79,12 +79,14 @@ class _Run:
         observers: tuple[Observer, ...],
         until_caught_up: bool,
     ) -> None:
-        self._plan, self._settings, self._until_caught_up = plan, settings, until_caught_up
-        self._session = sessions.prepared(session)
+        self._plan = plan
+        self._settings = settings
+        self._until_caught_up = until_caught_up
+        self._session = sessions.configure_session(session)
         sessions.check_python(self._session)
         from kafka_eos.spark.epoch_job import EpochRunner  # imports pyspark: not before it was looked for
 
-        self._runner = EpochRunner(self._session, plan.name, len(levels(plan)))
+        self._runner = EpochRunner(self._session, plan.name, len(split_into_stages(plan)))
         self._template = self._spec(app)
         self._started = False
         self._goal: Mapping[str, Positions] | None = None
@@ -97,44 +99,44 @@ class _Run:
     def _attempt(self, coordinator: Coordinator) -> None:
         job_master, settings = self._job_master, self._settings
         if not self._started:
-            requests.clear(settings.job_dir(self._plan.name))
+            requests.clear_requests(settings.job_dir(self._plan.name))
             self._started = True
         resumed = coordinator.recover()
-        job_master.recovered()
+        job_master.on_recovered()
         at = resumed.positions
-        if self._goal is None and (self._until_caught_up or coordinator.end_for_good(at)):
+        if self._goal is None and (self._until_caught_up or coordinator.is_bounded(at)):
             self._goal = coordinator.ends(at)
-        job_master.observe(
+        job_master.emit(
             "running", term=resumed.term.n, base=resumed.base.epoch.n, master=self._session.sparkContext.master,
             parallelism=self._template.parallelism, batches=True,
         )  # fmt: skip
         cadence = Cadence(settings.checkpoint_interval, 0.0, settings.checkpoint_timeout)
-        watch = Watch(job_master.stopping.is_set, job_master.expired.is_set, job_master.observe)
-        storage = open_storage(settings.checkpoints_of(self._plan.name))
+        watch = AttemptCallbacks(job_master.stop_requested.is_set, job_master.stop_timed_out.is_set, job_master.emit)
+        storage = open_storage(settings.checkpoint_location(self._plan.name))
         claim = storage.read(paths.claim_name(resumed.term))
         template = msgspec.structs.replace(
             self._template, identity=resumed.identity.text, term=resumed.term.n, claim=claim
         )
         newest = partial(savepoints.newest_committed, storage, self._plan.name)
-        plan, desk = self._plan, job_master.desk
-        held_back = plan.aligned, plan.meets, plan.following
-        driver = Driver(
+        plan, desk = self._plan, job_master.new_request_handler
+        held_back = plan.watermark_alignments, plan.prerequisites, plan.deferred_sources
+        driver = SparkAttempt(
             coordinator, resumed, self._runner, template, cadence, watch, self._goal, *held_back, desk, newest
         )
         driver.run()
 
-    def _spec(self, app: AppRef) -> Spec:
+    def _spec(self, app: AppRef) -> StageSpec:
         context = self._session.sparkContext
         shipped = not (context.master or "").startswith("local")
         if shipped:
             context.addFile(str(app.path))
         parallelism, settings = self._parallelism(), self._settings
-        return Spec(
+        return StageSpec(
             app=str(app.path),
             pipeline=app.pipeline,
             shipped=shipped,
             settings=json.dumps(settings.as_json()),
-            code=Code.of(app.path, self._plan),
+            code=CodeFingerprint.compute(app.path, self._plan),
             identity="",
             term=0,
             claim=b"",
@@ -146,11 +148,11 @@ class _Run:
             last=False,
             positions={},
             ends={},
-            quota=share(settings.max_records_per_epoch, settings.max_bytes_per_epoch, parallelism),
+            quota=divide_limit(settings.max_records_per_epoch, settings.max_bytes_per_epoch, parallelism),
             states=(),
         )
 
     def _parallelism(self) -> int:
         """The setting if it was given, else one subtask a core of the cluster."""
         given = self._settings.origin_of("parallelism") != "default"
-        return self._settings.parallelism if given else min(sessions.cores(self._session), MAX_KEY_GROUPS)
+        return self._settings.parallelism if given else min(sessions.wait_for_cores(self._session), MAX_KEY_GROUPS)

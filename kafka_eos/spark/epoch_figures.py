@@ -1,4 +1,4 @@
-"""What the driver shows of its epochs, for the terminal, ``status.json`` and the history."""
+"""Figures of the driver's epochs, for the terminal, ``status.json`` and the history."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.runtime.epoch_reports import Finished, counted, figures_of
+from kafka_eos.runtime.epoch_reports import CommitResult, commit_metrics, sum_counters
 from kafka_eos.storage.job_records import Manifest
 
 if TYPE_CHECKING:
     from kafka_eos.spark.epoch_job import EpochResult
 
 
-class Figures:
-    """Of one term, whose first epoch begins at ``positions``. ``observe`` is told; times are seconds since the epoch
-    began. What it is told of an epoch has the fields of Spark's StreamingQueryProgress, as far as they apply.
+class ProgressReporter:
+    """Reports each epoch with the fields of StreamingQueryProgress, as far as they apply.
+
+    ``observe`` is called with the report. Times are seconds since the epoch began.
     """
 
     def __init__(self, observe: Callable[..., None], positions: Mapping[str, Positions]) -> None:
@@ -30,7 +31,7 @@ class Figures:
         self._counted: dict[str, dict[str, int]] = {}
 
     def decided(self, epoch: EpochId, result: EpochResult, lag: int | None, seconds: float) -> None:
-        """``lag``: None where splits wait that have something to be read, since nobody has asked how much."""
+        """Report a decided epoch. ``lag`` is None if splits with unread input are paused: it was not measured then."""
         self._in.update(result.records_in)
         self._out.update(result.records_out)
         for name, did in result.operators.items():
@@ -38,7 +39,7 @@ class Figures:
             # Not the entries: what a task holds in memory, it holds for its epoch.
             kept = {figure: so_far.get(figure, 0) for figure in did if figure != "entries"}
             self._operators[name] = {figure: n + kept.get(figure, 0) for figure, n in did.items()}
-        self._counted = counted((self._counted, result.counted))
+        self._counted = sum_counters((self._counted, result.counted))
         self._observe(
             "progress",
             records_in=self._in.total(),
@@ -53,7 +54,7 @@ class Figures:
             },
             written=dict(self._out),
             operators={name: dict(done) for name, done in self._operators.items()},
-            **({"counted": self._counted} if self._counted else {}),
+            **({"user_counters": self._counted} if self._counted else {}),
             **self._progress(epoch, result, seconds),
         )
         self._positions = result.acked.positions
@@ -63,7 +64,7 @@ class Figures:
             epoch=epoch.epoch.n,
             seconds=seconds,
             blocked_ms=0.0,
-            **result.acked.figures,
+            **result.acked.metrics,
         )
 
     def _progress(self, epoch: EpochId, result: EpochResult, seconds: float) -> dict[str, Any]:
@@ -86,5 +87,5 @@ class Figures:
             "sink": {"numOutputRows": sum(result.records_out.values())},
         }
 
-    def committed(self, manifest: Manifest, seconds: float, finished: Finished) -> None:
-        self._observe("committed", seconds=seconds, **figures_of(manifest, finished))
+    def committed(self, manifest: Manifest, seconds: float, finished: CommitResult) -> None:
+        self._observe("committed", seconds=seconds, **commit_metrics(manifest, finished))

@@ -1,8 +1,9 @@
-"""One epoch as one Spark job: a chain of stages, a shuffle between two of them, one report a task.
+"""One epoch as one Spark job: a chain of stages, a shuffle between two of them, one report per task.
 
-Rule: an epoch's result is put together only from attempts that fit: each task's report must say that it read the
-rows of exactly those attempts whose reports are at hand. After a lost executor Spark may run a task a second time
-with other results (the user's functions need not be deterministic); such a mixture is thrown away, never decided.
+Rule: an epoch's result is merged only from attempts that fit together. Each task's report must state that the task read
+the rows of exactly those attempts whose reports are merged. After an executor is lost, Spark may run a task a second
+time with other results, because the user's functions need not be deterministic. Such a mixture is discarded, never
+decided.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ import msgspec
 
 from kafka_eos.abc.source import total_lag
 from kafka_eos.core.errors import EnvironmentFailed, Fatal, RestartFromCheckpoint
-from kafka_eos.core.failure_causes import RefusedElsewhere
+from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Position
-from kafka_eos.core.records import Tally
-from kafka_eos.runtime.epoch_reports import Acked, by_operator, counted, shown, summed
-from kafka_eos.spark.epoch_task import EpochTask
-from kafka_eos.spark.messages import Report, Spec, decode_report, encode
+from kafka_eos.core.records import RecordCounts
+from kafka_eos.runtime.epoch_reports import EpochContents, merge_watermarks, spans_to_json, sum_by_name, sum_counters
+from kafka_eos.spark.epoch_task import StageFunction
+from kafka_eos.spark.messages import StageSpec, TaskReport, decode_report, encode
 from kafka_eos.spark.row_frames import SPARK_SCHEMA
-from kafka_eos.spark.spark_errors import SPARKS, as_ours
+from kafka_eos.spark.spark_errors import SPARKS, translate_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 _FATAL = {kind.__name__: kind for kind in Fatal.__subclasses__()}
-"""What a task may report, by name: whoever started the job hears the same as if it had happened here."""
+"""Errors that a task may report, by name: the driver raises the same error as the task did."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochResult:
-    """What the tasks of an epoch did, put together. ``retried``: an attempt failed and may have left something."""
+    """The merged reports of an epoch's tasks. ``retried``: an attempt failed and may have left output."""
 
-    acked: Acked
+    acked: EpochContents
     unread: Mapping[str, frozenset[SplitId]]
     """By source, splits that have something left before the epoch's ends."""
     records_in: Mapping[str, int]
@@ -51,7 +52,7 @@ class EpochResult:
     seconds: Mapping[str, float]
     retried: bool
     operators: Mapping[str, Mapping[str, float]]
-    """What each has done in the epoch, in all tasks: the fields of ``Did``."""
+    """What each has done in the epoch, in all tasks: the fields of ``OperatorStats``."""
     spans: Sequence[Mapping[str, object]]
     """When each phase was; see ``handover.shown``."""
     counted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -62,10 +63,12 @@ class EpochRunner:
     """Runs epochs in a session, one at a time. ``cancel`` may be called from another thread."""
 
     def __init__(self, session: SparkSession, job: str, depth: int) -> None:
-        self._session, self._job, self._depth = session, job, depth
+        self._session = session
+        self._job = job
+        self._depth = depth
         self._group = ""
 
-    def run(self, spec: Spec) -> EpochResult:
+    def run(self, spec: StageSpec) -> EpochResult:
         """The epoch's result, not decided yet.
 
         Raises RefusedElsewhere and Fatal as a task reports them, RestartFromCheckpoint if the job failed.
@@ -76,32 +79,32 @@ class EpochRunner:
         try:
             rows = self._plan(spec).select("frame").collect()
         except SPARKS as error:
-            raise as_ours(error) from error
+            raise translate_error(error) from error
         reports = [decode_report(bytes(row[0])) for row in rows]
-        fitting(reports, self._depth, spec.parallelism)
-        return together(reports, spec.parallelism, retried=self._retried())
+        check_attempts(reports, self._depth, spec.parallelism)
+        return merge_reports(reports, spec.parallelism, retried=self._retried())
 
     def cancel(self) -> None:
         """End what runs of the current epoch. Fatal if the session is gone."""
         try:
             self._session.sparkContext.cancelJobGroup(self._group)
         except SPARKS as error:
-            raise as_ours(error) from error
+            raise translate_error(error) from error
 
-    def _plan(self, spec: Spec) -> DataFrame:
+    def _plan(self, spec: StageSpec) -> DataFrame:
         rows = self._session.range(0, spec.parallelism, 1, spec.parallelism).mapInArrow(
-            EpochTask(_at(spec, 0, self._depth)), SPARK_SCHEMA
+            StageFunction(_at(spec, 0, self._depth)), SPARK_SCHEMA
         )
         for level in range(1, self._depth):
             rows = (
                 rows.repartitionById(spec.parallelism, "target")
                 .sortWithinPartitions("origin", "seq")
-                .mapInArrow(EpochTask(_at(spec, level, self._depth)), SPARK_SCHEMA)
+                .mapInArrow(StageFunction(_at(spec, level, self._depth)), SPARK_SCHEMA)
             )
         return rows
 
     def _retried(self) -> bool:
-        """Did an attempt fail, or a stage run again? Spark keeps the figures of finished jobs."""
+        """Return whether an attempt failed or a stage ran again, from the figures that Spark keeps of finished jobs."""
         tracker = self._session.sparkContext.statusTracker()
         jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group))
         stages = itertools.chain.from_iterable(job.stageIds for job in jobs if job is not None)
@@ -109,12 +112,12 @@ class EpochRunner:
         return any(info is None or info.numFailedTasks or info.currentAttemptId for info in found)
 
 
-def fitting(reports: Sequence[Report], depth: int, parallelism: int) -> None:
-    """Raise unless there is one report a task, and they tell of one and the same run of each task."""
+def check_attempts(reports: Sequence[TaskReport], depth: int, parallelism: int) -> None:
+    """Raise unless the reports describe one consistent attempt of each task."""
     failures = [report.failure for report in reports if report.failure is not None]
     for failure in failures:
         if failure.kind == "user":
-            raise RefusedElsewhere(failure.error, failure.reason, failure.operator, failure.where)
+            raise RemoteUserError(failure.error, failure.reason, failure.operator, failure.where)
         if failure.kind == "environment":
             raise EnvironmentFailed(failure.reason)
         if failure.error == Fatal.__name__:
@@ -132,8 +135,8 @@ def fitting(reports: Sequence[Report], depth: int, parallelism: int) -> None:
             )
 
 
-def together(reports: Sequence[Report], parallelism: int, *, retried: bool) -> EpochResult:
-    """What reports of all tasks say."""
+def merge_reports(reports: Sequence[TaskReport], parallelism: int, *, retried: bool) -> EpochResult:
+    """Merge the reports of all tasks into the result of the epoch."""
     ordered = sorted(reports, key=lambda report: (report.level, report.subtask))
     positions: dict[str, dict[SplitId, Position]] = {}
     unread: dict[str, list[SplitId]] = {}
@@ -143,29 +146,29 @@ def together(reports: Sequence[Report], parallelism: int, *, retried: bool) -> E
         for source, splits in report.positions.items():
             positions.setdefault(source, {}).update(splits)
     return EpochResult(
-        Acked(
+        EpochContents(
             positions,
             tuple(handle for report in ordered for handle in report.states),
             tuple(committable for report in ordered for committable in report.committables),
             parallelism=parallelism,
-            tally=functools.reduce(Tally.plus, (report.tally for report in ordered), Tally()),
-            watermarks=by_operator(report.watermarks for report in ordered),
-            timers=summed(report.timers for report in ordered),
+            tally=functools.reduce(RecordCounts.plus, (report.tally for report in ordered), RecordCounts()),
+            watermarks=merge_watermarks(report.watermarks for report in ordered),
+            timers=sum_by_name(report.timers for report in ordered),
         ),
         unread={name: frozenset(splits) for name, splits in unread.items()},
         records_in=_sums(report.records_in for report in ordered),
         records_out=_sums(report.records_out for report in ordered),
         lag=total_lag(report.lag for report in ordered),
-        wake=min((report.wake for report in ordered if report.wake is not None), default=None),
+        wake=min((report.next_timer for report in ordered if report.next_timer is not None), default=None),
         seconds=_longest(report.seconds for report in ordered),
         retried=retried,
         operators=_operators(ordered),
-        counted=counted(report.counted for report in ordered),
-        spans=shown((report.subtask, span) for report in ordered for span in report.spans),
+        counted=sum_counters(report.counted for report in ordered),
+        spans=spans_to_json((report.subtask, span) for report in ordered for span in report.spans),
     )
 
 
-def _operators(reports: Sequence[Report]) -> Mapping[str, Mapping[str, float]]:
+def _operators(reports: Sequence[TaskReport]) -> Mapping[str, Mapping[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for report in reports:
         for name, did in report.operators.items():
@@ -174,7 +177,7 @@ def _operators(reports: Sequence[Report]) -> Mapping[str, Mapping[str, float]]:
     return found
 
 
-def _at(spec: Spec, level: int, depth: int) -> bytes:
+def _at(spec: StageSpec, level: int, depth: int) -> bytes:
     return encode(msgspec.structs.replace(spec, level=level, last=level == depth - 1))
 
 

@@ -1,6 +1,6 @@
-"""What ``explain --engine spark`` adds: what the plan and its settings mean where an epoch is one Spark job.
+"""Notes that ``explain --engine spark`` adds: how the plan and its settings behave if an epoch is one Spark job.
 
-Pure, and needs no pyspark. Rule: what is refused here is refused in the same words when the job is run.
+Pure, and needs no pyspark. Rule: what is refused here is refused with the same text when the job runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kafka_eos.config.settings import Settings
 from kafka_eos.plan import Plan
-from kafka_eos.spark.stages import levels
+from kafka_eos.spark.stages import split_into_stages
 
 _WITHOUT_EFFECT = {
     "checkpoint_mode": "there are no barriers: an epoch ends with nothing under way, exactly-once",
@@ -23,9 +23,9 @@ _WITHOUT_EFFECT = {
 """Settings of the embedded engine, with the reason why they change nothing here."""
 
 
-def notes(plan: Plan, settings: Settings) -> Sequence[str]:
-    """What is different on Spark, a line each. PlanError for a plan that the engine refuses."""
-    stages = len(levels(plan))
+def explain_differences(plan: Plan, settings: Settings) -> Sequence[str]:
+    """List what is different for this plan on Spark. PlanError for a plan that the engine refuses."""
+    stages = len(split_into_stages(plan))
     shape = "1 stage" if stages == 1 else f"{stages} stages, with a shuffle between two of them"
     given = settings.origin_of("parallelism") != "default"
     tasks = settings.parallelism if given else "one for each core of the cluster"

@@ -1,6 +1,6 @@
-"""The Spark session that this process has already, whoever opened it: Spark has one a process.
+"""The Spark session that exists in this process, whoever opened it: Spark allows one per process.
 
-Rule: nothing here starts Spark. Whoever asks has made sure that pyspark is there.
+Rule: nothing here starts Spark. The caller has made sure that pyspark is installed.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _ASKED_FOR = (
 )
 """Classes that pyspark names in the JVM."""
 OF_OUR_OWN: Final[Mapping[str, str]] = {
-    # Else pyspark looks, at each function of a column, for the line of the program that called it: nobody is shown it.
+    # Otherwise pyspark looks up the calling line of the program at each column function, which is never shown.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 """Settings of a session that we open ourselves: Python takes them over once in a process."""
 
 
 def is_submitted() -> bool:
-    """Was this program started by spark-submit, which says where Spark is?"""
+    """Return whether spark-submit started this program; its environment then names Spark's directory."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def is_live() -> bool:
-    """Has the program a session, or a context that one would be made on?"""
+def has_active_session() -> bool:
+    """Return whether this process has a Spark session or context."""
     from pyspark import SparkContext
 
     return SparkContext._active_spark_context is not None
@@ -46,15 +46,15 @@ def is_live() -> bool:
 
 def submitted_session() -> SparkSession | None:
     """The session that a submitted program has opened itself; None if it has none."""
-    if not is_submitted() or not is_live():
+    if not is_submitted() or not has_active_session():
         return None
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.getOrCreate()
 
 
-def remember_classes(session: SparkSession) -> None:
-    """Python asks for these at each column of each query, and the JVM then looks through all its jars for them."""
+def cache_jvm_classes(session: SparkSession) -> None:
+    """Cache the JVM classes that pyspark would look up for each column."""
     jvm = session._jvm
     for name in _ASKED_FOR:
         setattr(jvm, name, getattr(jvm, name))

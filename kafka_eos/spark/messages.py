@@ -1,6 +1,7 @@
-"""What the driver tells the tasks of an epoch, and what each of them reports.
+"""Messages from the driver to the tasks of an epoch, and the report of each task.
 
-Rule: plain data in MessagePack. No function and no object of ours is pickled; tasks load the user's file themselves.
+Rule: plain data in MessagePack. No function and no object of kafka_eos is pickled; tasks load the user's file
+themselves.
 """
 
 from __future__ import annotations
@@ -10,23 +11,26 @@ from typing import Literal
 import msgspec
 
 from kafka_eos.abc.committer import Committable
-from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.records import Tally, Watermark
-from kafka_eos.runtime.epoch_reports import Span
-from kafka_eos.runtime.program import Code
+from kafka_eos.core.records import RecordCounts, Watermark
+from kafka_eos.runtime.epoch_reports import PhaseSpan
+from kafka_eos.runtime.program import CodeFingerprint
 
 
-class Quota(msgspec.Struct, frozen=True):
-    """Most that one task reads in an epoch. ``size``: bytes of keys and values; None: as many as they are."""
+class ReadLimit(msgspec.Struct, frozen=True):
+    """The most that one task reads in an epoch: records and bytes.
+
+    ``size``: bytes of keys and values; None: as many as they are.
+    """
 
     records: int
     size: int | None
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """One level of one epoch, for every task of its stage."""
+class StageSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The instructions for all tasks of one stage of one epoch."""
 
     app: str
     pipeline: str | None
@@ -34,7 +38,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """The file was sent with the job (``sc.addFile``); else its path holds on every machine."""
     settings: str
     """``Settings.as_json`` as text."""
-    code: Code
+    code: CodeFingerprint
     """What the driver has loaded."""
     identity: str
     """Of the job; see ``ids.JobIdentity``."""
@@ -43,7 +47,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """The term's claim as the driver reads it: a task that reads another, or none, looks at another place."""
     epoch: int
     finished: int
-    """The newest epoch that is finished for good; -1 if there is none in this term."""
+    """The newest epoch that is committed; -1 if this term has none."""
     generation: int
     """Counts how often the term's producers were fenced: those of an older generation are of no use."""
     parallelism: int
@@ -52,14 +56,14 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     positions: dict[str, Positions]
     ends: dict[str, Positions]
     """Where each source may stop in this epoch; a task may stop anywhere before or after."""
-    quota: Quota
+    quota: ReadLimit
     states: tuple[StateHandle, ...]
-    in_flight: tuple[InFlight, ...] = ()
+    in_flight: tuple[InFlightRows, ...] = ()
     """Rows that the restored snapshot holds on their way; read at the first level."""
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """What Spark's own retry of the task, at once, would not change; see ``kafka_eos.core.errors``."""
+class TaskFailure(msgspec.Struct, frozen=True):
+    """A task failure that an immediate retry by Spark would not fix."""
 
     kind: Literal["user", "fatal", "environment"]
     error: str
@@ -72,18 +76,18 @@ class Failure(msgspec.Struct, frozen=True):
     """At which record, if it was at one; see ``PoisonRecord``."""
 
 
-class Did(msgspec.Struct, frozen=True, array_like=True):
-    """What one operator has done in one task: rows that came and left, and seconds of its own."""
+class OperatorStats(msgspec.Struct, frozen=True, array_like=True):
+    """Rows, time and state cache use of one operator in one task."""
 
-    came: int
-    left: int
+    rows_in: int
+    rows_out: int
     busy: float
-    loads: int
+    cache_misses: int
     entries: int
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What one attempt of one task did. It counts only if all who read its rows have read this attempt's."""
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The report of one attempt of one task. It counts only if all readers of its rows read this attempt."""
 
     level: int
     subtask: int
@@ -96,7 +100,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """By source read here, splits that have something left before the epoch's ends."""
     states: tuple[StateHandle, ...] = ()
     committables: tuple[Committable, ...] = ()
-    tally: Tally = msgspec.field(default_factory=Tally)
+    tally: RecordCounts = msgspec.field(default_factory=RecordCounts)
     records_in: dict[str, int] = {}
     records_out: dict[str, int] = {}
     lag: int | None = 0
@@ -104,20 +108,20 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """How far each split has come in event time, by the operator that makes its watermarks."""
     timers: dict[str, int] = {}
     """How many are pending, by operator."""
-    wake: int | None = None
-    """When the clock shows that, timers may be due; None if none is pending."""
+    next_timer: int | None = None
+    """When the earliest timer is due; None if none is pending."""
     seconds: dict[str, float] = {}
     """Where the time went: open, work, prepare."""
-    operators: dict[str, Did] = {}
+    operators: dict[str, OperatorStats] = {}
     counted: dict[str, dict[str, int]] = {}
     """By functions of the user's: operator and name."""
-    spans: tuple[Span, ...] = ()
+    spans: tuple[PhaseSpan, ...] = ()
     """When each phase was."""
-    failure: Failure | None = None
+    failure: TaskFailure | None = None
 
 
-class End(msgspec.Struct, frozen=True, array_like=True):
-    """The last row that a task sends to each task of the next level."""
+class EndOfPartition(msgspec.Struct, frozen=True, array_like=True):
+    """The last row from one task to a task of the next stage, with the row count."""
 
     subtask: int
     attempt: int
@@ -126,7 +130,7 @@ class End(msgspec.Struct, frozen=True, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_spec = msgspec.msgpack.Decoder(Spec).decode
-decode_report = msgspec.msgpack.Decoder(Report).decode
-decode_end = msgspec.msgpack.Decoder(End).decode
+decode_spec = msgspec.msgpack.Decoder(StageSpec).decode
+decode_report = msgspec.msgpack.Decoder(TaskReport).decode
+decode_end = msgspec.msgpack.Decoder(EndOfPartition).decode
 decode_watermark = msgspec.msgpack.Decoder(Watermark).decode

@@ -1,11 +1,11 @@
-"""What runs beside the driver's thread: the Spark job of one epoch, and the commit of the one before it.
+"""Threads beside the driver's: the Spark job of one epoch, and the commit of the epoch before it.
 
     quiet ── begin ─▶ running ── decided, commit ─▶ committing ── receipt ─▶ quiet
                          ▲                       │ begin
                          │ receipt               ▼
                          └──────────────── overlapped ── job ends ─▶ held ── receipt, decided ─▶ committing
 
-Rule: ``protocol.attempt`` is that machine; here are the threads behind it, and what they have returned.
+Rule: ``protocol.attempt`` is that state machine. This module holds its threads and their results.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.core.ids import EpochId
-from kafka_eos.spark.messages import Spec
+from kafka_eos.spark.messages import StageSpec
 from kafka_eos.storage.job_records import Manifest
 
 if TYPE_CHECKING:
@@ -28,58 +28,66 @@ _AGAIN = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """An epoch whose job was begun."""
+class RunningEpoch:
+    """An epoch whose Spark job has started."""
 
     epoch: EpochId
     job: Future[EpochResult]
 
 
-class Overlap:
-    """Runs jobs on one thread, and commits on another. ``run``, ``cancel``: of jobs; ``commit``: until the receipt."""
+class EpochThreads:
+    """Runs Spark jobs on one thread and commits on another.
+
+    ``run``, ``cancel``: of jobs; ``start_commit``: until the receipt.
+    """
 
     def __init__(
-        self, run: Callable[[Spec], EpochResult], cancel: Callable[[], None], commit: Callable[[Manifest], None]
+        self, run: Callable[[StageSpec], EpochResult], cancel: Callable[[], None], commit: Callable[[Manifest], None]
     ) -> None:
-        self._run, self._cancel, self._commit = run, cancel, commit
-        self._running: Running | None = None
+        self._run = run
+        self._cancel = cancel
+        self._commit = commit
+        self._running: RunningEpoch | None = None
         self._decided: Manifest | None = None
         self._receipt: Future[None] | None = None
         self._jobs = ThreadPoolExecutor(1, thread_name_prefix="spark-job")
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="commit")
 
-    def begin(self, epoch: EpochId, spec: Spec) -> None:
-        self._running = Running(epoch, self._jobs.submit(self._run, spec))
+    def start_job(self, epoch: EpochId, spec: StageSpec) -> None:
+        self._running = RunningEpoch(epoch, self._jobs.submit(self._run, spec))
 
-    def ended(self) -> EpochId | None:
-        """The epoch whose job has ended, until it is decided. Raises what ended the job."""
+    def poll_finished(self) -> EpochId | None:
+        """Return the epoch whose job has finished but is not decided; raises what failed it."""
         if (running := self._running) is None or not running.job.done():
             return None
         running.job.result()
         return running.epoch
 
     def result(self) -> EpochResult:
-        """Of the job that has ended."""
+        """Return the result of the job that has ended."""
         assert self._running is not None
         return self._running.job.result()
 
-    def decided(self, manifest: Manifest) -> None:
-        """The manifest of the epoch whose job has ended is published."""
+    def set_decided(self, manifest: Manifest) -> None:
+        """Set the published manifest of the finished epoch."""
         self._running, self._decided = None, manifest
 
-    def commit(self) -> None:
-        """Commit what was decided last, beside."""
+    def start_commit(self) -> None:
+        """Start the commit of the decided epoch on the commit thread."""
         manifest = self.manifest
         self._receipt = self._commits.submit(self._commit, manifest)
 
     @property
     def manifest(self) -> Manifest:
-        """Of the epoch that was decided last."""
+        """Return the manifest of the epoch that was decided last."""
         assert self._decided is not None
         return self._decided
 
-    def committed(self) -> Manifest | None:
-        """The epoch whose receipt was written since the last call. Raises what kept it from being committed."""
+    def poll_committed(self) -> Manifest | None:
+        """Return the manifest whose receipt was written since the last call.
+
+        Raises what kept it from being committed.
+        """
         if self._receipt is None or not self._receipt.done():
             return None
         self._receipt.result()
@@ -87,7 +95,7 @@ class Overlap:
         return self.manifest
 
     def wait(self, seconds: float) -> None:
-        """Until something ends, at most so long."""
+        """Wait until a thread ends, for at most ``seconds``."""
         awaited: list[Future[Any]] = []
         if self._receipt is not None:
             awaited.append(self._receipt)
@@ -105,6 +113,6 @@ class Overlap:
             wait([self._running.job], _AGAIN)
 
     def close(self) -> None:
-        """Return when nothing is under way."""
+        """Wait until no job and no commit is running."""
         self._jobs.shutdown(wait=True, cancel_futures=True)
         self._commits.shutdown(wait=True, cancel_futures=True)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from kafka_eos.core.errors import RestartFromCheckpoint
 from kafka_eos.core.records import Watermark
-from kafka_eos.spark.messages import End, decode_end, encode
+from kafka_eos.spark.messages import EndOfPartition, decode_end, encode
 
 FRAME, END, REPORT, WATERMARK = 0, 1, 2, 3
 SPARK_SCHEMA = "target int, level int, kind int, origin int, seq long, exchange string, frame binary"
@@ -40,11 +40,14 @@ _BATCH_BYTES = 4 << 20
 Row = tuple[int, int, int, int, int, str, bytes]
 
 
-class Outbox:
-    """Rows on their way out of one task."""
+class ShuffleWriter:
+    """Rows that one task sends to later stages."""
 
     def __init__(self, level: int, subtask: int, parallelism: int, attempt: int) -> None:
-        self._level, self._subtask, self._parallelism, self._attempt = level, subtask, parallelism, attempt
+        self._level = level
+        self._subtask = subtask
+        self._parallelism = parallelism
+        self._attempt = attempt
         self._origin = level * parallelism + subtask
         self._rows: list[Row] = []
         self._bytes = self._seq = 0
@@ -53,34 +56,34 @@ class Outbox:
     def frame(self, target: int, level: int, exchange: str, frame: bytes) -> None:
         self._add((target, level, FRAME, self._origin, self._next(), exchange, frame))
 
-    def earlier(self, target: int, level: int, exchange: str, frame: bytes, number: int) -> None:
-        """A frame that was under way before the epoch: its order is before all of the epoch's own."""
+    def replay_frame(self, target: int, level: int, exchange: str, frame: bytes, number: int) -> None:
+        """Send a frame of in-flight rows, ordered before all rows of the epoch."""
         self._add((target, level, FRAME, -1, number, exchange, frame))
 
     def watermark(self, target: int, level: int, exchange: str, watermark: Watermark) -> None:
-        """How far event time has come behind the frames of the epoch."""
+        """Add a frame with the watermark of an exchange, behind the frames of the epoch."""
         self._add((target, level, WATERMARK, self._origin, self._next(), exchange, encode(watermark)))
 
     def report(self, frame: bytes) -> None:
         """A report goes straight down to the last level, and out to the driver."""
         self._add((self._subtask, self._level + 1, REPORT, self._origin, self._next(), "", frame))
 
-    def pass_on(self, row: Row) -> None:
+    def forward(self, row: Row) -> None:
         self._add(row)
 
-    def ends(self) -> None:
-        """Tell every task of the next level that this was all."""
+    def send_end(self) -> None:
+        """Send the end marker to every task of the next stage."""
         for target in range(self._parallelism):
-            end = encode(End(self._subtask, self._attempt, self._sent[target]))
+            end = encode(EndOfPartition(self._subtask, self._attempt, self._sent[target]))
             self._rows.append((target, self._level + 1, END, self._origin, self._next(), "", end))
 
-    def full(self) -> Iterator[pa.RecordBatch]:
-        """What is worth sending now."""
+    def take_full_batch(self) -> Iterator[pa.RecordBatch]:
+        """Yield the buffered rows if they are worth a batch."""
         if self._bytes >= _BATCH_BYTES:
-            yield from self.rest()
+            yield from self.flush()
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """Everything that waits."""
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield all buffered rows."""
         if self._rows:
             columns = zip(*self._rows, strict=True)
             arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
@@ -97,8 +100,11 @@ class Outbox:
         return self._seq
 
 
-class Inbox:
-    """Rows on their way into one task. ``inputs`` are the attempts they came from, once all are read."""
+class ShuffleReader:
+    """Rows that reach one task, checked for completeness.
+
+    ``inputs`` are the attempts they came from, once all are read.
+    """
 
     def __init__(self, batches: Iterable[pa.RecordBatch], parallelism: int) -> None:
         self._batches, self._parallelism = batches, parallelism
@@ -106,7 +112,7 @@ class Inbox:
         self._announced = self._seen = 0
 
     def __iter__(self) -> Iterator[Row]:
-        """Every row but the ends. RestartFromCheckpoint at the end if that was not all, or more than that."""
+        """Yield every row except the ends. Raise RestartFromCheckpoint at the end if rows are missing or surplus."""
         for batch in self._batches:
             columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
             for row in zip(*columns, strict=True):
@@ -121,7 +127,7 @@ class Inbox:
                 f"{self._parallelism} were sent"
             )
 
-    def _end(self, end: End) -> None:
+    def _end(self, end: EndOfPartition) -> None:
         if end.subtask in self.inputs:
             raise RestartFromCheckpoint(f"the shuffle brought the rows of task {end.subtask} twice")
         self.inputs[end.subtask] = end.attempt

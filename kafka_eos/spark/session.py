@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING
 from kafka_eos import __version__
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.package import ROOT
-from kafka_eos.spark.live_session import OF_OUR_OWN, is_live, is_submitted, remember_classes, submitted_session
+from kafka_eos.spark.live_session import (
+    OF_OUR_OWN,
+    cache_jvm_classes,
+    has_active_session,
+    is_submitted,
+    submitted_session,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,11 +38,11 @@ _JAVA = 17
 
 
 @contextmanager
-def session_for(given: SparkSession | None, master: str | None, name: str) -> Iterator[SparkSession]:
-    """The session to run in: ``given``, or what a submitted program has opened, or one of our own, stopped at the end.
+def open_engine_session(given: SparkSession | None, master: str | None, name: str) -> Iterator[SparkSession]:
+    """Yield the user's session, or a new one that is stopped at the end.
 
-    ``master`` None is what spark-submit says, else ``DEFAULT_MASTER``. ConfigError if pyspark or Java is missing, and
-    if there is a session that nobody has given: Spark has one a process.
+    ``master`` None takes the master of spark-submit, else ``DEFAULT_MASTER``. Raise ConfigError if pyspark or Java is
+    missing, or if another session exists: Spark allows one per process.
     """
     others = given or _running(master)
     if others is not None:
@@ -50,12 +56,12 @@ def session_for(given: SparkSession | None, master: str | None, name: str) -> It
 
 
 def _running(master: str | None) -> SparkSession | None:
-    """The session that a submitted program has opened itself; None if there is none in this process."""
+    """Return the session that a submitted program has opened, or None if this process has none."""
     _require_pyspark()
-    if not is_live():
+    if not has_active_session():
         return None
-    if master is None and (theirs := submitted_session()) is not None:
-        return theirs
+    if master is None and (submitted := submitted_session()) is not None:
+        return submitted
     raise ConfigError(
         "this program has a Spark session already, and Spark has one a process. Pass it: SparkEngine(session) works in "
         "it and leaves it open. Or end it before with session.stop()."
@@ -79,7 +85,7 @@ def _opened(master: str | None, name: str) -> SparkSession:
     try:
         return builder.getOrCreate()
     except failures.SPARKS as error:
-        raise failures.not_started(error, master or _default_master()) from error
+        raise failures.explain_start_failure(error, master or _default_master()) from error
 
 
 def _default_master() -> str:
@@ -100,10 +106,10 @@ def _defaults(master: str) -> dict[str, str]:
     return defaults
 
 
-def prepared(session: SparkSession) -> SparkSession:
-    """A session for epochs on the same cluster, with SQL settings of its own. ConfigError for unsafe settings."""
+def configure_session(session: SparkSession) -> SparkSession:
+    """Return a session for epochs with SQL settings of its own. ConfigError for unsafe settings."""
     check(session)
-    remember_classes(session)
+    cache_jvm_classes(session)
     own = session.newSession()
     for key, value in _SETTINGS.items():
         own.conf.set(key, value)
@@ -148,9 +154,9 @@ def check_python(session: SparkSession) -> None:
     try:
         ((python, version, missing),) = context.parallelize(range(1), 1).map(_look()).collect()
     except failures.SPARKS as error:
-        advice = failures.of_environment(error)
+        advice = failures.advise_on_setup(error)
         if advice is None:
-            raise failures.as_ours(error) from error
+            raise failures.translate_error(error) from error
         raise ConfigError(f"{both}: {advice}") from error
     if version != __version__:
         there = f"has kafka-eos {version}, not {__version__}" if version else f"cannot import kafka_eos ({missing})"
@@ -161,9 +167,9 @@ def check_python(session: SparkSession) -> None:
 
 
 def _look() -> Callable[[object], tuple[str, str, str]]:
-    """What a task says of its Python: path, version of this package or "", and why it is not there.
+    """Return a function that reports a task's Python: its path, its version of this package or "", and an import error.
 
-    A function within a function travels by value: it must not need the package.
+    The inner function is pickled by value, so a task can run it even where this package is missing.
     """
 
     def look(_: object) -> tuple[str, str, str]:
@@ -178,10 +184,10 @@ def _look() -> Callable[[object], tuple[str, str, str]]:
     return look
 
 
-def cores(session: SparkSession) -> int:
-    """Cores of the cluster, when all executors that were granted have had time to register.
+def wait_for_cores(session: SparkSession) -> int:
+    """Return the cores of the cluster once its executors have registered.
 
-    Spark says 2 before the first one has. Some job must have run, so that at least one is there.
+    Spark reports 2 before the first executor has registered. A job must have run before, so that at least one exists.
     """
     context = session.sparkContext
     found, since = context.defaultParallelism, time.monotonic()
@@ -212,9 +218,10 @@ _CHECKSUMS = "spark.sql.shuffle.orderIndependentChecksum"
 
 
 def refuse_mixed_attempts(setting: Callable[[str], str | None]) -> None:
-    """ConfigError unless Spark notices that a stage that ran again came out different. ``setting``: of the session.
+    """Raise ConfigError unless Spark detects that a stage that ran again had another result.
 
-    The engine notices that itself; a query of Structured Streaming has nobody else.
+    ``setting`` reads a setting of the session. The engine detects this itself; a Structured Streaming query relies on
+    Spark.
     """
     for name in (f"{_CHECKSUMS}.enabled", f"{_CHECKSUMS}.enableFullRetryOnMismatch"):
         if (setting(name) or "false").lower() != "true":
@@ -241,7 +248,7 @@ def _require_java() -> None:
     java = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
     if java is None:
         raise ConfigError(f"Spark needs Java {_JAVA} or newer, and there is none (JAVA_HOME={home or 'unset'})")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    version_output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', version_output)
     if found is None or int(found[1]) < _JAVA:
-        raise ConfigError(f"Spark needs Java {_JAVA} or newer; {java} says: {said.strip().splitlines()[:1]}")
+        raise ConfigError(f"Spark needs Java {_JAVA} or newer; {java} says: {version_output.strip().splitlines()[:1]}")

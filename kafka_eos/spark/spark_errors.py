@@ -1,6 +1,6 @@
-"""What Spark's errors mean: Spark puts a Python traceback into a Java one, and both into its own words.
+"""Translation of Spark's errors: Spark wraps a Python traceback in a Java one, and both in its own text.
 
-Rule: what a person must change is a ConfigError that says what; the rest is passed on in one line.
+Rule: an error that the user must fix becomes a ConfigError that says how; any other error becomes one line.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _ENVIRONMENT = {
 """What a cluster that is not set up says, and what to do about it."""
 
 
-def as_ours(error: Exception) -> Exception:
-    """A failed job throws the attempt away; a session that is gone, or wrong, cannot run another."""
+def translate_error(error: Exception) -> Exception:
+    """Translate a Spark error into one of ours."""
     if isinstance(error, OSError) or (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)):
         return Fatal("the Spark session has ended. Nothing is lost: start again, the job goes on from its last epoch")
-    return of_environment(error) or RestartFromCheckpoint(f"the Spark job failed: {_gist(error)}")
+    return advise_on_setup(error) or RestartFromCheckpoint(f"the Spark job failed: {_gist(error)}")
 
 
-def of_environment(error: BaseException) -> ConfigError | None:
-    """What to do about a cluster that is not set up, if that is what ``error`` says."""
+def advise_on_setup(error: BaseException) -> ConfigError | None:
+    """Return a ConfigError for a cluster that is not set up; None for other errors."""
     for mark, advice in _ENVIRONMENT.items():
         if isinstance(error, SPARKS) and mark in str(error):
             return ConfigError(f"{advice}. Spark says: {_gist(error)}")
     return None
 
 
-def not_started(error: Exception, master: str) -> ConfigError:
-    """A session could not be opened on ``master``."""
+def explain_start_failure(error: Exception, master: str) -> ConfigError:
+    """Build the ConfigError for a session that does not start."""
     return ConfigError(
         f"Spark does not start on {master}: {_gist(error)} Look at what Spark printed before this, whether the master "
         "is named as Spark wants it (local[2,4], spark://host:7077, yarn, k8s://…), and whether it runs there."
@@ -52,7 +52,7 @@ def not_started(error: Exception, master: str) -> ConfigError:
 
 
 def _gist(error: BaseException) -> str:
-    """What went wrong, in one line: the innermost Python error if there is one, else what the JVM says."""
+    """Return the cause in one line: the innermost Python error if there is one, else the JVM's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if _CAUSE.match(line) and not line.startswith(_STACK)]
     java = [line.lstrip(": ") for line in lines if _JAVAS.match(line)]

@@ -1,7 +1,8 @@
-"""One task of one level, open: its readers, operators, state and writers, wired by the plan.
+"""One open task of one stage: its readers, operators, state and writers, connected as in the plan.
 
-As a session of the embedded engine, for one epoch only: what is opened here is closed when the epoch's part is done.
-Rule: opening is all or nothing for the caller, and ``close`` lets go of everything without undoing anything.
+It is like a session of the embedded engine, for one epoch only: everything is closed when the task's part is done.
+Rule: opening either succeeds completely or raises and leaves nothing open. ``close`` releases everything and undoes
+nothing.
 """
 
 from __future__ import annotations
@@ -24,33 +25,42 @@ from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, SplitId, Term
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.records import Batch, Tally, Watermark
-from kafka_eos.plan import Node, Partitioning, Plan, Sink
+from kafka_eos.core.records import Batch, RecordCounts, Watermark
+from kafka_eos.plan import Node, Partitioning, Plan, SinkNode
 from kafka_eos.protocol import source_dependencies as bootstrap
 from kafka_eos.protocol.split_assignment import subtask_of_split
-from kafka_eos.protocol.watermarks import Inputs
-from kafka_eos.runtime.epoch_reports import Prepare, Span
+from kafka_eos.protocol.watermarks import InputWatermarks
+from kafka_eos.runtime.epoch_reports import PhaseSpan, TimedPreCommit
 from kafka_eos.runtime.exchange import wire_format as wire
-from kafka_eos.runtime.exchange.routing import Router, router
-from kafka_eos.runtime.operators.event_time import AT_BARRIERS, Signal
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.exchange.routing import Router, make_router
+from kafka_eos.runtime.operators.event_time import AT_BARRIERS, WatermarkOutput
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.ttl_clock import wall_clock
-from kafka_eos.runtime.worker.task_resources import Base, OpenTask, Share, not_waited_for, pending_timers
-from kafka_eos.spark.admission_control import Meter
-from kafka_eos.spark.messages import Did, Report, Spec
-from kafka_eos.spark.row_frames import Outbox
-from kafka_eos.spark.stages import destinations, levels
+from kafka_eos.runtime.worker.task_resources import (
+    RestoredCheckpoint,
+    SubtaskRuntime,
+    SubtaskSpec,
+    list_excluded_splits,
+    pending_timers,
+)
+from kafka_eos.spark.admission_control import ReadBudget
+from kafka_eos.spark.messages import OperatorStats, StageSpec, TaskReport
+from kafka_eos.spark.row_frames import ShuffleWriter
+from kafka_eos.spark.stages import find_reading_stages, split_into_stages
 from kafka_eos.storage import provenance_files as provenance
 
 _POLL = 0.05
-"""Seconds to wait for input when there is none."""
+"""Seconds to wait for input if none is available."""
 _PATIENCE = 10.0
-"""Seconds without a record after which a task stops before the epoch's end; the next epoch goes on there."""
+"""Seconds without a record after which a task stops before the epoch's end; the next epoch resumes there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a level works with besides its spec. ``attempt`` is unique in the application."""
+class SparkTaskEnvironment:
+    """The environment of a task, besides its spec: plan, settings, storage, directory, resources.
+
+    ``attempt`` is unique in the application.
+    """
 
     plan: Plan
     settings: Settings
@@ -62,18 +72,20 @@ class Surroundings:
     routers: MutableMapping[tuple[str, int], Router]
 
 
-class OpenLevel:
-    """One task's share of one level of one epoch."""
+class StageTask:
+    """One task's share of one stage of one epoch, opened."""
 
-    _chain: Chain
+    _chain: OperatorChain
 
-    def __init__(self, spec: Spec, around: Surroundings, outbox: Outbox) -> None:
-        all_levels = levels(around.plan)
-        self._spec, self._around, self._outbox = spec, around, outbox
+    def __init__(self, spec: StageSpec, around: SparkTaskEnvironment, outbox: ShuffleWriter) -> None:
+        all_levels = split_into_stages(around.plan)
+        self._spec = spec
+        self._around = around
+        self._outbox = outbox
         self._plan, self._level = around.plan, all_levels[spec.level]
-        self._destinations = destinations(all_levels)
+        self._destinations = find_reading_stages(all_levels)
         self._epoch = EpochId(Epoch(spec.epoch), Term(spec.term))
-        share = Share(
+        share = SubtaskSpec(
             self._plan,
             around.settings,
             around.storage,
@@ -83,30 +95,30 @@ class OpenLevel:
             spec.parallelism,
             lambda operator: around.local,
         )
-        self._opened = OpenTask(share, Base(spec.positions, spec.states, spec.in_flight))
+        self._opened = SubtaskRuntime(share, RestoredCheckpoint(spec.positions, spec.states, spec.in_flight))
         self._readers: dict[str, Reader[Any]] = {}
         self._writers: dict[str, Writer[Any]] = {}
         self._waiting: dict[tuple[str, int, object], list[Batch[Any]]] = {}
-        self._event_time: dict[str, Inputs] = {}
+        self._event_time: dict[str, InputWatermarks] = {}
         """How far it has come at the end of this epoch, by exchange."""
-        self._tally = Tally()
+        self._tally = RecordCounts()
         self._reading: defaultdict[str, float] = defaultdict(float)
         """Seconds of reads that brought something, by source."""
         self._in: Counter[str] = Counter()
         self._out: Counter[str] = Counter()
-        with self._opened.opening():
+        with self._opened.close_on_error():
             self._open()
 
     # ------------------------------------------------------------ opening
 
     def _open(self) -> None:
         nodes = [node for node in self._plan.nodes if node.name in self._level.nodes]
-        self._opened.restore(nodes)
-        sinks = [node for node in nodes if isinstance(node, Sink)]
+        self._opened.open_state(nodes)
+        sinks = [node for node in nodes if isinstance(node, SinkNode)]
         outputs = {sink.name: self._output(sink.name) for sink in sinks}
         senders = {node.name: self._sender(node) for node in self._plan.exchanges}
         signals = {node.name: self._signal(node) for node in self._plan.exchanges}
-        self._chain = self._opened.connect(
+        self._chain = self._opened.open_chain(
             outputs,
             senders,
             lambda: self._tally,
@@ -114,12 +126,12 @@ class OpenLevel:
             signals=signals,
             pace=AT_BARRIERS,
             clock=wall_clock,
-            waived=self._waived,
+            waived=self._list_excluded_splits,
         )
         for name in self._level.sources:
             self._chain.assign(name, self._positions(name).keys())
         self._services = Services(
-            self._chain.refuse_record, self._chain.refuse_row, self._chain.left_out, term=self._around.resources
+            self._chain.reject_record, self._chain.reject_row, self._chain.count_filtered, term=self._around.resources
         )
         for sink in sinks:
             self._writers[sink.name] = self._opened.writer(sink, self._context(sink.name))
@@ -148,7 +160,7 @@ class OpenLevel:
 
         return send
 
-    def _signal(self, node: Node) -> Signal:
+    def _signal(self, node: Node) -> WatermarkOutput:
         """A watermark goes to all who get rows."""
         around, level = self._around, self._destinations[node.name]
         stays = node.partitioning is Partitioning.FORWARD
@@ -161,18 +173,18 @@ class OpenLevel:
         return send
 
     def _router(self, node: Node) -> Router:
-        """By key it is the same in every epoch, and it remembers the owners of keys."""
+        """Return the router of an exchange. Routing by key is the same in every epoch and caches the owners of keys."""
         spec, around = self._spec, self._around
         if node.partitioning is not Partitioning.HASH:
-            return router(node, around.subtask, spec.parallelism)
+            return make_router(node, around.subtask, spec.parallelism)
         key = (node.name, spec.parallelism)
         if key not in around.routers:
-            around.routers[key] = router(node, around.subtask, spec.parallelism)
+            around.routers[key] = make_router(node, around.subtask, spec.parallelism)
         return around.routers[key]
 
     def _gather(self, node: Node, target: int, part: Batch[Any]) -> None:
         """Put rows that may share a frame together, until they are worth one; other frames may go before them."""
-        waiting = self._waiting.setdefault((node.name, target, wire.alike(part)), [])
+        waiting = self._waiting.setdefault((node.name, target, wire.get_frame_key(part)), [])
         waiting.append(part)
         if sum(map(len, waiting)) >= self._around.settings.batch_size:
             self._send(node.name, target, waiting)
@@ -185,32 +197,32 @@ class OpenLevel:
     # ------------------------------------------------------------ work
 
     def read(self) -> Iterator[None]:
-        """Read what is there, up to the epoch's ends or the quota, and push it. Yields between batches."""
+        """Read and push the available input, up to the epoch's ends or the quota. Yields between batches."""
         self._open_readers()
-        batch_size, meter = self._around.settings.batch_size, Meter(self._spec.quota)
+        batch_size, meter = self._around.settings.batch_size, ReadBudget(self._spec.quota)
         reading = dict(self._readers)
         until = time.monotonic() + _PATIENCE
-        while reading and meter.left and time.monotonic() < until:
+        while reading and meter.has_budget and time.monotonic() < until:
             for name, reader in list(reading.items()):
-                if reader.reached(self._ends(name)):
+                if reader.has_reached(self._ends(name)):
                     del reading[name]
                     continue
                 asked = time.perf_counter()
-                log_context.enter(name)
-                batch = reader.poll(meter.most(batch_size), _POLL / len(reading))
-                log_context.leave()
+                log_context.enter_operator(name)
+                batch = reader.poll(meter.limit_poll(batch_size), _POLL / len(reading))
+                log_context.leave_operator()
                 if batch is None:
-                    self._chain.nothing_read(name)
+                    self._chain.note_empty_read(name)
                     continue
                 self._reading[name] += time.perf_counter() - asked
                 until = time.monotonic() + _PATIENCE
-                meter.took(batch)
+                meter.charge(batch)
                 self._in[name] += len(batch)
                 self._chain.push(name, batch)
             yield
 
     def _open_readers(self) -> None:
-        """Only of what has something to read: connecting takes longer than reading little."""
+        """Open readers only for sources with unread input: connecting takes longer than reading a little."""
         for name in self._level.sources:
             ends = self._spec.ends[name]
             if positions := {split: at for split, at in self._positions(name).items() if ends.get(split) != at}:
@@ -219,17 +231,17 @@ class OpenLevel:
 
     def push(self, exchange: str, frame: bytes) -> None:
         """Rows that came through an exchange to this task."""
-        codec = self._plan.node(exchange).wire
+        codec = self._plan.node(exchange).exchange_codec
         assert codec is not None
         self._chain.push(exchange, wire.decode(frame, codec, self._plan.attribution))
         self._chain.make_room()
 
-    def hear(self, exchange: str, origin: int, watermark: Watermark) -> None:
-        """How far event time has come behind all that a task has sent through an exchange in this epoch."""
+    def on_watermark(self, exchange: str, origin: int, watermark: Watermark) -> None:
+        """Take in the watermark of one sender of an exchange."""
         stays = self._plan.node(exchange).partitioning is Partitioning.FORWARD
         senders = [self._around.subtask] if stays else range(self._spec.parallelism)
-        so_far = self._event_time.get(exchange, Inputs.of(senders))
-        self._event_time[exchange] = so_far.on(origin % self._spec.parallelism, watermark)
+        so_far = self._event_time.get(exchange, InputWatermarks.of(senders))
+        self._event_time[exchange] = so_far.update(origin % self._spec.parallelism, watermark)
 
     def replay(self) -> None:
         """Send on the rows that the snapshot holds on their way: each task its share, in front of all others."""
@@ -239,12 +251,17 @@ class OpenLevel:
         def mine(number: int) -> bool:
             return number % spec.parallelism == around.subtask
 
-        for number, name, target, rows in self._opened.under_way(nodes.values(), around.local / "in-flight", mine):
+        for number, name, target, rows in self._opened.read_in_flight_rows(
+            nodes.values(), around.local / "in-flight", mine
+        ):
             frame = wire.encode_at(self._plan, nodes[name], [rows])
-            self._outbox.earlier(target, self._destinations[name], name, frame, number)
+            self._outbox.replay_frame(target, self._destinations[name], name, frame, number)
 
-    def finish(self) -> Report:
-        """The barrier: let time go on, hand on what is summed up, send what waits, snapshot, prepare, report."""
+    def finish(self) -> TaskReport:
+        """Run the barrier and return the report.
+
+        Advance time, emit partial folds, send buffered rows, snapshot, prepare.
+        """
         for node in self._plan.exchanges:
             if node.name in self._event_time:
                 self._chain.advance(node.name, self._event_time[node.name].watermark)
@@ -256,21 +273,21 @@ class OpenLevel:
         positions = {name: self._read_up_to(name) for name in self._level.sources}
         unread: dict[str, list[SplitId]] = {name: [] for name in self._level.sources}
         for name, reader in self._readers.items():
-            unread[name] = [split for split, end in self._ends(name).items() if not reader.reached({split: end})]
+            unread[name] = [split for split, end in self._ends(name).items() if not reader.has_reached({split: end})]
         hit("source.capture.after")
         uploads = [backend.snapshot(self._epoch.epoch) for backend in self._opened.backends.values()]
         hit("sink.seal")
-        precommits = [Prepare(sink, writer.seal(self._epoch)) for sink, writer in self._writers.items()]
+        precommits = [TimedPreCommit(sink, writer.seal(self._epoch)) for sink, writer in self._writers.items()]
         committables = tuple(
-            provenance.stored(self._around.storage, self._epoch.epoch, committable)
+            provenance.store_provenance(self._around.storage, self._epoch.epoch, committable)
             for prepare in precommits
             for committable in prepare()
         )
         began = time.time()
         states = tuple(upload(self._around.storage) for upload in uploads)
-        uploaded = Span("upload", began, time.time())
+        uploaded = PhaseSpan("upload", began, time.time())
         hit("worker.ack.before")
-        return Report(
+        return TaskReport(
             level=self._spec.level,
             subtask=self._around.subtask,
             attempt=self._around.attempt,
@@ -284,19 +301,19 @@ class OpenLevel:
             lag=total_lag(reader.lag() for reader in self._readers.values()),
             watermarks=self._chain.watermarks(),
             timers=pending_timers(self._opened.backends),
-            wake=self._chain.soonest(),
+            next_timer=self._chain.get_next_time(),
             operators=self._done(),
-            counted={name: did.counted for name, did in self._chain.worked.items() if did.counters},
+            counted={name: did.counted for name, did in self._chain.stats.items() if did.counters},
             spans=(*(span for prepare in precommits for span in prepare.spans), uploaded),
         )
 
-    def _done(self) -> dict[str, Did]:
-        found: dict[str, Did] = {}
-        for name, did in self._chain.worked.items():
-            if did.came or did.left or did.busy:
+    def _done(self) -> dict[str, OperatorStats]:
+        found: dict[str, OperatorStats] = {}
+        for name, did in self._chain.stats.items():
+            if did.rows_in or did.rows_out or did.busy:
                 use = self._opened.backends[name].cache() if name in self._opened.backends else CacheUse(0, 0)
                 busy = did.busy + self._reading.get(name, 0.0)
-                found[name] = Did(did.came, did.left, busy, use.loads, use.entries)
+                found[name] = OperatorStats(did.rows_in, did.rows_out, busy, use.misses, use.entries)
         return found
 
     def close(self) -> None:
@@ -308,21 +325,30 @@ class OpenLevel:
         return {split: at for split, at in self._spec.positions[source].items() if self._is_mine(split)}
 
     def _read_up_to(self, source: str) -> Positions:
-        """How far this task has come."""
+        """Return the positions up to which this task has read a source."""
         reader = self._readers.get(source)
         return {**self._positions(source), **({} if reader is None else reader.positions())}
 
-    def _waived(self, source: str) -> Collection[str]:
-        """Splits that event time does not wait for: all of a source that is not read before another one."""
-        held = bootstrap.Held.at_start(self._plan.meets, self._plan.following, self._spec.positions)
+    def _list_excluded_splits(self, source: str) -> Collection[str]:
+        """Return the splits that event time does not wait for."""
+        held = bootstrap.WaitingSources.at_start(
+            self._plan.prerequisites, self._plan.deferred_sources, self._spec.positions
+        )
         positions = self._read_up_to(source)
-        return positions.keys() if source in held.silent else not_waited_for(self._plan, source, positions)
+        return (
+            positions.keys()
+            if source in held.ignored_by_watermarks
+            else list_excluded_splits(self._plan, source, positions)
+        )
 
     def _ends(self, source: str) -> Positions:
-        """Where this task may stop. A split that was found after the positions were known, or waits, is no concern."""
+        """Return the end positions of this task, without splits that have nothing to read or were found later."""
         known = self._positions(source)
         return {split: at for split, at in self._spec.ends[source].items() if known.get(split, at) != at}
 
     def _is_mine(self, split: SplitId) -> bool:
-        """As on the embedded engine: state behind ``key_by(local=True)`` is where its splits are read."""
+        """Return whether this task reads a split.
+
+        As on the embedded engine, state behind ``key_by(local=True)`` stays with its split.
+        """
         return subtask_of_split(split, self._spec.parallelism) == self._around.subtask

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from kafka_eos.abc.storage import CheckpointStorage, FileRef, unheard
+from kafka_eos.abc.storage import CheckpointStorage, FileRef, ignore_progress
 from kafka_eos.storage import local_files as files
 from kafka_eos.storage import object_names as paths
 
@@ -31,7 +31,9 @@ class CachedStorage:
     """A ``CheckpointStorage`` that remembers what it uploads and fetches, in ``directory`` of one term."""
 
     def __init__(self, storage: CheckpointStorage, directory: Path) -> None:
-        self._storage, self._kept, self._inherited = storage, directory / _KEPT, directory / _INHERITED
+        self._storage = storage
+        self._kept = directory / _KEPT
+        self._inherited = directory / _INHERITED
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def publish(self, name: str, data: bytes) -> None:
@@ -51,7 +53,7 @@ class CachedStorage:
         self._keep(ref, path)
         return ref
 
-    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = ignore_progress) -> None:
         if ref.name.endswith(paths.IMMUTABLE_SUFFIX):
             # Another task of this machine may drop it between any two steps: then it comes from the storage.
             with suppress(FileNotFoundError):
@@ -68,14 +70,14 @@ class CachedStorage:
         if not ref.name.endswith(paths.IMMUTABLE_SUFFIX) or not kept.exists():
             return False
         with suppress(OSError):
-            with files.opened(kept) as fd:
+            with files.open_file(kept) as fd:
                 intact = files.digest(fd) == (ref.sha256, ref.size)
             if intact:
                 return files.link(kept, target)
             kept.unlink()
         return False
 
-    def tidy(self, needed: Collection[str]) -> None:
+    def prepare_run(self, needed: Collection[str]) -> None:
         """Forget files that are not ``needed`` (SHA-256) by the newest epoch, unless they came just now."""
         young = time.time() - _YOUNG
         for kept in self._kept.iterdir():
@@ -101,14 +103,14 @@ class LocalDisk:
 
 
 def disk_of(disks: Sequence[LocalDisk], level: int, subtask: int) -> LocalDisk:
-    """Where a task works: in turn, and in every epoch on the same one, which has the files of the last."""
+    """Return the disk of a task. Tasks take disks in turn, and keep theirs in every epoch, where the last files are."""
     return disks[(level + subtask) % len(disks)]
 
 
 def own_directory(root: Path, term: int) -> Path:
-    """The directory of the term on this machine. Removes those of older terms: nobody works there any more.
+    """Return the directory of the term on this machine, and remove those of older terms.
 
-    Their files are kept for this term: a job that starts again needs most of them.
+    Their files are moved to this term: a job that restarts needs most of them.
     """
     directory = root / str(term)
     if not directory.exists():
@@ -116,13 +118,13 @@ def own_directory(root: Path, term: int) -> Path:
         older = [old for old in root.iterdir() if old.name.isdigit() and int(old.name) < term]
         for old in sorted(older, key=lambda old: int(old.name), reverse=True):
             # Another task of this machine may be doing the same: each file is moved or removed by one of them.
-            _hand_down(old, directory / _INHERITED)
+            _inherit_files(old, directory / _INHERITED)
             shutil.rmtree(old, ignore_errors=True)
     return directory
 
 
-def _hand_down(old: Path, inherited: Path) -> None:
-    """Move the files that a term has kept, and those that it had not needed yet, to a newer term."""
+def _inherit_files(old: Path, inherited: Path) -> None:
+    """Move cached files from an older term to a newer one."""
     inherited.mkdir(mode=0o700, exist_ok=True)
     for kept in [*old.glob(f"{_KEPT}/*"), *old.glob(f"{_INHERITED}/*")]:
         with suppress(FileNotFoundError):
@@ -155,7 +157,10 @@ def attempt_directory(directory: Path, attempt: int) -> Iterator[Path]:
 
 @contextmanager
 def _lock(directory: Path) -> Iterator[bool]:
-    """Whether it could be locked: not if somebody else has it, or it is gone, or its file system has no locks."""
+    """Lock a directory and yield whether that succeeded.
+
+    It fails if another process holds the lock, the directory is gone, or its file system has no locks.
+    """
     with ExitStack() as closing:
         try:
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

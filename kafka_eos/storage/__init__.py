@@ -1,1 +1,1 @@
-"""Durable objects of a job: their names, their format, where they are kept, and when they may go."""
+"""The durable objects of a job: their names, formats, storages and retention."""

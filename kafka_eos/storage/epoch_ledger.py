@@ -1,15 +1,14 @@
-"""The epoch ledger: for each commit a line that says what the job knew, kept for as long as the job's directory.
+"""The epoch ledger: one line per commit with the job's facts at that time, kept as long as the job's directory.
 
-A manifest says the same, and more, but retention drops it. The audit believes the ledger: from it follows which input
-an epoch processed, with how many workers, and how many outputs of each sink it committed.
+A manifest contains the same facts and more, but retention deletes it. The audit relies on the ledger: from it follow
+the input that an epoch processed, the number of workers, and how many outputs of each sink it committed.
 
-A line is written once its epoch is committed, unsynced; before a manifest is dropped its line is made durable. So a
-power cut takes no line but those whose manifests are still there. An epoch may have several lines, one of each term
-that has finished it; they say the same. Positions are written as what has changed since the line before of the same
-writer, whose lines are numbered: the first has everything, and so has the one after a line that could not be written.
-
-Rule: nothing that the job does depends on it. A line that is torn, or that follows one which is missing, is left out; a
-line that was altered is CorruptCheckpoint.
+A line is written once its epoch is committed, without a sync. Before a manifest is deleted, its line is made durable.
+So a power cut loses only lines whose manifests still exist. An epoch may have several lines with the same content, one
+per term that has finished it. Positions are written as changes since the previous line of the same writer, whose lines
+are numbered. The first line of a writer is complete, and so is the line after one that could not be written.
+Rule: nothing that the job does depends on the ledger. A torn line, or one that follows a missing line, is skipped. An
+altered line raises CorruptCheckpoint.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from kafka_eos.storage.job_storage import JobStorage
 
 _SUM = ',"sum":"'
 _DIGITS = 16
-"""Hex digits of a SHA-256 that are kept: enough for whoever does not choose both texts."""
+"""Hex digits of a SHA-256 that are kept: enough, because no adversary chooses both texts."""
 
 
-class Stored(msgspec.Struct, frozen=True, array_like=True):
-    """The state of one operator in some key groups: digests of its files, and of how its values are encoded."""
+class StateDigest(msgspec.Struct, frozen=True, array_like=True):
+    """The digests of one operator's state files in some key groups."""
 
     first: int
     last: int
@@ -50,8 +49,8 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     codecs: str
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True):
-    """A file of provenance: its writer's name for it, its digest, its bytes."""
+class ProvenanceRef(msgspec.Struct, frozen=True, array_like=True):
+    """A reference to a provenance file: its name, digest and size."""
 
     name: str
     sha256: str
@@ -63,48 +62,48 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What a job knew when it committed an epoch."""
+class LedgerEntry:
+    """The facts recorded about one committed epoch."""
 
     id: EpochId
     at: int
-    """When the epoch was decided, in milliseconds since the Unix epoch."""
+    """The time of the decision, in milliseconds since the Unix epoch."""
     plan: str
     """Fingerprint of the plan."""
     parallelism: int
     in_flight: bool
-    """Were rows under way between operators? A later epoch has processed them then."""
+    """True if rows were in flight between operators; a later epoch has processed them then."""
     sources: Mapping[str, Positions]
-    """Where each split is read next, by source."""
+    """The next position of each split, by source."""
     outputs: Mapping[str, int]
     """Committed outputs by sink."""
-    untold: int
-    """Committed outputs of which nobody knows the sink."""
+    unattributed: int
+    """Committed outputs whose sink is not known."""
     spread: Mapping[str, Spread]
-    """How outputs of sinks with partitions were divided, as far as that is known."""
-    states: Mapping[str, tuple[Stored, ...]]
-    """By operator."""
-    provenance: tuple[Kept, ...] = ()
-    """Files that say where outputs came from which do not say it themselves."""
+    """The distribution of outputs over the partitions of each sink that has some, as far as it is known."""
+    states: Mapping[str, tuple[StateDigest, ...]]
+    """Digests of the state files, by operator."""
+    provenance: tuple[ProvenanceRef, ...] = ()
+    """Files with the origins of outputs that do not contain their origin themselves."""
 
 
-class Entries(Mapping[EpochId, Entry]):
-    """Entries by epoch, in their order.
+class LedgerEntries(Mapping[EpochId, LedgerEntry]):
+    """The ledger entries by epoch, kept compressed in memory.
 
-    A job of years has millions. They are kept packed, in some hundred bytes each, and an entry is made anew whenever it
-    is asked for.
+    A job of several years has millions of entries. Each is kept packed in a few hundred bytes, and is decoded on each
+    access.
     """
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._packed: dict[EpochId, tuple[bytes, _Alike]] = {}
-        self._alike: dict[bytes, _Alike] = {}
+    def __init__(self, entries: Iterable[LedgerEntry] = ()) -> None:
+        self._packed: dict[EpochId, tuple[bytes, _SharedFields]] = {}
+        self._alike: dict[bytes, _SharedFields] = {}
         for entry in entries:
             self._packed[entry.id] = self._pack(entry)
         self._sort()
 
     @classmethod
-    def told(cls, entries: Iterable[tuple[int, Entry]]) -> Entries:
-        """Those of a ledger, with the numbers of their lines. CorruptCheckpoint if two of an epoch differ."""
+    def from_lines(cls, entries: Iterable[tuple[int, LedgerEntry]]) -> LedgerEntries:
+        """Build the entries from numbered lines. Raise CorruptCheckpoint if two lines of an epoch differ."""
         found = cls()
         for number, entry in entries:
             packed = found._pack(entry)
@@ -113,9 +112,9 @@ class Entries(Mapping[EpochId, Entry]):
         found._sort()
         return found
 
-    def __getitem__(self, epoch: EpochId) -> Entry:
+    def __getitem__(self, epoch: EpochId) -> LedgerEntry:
         own, alike = self._packed[epoch]
-        return Entry(id=epoch, **dict(zip(_OWN, _unpacked(zlib.decompress(own)), strict=True)), **alike)
+        return LedgerEntry(id=epoch, **dict(zip(_OWN, _unpacked(zlib.decompress(own)), strict=True)), **alike)
 
     def __iter__(self) -> Iterator[EpochId]:
         return iter(self._packed)
@@ -123,7 +122,7 @@ class Entries(Mapping[EpochId, Entry]):
     def __len__(self) -> int:
         return len(self._packed)
 
-    def _pack(self, entry: Entry) -> tuple[bytes, _Alike]:
+    def _pack(self, entry: LedgerEntry) -> tuple[bytes, _SharedFields]:
         alike = {field: getattr(entry, field) for field in _ALIKE}
         own = zlib.compress(_packed([getattr(entry, field) for field in _OWN]), _QUICKLY)
         return own, self._alike.setdefault(_packed(alike), alike)
@@ -132,10 +131,12 @@ class Entries(Mapping[EpochId, Entry]):
         self._packed = dict(sorted(self._packed.items(), key=itemgetter(0)))
 
 
-_Alike: TypeAlias = Mapping[str, Any]
+_SharedFields: TypeAlias = Mapping[str, Any]
 _ALIKE = ("plan", "spread")
-"""What most entries have in common with others."""
-_HINTS = {field.name: hint for field, hint in zip(fields(Entry), get_type_hints(Entry).values(), strict=True)}
+"""Fields that most entries share with others."""
+_HINTS = {
+    field.name: hint for field, hint in zip(fields(LedgerEntry), get_type_hints(LedgerEntry).values(), strict=True)
+}
 _OWN = tuple(name for name in _HINTS if name not in ("id", *_ALIKE))
 _Json: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 """Positions as they are read; their own type is recursive, which the decoder cannot take."""
@@ -144,8 +145,8 @@ _packed = msgspec.msgpack.Encoder().encode
 _unpacked = msgspec.msgpack.Decoder(tuple[tuple(_Json if n == "sources" else _HINTS[n] for n in _OWN)]).decode  # type: ignore[misc]
 
 
-def entry_of(manifest: Manifest) -> Entry:
-    """What the ledger says of a decided epoch, once it is committed."""
+def entry_of(manifest: Manifest) -> LedgerEntry:
+    """Return the ledger entry of a decided epoch, to be written once it is committed."""
     outputs: dict[str, int] = {}
     spread: dict[str, Spread | None] = {}
     for committable in manifest.committables:
@@ -153,10 +154,10 @@ def entry_of(manifest: Manifest) -> Entry:
             outputs[sink] = outputs.get(sink, 0) + count
             found = committable.spread.get(sink)
             spread[sink] = _both(spread[sink], found) if sink in spread else found
-    states: dict[str, tuple[Stored, ...]] = {}
+    states: dict[str, tuple[StateDigest, ...]] = {}
     for handle in manifest.states:
         states[handle.operator] = (*states.get(handle.operator, ()), _stored(handle))
-    return Entry(
+    return LedgerEntry(
         id=manifest.id,
         at=manifest.created_at,
         plan=manifest.plan,
@@ -164,34 +165,34 @@ def entry_of(manifest: Manifest) -> Entry:
         in_flight=bool(manifest.in_flight),
         sources=manifest.sources,
         outputs=outputs,
-        untold=sum(committable.records for committable in manifest.committables) - sum(outputs.values()),
+        unattributed=sum(committable.records for committable in manifest.committables) - sum(outputs.values()),
         states=states,
         spread={sink: known for sink, known in spread.items() if known is not None},
-        provenance=tuple(Kept(c.provenance.name, c.provenance.sha256, c.provenance.size)
+        provenance=tuple(ProvenanceRef(c.provenance.name, c.provenance.sha256, c.provenance.size)
                          for c in manifest.committables if c.provenance is not None),
     )  # fmt: skip
 
 
 def _both(one: Spread | None, other: Spread | None) -> Spread | None:
-    """What is known of the records of two subtasks; None if of some nothing is."""
+    """Return the combined spread of two subtasks; None if either is unknown."""
     return None if one is None or other is None else one.joined(other)
 
 
-def difference(told: Entry, stored: Entry) -> str | None:
-    """What a stored checkpoint says otherwise than the ledger of it, in words; None if nothing."""
-    if told == stored:
+def describe_difference(recorded: LedgerEntry, stored: LedgerEntry) -> str | None:
+    """Return a description of how a stored checkpoint differs from its ledger entry; None if it does not."""
+    if recorded == stored:
         return None
-    if told.states != stored.states:
-        names = {*told.states, *stored.states}
-        wrong = sorted(name for name in names if told.states.get(name) != stored.states.get(name))
+    if recorded.states != stored.states:
+        names = {*recorded.states, *stored.states}
+        wrong = sorted(name for name in names if recorded.states.get(name) != stored.states.get(name))
         return f"the state of {', '.join(wrong)} is not the one that was committed"
-    return "its positions are not those that were committed" if told.sources != stored.sources else "it was altered"
+    return "its positions are not those that were committed" if recorded.sources != stored.sources else "it was altered"
 
 
-def _stored(handle: StateHandle) -> Stored:
+def _stored(handle: StateHandle) -> StateDigest:
     files = "".join(f"{file.name} {file.sha256}\n" for file in sorted(handle.files, key=lambda file: file.name))
     codecs = json.dumps(sorted(handle.states, key=lambda state: str(state.get("name"))), sort_keys=True)
-    return Stored(*handle.key_groups, _digest(files), _digest(codecs))
+    return StateDigest(*handle.key_groups, _digest(files), _digest(codecs))
 
 
 def _digest(text: str) -> str:
@@ -202,18 +203,20 @@ def _digest(text: str) -> str:
 
 
 class EpochLedger:
-    """The ledger as one coordinator writes it. ``notice`` hears, in words, that a line could not be written."""
+    """The writer of the ledger, for one coordinator. It calls ``notice`` with a message if a line cannot be written."""
 
     def __init__(self, storage: JobStorage, job: str, notice: Callable[[str], None]) -> None:
-        self._storage, self._job, self._notice = storage, job, notice
+        self._storage = storage
+        self._job = job
+        self._notice = notice
         self._writer, self._lines = secrets.token_hex(4), 0
-        self._before: _Known | None = None
-        """What the last line said, which the next one goes on from; None if that must be full."""
+        self._before: _LineContext | None = None
+        """The context that the next line continues from; None if that line must be complete."""
         self._written: set[EpochId] = set()
         """Epochs with a line of this writer that may not be durable yet."""
 
-    def committed(self, manifest: Manifest) -> None:
-        """Write the line of an epoch. Raises nothing if the storage cannot be written: ``keep`` writes it later."""
+    def write_epoch(self, manifest: Manifest) -> None:
+        """Write the line of a committed epoch. Raise nothing if that fails: ``make_durable`` writes it later."""
         try:
             self._write(entry_of(manifest))
         except OSError as error:
@@ -222,53 +225,56 @@ class EpochLedger:
                 "written before its manifest is dropped"
             )
 
-    def keep(self, epochs: Collection[EpochId]) -> None:
-        """Make the lines of committed epochs durable, before their manifests are dropped. Raises OSError.
+    def make_durable(self, epochs: Collection[EpochId]) -> None:
+        """Make the lines of these epochs durable before their manifests are deleted. Raises OSError.
 
-        Those that another writer has written get another line: looking for theirs would mean to read the whole ledger.
+        Epochs with a line of another writer get a second line, because finding the first would mean reading the whole
+        ledger.
         """
         for epoch in sorted(set(epochs) - self._written):
             self._write(entry_of(records.load(self._storage, Manifest, paths.manifest_name(epoch), self._job)))
-        self._storage.settle(paths.LEDGER)
+        self._storage.sync_log(paths.LEDGER)
         self._written.difference_update(epochs)
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: LedgerEntry) -> None:
         before, self._before = self._before, None
         if before is not None and before.plan != entry.plan:
-            before = None  # only a full line says its plan
+            before = None  # only a complete line contains the plan
         changed = None if before is None else _changed(before.sources, entry.sources)
         known = _NOTHING if before is None or changed is None else before
         self._lines += 1
         self._storage.append(paths.LEDGER, _encoded(entry, self._writer, self._lines, known, changed))
-        self._before = known.after(entry)
+        self._before = known.with_entry(entry)
         self._written.add(entry.id)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What lines of a writer have said, and later ones need not say again."""
+class _LineContext:
+    """The content of a writer's earlier lines, which later lines may omit."""
 
     plan: str
     sources: Mapping[str, Positions]
     spread: Mapping[str, Spread | None]
-    """Of each sink as it was last told; None if nothing was known."""
+    """The last written spread of each sink; None if it was unknown."""
 
-    def after(self, entry: Entry) -> _Known:
-        """What is known when that was said, too."""
-        told = {sink: entry.spread.get(sink) for sink in entry.outputs}
-        return _Known(entry.plan, entry.sources, {**self.spread, **told})
+    def with_entry(self, entry: LedgerEntry) -> _LineContext:
+        """Return the context after one more line."""
+        spread_of_outputs = {sink: entry.spread.get(sink) for sink in entry.outputs}
+        return _LineContext(entry.plan, entry.sources, {**self.spread, **spread_of_outputs})
 
-    def news(self, entry: Entry) -> dict[str, Spread | None]:
-        """What of the spread of an entry is other than it was."""
+    def changes(self, entry: LedgerEntry) -> dict[str, Spread | None]:
+        """Return the entries of the partition spread that changed since the previous line."""
         now = {sink: entry.spread.get(sink) for sink in entry.outputs}
         return {sink: spread for sink, spread in now.items() if spread != self.spread.get(sink)}
 
 
-_NOTHING = _Known("", {}, {})
+_NOTHING = _LineContext("", {}, {})
 
 
-def _encoded(entry: Entry, writer: str, number: int, known: _Known, changed: Mapping[str, Positions] | None) -> str:
-    """``changed``: what of the positions is other than it was; None if the line must be full."""
+def _encoded(
+    entry: LedgerEntry, writer: str, number: int, known: _LineContext, changed: Mapping[str, Positions] | None
+) -> str:
+    """Return the text of a line. ``changed``: the changed positions; None if the line must be complete."""
     line = _Line(
         epoch=entry.id.epoch.n,
         term=entry.id.term.n,
@@ -281,8 +287,8 @@ def _encoded(entry: Entry, writer: str, number: int, known: _Known, changed: Map
         in_flight=entry.in_flight,
         sources=entry.sources if changed is None else changed,
         outputs=entry.outputs,
-        untold=entry.untold,
-        spread=known.news(entry),
+        unattributed=entry.unattributed,
+        spread=known.changes(entry),
         states=entry.states,
         provenance=entry.provenance,
     )
@@ -291,7 +297,7 @@ def _encoded(entry: Entry, writer: str, number: int, known: _Known, changed: Map
 
 
 def _changed(before: Mapping[str, Positions], now: Mapping[str, Positions]) -> dict[str, Positions] | None:
-    """What is other than it was; None if something is gone, which no change can say."""
+    """Return the changed positions; None if an entry was removed, which a change cannot express."""
     if before.keys() != now.keys():
         return None
     changed: dict[str, Positions] = {}
@@ -307,7 +313,7 @@ def _changed(before: Mapping[str, Positions], now: Mapping[str, Positions]) -> d
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line without its checksum."""
+    """A ledger line without its checksum."""
 
     epoch: int
     term: int
@@ -317,30 +323,30 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     full: bool = False
     at: int
     plan: str = ""
-    """Of a ``full`` line; the same of those that follow."""
+    """The plan's fingerprint, on complete lines only; it also applies to the lines that follow."""
     parallelism: int
     in_flight: bool = False
     sources: Any
-    """What has changed of the positions; of a ``full`` line all."""
+    """The changed positions; all positions on a complete line."""
     outputs: Mapping[str, int] = {}
-    untold: int = 0
+    unattributed: int = 0
     spread: Mapping[str, Spread | None] = {}
-    """What has changed of it, for sinks with outputs; of a ``full`` line all."""
-    states: Mapping[str, tuple[Stored, ...]] = {}
-    provenance: tuple[Kept, ...] = ()
+    """The changed spread of sinks with outputs; the whole spread on a complete line."""
+    states: Mapping[str, tuple[StateDigest, ...]] = {}
+    provenance: tuple[ProvenanceRef, ...] = ()
 
 
 # ---------------------------------------------------------------- reading
 
 
-def read(storage: JobStorage) -> Entries:
-    """All entries. CorruptCheckpoint, naming the line, if one was altered or contradicts another."""
-    return Entries.told(_read(storage.lines(paths.LEDGER)))
+def read(storage: JobStorage) -> LedgerEntries:
+    """Return all entries. Raise CorruptCheckpoint, naming the line, if one was altered or contradicts another."""
+    return LedgerEntries.from_lines(_read(storage.lines(paths.LEDGER)))
 
 
-def _read(texts: Sequence[str]) -> Iterator[tuple[int, Entry]]:
-    """What the lines say, with their numbers."""
-    last: dict[str, tuple[int, _Known]] = {}
+def _read(texts: Sequence[str]) -> Iterator[tuple[int, LedgerEntry]]:
+    """Yield the entries with their line numbers."""
+    last: dict[str, tuple[int, _LineContext]] = {}
     for number, line in _lines(texts):
         before = last.pop(line.writer, None)
         if line.full:
@@ -350,12 +356,12 @@ def _read(texts: Sequence[str]) -> Iterator[tuple[int, Entry]]:
         else:
             continue
         entry = _entry(line, known)
-        last[line.writer] = line.n, known.after(entry)
+        last[line.writer] = line.n, known.with_entry(entry)
         yield number, entry
 
 
 def _lines(texts: Sequence[str]) -> Iterator[tuple[int, _Line]]:
-    """What can be read, with the number of its line. CorruptCheckpoint if a whole line was altered."""
+    """Yield the readable lines with their numbers. Raise CorruptCheckpoint if an untorn line was altered."""
     for number, text in enumerate(texts, start=1):
         body, _, found = text.rpartition(_SUM)
         if not body or not found.endswith('"}'):
@@ -376,9 +382,9 @@ def _merged(known: Mapping[str, Positions], changed: Mapping[str, Mapping[str, P
     return merged
 
 
-def _entry(line: _Line, known: _Known) -> Entry:
+def _entry(line: _Line, known: _LineContext) -> LedgerEntry:
     spread = {**known.spread, **line.spread}
-    return Entry(
+    return LedgerEntry(
         id=EpochId(Epoch(line.epoch), Term(line.term)),
         at=line.at,
         plan=known.plan,
@@ -386,7 +392,7 @@ def _entry(line: _Line, known: _Known) -> Entry:
         in_flight=line.in_flight,
         sources=_merged(known.sources, line.sources),
         outputs=line.outputs,
-        untold=line.untold,
+        unattributed=line.unattributed,
         spread={sink: found for sink in line.outputs if (found := spread.get(sink)) is not None},
         states=line.states,
         provenance=line.provenance,

@@ -1,9 +1,9 @@
-"""The records of a job (identity, manifest, receipt, claim, base) and their durable form.
+"""The records of a job (identity, manifest, receipt, claim, base) and their durable format.
 
-One header line, then JSON:  ``kafka-eos <format> <version> <length of the body> <sha256>``. The checksum
-covers the header up to itself and the body. ``schemas/*.avsc`` describe the bodies.
-Rule: a record is believed only if header, checksum, job and name agree; anything else names the object. Whose life
-a record is of (``identity``) is for its reader to compare: see ``expect_life``.
+A record is one header line, then JSON:  ``kafka-eos <format> <version> <length of the body> <sha256>``. The checksum
+covers the header up to the checksum, and the body. ``schemas/*.avsc`` describe the bodies.
+Rule: a record is accepted only if header, checksum, job and name agree; every error names the object. The reader of a
+record compares its incarnation (``identity``): see ``ensure_same_incarnation``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from kafka_eos.abc.committer import Committable, Outcome, Spread
-from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.committer import CommitOutcome, Committable, Spread
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.abc.storage import CheckpointStorage, FileRef
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
@@ -27,8 +27,8 @@ from kafka_eos.storage import object_names as paths
 _HEADER = re.compile(rb"(kafka-eos ([a-z]{1,20}) ([0-9]{1,9}) ([0-9]{1,18}) )([0-9a-f]{64})")
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What all durable records share. ``name`` is where the record belongs."""
+class StoredRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of all durable records. ``name`` is the object name under which the record is stored."""
 
     FORMAT: ClassVar[str]
     VERSION: ClassVar[int] = 1
@@ -40,8 +40,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         raise NotImplementedError(type(self).__name__)
 
 
-class Identity(Record, frozen=True, kw_only=True):
-    """Which life of its name the job of this directory is; made at its first start that is not refused."""
+class IdentityRecord(StoredRecord, frozen=True, kw_only=True):
+    """The incarnation that this job directory belongs to."""
 
     FORMAT: ClassVar[str] = "identity"
 
@@ -58,8 +58,8 @@ class Identity(Record, frozen=True, kw_only=True):
         return JobIdentity(self.identity)
 
 
-class Manifest(Record, frozen=True, kw_only=True):
-    """One decided epoch: what was read up to where, the state then, and the output that is promised."""
+class Manifest(StoredRecord, frozen=True, kw_only=True):
+    """The record of one decided epoch: source positions, state and prepared output."""
 
     FORMAT: ClassVar[str] = "manifest"
 
@@ -68,22 +68,21 @@ class Manifest(Record, frozen=True, kw_only=True):
     created_at: int
     """Milliseconds since the Unix epoch."""
     plan: str
-    """Fingerprint of the plan that made it."""
+    """Fingerprint of the plan that ran in the epoch."""
     max_key_groups: int
     parallelism: int
     sources: dict[str, Positions]
     """Start positions for the next epoch, by source operator."""
     states: tuple[StateHandle, ...]
     committables: tuple[Committable, ...]
-    in_flight: tuple[InFlight, ...] = ()
+    in_flight: tuple[InFlightRows, ...] = ()
     """Rows between subtasks that belong to the snapshot; they are processed before anything that is read."""
     identity: str
-    """Which life of the job's name decided it."""
-    known_in: tuple[str, ...] = ()
-    """Scopes of the sinks that knew this life when it decided the epoch."""
-    remembered: tuple[Committable, ...] = ()
-    """Committed output of epochs before: of each sink that tells for good whether it has it, and that has none of this
-    epoch, what the newest epoch has there that had some. A recovery asks for it."""
+    """The incarnation that decided the epoch."""
+    registered_in: tuple[str, ...] = ()
+    """Scopes of sinks where the incarnation was registered."""
+    carried_over: tuple[Committable, ...] = ()
+    """Committables of older epochs that recovery still checks."""
 
     @property
     def id(self) -> EpochId:
@@ -95,26 +94,26 @@ class Manifest(Record, frozen=True, kw_only=True):
 
     @property
     def files(self) -> frozenset[str]:
-        """SHA-256 of every file that the epoch needs."""
-        return frozenset(named_files(self.states, self.in_flight))
+        """Return the SHA-256 of every file that the epoch needs."""
+        return frozenset(index_files(self.states, self.in_flight))
 
 
-def named_files(states: Iterable[StateHandle], in_flight: Iterable[InFlight]) -> dict[str, FileRef]:
-    """Each file of state and of rows under way once, by its SHA-256."""
-    parts: Iterable[StateHandle | InFlight] = itertools.chain(states, in_flight)
+def index_files(states: Iterable[StateHandle], in_flight: Iterable[InFlightRows]) -> dict[str, FileRef]:
+    """Return the files of state and in-flight rows, by SHA-256."""
+    parts: Iterable[StateHandle | InFlightRows] = itertools.chain(states, in_flight)
     return {file.sha256: file for part in parts for file in part.files}
 
 
-class Receipt(Record, frozen=True, kw_only=True):
-    """Everything of the epoch is committed; ``outcomes`` in the order of the manifest's committables."""
+class Receipt(StoredRecord, frozen=True, kw_only=True):
+    """The record that an epoch is fully committed; ``outcomes`` are in the order of the manifest's committables."""
 
     FORMAT: ClassVar[str] = "receipt"
 
     epoch: int
     term: int
     created_at: int
-    """Milliseconds since the Unix epoch. ``term`` is the manifest's, also if a later term finished it."""
-    outcomes: tuple[Outcome, ...]
+    """Milliseconds since the Unix epoch. ``term`` is the manifest's term, also if a later term finished the epoch."""
+    outcomes: tuple[CommitOutcome, ...]
 
     @property
     def id(self) -> EpochId:
@@ -125,8 +124,8 @@ class Receipt(Record, frozen=True, kw_only=True):
         return paths.receipt_name(self.id)
 
 
-class Claim(Record, frozen=True, kw_only=True):
-    """A supervisor took a term. ``at`` is in milliseconds since the Unix epoch."""
+class TermClaim(StoredRecord, frozen=True, kw_only=True):
+    """The record that a supervisor claimed a term. ``at`` is in milliseconds since the Unix epoch."""
 
     FORMAT: ClassVar[str] = "claim"
 
@@ -141,8 +140,8 @@ class Claim(Record, frozen=True, kw_only=True):
         return paths.claim_name(Term(self.term))
 
 
-class Base(Record, frozen=True, kw_only=True):
-    """Which manifest a term resumed from: ``(epoch, term)`` of it, or None for a job that starts fresh."""
+class TermBase(StoredRecord, frozen=True, kw_only=True):
+    """The record of the manifest that a term continued from."""
 
     FORMAT: ClassVar[str] = "base"
 
@@ -161,20 +160,20 @@ class Base(Record, frozen=True, kw_only=True):
         return paths.base_name(Term(self.term))
 
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=StoredRecord)
 
 
-def encode(record: Record) -> bytes:
+def encode(record: StoredRecord) -> bytes:
     body = msgspec.json.encode(record)
     head = f"kafka-eos {record.FORMAT} {record.VERSION} {len(body)} ".encode()
     return head + hashlib.sha256(head + body).hexdigest().encode() + b"\n" + body
 
 
 def decode(kind: type[R], name: str, data: bytes, job: str | None = None) -> R:
-    """Read the record ``name`` of ``job``, or of whatever job it names itself.
+    """Decode the record ``name`` of ``job``, or of any job if that is None.
 
-    Raises CorruptCheckpoint, naming the object, if it is torn, altered or belongs elsewhere; ConfigError
-    if a newer version of this package wrote it.
+    Raises CorruptCheckpoint, naming the object, if the record is torn, altered or belongs to another job or name.
+    Raises ConfigError if a newer version of this package wrote it.
     """
     body = _body(kind, name, data)
     try:
@@ -186,18 +185,18 @@ def decode(kind: type[R], name: str, data: bytes, job: str | None = None) -> R:
     return record
 
 
-def publish(storage: CheckpointStorage, record: Record) -> None:
-    """Create the record's object. FileExistsError if it exists; see ``CheckpointStorage.publish``."""
+def publish(storage: CheckpointStorage, record: StoredRecord) -> None:
+    """Create the record's object. Raise FileExistsError if it exists; see ``CheckpointStorage.publish``."""
     storage.publish(record.name, encode(record))
 
 
 def load(storage: CheckpointStorage, kind: type[R], name: str, job: str) -> R:
-    """``decode`` what is stored under ``name``. FileNotFoundError if absent."""
+    """Read and decode the record stored under ``name``. Raise FileNotFoundError if it is absent."""
     return decode(kind, name, storage.read(name), job)
 
 
-def expect_life(manifest: Manifest, identity: Identity) -> Manifest:
-    """Return ``manifest`` if this life of the job's name decided it; else CorruptCheckpoint."""
+def ensure_same_incarnation(manifest: Manifest, identity: IdentityRecord) -> Manifest:
+    """Return the manifest if this incarnation decided it, else raise CorruptCheckpoint."""
     if manifest.identity == identity.identity:
         return manifest
     raise CorruptCheckpoint(
@@ -207,8 +206,8 @@ def expect_life(manifest: Manifest, identity: Identity) -> Manifest:
     )
 
 
-def _body(kind: type[Record], name: str, data: bytes) -> bytes:
-    """Check all that can be checked without understanding the body, and return the body."""
+def _body(kind: type[StoredRecord], name: str, data: bytes) -> bytes:
+    """Check header and checksum, and return the body."""
     line, newline, body = data.partition(b"\n")
     header = _HEADER.fullmatch(line)
     if header is None or not newline:
@@ -228,10 +227,10 @@ def _body(kind: type[Record], name: str, data: bytes) -> bytes:
 
 
 # ---------------------------------------------------------------- reading a manifest
-# The public types hold free-form JSON by a recursive alias, which the decoder cannot take; these can be read.
+# The public types contain free-form JSON as a recursive alias, which the decoder does not support; these types do not.
 
 
-class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _StateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator: str
     backend: str
     key_groups: tuple[int, int]
@@ -240,7 +239,7 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def handle(self) -> StateHandle:
         for file in self.files:
-            paths.plain_file_name(file.name)
+            paths.ensure_plain_name(file.name)
             paths.shared_name(file.sha256)
         return StateHandle(self.operator, self.backend, self.key_groups, self.files, self.states)
 
@@ -255,7 +254,7 @@ class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def committable(self) -> Committable:
         if self.provenance is not None:
-            paths.plain_file_name(self.provenance.name)
+            paths.ensure_plain_name(self.provenance.name)
             paths.shared_name(self.provenance.sha256)
         return Committable(self.scope, self.payload, self.records, self.by_sink, self.spread, self.provenance)
 
@@ -266,18 +265,18 @@ class _InFlight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: tuple[FileRef, ...]
     overtaken: bool
 
-    def rows(self) -> InFlight:
+    def rows(self) -> InFlightRows:
         for file in self.files:
-            paths.plain_file_name(file.name)
+            paths.ensure_plain_name(file.name)
             paths.shared_name(file.sha256)
-        return InFlight(self.exchange, self.codec, self.files, self.overtaken)
+        return InFlightRows(self.exchange, self.codec, self.files, self.overtaken)
 
 
 class _Manifest(Manifest, frozen=True, kw_only=True):
     sources: dict[str, dict[str, dict[str, Any]]]  # type: ignore[assignment]
-    states: tuple[_State, ...]  # type: ignore[assignment]
+    states: tuple[_StateHandle, ...]  # type: ignore[assignment]
     committables: tuple[_Committable, ...]  # type: ignore[assignment]
-    remembered: tuple[_Committable, ...]  # type: ignore[assignment]
+    carried_over: tuple[_Committable, ...]  # type: ignore[assignment]
     in_flight: tuple[_InFlight, ...]  # type: ignore[assignment]
 
     def manifest(self) -> Manifest:
@@ -285,7 +284,7 @@ class _Manifest(Manifest, frozen=True, kw_only=True):
         values["states"] = tuple(state.handle() for state in self.states)
         values["in_flight"] = tuple(part.rows() for part in self.in_flight)
         values["committables"] = tuple(each.committable() for each in self.committables)
-        values["remembered"] = tuple(each.committable() for each in self.remembered)
+        values["carried_over"] = tuple(each.committable() for each in self.carried_over)
         return Manifest(**values)
 
 

@@ -1,8 +1,8 @@
-"""Where the durable objects of one job are kept: what that place must do, a local directory, and memory for tests.
+"""Storage of the durable objects of one job: the interface, a local directory, and memory for tests.
 
-Publishing writes a temporary file, syncs it, links it under its name and syncs the directory: the name
-exists with all of its content or not at all, and an existing name is never replaced.
-Rule: a full disk or an I/O error comes out as the OSError it is; nothing here retries or guesses.
+Publishing writes a temporary file, syncs it, links it under its name and syncs the directory. The name exists with all
+of its content or not at all, and an existing name is never replaced.
+Rule: a full disk or an I/O error is raised as the original OSError; this module neither retries nor guesses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kafka_eos._util import failpoints
-from kafka_eos.abc.storage import CheckpointStorage, FileRef, unheard
+from kafka_eos.abc.storage import CheckpointStorage, FileRef, ignore_progress
 from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.storage import local_files as files
 from kafka_eos.storage import object_names as paths
@@ -26,42 +26,44 @@ from kafka_eos.storage.rolling_log import LocalLog
 
 
 class JobStorage(CheckpointStorage, Protocol):
-    """What the coordinator needs on top of what backends need."""
+    """The storage operations that the coordinator needs in addition to those of state backends."""
 
-    def check(self, ref: FileRef) -> None:
-        """Read a stored file; CorruptCheckpoint, naming it, if it is absent or not what was stored."""
+    def check_content(self, ref: FileRef) -> None:
+        """Read a file and compare its checksum."""
 
-    def look(self, ref: FileRef) -> None:
-        """As ``check`` by existence and size alone: no byte of the file is read, however large it is."""
+    def check_size(self, ref: FileRef) -> None:
+        """Check that a file exists and has the right size, without reading it."""
 
     def delete_all(self, names: Sequence[str]) -> None:
-        """Delete many, in any order; absent is fine. Durable on return. After an OSError any of them may be left."""
+        """Delete objects in any order, durably. Absent ones are ignored. After an OSError any of them may remain."""
 
     def append(self, name: str, line: str) -> None:
-        """Add a line to a log of ``paths.LOGS``. Not synced. A line torn by a crash stays alone on its line."""
+        """Append a line to a log of ``object_names.LOGS``, without a sync. A line torn by a crash stays on a line of
+        its own."""
 
-    def settle(self, name: str) -> None:
-        """Make durable what was appended to a log so far, by whatever process. OSError leaves open how much is."""
+    def sync_log(self, name: str) -> None:
+        """Make the lines appended to a log durable. After an OSError it is unknown how many of them are."""
 
     def lines(self, name: str) -> Sequence[str]:
-        """The lines of a log, without one that was cut off at the end; [] if there is no log yet."""
+        """Return the lines of a log, without one that was cut off at the end; [] if the log does not exist."""
 
-    def compress(self) -> None:
-        """Make what is full of the logs smaller, if that saves anything. OSError: the rest waits for another call."""
+    def compress_logs(self) -> None:
+        """Compress full log segments. After an OSError, another call compresses the rest."""
 
-    def tidy(self) -> None:
-        """Make ready for a run: remove what dead processes left; ConfigError if nothing can be published here.
+    def prepare_run(self) -> None:
+        """Prepare for a run: remove temporary files of dead processes, and test that publishing works.
 
-        Only for the holder of the job's lock, before it starts workers: it would hit a live publisher too.
+        Only the holder of the job's lock may call it, before it starts workers: it would also remove files of a live
+        publisher.
         """
 
 
 class LocalFiles:
-    """Objects in a directory of a local file system that honours fsync. It makes nothing until it is asked to.
+    """The objects in a directory of a local file system that honors fsync. Nothing is created before the first write.
 
-    ``publish`` that raises anything but FileExistsError leaves open whether the object exists: only a recovery may
-    decide that. What a recovery can see must be durable, so the next ``publish``, with which a recovery begins, first
-    syncs the directory that could not be synced.
+    If ``publish`` raises anything but FileExistsError, it is unknown whether the object exists: only a recovery may
+    decide that. Objects that a recovery can see must be durable. So the next ``publish``, with which a recovery begins,
+    first syncs the directory whose sync failed.
     """
 
     def __init__(self, root: Path) -> None:
@@ -72,11 +74,11 @@ class LocalFiles:
         self._sync_what_failed()
         target = self._path(name)
         passed: Callable[[str], None] = failpoints.hit if paths.is_manifest(name) else _unobserved
-        if target.parent.name in paths.MADE_WHEN_NEEDED and not target.parent.exists():
+        if target.parent.name in paths.LAZY_DIRECTORIES and not target.parent.exists():
             files.make_directory(target.parent)
             files.sync_directory(self.root)
         with self._staging(target.parent) as temporary:
-            with files.created(temporary) as fd:
+            with files.create_file(temporary) as fd:
                 files.write_all(fd, data)
                 passed("manifest.staged")
                 os.fsync(fd)
@@ -105,49 +107,50 @@ class LocalFiles:
             files.sync_directory(directory)
 
     def upload(self, path: Path, name: str) -> FileRef:
-        """As ``CheckpointStorage``. A file that is private to this user gets a second name here: it must not change.
+        """Upload as ``CheckpointStorage`` does. A file private to this user is hard-linked, so it must not change
+        later.
 
-        Any other is copied: what is stored is private, and what is somebody else's stays as it is.
+        Any other file is copied, because stored files are private and the original must stay as it is.
         """
-        with files.opened(path) as fd:
+        with files.open_file(path) as fd:
             sha256, size = files.digest(fd)
-            ref = FileRef(paths.plain_file_name(name), sha256, size)
+            ref = FileRef(paths.ensure_plain_name(name), sha256, size)
             target = self._path(paths.shared_name(sha256))
             if not self._holds(ref, target) and self._place(path, fd, ref, target):
                 return ref
-        # Another process stored the same content, and may not have come to its syncs yet.
+        # Another process stored the same content, and may not have synced it yet.
         files.sync(target)
         files.sync_directory(target.parent)
         return ref
 
-    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = ignore_progress) -> None:
         stored = self._path(paths.shared_name(ref.sha256))
         with self._shared(ref) as fd:
-            pieces = files.counted(files.chunks(fd), passed)
+            pieces = files.with_progress(files.chunks(fd), passed)
             if ref.name.endswith(paths.IMMUTABLE_SUFFIX) and files.link(stored, target):
-                expect(ref, files.digest_of(pieces))
+                ensure_matches(ref, files.digest_of(pieces))
                 return
-            with files.created(target) as out:
-                expect(ref, files.write_chunks(out, pieces))
+            with files.create_file(target) as out:
+                ensure_matches(ref, files.write_chunks(out, pieces))
 
-    def check(self, ref: FileRef) -> None:
+    def check_content(self, ref: FileRef) -> None:
         with self._shared(ref) as fd:
-            expect(ref, files.digest(fd))
+            ensure_matches(ref, files.digest(fd))
 
-    def look(self, ref: FileRef) -> None:
+    def check_size(self, ref: FileRef) -> None:
         with self._shared(ref) as fd:
-            expect_size(ref, os.fstat(fd).st_size)
+            ensure_size(ref, os.fstat(fd).st_size)
 
     def append(self, name: str, line: str) -> None:
         self._log(name).append(line)
 
-    def settle(self, name: str) -> None:
-        self._log(name).settle()
+    def sync_log(self, name: str) -> None:
+        self._log(name).sync()
 
     def lines(self, name: str) -> Sequence[str]:
         return self._log(name).lines()
 
-    def compress(self) -> None:
+    def compress_logs(self) -> None:
         for name in paths.LOGS:
             self._log(name).compress()
 
@@ -165,15 +168,15 @@ class LocalFiles:
 
     def _sync_what_failed(self) -> None:
         while self._unsynced:
-            # Taken out first: another thread that fails meanwhile adds it again.
+            # Remove it first: a thread that fails meanwhile adds it back.
             self._sync(self._unsynced.pop())
 
     def _path(self, name: str) -> Path:
-        return self.root / paths.inside(name)
+        return self.root / paths.ensure_inside(name)
 
     @contextmanager
     def _staging(self, directory: Path) -> Iterator[Path]:
-        temporary = files.temporary(directory)
+        temporary = files.temporary_path(directory)
         try:
             yield temporary
         finally:
@@ -183,7 +186,7 @@ class LocalFiles:
     def _stored(self, name: str) -> Iterator[int]:
         with ExitStack() as stack:
             try:
-                fd = stack.enter_context(files.opened(self._path(name)))
+                fd = stack.enter_context(files.open_file(self._path(name)))
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.EINVAL):
                     raise CorruptCheckpoint(f"{name}: not a regular file (links are not followed)") from error
@@ -207,17 +210,17 @@ class LocalFiles:
         except FileNotFoundError:
             return False
         if not stat.S_ISREG(found.st_mode) or found.st_size != ref.size:
-            raise altered(ref, f"{found.st_size} bytes, not {ref.size}")
+            raise damaged_file_error(ref, f"{found.st_size} bytes, not {ref.size}")
         return True
 
     def _place(self, path: Path, fd: int, ref: FileRef, target: Path) -> bool:
-        """Store a file, durably. False if somebody has stored the same content a moment ago."""
+        """Store a file durably. Return False if another process stored the same content a moment ago."""
         with self._staging(target.parent) as temporary:
             try:
                 if not self._linked(path, fd, target):
                     os.lseek(fd, 0, os.SEEK_SET)
-                    with files.created(temporary) as out:
-                        expect(ref, files.copy(fd, out))
+                    with files.create_file(temporary) as out:
+                        ensure_matches(ref, files.copy(fd, out))
                         os.fsync(out)
                     os.link(temporary, target, follow_symlinks=False)
             except FileExistsError:
@@ -229,13 +232,13 @@ class LocalFiles:
     def _linked(path: Path, fd: int, target: Path) -> bool:
         if not files.is_private(fd):
             return False
-        # Content first, then the name: after a power cut the name must not stand for less.
+        # Sync the content first, then the name: after a power cut the name must not refer to incomplete content.
         os.fsync(fd)
         return files.link(path, target)
 
 
 class LocalStorage(LocalFiles):
-    """The directory of a job, on a file system that has hard links. The supervisor and its workers each open it."""
+    """The directory of a job, on a file system with hard links. The supervisor and its workers each open it."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -245,9 +248,9 @@ class LocalStorage(LocalFiles):
         for directory in (root.parent, root):
             files.sync_directory(directory)
 
-    def tidy(self) -> None:
-        """As ``JobStorage``. Also makes durable what dead processes linked before they died."""
-        directories = [self.root / name for name in (*paths.DIRECTORIES, *paths.MADE_WHEN_NEEDED, *paths.LOGS.values())]
+    def prepare_run(self) -> None:
+        """Prepare as ``JobStorage`` does. Also make links durable that dead processes created."""
+        directories = [self.root / name for name in (*paths.DIRECTORIES, *paths.LAZY_DIRECTORIES, *paths.LOGS.values())]
         for directory in (each for each in directories if each.exists()):
             for entry in directory.iterdir():
                 if entry.name.startswith(files.TEMPORARY):
@@ -256,7 +259,7 @@ class LocalStorage(LocalFiles):
 
 
 class MemoryStorage:
-    """The same contract without a disk, for tests. ``objects`` is what is stored; may be used from threads."""
+    """A storage in memory, for tests. ``objects`` is the stored content; thread-safe."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -265,13 +268,13 @@ class MemoryStorage:
 
     def publish(self, name: str, data: bytes) -> None:
         with self._creating:
-            if paths.inside(name) in self.objects:
+            if paths.ensure_inside(name) in self.objects:
                 raise FileExistsError(errno.EEXIST, "exists", name)
             self.objects[name] = bytes(data)
 
     def read(self, name: str) -> bytes:
         try:
-            return self.objects[paths.inside(name)]
+            return self.objects[paths.ensure_inside(name)]
         except KeyError:
             raise FileNotFoundError(errno.ENOENT, "no such object", name) from None
 
@@ -279,7 +282,7 @@ class MemoryStorage:
         return sorted(name for name in tuple(self.objects) if name.startswith(f"{prefix}/"))
 
     def delete(self, name: str) -> None:
-        self.objects.pop(paths.inside(name), None)
+        self.objects.pop(paths.ensure_inside(name), None)
 
     def delete_all(self, names: Sequence[str]) -> None:
         for name in names:
@@ -287,66 +290,66 @@ class MemoryStorage:
 
     def upload(self, path: Path, name: str) -> FileRef:
         data = path.read_bytes()
-        ref = FileRef(paths.plain_file_name(name), hashlib.sha256(data).hexdigest(), len(data))
+        ref = FileRef(paths.ensure_plain_name(name), hashlib.sha256(data).hexdigest(), len(data))
         self.objects[paths.shared_name(ref.sha256)] = data
         return ref
 
-    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = ignore_progress) -> None:
         data = self._checked(ref)
-        with files.created(target) as fd:
-            files.write_chunks(fd, files.counted([data], passed))
+        with files.create_file(target) as fd:
+            files.write_chunks(fd, files.with_progress([data], passed))
 
-    def check(self, ref: FileRef) -> None:
+    def check_content(self, ref: FileRef) -> None:
         self._checked(ref)
 
-    def look(self, ref: FileRef) -> None:
-        expect_size(ref, len(self._stored(ref)))
+    def check_size(self, ref: FileRef) -> None:
+        ensure_size(ref, len(self._stored(ref)))
 
     def append(self, name: str, line: str) -> None:
-        self._logs[name] = self._logs.get(paths.inside(name), "") + line + "\n"
+        self._logs[name] = self._logs.get(paths.ensure_inside(name), "") + line + "\n"
 
-    def settle(self, name: str) -> None:
-        """Nothing outlives a process here."""
+    def sync_log(self, name: str) -> None:
+        """Do nothing: memory does not outlive the process."""
 
     def lines(self, name: str) -> Sequence[str]:
         return paths.complete_lines(self._logs.get(name, "").encode())
 
-    def compress(self) -> None:
-        """Nothing is full here."""
+    def compress_logs(self) -> None:
+        """Do nothing: logs in memory have no segments."""
 
-    def tidy(self) -> None:
-        """Nothing outlives a process here."""
+    def prepare_run(self) -> None:
+        """Do nothing: memory does not outlive the process."""
 
     def _checked(self, ref: FileRef) -> bytes:
         data = self._stored(ref)
-        expect(ref, (hashlib.sha256(data).hexdigest(), len(data)))
+        ensure_matches(ref, (hashlib.sha256(data).hexdigest(), len(data)))
         return data
 
     def _stored(self, ref: FileRef) -> bytes:
         try:
             return self.objects[paths.shared_name(ref.sha256)]
         except KeyError:
-            raise altered(ref, "the file is missing") from None
+            raise damaged_file_error(ref, "the file is missing") from None
 
 
-def expect(ref: FileRef, found: tuple[str, int]) -> None:
-    """CorruptCheckpoint, naming the file, unless ``found`` (SHA-256 in hex, bytes) is what ``ref`` says."""
+def ensure_matches(ref: FileRef, found: tuple[str, int]) -> None:
+    """Raise CorruptCheckpoint unless checksum and size match the reference."""
     sha256, size = found
-    expect_size(ref, size)
+    ensure_size(ref, size)
     if sha256 != ref.sha256:
-        raise altered(ref, "the content does not match its checksum")
+        raise damaged_file_error(ref, "the content does not match its checksum")
 
 
-def expect_size(ref: FileRef, size: int) -> None:
-    """CorruptCheckpoint, naming the file, unless it has as many bytes as ``ref`` says."""
+def ensure_size(ref: FileRef, size: int) -> None:
+    """Raise CorruptCheckpoint unless the size matches the reference."""
     if size != ref.size:
-        raise altered(ref, f"{size} bytes, not {ref.size}")
+        raise damaged_file_error(ref, f"{size} bytes, not {ref.size}")
 
 
-def altered(ref: FileRef, what: str) -> CorruptCheckpoint:
-    """The error that names a stored file and what is wrong with it."""
+def damaged_file_error(ref: FileRef, what: str) -> CorruptCheckpoint:
+    """Return the error for a stored file that is damaged."""
     return CorruptCheckpoint(f"{paths.shared_name(ref.sha256)} ({ref.name}): {what}")
 
 
 def _unobserved(_: str) -> None:
-    """Only manifests have named steps."""
+    """Do nothing: only manifests have failpoints."""

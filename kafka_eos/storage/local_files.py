@@ -1,6 +1,6 @@
-"""File operations that storage is made of. Each either happens as said or raises OSError.
+"""File operations of the storages. Each succeeds as documented or raises OSError.
 
-Rule: links are never followed, new files are 0600, and only the caller decides what is synced when.
+Rule: links are never followed, new files have mode 0600, and only the caller decides what is synced when.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from kafka_eos.core.limits import LIMITS
 TEMPORARY = ".tmp-"
 _PRIVATE = 0o600
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK)
-"""The file system cannot link here; a copy does the same."""
+"""Errors of file systems that cannot create this link; the caller copies instead."""
 
 _serial = itertools.count()
 
 
-def temporary(directory: Path) -> Path:
-    """A name in ``directory`` that no other process, thread or call uses, and that listings skip."""
+def temporary_path(directory: Path) -> Path:
+    """Return an unused temporary name in the directory."""
     return directory / f"{TEMPORARY}{os.getpid()}-{os.urandom(4).hex()}-{next(_serial)}"
 
 
 @contextmanager
-def created(path: Path) -> Iterator[int]:
-    """A descriptor of a new file. FileExistsError if ``path`` exists."""
+def create_file(path: Path) -> Iterator[int]:
+    """Create a file and yield its descriptor; FileExistsError if it exists."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE)
     try:
         yield fd
@@ -41,15 +41,18 @@ def created(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def writer(path: Path) -> Iterator[BinaryIO]:
-    """A new file to write piece by piece. FileExistsError if ``path`` exists."""
-    with created(path) as fd, open(fd, "wb", closefd=False) as target:
+def create_writer(path: Path) -> Iterator[BinaryIO]:
+    """Create a file and yield a binary stream to it. Raise FileExistsError if ``path`` exists."""
+    with create_file(path) as fd, open(fd, "wb", closefd=False) as target:
         yield target
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[int]:
-    """A descriptor to read a regular file. OSError with ELOOP for a link, EISDIR … for anything else."""
+def open_file(path: Path) -> Iterator[int]:
+    """Open a regular file and yield its descriptor; links are not followed.
+
+    Raises OSError: ELOOP for a link, EINVAL or EISDIR for other kinds.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -70,12 +73,12 @@ def read_all(fd: int) -> bytes:
 
 
 def digest(fd: int) -> tuple[str, int]:
-    """SHA-256 in hex and the length in bytes of what follows in ``fd``."""
+    """Return the SHA-256 in hex and the length in bytes of the rest of ``fd``."""
     return digest_of(chunks(fd))
 
 
 def digest_of(data: Iterable[bytes]) -> tuple[str, int]:
-    """SHA-256 in hex and the length in bytes of all of ``data`` together."""
+    """Return the SHA-256 in hex and the length in bytes of the concatenated ``data``."""
     sha256, size = hashlib.sha256(), 0
     for chunk in data:
         sha256.update(chunk)
@@ -84,12 +87,12 @@ def digest_of(data: Iterable[bytes]) -> tuple[str, int]:
 
 
 def copy(source: int, target: int) -> tuple[str, int]:
-    """Copy what follows in ``source``; SHA-256 and length of what was written."""
+    """Copy the rest of ``source``; return SHA-256 and length of the copied bytes."""
     return write_chunks(target, chunks(source))
 
 
 def write_chunks(target: int, data: Iterable[bytes]) -> tuple[str, int]:
-    """Write all of ``data``; SHA-256 and length of what was written."""
+    """Write all of ``data``; return SHA-256 and length of the written bytes."""
 
     def written() -> Iterator[bytes]:
         for chunk in data:
@@ -100,13 +103,15 @@ def write_chunks(target: int, data: Iterable[bytes]) -> tuple[str, int]:
 
 
 def is_private(fd: int) -> bool:
-    """Is an open file this user's, and closed to everybody else?"""
+    """Return whether an open file belongs to this user and has mode 0600."""
     found = os.fstat(fd)
     return found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == _PRIVATE
 
 
 def link(source: Path, target: Path) -> bool:
-    """Give a file a second name. False if this file system cannot; FileExistsError if ``target`` exists."""
+    """Give a file a second name. Return False if this file system cannot; raise FileExistsError if ``target``
+    exists.
+    """
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError as error:
@@ -117,8 +122,8 @@ def link(source: Path, target: Path) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Make the content of a file durable, whoever wrote it."""
-    with opened(path) as fd:
+    """Make the content of a file durable, whichever process wrote it."""
+    with open_file(path) as fd:
         os.fsync(fd)
 
 
@@ -132,7 +137,7 @@ def sync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory of mode 0700 unless it is there. NotADirectoryError if something else is."""
+    """Create a directory of mode 0700 unless it exists. Raise NotADirectoryError if another kind of file exists."""
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -140,14 +145,14 @@ def make_directory(path: Path) -> None:
             raise NotADirectoryError(errno.ENOTDIR, "not a directory (links are not followed)", str(path)) from None
 
 
-def counted(data: Iterable[bytes], passed: Callable[[int], None]) -> Iterator[bytes]:
-    """The same pieces; ``passed`` hears the length of each when it has been used."""
+def with_progress(data: Iterable[bytes], passed: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield the same chunks, and report the length of each once it was consumed."""
     for piece in data:
         yield piece
         passed(len(piece))
 
 
 def chunks(fd: int) -> Iterator[bytes]:
-    """What follows in ``fd``, in pieces of at most ``Limits.copied_bytes``."""
+    """Yield the rest of ``fd`` in chunks of at most ``Limits.copied_bytes``."""
     while chunk := os.read(fd, LIMITS.copied_bytes):
         yield chunk

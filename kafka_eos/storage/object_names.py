@@ -1,37 +1,37 @@
-"""Names of every durable object of a job. No other module forms or takes apart such a name.
+"""Names of every durable object of a job. No other module builds or parses such a name.
 
     lock                              held by the supervisor that runs the job
-    terms/<term>.claim.json           who took the term
-    terms/<term>.base.json            which manifest the term resumed from
+    terms/<term>.claim.json           the supervisor that claimed the term
+    terms/<term>.base.json            the manifest that the term resumed from
     manifests/<epoch>-<term>.json     an epoch is decided exactly when this exists
     receipts/<epoch>-<term>.json      everything of the epoch is committed
     shared/<sha256>                   a state file, named by its content
-    provenance/<epoch>-<bytes>-<sha256>   where the output of one transaction came from, as its epoch recorded it
+    provenance/<epoch>-<bytes>-<sha256>   the origins of one transaction's output, as recorded by its epoch
     provenance/pack-<first>-<last>-<bytes>-<sha256>   many of these files, of epochs from ``first`` to ``last``
-    origin.json                       which savepoint the job began with, if with one
-    heartbeats/<writer>-<count>.json  a supervisor that others stand by for is alive; liveness only
-    trials/<token>                    kafka-eos doctor tries whether the store keeps its promises; taken away at once
-    requests/<token>.json             what somebody asks the running job to do
-    requests/<token>.done.json        what became of it
-    history.jsonl                     what happened, for people; nothing depends on it
-    told.jsonl                        the newest of the history, told on this machine, if the history is in a store
-    refused.json                      the first records that this run refused, on the machine where it runs
-    ledger.jsonl                      what the job knew at each commit, for the audit; see ``ledger``
-    identity.json                     which life of its name the job is (of a streaming query: its name in Kafka)
-    probe                             shows at every start that the store replaces nothing; see ``remote``
-    history/<number>-<writer>-<lines>.jsonl    a full file of the history; see ``logs``. Compressed it ends in ``.gz``
-    history/<started>-<writer>-<lines>.jsonl   the history where nothing can be appended to, with each version of a
-                                      segment until two newer ones were begun; see ``remote``
-    ledger/…                          so the ledger
+    origin.json                       the savepoint that the job started from, if any
+    heartbeats/<writer>-<count>.json  a supervisor with standbys is alive; for liveness only
+    trials/<token>                    written by kafka-eos doctor to test the store; deleted at once
+    requests/<token>.json             a request to the running job
+    requests/<token>.done.json        the response to it
+    history.jsonl                     events of the job, for display; nothing depends on it
+    told.jsonl                        the newest events, on this machine, if the history is in a remote store
+    refused.json                      the first dead letters of this run, on the machine where it runs
+    ledger.jsonl                      the job's facts at each commit, for the audit; see ``epoch_ledger``
+    identity.json                     the incarnation of the job (of a streaming query: its name in Kafka)
+    probe                             tested at every start: the store must not replace it; see ``remote_storage``
+    history/<number>-<writer>-<lines>.jsonl    a full file of the history, or ``.jsonl.gz``; see ``rolling_log``
+    history/<started>-<writer>-<lines>.jsonl   the history in a store without append: each version of a segment,
+                                      until two newer segments exist; see ``remote_storage``
+    ledger/…                          the same for the ledger
 
-A savepoint is a directory of its own, anywhere; by default it is beside the job's, in ``<job>.savepoints/``:
+A savepoint is a directory of its own, anywhere; the default is next to the job's directory, in ``<job>.savepoints/``:
 
-    savepoint.json                    what it holds
+    savepoint.json                    the savepoint's record
     files/<sha256>                    a file, named by its content
 
 Rule: a name is relative to the job's directory and cannot leave it. A name that does not parse raises
-CorruptCheckpoint: somebody else wrote into the job's directory. Where nothing is decided by what is listed, it is said
-and passed over; see ``provenance``.
+CorruptCheckpoint: another program wrote into the job's directory. Where no decision depends on a listing, such a name
+is reported and ignored; see ``provenance_files``.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from kafka_eos.core.ids import Epoch, EpochId, Term
 
 LOCK = "lock"
 JVM_LOCK = "lock.jvm"
-"""Of a Structured Streaming query: held by its driver's Java process."""
+"""The lock of a Structured Streaming query, held by its driver's Java process."""
 HISTORY = "history.jsonl"
 LEDGER = "ledger.jsonl"
-TOLD = "told.jsonl"
-"""Only on a machine where supervisors run a job whose history is in a store."""
-REFUSED = "refused.json"
-"""Always on the machine where the job runs: what is in the first records that it has refused."""
-LOGS: Mapping[str, str] = {HISTORY: "history", LEDGER: "ledger", TOLD: "told"}
-"""What is appended to, and the directory of its segments: of full ones; of all where nothing can be appended to."""
+LOCAL_HISTORY = "told.jsonl"
+"""The newest events on this machine, if the history is in a remote store."""
+DEAD_LETTER_SAMPLES = "refused.json"
+"""The first dead letters of a run, on the machine where it runs."""
+LOGS: Mapping[str, str] = {HISTORY: "history", LEDGER: "ledger", LOCAL_HISTORY: "told"}
+"""Logs, with the directory of their segments: of full segments, or of all in a store without append."""
 COMPRESSED = ".gz"
 IDENTITY = "identity.json"
 PROBE = "probe"
@@ -66,24 +66,24 @@ RECEIPTS = "receipts"
 SHARED = "shared"
 DIRECTORIES = (TERMS, MANIFESTS, RECEIPTS, SHARED)
 PROVENANCE = "provenance"
-"""Made when something is first stored there. Not in ``shared``: it is kept as long as the ledger."""
+"""Created by the first write. Separate from ``shared``, because its files are kept as long as the ledger."""
 
 HEARTBEATS = "heartbeats"
-"""Made when the first one is stored: by supervisors that others may stand by for."""
+"""Created by the first heartbeat of a supervisor that may have standbys."""
 
 TRIALS = "trials"
-"""Made when the first one is: of ``kafka-eos doctor``."""
+"""Created by the first trial of ``kafka-eos doctor``."""
 
-MADE_WHEN_NEEDED = (PROVENANCE, HEARTBEATS, TRIALS)
+LAZY_DIRECTORIES = (PROVENANCE, HEARTBEATS, TRIALS)
 
 REQUESTS = "requests"
-"""Always on the machine where the job runs, also if its checkpoints are not."""
+"""Always on the machine where the job runs, even if its checkpoints are elsewhere."""
 
 SAVEPOINT = "savepoint.json"
 SAVEPOINT_FILES = "files"
 
 IMMUTABLE_SUFFIX = ".sst"
-"""Files with this ending are never written again by their owner, so one inode may serve owner and store."""
+"""Files with this suffix are never written again by their owner, so owner and store may share an inode."""
 
 _EPOCH_ID = re.compile(r"([0-9]{12,})-([0-9]{8,})\.json")
 _TERM = re.compile(r"([0-9]{8,})\.(claim|base)\.json")
@@ -113,58 +113,58 @@ def base_name(term: Term) -> str:
 
 
 def shared_name(sha256: str) -> str:
-    """The stored file with this content; ``sha256`` in lower-case hex."""
+    """Return the name of the stored file with this content; ``sha256`` in lower-case hex."""
     return f"{SHARED}/{_digest(sha256)}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Single:
-    """The file of provenance of one transaction."""
+class ProvenanceFile:
+    """The provenance file of one transaction."""
 
     epoch: Epoch
-    """That recorded it. The epoch that committed it is this one or a later one."""
+    """The epoch that recorded it. The epoch that committed it is this one or a later one."""
     size: int
     """In bytes."""
     sha256: str
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Pack:
-    """Files of provenance in one."""
+class ProvenancePack:
+    """Several provenance files in one object."""
 
     first: Epoch
     last: Epoch
     """The epochs of the oldest and of the newest file in it."""
     size: int
-    """In bytes, inflated."""
+    """In bytes, uncompressed."""
     sha256: str
-    """Of these bytes."""
+    """SHA-256 of the uncompressed bytes."""
 
 
-Provenance: TypeAlias = Single | Pack
+ProvenanceObject: TypeAlias = ProvenanceFile | ProvenancePack
 
 
-def provenance_name(file: Provenance) -> str:
+def provenance_name(file: ProvenanceObject) -> str:
     match file:
-        case Single(epoch, size, sha256):
+        case ProvenanceFile(epoch, size, sha256):
             return f"{PROVENANCE}/{epoch.n:012d}-{size}-{_digest(sha256)}"
-        case Pack(first, last, size, sha256):
+        case ProvenancePack(first, last, size, sha256):
             return f"{PROVENANCE}/pack-{first.n:012d}-{last.n:012d}-{size}-{_digest(sha256)}"
 
 
-def parse_provenance_name(name: str) -> Provenance:
+def parse_provenance_name(name: str) -> ProvenanceObject:
     directory, _, file = name.rpartition("/")
     if directory != PROVENANCE:
-        raise stray(name)
+        raise foreign_object_error(name)
     if single := _SINGLE.fullmatch(file):
-        return Single(Epoch(int(single[1])), int(single[2]), single[3])
+        return ProvenanceFile(Epoch(int(single[1])), int(single[2]), single[3])
     if pack := _PACK.fullmatch(file):
-        return Pack(Epoch(int(pack[1])), Epoch(int(pack[2])), int(pack[3]), pack[4])
-    raise stray(name)
+        return ProvenancePack(Epoch(int(pack[1])), Epoch(int(pack[2])), int(pack[3]), pack[4])
+    raise foreign_object_error(name)
 
 
 def heartbeat_name(writer: str, count: int) -> str:
-    """``writer``: 16 hex digits of one run of a supervisor."""
+    """Return the name of a heartbeat. ``writer``: 16 hex digits that identify one run of a supervisor."""
     name = f"{HEARTBEATS}/{writer}-{count:010d}.json"
     parse_heartbeat_name(name)
     return name
@@ -175,10 +175,10 @@ def trial_name(token: str) -> str:
 
 
 def parse_heartbeat_name(name: str) -> tuple[str, int]:
-    """Whose it is, and which."""
+    """Return the writer and the count of a heartbeat."""
     match = _heartbeat(name)
     if match is None:
-        raise stray(name)
+        raise foreign_object_error(name)
     return match[1], int(match[2])
 
 
@@ -203,30 +203,30 @@ def parse_request_name(name: str) -> tuple[str, Literal["request", "answer"]]:
     directory, _, file = name.rpartition("/")
     match = _REQUEST.fullmatch(file)
     if directory != REQUESTS or match is None:
-        raise stray(name)
+        raise foreign_object_error(name)
     return match[1], "answer" if match[2] else "request"
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """One version of a part of a log."""
+class LogSegment:
+    """One version of one segment of a log."""
 
     name: str
-    """``<number>-<16 hex digits>``. The number gives the order; where nothing can be appended to it is a time."""
+    """``<number>-<16 hex digits>``. The number gives the order; in a store without append it is a time."""
     number: int
     lines: int
     compressed: bool
     file: str
 
 
-def segments(names: Iterable[str]) -> list[Segment]:
-    """The parts of a log in order, each in its longest version; of two that are equally long the plain one."""
+def newest_segments(names: Iterable[str]) -> list[LogSegment]:
+    """Return the segments of a log in order, each in its longest version."""
     return longest(map(parse_segment_name, names))
 
 
-def longest(versions: Iterable[Segment]) -> list[Segment]:
-    """As ``segments``, of names that are parsed."""
-    found: dict[str, Segment] = {}
+def longest(versions: Iterable[LogSegment]) -> list[LogSegment]:
+    """Return the segments in order, each in its longest version."""
+    found: dict[str, LogSegment] = {}
     for segment in versions:
         known = found.get(segment.name)
         if known is None or (segment.lines, known.compressed) > (known.lines, segment.compressed):
@@ -235,23 +235,23 @@ def longest(versions: Iterable[Segment]) -> list[Segment]:
 
 
 def complete_lines(data: bytes) -> list[str]:
-    """Lines that end in a newline. Bytes that are no UTF-8 are replaced: logs are for people."""
+    """Return the lines that end in a newline. Bytes that are not valid UTF-8 are replaced."""
     return [line.decode(errors="replace") for line in data.split(b"\n")[:-1]]
 
 
 def segment_name(directory: str, segment: str, lines: int) -> str:
-    """One version of a segment of a log; ``segment`` is ``<number>-<16 hex digits>``."""
+    """Return the name of one version of a log segment; ``segment`` is ``<number>-<16 hex digits>``."""
     name = f"{directory}/{segment}-{lines:06d}.jsonl"
     parse_segment_name(name)
     return name
 
 
-def parse_segment_name(name: str) -> Segment:
+def parse_segment_name(name: str) -> LogSegment:
     directory, _, file = name.rpartition("/")
     match = _SEGMENT.fullmatch(file)
     if directory not in LOGS.values() or match is None:
-        raise stray(name)
-    return Segment(match[1], int(match[2]), int(match[3]), match[4] is not None, file)
+        raise foreign_object_error(name)
+    return LogSegment(match[1], int(match[2]), int(match[3]), match[4] is not None, file)
 
 
 def is_segment(name: str) -> bool:
@@ -260,7 +260,7 @@ def is_segment(name: str) -> bool:
 
 
 def savepoints_of(job_directory: Path) -> Path:
-    """Where a job's savepoints are put if no place is given. No job has this name: it has a dot."""
+    """Return the default directory of a job's savepoints. It contains a dot, so it is never the name of a job."""
     return job_directory.parent / f"{job_directory.name}.savepoints"
 
 
@@ -276,31 +276,31 @@ def parse_term_name(name: str) -> tuple[Term, Literal["claim", "base"]]:
     directory, _, file = name.rpartition("/")
     match = _TERM.fullmatch(file)
     if directory != TERMS or match is None:
-        raise stray(name)
+        raise foreign_object_error(name)
     return Term(int(match[1])), "claim" if match[2] == "claim" else "base"
 
 
 def parse_shared_name(name: str) -> str:
-    """The SHA-256 of the content."""
+    """Return the SHA-256 of the content."""
     directory, _, sha256 = name.rpartition("/")
     if directory != SHARED or not _SHA256.fullmatch(sha256):
-        raise stray(name)
+        raise foreign_object_error(name)
     return sha256
 
 
-def plain_file_name(name: str) -> str:
-    """Return ``name`` if it names a file inside one directory and nothing else."""
+def ensure_plain_name(name: str) -> str:
+    """Return the name if it is a plain file name, else raise CorruptCheckpoint."""
     if not _PLAIN.fullmatch(name):
         raise CorruptCheckpoint(f"{name!r} is not a plain file name: nothing is written under it")
     return name
 
 
-def inside(name: str) -> str:
-    """Return ``name`` if it is a plain file of the job's directory or of one of its directories."""
+def ensure_inside(name: str) -> str:
+    """Return the name if it cannot leave the job's directory, else raise CorruptCheckpoint."""
     directory, slash, file = name.rpartition("/")
-    plain_file_name(file)
-    if slash and directory not in (*DIRECTORIES, *MADE_WHEN_NEEDED, *LOGS.values()):
-        raise stray(name)
+    ensure_plain_name(file)
+    if slash and directory not in (*DIRECTORIES, *LAZY_DIRECTORIES, *LOGS.values()):
+        raise foreign_object_error(name)
     return name
 
 
@@ -328,10 +328,10 @@ def _parse_epoch_file(name: str, expected: str) -> EpochId:
     directory, _, file = name.rpartition("/")
     match = _EPOCH_ID.fullmatch(file)
     if directory != expected or match is None:
-        raise stray(name)
+        raise foreign_object_error(name)
     return EpochId(Epoch(int(match[1])), Term(int(match[2])))
 
 
-def stray(name: str) -> CorruptCheckpoint:
-    """The error that names an object of somebody else."""
+def foreign_object_error(name: str) -> CorruptCheckpoint:
+    """Return the error for an object that is not this package's."""
     return CorruptCheckpoint(f"{name!r} is not a name of this package: move it out of the job's directory")

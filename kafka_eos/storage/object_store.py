@@ -1,7 +1,8 @@
-"""An object store (S3 and what speaks its protocol, Google Cloud Storage, Azure) as a ``remote.Store``.
+"""An object store (S3 and compatible stores, Google Cloud Storage, Azure) as a ``remote_storage.BlobStore``.
 
-Names are created with a conditional put (``If-None-Match: *`` or the store's like). pyarrow's own S3 client has none:
-it replaces without a word. Rule: the only module that imports obstore; its errors end here.
+Names are created with a conditional put (``If-None-Match: *`` or the store's equivalent). pyarrow's own S3 client has
+no conditional put and silently replaces objects. Rule: this is the only module that imports obstore; obstore's errors
+are translated here.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ if TYPE_CHECKING:
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
 
 _PARTS = 3
-"""Parts of an upload that are in memory at most."""
+"""Most parts of an upload that are in memory at once."""
 RETRY_SECONDS = 30.0
 _CREATES = 5
 _PUBLISHER = "publisher"
 _MACHINE = "http://169.254.169.254/"
-"""Where machines of clouds tell which role they have."""
+"""The metadata service that gives cloud machines the credentials of their role."""
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
 
 def connect(uri: str, retry_seconds: float = RETRY_SECONDS) -> ObjectStore:
-    """The store at ``scheme://bucket/prefix?key=value…``; the keys are options of the store, such as ``region``.
+    """Return the store at ``scheme://bucket/prefix?key=value…``; the keys are options of the store, such as ``region``.
 
-    Credentials come from the environment or from the machine's role, never from the address. Makes no request;
-    a later one that fails is repeated for ``retry_seconds``.
-    ConfigError if the address is wrong or the client library is not installed.
+    Credentials come from the environment or from the machine's role, never from the address. Makes no request; a later
+    request that fails is retried for ``retry_seconds``.
+    Raises ConfigError if the address is wrong or the client library is not installed.
     """
     try:
         from obstore.exceptions import BaseError
@@ -47,10 +48,10 @@ def connect(uri: str, retry_seconds: float = RETRY_SECONDS) -> ObjectStore:
     except ImportError as error:
         raise ConfigError(f"checkpoints in {uri} need obstore: pip install 'kafka-eos[object-store]'") from error
     parts = urlsplit(uri)
-    options = addresses.options(uri)
+    options = addresses.parse_options(uri)
     plain = _plain_http(options)
     try:
-        # obstore's own types tell the options of each store apart; these come from the user's address.
+        # obstore's types distinguish the options of each store; these options come from the user's address.
         client: Any = from_url(
             urlunsplit(parts._replace(query="")),
             config=options,  # type: ignore[call-overload]
@@ -63,13 +64,13 @@ def connect(uri: str, retry_seconds: float = RETRY_SECONDS) -> ObjectStore:
 
 
 class ObjectStore:
-    """One prefix of a bucket. May be used from threads."""
+    """One prefix of a bucket. Thread-safe."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def create(self, name: str, data: bytes) -> None:
-        """As ``Store``. Each call signs what it writes, so it knows its own work when an answer was lost."""
+        """Create as ``BlobStore`` does. Each call signs its object, so that it recognizes it after a lost response."""
         publisher = secrets.token_hex(16)
         failure: OSError | None = None
         for _ in range(_CREATES):
@@ -84,7 +85,7 @@ class ObjectStore:
                 raise FileExistsError(errno.EEXIST, "exists", name) from failure
             if not isinstance(failure, FileExistsError):
                 raise failure
-            # Refused because of a write at the same moment, which then did not come to pass: try again.
+            # Rejected because of a concurrent write that then failed: try again.
         reason = _first_line(failure.__cause__ or failure) if failure else ""
         raise OSError(errno.EIO, f"refused as existing, which it is not: {reason}", name) from failure
 
@@ -129,19 +130,19 @@ class ObjectStore:
             return [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
 
     def delete(self, names: Sequence[str]) -> None:
-        """As ``Store``; S3 takes a thousand names in one request. Other stores stop at a name that is absent."""
+        """Delete as ``BlobStore`` does; S3 takes a thousand names per request. Other stores stop at an absent name."""
         import obstore
 
         try:
             with _own_errors(", ".join(names[:3])):
                 obstore.delete(self._client, list(names))
         except FileNotFoundError:
-            if len(names) > 1:  # which of them it was does not say whether the others went
+            if len(names) > 1:  # the absent name does not show whether the others were deleted
                 for name in names:
                     self.delete([name])
 
-    def sweep(self) -> None:
-        """Nothing to do: parts of unfinished uploads are the bucket's lifecycle rule's; see docs/storage.md."""
+    def remove_debris(self) -> None:
+        """Do nothing: the bucket's lifecycle rule removes parts of unfinished uploads; see docs/storage.md."""
 
     def _put_new(self, name: str, data: bytes, publisher: str) -> None:
         import obstore
@@ -152,7 +153,7 @@ class ObjectStore:
             )
 
     def _publisher(self, name: str) -> str | None:
-        """Who created an object: "" if somebody else's program did; None if it does not exist."""
+        """Return the signature in an object: "" if another program created it, None if it does not exist."""
         import obstore
 
         try:
@@ -164,26 +165,26 @@ class ObjectStore:
 
 @contextmanager
 def _own_errors(name: str) -> Iterator[None]:
-    from obstore import exceptions as theirs
+    from obstore import exceptions as obstore_errors
 
     try:
         yield
     except FileNotFoundError as error:
         if error.errno is not None:
-            raise  # of a local file that is read here
+            raise  # raised by a local file that is read here
         if any(mark in str(error) for mark in _NO_BUCKET):
             raise ConfigError(f"the bucket of checkpoint_dir does not exist: {_first_line(error)}") from error
         raise FileNotFoundError(errno.ENOENT, "no such object", name) from error
-    except theirs.AlreadyExistsError as error:
+    except obstore_errors.AlreadyExistsError as error:
         raise FileExistsError(errno.EEXIST, "exists", name) from error
-    except (theirs.PermissionDeniedError, theirs.UnauthenticatedError) as error:
+    except (obstore_errors.PermissionDeniedError, obstore_errors.UnauthenticatedError) as error:
         raise PermissionError(errno.EACCES, _first_line(error), name) from error
-    except theirs.BaseError as error:
+    except obstore_errors.BaseError as error:
         raise OSError(errno.EIO, f"{_first_line(error)}{_no_login(error)}", name) from error
 
 
 def _no_login(error: BaseException) -> str:
-    """What to say if the client asked the machine for a role, since it was given no credentials."""
+    """Return a hint if the client had no credentials and asked the machine for its role; otherwise ""."""
     if _MACHINE not in str(error):
         return ""
     return (
@@ -193,7 +194,7 @@ def _no_login(error: BaseException) -> str:
 
 
 def _plain_http(options: Mapping[str, str]) -> bool:
-    """Whether the user named an endpoint without TLS."""
+    """Return whether the user named an endpoint without TLS."""
     given = [value for key, value in options.items() if key.lower().endswith(("endpoint", "endpoint_url"))]
     given += [os.environ.get("AWS_ENDPOINT_URL_S3", ""), os.environ.get("AWS_ENDPOINT_URL", "")]
     return any(value.startswith("http://") for value in given)

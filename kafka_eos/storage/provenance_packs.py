@@ -1,13 +1,13 @@
-"""Many files of provenance in one: what a pack is, and which files go into one together.
+"""Provenance packs: many provenance files in one object; their format, and which files are packed together.
 
     kafka-eos provenance pack <version>       one line
     SHA-256 and content of each file          msgpack, deflated; its bytes and their SHA-256 are in the pack's name
 
-Files of one job are much alike, so a pack has a quarter to a half of their bytes. Packs are packed again until they
-have ``Limits.pack_bytes`` bytes: the number of files then grows with their bytes, and no longer with the epochs.
+Files of one job are similar, so a pack takes a quarter to a half of their bytes. Packs are packed again until they have
+``Limits.pack_bytes`` bytes: the number of objects then grows with their bytes, and no longer with the epochs.
 
-Pure. Rule: the same files are the same pack, whoever makes it: its name says nothing of how it was deflated, or of what
-it was made from. So of two who pack at once neither deletes the only object that holds a file.
+Pure. Rule: the same files give the same pack, whichever process creates it: its name depends neither on the compression
+nor on the objects that it was created from. So of two concurrent packers neither deletes the only object with a file.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ import msgspec
 
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.storage.object_names import Pack, Single
+from kafka_eos.storage.object_names import ProvenanceFile, ProvenancePack
 
 _MAGIC: Final = b"kafka-eos provenance pack 1\n"
 _QUICKLY: Final = 1
 
-F = TypeVar("F", Single, Pack)
+F = TypeVar("F", ProvenanceFile, ProvenancePack)
 
 
 def groups(files: Iterable[F]) -> list[tuple[F, ...]]:
-    """Those that are to be put together, oldest first: ``files_per_pack``, or fewer with ``pack_bytes`` together."""
+    """Return the groups to pack together, oldest first: ``files_per_pack`` files, or fewer if they have
+    ``pack_bytes``.
+    """
     found: list[tuple[F, ...]] = []
     group: list[F] = []
     for file in sorted(file for file in files if file.size < LIMITS.pack_bytes):
@@ -41,20 +43,22 @@ def groups(files: Iterable[F]) -> list[tuple[F, ...]]:
     return found
 
 
-def span(files: Sequence[Single | Pack]) -> tuple[Epoch, Epoch]:
-    """The first and the last epoch that they tell of."""
-    ends = [(file.epoch, file.epoch) if isinstance(file, Single) else (file.first, file.last) for file in files]
+def span(files: Sequence[ProvenanceFile | ProvenancePack]) -> tuple[Epoch, Epoch]:
+    """Return the first and the last epoch of these files."""
+    ends = [(file.epoch, file.epoch) if isinstance(file, ProvenanceFile) else (file.first, file.last) for file in files]
     return min(first for first, _ in ends), max(last for _, last in ends)
 
 
-def encode(first: Epoch, last: Epoch, files: Mapping[str, bytes]) -> tuple[Pack, bytes]:
-    """A pack of files, by their SHA-256, and its content."""
+def encode(first: Epoch, last: Epoch, files: Mapping[str, bytes]) -> tuple[ProvenancePack, bytes]:
+    """Return a pack of files, given by SHA-256, and its content."""
     body = msgspec.msgpack.encode([(bytes.fromhex(sha256), files[sha256]) for sha256 in sorted(files)])
-    return Pack(first, last, len(body), hashlib.sha256(body).hexdigest()), _MAGIC + zlib.compress(body, _QUICKLY)
+    return ProvenancePack(first, last, len(body), hashlib.sha256(body).hexdigest()), _MAGIC + zlib.compress(
+        body, _QUICKLY
+    )
 
 
-def decode(pack: Pack, data: bytes) -> dict[str, bytes]:
-    """What ``encode`` was given. ValueError if it is something else, or of a newer version."""
+def decode(pack: ProvenancePack, data: bytes) -> dict[str, bytes]:
+    """Return the files that ``encode`` packed. Raise ValueError for other content or a newer version."""
     if not data.startswith(_MAGIC):
         raise ValueError(f"it begins with {data[:40]!r}, not with {_MAGIC!r}")
     try:

@@ -1,10 +1,10 @@
-"""A file system that pyarrow reaches (HDFS, and what else renames atomically) as a ``remote.Store``.
+"""A file system that pyarrow reaches (HDFS, and others with atomic rename) as a ``remote_storage.BlobStore``.
 
-Each object is a directory of one file. It is written under ``.staged`` and renamed to its name. A file would not do:
-pyarrow's ``move`` replaces files, on HDFS by deleting the old one first. A directory is never replaced: the rename is
-refused, or (HDFS) puts the directory inside the one that is there, where it is found and taken back.
-Rule: only a rename makes or removes a name. No answer is taken from ``get_file_info`` of one path where "absent" would
-be believed: on HDFS that may also mean "no connection". Listings raise instead.
+Each object is a directory with one file. It is written under ``.staged`` and renamed to its name. A plain file would
+not work: pyarrow's ``move`` replaces files, on HDFS by deleting the old one first. A directory is never replaced: the
+rename fails, or (HDFS) moves the directory into the existing one, where it is found and moved back.
+Rule: only a rename creates or removes a name. The result "absent" of ``get_file_info`` for a single path is never
+trusted: on HDFS it may also mean "no connection". Listings raise instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _CONTENT = "content"
 
 
 def connect(uri: str) -> PyArrowStore:
-    """The store at an address that pyarrow understands. ConfigError if it does not, or is not installed."""
+    """Return the store at an address that pyarrow supports. Raise ConfigError for other addresses, or without
+    pyarrow.
+    """
     try:
         import pyarrow
         from pyarrow.fs import FileSystem
@@ -40,7 +42,7 @@ def connect(uri: str) -> PyArrowStore:
 
 
 class PyArrowStore:
-    """The directory ``root`` of a file system. Directories are made when something is first written."""
+    """The directory ``root`` of a file system. Directories are created by the first write."""
 
     def __init__(self, filesystem: FileSystem, root: str) -> None:
         self._files, self._root = filesystem, root.rstrip("/")
@@ -49,7 +51,7 @@ class PyArrowStore:
         self._place(name, [data])
 
     def put(self, name: str, chunks: Iterable[bytes], size: int) -> None:
-        with suppress(FileExistsError):  # the same content, stored a moment ago
+        with suppress(FileExistsError):  # another process stored the same content a moment ago
             self._place(name, chunks)
 
     def read(self, name: str) -> Iterator[bytes]:
@@ -91,7 +93,7 @@ class PyArrowStore:
         else:
             self._files.delete_dir(away)
 
-    def sweep(self) -> None:
+    def remove_debris(self) -> None:
         for name in self._entries(f"{self._root}/{STAGED}"):
             self._files.delete_dir(f"{self._root}/{STAGED}/{name}")
 
@@ -109,7 +111,8 @@ class PyArrowStore:
         self._rename(staged, target)
 
     def _rename(self, staged: str, target: str) -> None:
-        """Give a staged directory its name. FileExistsError if the name is taken; OSError if nobody can tell."""
+        """Give a staged directory its name. Raise FileExistsError if the name is taken, OSError if the outcome is
+        unknown."""
         failure: OSError | None = None
         try:
             self._files.move(staged, target)
@@ -119,7 +122,7 @@ class PyArrowStore:
         found = self._entries(target)
         inside = staged.rpartition("/")[2] in found
         if failure is not None and not still_staged and not inside:
-            raise failure  # swept away by whoever took over the job, who may have published the same name since
+            raise failure  # removed by a supervisor that took over the job and may have published the same name since
         if _CONTENT in found and (still_staged or inside):
             self._files.delete_dir(staged if still_staged else f"{target}/{staged.rpartition('/')[2]}")
             raise FileExistsError(errno.EEXIST, "exists", target) from failure

@@ -1,7 +1,7 @@
-"""The durable objects of one job in a store elsewhere: an object store, or a file system that pyarrow reaches.
+"""The durable objects of one job in a remote store: an object store, or a file system that pyarrow reaches.
 
-What differs between stores is a ``Store``, which holds named bytes; what a checkpoint storage promises is made of
-that here. Rule: a name appears once and whole. Nothing is ever written into an object that somebody may read.
+The differences between stores are in ``BlobStore``, which holds named bytes; this module builds a checkpoint storage on
+it. Rule: a name appears once and complete. An object that a reader may have opened is never written again.
 """
 
 from __future__ import annotations
@@ -17,68 +17,74 @@ from pathlib import Path
 from typing import Protocol
 
 from kafka_eos._util import failpoints
-from kafka_eos.abc.storage import FileRef, unheard
+from kafka_eos.abc.storage import FileRef, ignore_progress
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Retryable
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.storage import local_files as files
 from kafka_eos.storage import object_names as paths
-from kafka_eos.storage.job_storage import altered, expect, expect_size
-from kafka_eos.storage.object_names import Segment, complete_lines
+from kafka_eos.storage.job_storage import damaged_file_error, ensure_matches, ensure_size
+from kafka_eos.storage.object_names import LogSegment, complete_lines
 
 _ACTIVE_SEGMENTS = 2
-"""The newest of a log: one is written, and who reads may have listed the other one while it was."""
+"""The newest segments of a log: one is being written, and a reader may have listed the other while it was."""
 
 _FIRST_TIME = 10**12
-"""Segments that are written here are numbered by the milliseconds of their beginning; files of a directory from 1."""
+"""Segments written here are numbered by their start in milliseconds; segments of a local directory from 1."""
 
 
-class Store(Protocol):
-    """Named bytes in one place. What is listed is complete; a call sees everything that ended before it began.
+class BlobStore(Protocol):
+    """A store of named blobs: create-exclusive, read, list, delete.
 
-    What can be seen is durable, whoever wrote it, and so is a removal that was confirmed.
-
-    Errors of the network and of the store are OSError, of rights PermissionError, of the address ConfigError.
+    Listings are complete; a call sees the effects of every call that ended before it began.
+    A visible object is durable, whichever process wrote it, and so is a confirmed deletion.
+    Errors of the network and of the store are OSError, of permissions PermissionError, of the address ConfigError.
     """
 
     def create(self, name: str, data: bytes) -> None:
-        """All or nothing. FileExistsError if the name exists, whoever made it; OSError leaves open whether it does."""
+        """Create an object, all or nothing. Raise FileExistsError if the name exists.
+
+        After an OSError it is unknown whether the object exists.
+        """
 
     def put(self, name: str, chunks: Iterable[bytes], size: int) -> None:
-        """As ``create``, for a name that stands for its content: it may exist. Whatever ``chunks`` raises ends it."""
+        """Create an object whose name is derived from its content, so it may exist. Errors of ``chunks`` propagate."""
 
     def read(self, name: str) -> Iterator[bytes]:
-        """In pieces. FileNotFoundError, at once or at the first piece, if absent."""
+        """Yield the content in pieces. Raise FileNotFoundError, at once or at the first piece, if absent."""
 
     def size(self, name: str) -> int | None:
-        """In bytes; None if absent, or perhaps if the store does not answer."""
+        """Return the size in bytes; None if absent, or possibly if the store does not respond."""
 
     def list(self, directory: str) -> Sequence[str]:
-        """Plain names in a directory, in any order. Of an absent one: none.
+        """Return the plain names in a directory, in any order; none if the directory does not exist.
 
-        It need not be of one moment: names that come or go while it is made may be listed or not.
+        The listing need not be a snapshot: names that are created or deleted meanwhile may be in it or not.
         """
 
     def directories(self) -> Sequence[str]:
-        """Plain names of those right below, in any order."""
+        """Return the plain names of the top-level directories, in any order."""
 
     def delete(self, names: Sequence[str]) -> None:
-        """Each at once and whole, in any order, in as few requests as the store needs. Absent is fine."""
+        """Delete objects, each atomically, in any order, in as few requests as possible. Absent ones are ignored."""
 
-    def sweep(self) -> None:
-        """Remove what killed writers left, which nothing lists."""
+    def remove_debris(self) -> None:
+        """Remove temporary objects of killed writers."""
 
 
 class RemoteStorage:
-    """A checkpoint storage made of a ``Store``. Opening one makes no request. May be used from threads."""
+    """A checkpoint storage built on a ``BlobStore``. Opening one makes no request. Thread-safe."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: BlobStore) -> None:
         self._store = store
-        self._logs = {name: _Segment(store, directory) for name, directory in paths.LOGS.items()}
+        self._logs = {name: _RemoteLog(store, directory) for name, directory in paths.LOGS.items()}
 
-    def tidy(self) -> None:
-        """As ``JobStorage``. Proves that this store never replaces a name: some accept the demand and ignore it."""
+    def prepare_run(self) -> None:
+        """Prepare as ``JobStorage`` does. Also prove that this store never replaces a name.
+
+        Some stores accept a conditional put and ignore the condition.
+        """
         try:
-            self._store.sweep()
+            self._store.remove_debris()
             if not (self._refuses_probe() or self._refuses_probe()):
                 raise ConfigError(
                     f"the checkpoint store replaces {paths.PROBE!r} though it was told not to, so it cannot decide "
@@ -100,7 +106,7 @@ class RemoteStorage:
         return False
 
     def publish(self, name: str, data: bytes) -> None:
-        observed = paths.is_manifest(paths.inside(name))
+        observed = paths.is_manifest(paths.ensure_inside(name))
         if observed:
             failpoints.hit("manifest.staged")
         self._store.create(name, data)
@@ -108,7 +114,7 @@ class RemoteStorage:
             failpoints.hit("manifest.published")
 
     def read(self, name: str) -> bytes:
-        return b"".join(self._store.read(paths.inside(name)))
+        return b"".join(self._store.read(paths.ensure_inside(name)))
 
     def list(self, prefix: str) -> Sequence[str]:
         return sorted(f"{prefix}/{name}" for name in self._store.list(prefix))
@@ -117,45 +123,45 @@ class RemoteStorage:
         self.delete_all([name])
 
     def delete_all(self, names: Sequence[str]) -> None:
-        self._store.delete([paths.inside(name) for name in names])
+        self._store.delete([paths.ensure_inside(name) for name in names])
 
     def upload(self, path: Path, name: str) -> FileRef:
-        with files.opened(path) as fd:
+        with files.open_file(path) as fd:
             sha256, size = files.digest(fd)
-        ref = FileRef(paths.plain_file_name(name), sha256, size)
+        ref = FileRef(paths.ensure_plain_name(name), sha256, size)
         target = paths.shared_name(sha256)
         stored = self._store.size(target)
         if stored is None:
             self._store.put(target, _unchanged(path, ref), size)
         elif stored != size:
-            raise altered(ref, f"{stored} bytes, not {size}")
+            raise damaged_file_error(ref, f"{stored} bytes, not {size}")
         return ref
 
-    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
-        with files.created(target) as out:
-            expect(ref, files.write_chunks(out, files.counted(self._stored(ref), passed)))
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = ignore_progress) -> None:
+        with files.create_file(target) as out:
+            ensure_matches(ref, files.write_chunks(out, files.with_progress(self._stored(ref), passed)))
 
-    def check(self, ref: FileRef) -> None:
-        expect(ref, files.digest_of(self._stored(ref)))
+    def check_content(self, ref: FileRef) -> None:
+        ensure_matches(ref, files.digest_of(self._stored(ref)))
 
-    def look(self, ref: FileRef) -> None:
+    def check_size(self, ref: FileRef) -> None:
         name = paths.shared_name(ref.sha256)
         size = self._store.size(name)
         if size is None and name in self.list(paths.SHARED):
             raise OSError(errno.EIO, "the store lists the object and does not tell its size", name)
         if size is None:
-            raise altered(ref, "the file is missing")
-        expect_size(ref, size)
+            raise damaged_file_error(ref, "the file is missing")
+        ensure_size(ref, size)
 
     def append(self, name: str, line: str) -> None:
         self._log(name).append(line)
 
-    def settle(self, name: str) -> None:
-        """As ``JobStorage``: each line was durable when it was there."""
+    def sync_log(self, name: str) -> None:
+        """Sync as ``JobStorage`` does: each line was durable once appended."""
         self._log(name)
 
     def lines(self, name: str) -> Sequence[str]:
-        """Those of a log that was copied from a local directory, then those written here, by start of writer."""
+        """Return the lines of a log copied from a local directory, then those written here, by start of writer."""
         try:
             copied = complete_lines(self.read(name))
         except FileNotFoundError:
@@ -163,18 +169,18 @@ class RemoteStorage:
         before, written = self._log(name).lines()
         return [*before, *copied, *written]
 
-    def compress(self) -> None:
+    def compress_logs(self) -> None:
         for log in self._logs.values():
             log.compress()
 
-    def _log(self, name: str) -> _Segment:
+    def _log(self, name: str) -> _RemoteLog:
         try:
             return self._logs[name]
         except KeyError:
             raise CorruptCheckpoint(f"{name!r} is not a log") from None
 
     def _stored(self, ref: FileRef) -> Iterator[bytes]:
-        """The pieces of a stored file, no more than one past its length."""
+        """Yield the pieces of a stored file; stop after the first piece beyond its expected length."""
         name, left = paths.shared_name(ref.sha256), ref.size
         try:
             for piece in self._store.read(name):
@@ -186,18 +192,20 @@ class RemoteStorage:
             raise CorruptCheckpoint(f"{name} ({ref.name}): the file is missing") from error
 
 
-class _Segment:
-    """A log where nothing can be appended to: every line makes the next, longer version of one object.
+class _RemoteLog:
+    """A log in a store without append: each line writes a longer version of one object.
 
-    Readers take the longest version of each segment. The shorter ones go only when two newer segments were begun: what
-    a reader lists need not be of one moment, so a version must not go soon after the one that replaces it came.
-    A segment comes after all that were there when it began, whatever the clock says.
+    Readers take the longest version of each segment. Shorter versions are deleted only when two newer segments exist:
+    a listing need not be a snapshot, so a version must not be deleted soon after its successor was created.
+    A new segment sorts after all segments that existed when it began, whatever the clock shows.
     """
 
-    def __init__(self, store: Store, directory: str) -> None:
-        self._store, self._directory, self._lock = store, directory, threading.Lock()
+    def __init__(self, store: BlobStore, directory: str) -> None:
+        self._store = store
+        self._directory = directory
+        self._lock = threading.Lock()
         self._number = 0
-        """Of the segment that is written; 0 before the first line."""
+        """The number of the segment that is being written; 0 before the first line."""
         self._segment = ""
         self._lines: list[str] = []
 
@@ -207,7 +215,7 @@ class _Segment:
         self._segment, self._lines = f"{self._number:013d}-{secrets.token_hex(8)}", []
 
     def append(self, line: str) -> None:
-        """Add a line. If it fails, the line may be there, or come with the next one."""
+        """Append a line. If that fails, the line may be stored anyway, or be stored with the next one."""
         with self._lock:
             if not self._number or len(self._lines) >= LIMITS.log_lines_per_segment:
                 self._begin()
@@ -216,7 +224,7 @@ class _Segment:
             self._store.create(name, "".join(f"{each}\n" for each in self._lines).encode())
 
     def compress(self) -> None:
-        """Delete the shorter versions of each segment, but of the newest two, which may be written and read now."""
+        """Delete the shorter versions of each segment except the newest two, which may be in use."""
         versions = [version for version in self._versions() if version.number >= _FIRST_TIME]
         full = paths.longest(versions)[:-_ACTIVE_SEGMENTS]
         names = {version.name for version in full}
@@ -225,19 +233,19 @@ class _Segment:
             self._store.delete([f"{self._directory}/{file}" for file in gone])
 
     def lines(self) -> tuple[list[str], list[str]]:
-        """Those of the full files of a local directory, and those that were written here."""
+        """Return the lines of files copied from a local directory, and the lines written here."""
         found = paths.longest(self._versions())
         copied = sum(segment.number < _FIRST_TIME for segment in found)
         return self._read_all(found[:copied]), self._read_all(found[copied:])
 
-    def _read_all(self, segments: Iterable[Segment]) -> list[str]:
+    def _read_all(self, segments: Iterable[LogSegment]) -> list[str]:
         return [line for segment in segments for line in self._read(segment)]
 
-    def _versions(self) -> list[Segment]:
+    def _versions(self) -> list[LogSegment]:
         names = (f"{self._directory}/{name}" for name in self._store.list(self._directory))
         return [paths.parse_segment_name(name) for name in names if paths.is_segment(name)]
 
-    def _read(self, segment: Segment) -> list[str]:
+    def _read(self, segment: LogSegment) -> list[str]:
         while True:
             try:
                 data = b"".join(self._store.read(f"{self._directory}/{segment.file}"))
@@ -245,18 +253,18 @@ class _Segment:
                 found = (each for each in self._versions() if each.name == segment.name)
                 longest = max(found, key=lambda each: each.lines, default=segment)
                 if longest.lines <= segment.lines:
-                    raise  # somebody has removed it
+                    raise  # another program removed it
                 segment = longest
             else:
                 return complete_lines(gzip.decompress(data) if segment.compressed else data)
 
 
 def _unchanged(path: Path, ref: FileRef) -> Iterator[bytes]:
-    """The content of a file; CorruptCheckpoint at its end if that is no longer what ``ref`` says."""
+    """Yield the content of a file; raise CorruptCheckpoint at its end if it no longer matches ``ref``."""
     sha256, size = hashlib.sha256(), 0
-    with files.opened(path) as fd:
+    with files.open_file(path) as fd:
         for chunk in files.chunks(fd):
             sha256.update(chunk)
             size += len(chunk)
             yield chunk
-    expect(ref, (sha256.hexdigest(), size))
+    ensure_matches(ref, (sha256.hexdigest(), size))

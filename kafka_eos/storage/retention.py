@@ -1,8 +1,8 @@
-"""Deletes what of a job's durable objects may go.
+"""Deletion of a job's durable objects that are no longer needed.
 
-``gather`` reads the facts, ``protocol.retention`` decides, ``apply`` deletes.
-Rule: what is not in the plan is not deleted, and nothing out of its order. Each batch is durable before the next
-begins, so a power cut leaves what a crash leaves.
+``take_inventory`` lists the objects, ``protocol.retention`` decides, ``delete_planned`` deletes.
+Rule: only planned objects are deleted, in the order of the plan. Each batch is durable before the next begins, so a
+power cut has the same effect as a crash.
 """
 
 from __future__ import annotations
@@ -19,81 +19,86 @@ from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import JobStorage
 
 
-def unrecorded(epochs: Sequence[EpochId]) -> None:
-    """Nobody needs to know of them any more."""
+def ignore_forgotten(epochs: Sequence[EpochId]) -> None:
+    """Do nothing about epochs whose manifests are deleted."""
 
 
-def gather(storage: CheckpointStorage, job: str, held: frozenset[str] = frozenset()) -> rules.Inventory:
-    """Read the facts. CorruptCheckpoint names an object that is not what was written."""
+def take_inventory(storage: CheckpointStorage, job: str, held: frozenset[str] = frozenset()) -> rules.Inventory:
+    """Read the inventory of the job for the retention plan.
+
+    Raises CorruptCheckpoint, naming the object, if one is damaged.
+    """
     manifests = [paths.parse_manifest_name(name) for name in storage.list(paths.MANIFESTS)]
     terms = [paths.parse_term_name(name) for name in storage.list(paths.TERMS)]
     return rules.Inventory(
         manifests={m: manifest.load(storage, manifest.Manifest, paths.manifest_name(m), job).files for m in manifests},
         receipts=frozenset(paths.parse_receipt_name(name) for name in storage.list(paths.RECEIPTS)),
-        bases=bases(storage, job),
+        bases=load_bases(storage, job),
         claims=frozenset(term for term, kind in terms if kind == "claim"),
         stored=frozenset(paths.parse_shared_name(name) for name in storage.list(paths.SHARED)),
-        held=held,
+        pinned=held,
     )
 
 
-def bases(storage: CheckpointStorage, job: str) -> dict[Term, EpochId | None]:
-    """What each term resumed from, as far as it is stored."""
+def load_bases(storage: CheckpointStorage, job: str) -> dict[Term, EpochId | None]:
+    """Return the epoch that each term continued from."""
     terms = [term for term, kind in map(paths.parse_term_name, storage.list(paths.TERMS)) if kind == "base"]
-    return {t: manifest.load(storage, manifest.Base, paths.base_name(t), job).resumed_id for t in terms}
+    return {t: manifest.load(storage, manifest.TermBase, paths.base_name(t), job).resumed_id for t in terms}
 
 
-def apply(storage: JobStorage, plan: Sequence[rules.Object], ensure_owner: Callable[[], None]) -> None:
-    """Delete in the order of the plan. Stopping anywhere is safe. ``ensure_owner`` is asked once a batch of files."""
+def delete_planned(storage: JobStorage, plan: Sequence[rules.Deletion], ensure_owner: Callable[[], None]) -> None:
+    """Delete in the order of the plan. An interruption at any point is safe.
+
+    ``ensure_owner`` is called before each batch of files.
+    """
     failpoints.hit("retention.before")
-    for batch in rules.batches(plan, LIMITS.objects_per_delete):
-        if batch.asks:
+    for batch in rules.split_batches(plan, LIMITS.objects_per_delete):
+        if batch.needs_ownership_check:
             ensure_owner()
-        storage.delete_all([name(each) for each in batch.objects])
+        storage.delete_all([object_name(each) for each in batch.objects])
         failpoints.hit("retention.between")
 
 
-def name(each: rules.Object) -> str:
-    """Under which name it is stored."""
+def object_name(each: rules.Deletion) -> str:
+    """Return the name of the object that a deletion removes."""
     match each:
-        case rules.Manifest(epoch):
+        case rules.DeleteManifest(epoch):
             return paths.manifest_name(epoch)
-        case rules.Receipt(epoch):
+        case rules.DeleteReceipt(epoch):
             return paths.receipt_name(epoch)
-        case rules.Base(term):
+        case rules.DeleteBase(term):
             return paths.base_name(term)
-        case rules.Claim(term):
+        case rules.DeleteClaim(term):
             return paths.claim_name(term)
-        case rules.File(sha256):
+        case rules.DeleteFile(sha256):
             return paths.shared_name(sha256)
 
 
-def retain(
+def apply_retention(
     storage: JobStorage,
     job: str,
     keep: int,
     ensure_owner: Callable[[], None],
     held: frozenset[str] = frozenset(),
-    record: Callable[[Sequence[EpochId]], None] = unrecorded,
-) -> tuple[rules.Object, ...]:
-    """Gather, plan, delete; returns what was deleted. ``ensure_owner`` raises if a newer term is claimed.
+    record: Callable[[Sequence[EpochId]], None] = ignore_forgotten,
+) -> tuple[rules.Deletion, ...]:
+    """Take inventory, plan and delete; return what was deleted. ``ensure_owner`` raises if a newer term is claimed.
 
-    ``record`` gets the committed epochs before their manifests are deleted: what must be known of them for ever is
-    durable when it returns.
+    ``record`` receives the committed epochs before their manifests are deleted, and must make durable what is kept
+    about them forever.
+    ``ensure_owner`` is first called after the files are listed, so the list contains no files of a newer term.
 
-    It is asked once the files are listed: what a newer term stores is then not among them.
-
-    The trap: an upload that finds its content stored already does not write it again. Call this while no
-    upload is under way (after the receipt, before the next barrier), or pass what is ``held``. An upload of a newer
-    term can be hit by the batch that is being deleted when that term is claimed, and by no later one: who owns the job
-    is asked before each. That term would have to claim the job, recover, process and upload the very content of a file
-    that no manifest names, all while one batch is deleted; its next recovery would name the file.
+    Note: an upload that finds its content already stored does not write it again. Call this while no upload is in
+    progress (after the receipt, before the next barrier), or pass the files in use as ``held``. An upload of a newer
+    term can lose its file only to the batch that is being deleted when that term is claimed, because ownership is
+    checked before each batch. For that, the new term must claim the job, recover, process, and upload the content of a
+    file that no manifest names, all while one batch is deleted. Its next recovery would name the file.
     """
-    facts = gather(storage, job, held)
+    facts = take_inventory(storage, job, held)
     ensure_owner()
-    plan = rules.plan(facts, keep)
-    if forgotten := rules.forgotten(facts, plan):
+    plan = rules.plan_deletions(facts, keep)
+    if forgotten := rules.find_forgotten_epochs(facts, plan):
         record(forgotten)
         failpoints.hit("retention.recorded")
-    apply(storage, plan, ensure_owner)
+    delete_planned(storage, plan, ensure_owner)
     return plan

@@ -1,10 +1,10 @@
-"""Savepoints: one directory with everything that a job needs to go on, wherever it is copied to.
+"""Savepoints: one directory with everything that a job needs to continue, wherever it is copied to.
 
-    savepoint.json     what the job was: where it had read to, and its state, by operator
-    files/<sha256>     the state: rows in key order, the same whatever backend and parallelism they came from
+    savepoint.json  the record: source positions, and the state handles by operator
+    files/<sha256>  the state: rows in key order, in the same format for every backend and parallelism
 
-Rule: a savepoint is there whole or not at all, and never changes. It is made beside its place and renamed; what a
-crash leaves of one is a hidden directory that the next one made there removes.
+Rule: a savepoint exists completely or not at all, and never changes. It is created next to its location and renamed. A
+crash may leave a hidden directory, which the next savepoint created there removes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from kafka_eos._util import failpoints
-from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.abc.storage import CheckpointStorage, FileRef
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.core.json_values import Positions
@@ -32,34 +32,34 @@ from kafka_eos.storage import job_records as manifest
 from kafka_eos.storage import local_files as files
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import retention
-from kafka_eos.storage.job_records import Manifest, Record
+from kafka_eos.storage.job_records import Manifest, StoredRecord
 from kafka_eos.storage.job_storage import LocalFiles
 
 _DRAFT = f"{files.TEMPORARY}savepoint-"
 
 
-class Savepoint(Record, frozen=True, kw_only=True):
-    """What ``savepoint.json`` holds. ``id`` is random: it tells two savepoints apart wherever they are copied."""
+class Savepoint(StoredRecord, frozen=True, kw_only=True):
+    """The content of ``savepoint.json``. ``id`` is random and identifies the savepoint wherever it is copied."""
 
     FORMAT: ClassVar[str] = "savepoint"
 
     id: str
     epoch: int
-    """The epoch that it was made of; 0 if it was not made of one."""
+    """The epoch that it was created from; 0 if it was not created from one."""
     term: int
     created_at: int
     """Milliseconds since the Unix epoch."""
     plan: str
-    """Fingerprint of the plan that made the epoch."""
+    """Fingerprint of the plan that ran in the epoch."""
     max_key_groups: int
     sources: dict[str, Positions]
-    """Where to read next, by source operator."""
+    """Positions to read next, by source operator."""
     operators: tuple[StateHandle, ...]
-    """The state, in the memory backend's row format; large state is several handles of an operator."""
-    in_flight: tuple[InFlight, ...] = ()
+    """The state, in the memory backend's row format; large state has several handles per operator."""
+    in_flight: tuple[InFlightRows, ...] = ()
     """Rows between subtasks that belong to the epoch."""
     identity: str | None = None
-    """Which life of the job's name it is of; None if it was not made of a job."""
+    """The incarnation of the job; None if it was not created from a job."""
 
     @property
     def name(self) -> str:
@@ -67,21 +67,21 @@ class Savepoint(Record, frozen=True, kw_only=True):
 
     @property
     def files(self) -> tuple[FileRef, ...]:
-        """Every file, once."""
+        """Return every file once."""
         of_state = [file for handle in self.operators for file in handle.files]
         under_way = [file for rows in self.in_flight for file in rows.files]
         return tuple({ref.sha256: ref for ref in of_state + under_way}.values())
 
 
-class Origin(Record, frozen=True, kw_only=True):
-    """Which savepoint a job began with; kept in the job's directory for as long as the job lives."""
+class SavepointOrigin(StoredRecord, frozen=True, kw_only=True):
+    """The record of the savepoint that a job started from."""
 
     FORMAT: ClassVar[str] = "origin"
 
     savepoint: str
-    """Its id."""
+    """The id of the savepoint."""
     path: str
-    """Where it was then, for people."""
+    """The path of the savepoint at that time, for display."""
     at: int
     """Milliseconds since the Unix epoch."""
 
@@ -91,9 +91,9 @@ class Origin(Record, frozen=True, kw_only=True):
 
 
 class SavepointFiles(LocalFiles):
-    """The files of a savepoint as a storage: state is stored into it while it is made, and restored from it.
+    """The files of a savepoint as a storage: written while it is created, read when state is restored.
 
-    ``ordered`` says that files of rows are in key order, as in every savepoint.
+    ``ordered``: files of rows are in key order, as in every savepoint.
     """
 
     def __init__(self, root: Path, *, ordered: bool = True) -> None:
@@ -101,7 +101,7 @@ class SavepointFiles(LocalFiles):
         self.ordered = ordered
 
     def path_of(self, ref: FileRef) -> Path:
-        """Where the content of a file is."""
+        """Return the path of a file's content."""
         return self._path(paths.shared_name(ref.sha256))
 
     def _path(self, name: str) -> Path:
@@ -115,10 +115,10 @@ class SavepointFiles(LocalFiles):
 # ---------------------------------------------------------------- reading
 
 
-def read(path: Path) -> Savepoint:
-    """What the savepoint in directory ``path`` holds; its files are not looked at.
+def read_savepoint(path: Path) -> Savepoint:
+    """Read ``savepoint.json``; the files are not checked.
 
-    Raises ConfigError if it is no savepoint, or one of a newer kafka-eos; CorruptCheckpoint if it is damaged.
+    Raises ConfigError if the path is not a savepoint, or one of a newer kafka-eos; CorruptCheckpoint if it is damaged.
     """
     try:
         data = SavepointFiles(path).read(paths.SAVEPOINT)
@@ -129,76 +129,75 @@ def read(path: Path) -> Savepoint:
     except CorruptCheckpoint as error:
         raise CorruptCheckpoint(f"savepoint {path}: {error}") from error
     for ref in found.files:
-        paths.plain_file_name(ref.name)
+        paths.ensure_plain_name(ref.name)
         paths.shared_name(ref.sha256)
     return found
 
 
-def verify(path: Path) -> list[str]:
-    """What is wrong with a savepoint, one line a damaged file; empty if it can be restored. Raises as ``read``."""
+def find_damage(path: Path) -> list[str]:
+    """Return descriptions of the damaged files of a savepoint. Raise the same errors as ``read_savepoint``."""
     storage, problems = SavepointFiles(path), []
-    for ref in read(path).files:
+    for ref in read_savepoint(path).files:
         try:
-            storage.check(ref)
+            storage.check_content(ref)
         except CorruptCheckpoint as error:
             problems.append(f"{path}: {error}")
     return problems
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A savepoint in a directory of savepoints: what it holds, or why that cannot be read."""
+class ListedSavepoint:
+    """A savepoint in a directory, or the reason why it cannot be read."""
 
     path: Path
     savepoint: Savepoint | None
     problem: str = ""
 
 
-def listed(directory: Path) -> Sequence[Listed]:
-    """The savepoints right below ``directory``, oldest name first; [] if it does not exist."""
+def list_savepoints(directory: Path) -> Sequence[ListedSavepoint]:
+    """List the savepoints directly in a directory."""
     names = sorted(os.listdir(directory)) if directory.is_dir() else []
     found = (directory / name for name in names if not name.startswith(files.TEMPORARY))
-    return [look(path) for path in found if (path / paths.SAVEPOINT).exists()]
+    return [inspect(path) for path in found if (path / paths.SAVEPOINT).exists()]
 
 
-def below(directory: Path) -> Sequence[Listed]:
-    """The savepoints at or anywhere below ``directory``, by name; links are not followed. ConfigError if it is none.
+def find_savepoints(directory: Path) -> Sequence[ListedSavepoint]:
+    """List the savepoints anywhere below a directory. Raise ConfigError if the path is not a directory.
 
-    A directory that cannot be looked into is listed with the reason: there may be some in it.
+    A directory that cannot be read is listed with the reason, because it may contain savepoints.
     """
     if not directory.is_dir():
         raise ConfigError(f"{directory} is not a directory")
-    found: list[Listed] = []
+    found: list[ListedSavepoint] = []
 
     def shut(error: OSError) -> None:
-        found.append(Listed(Path(error.filename), None, str(error)))
+        found.append(ListedSavepoint(Path(error.filename), None, str(error)))
 
     for name, names, inside in os.walk(directory, onerror=shut):
         if paths.SAVEPOINT in inside:
-            found.append(look(Path(name)))
+            found.append(inspect(Path(name)))
             names.clear()
         names[:] = [name for name in names if not name.startswith(files.TEMPORARY)]
     return sorted(found, key=lambda listed: listed.path)
 
 
-def look(path: Path) -> Listed:
-    """What is at ``path``, whatever it is."""
+def inspect(path: Path) -> ListedSavepoint:
+    """Read the savepoint at a path; return it, or the reason why it cannot be read."""
     try:
-        return Listed(path, read(path))
+        return ListedSavepoint(path, read_savepoint(path))
     except (ConfigError, CorruptCheckpoint, OSError) as error:
-        return Listed(path, None, str(error))
+        return ListedSavepoint(path, None, str(error))
 
 
-# ---------------------------------------------------------------- what one is made of
+# ---------------------------------------------------------------- epochs to create one from
 
 
 def newest_committed(storage: CheckpointStorage, job: str, *, settled: bool = True) -> Manifest:
-    """The newest epoch of a job whose output is committed. ConfigError if there is none.
+    """Return the newest epoch of a job whose output is committed. Raise ConfigError if there is none.
 
-    With ``settled``, also if a newer one is decided: the next start commits its output, and a job that begins with
-    the older one would make that output again.
-
-    The job may run meanwhile, and drop what was listed: then it is looked for again, until two lists are the same.
+    With ``settled``, also raise if a newer epoch is decided: the next start commits that epoch's output, and a job
+    that starts from the older epoch would produce the output again.
+    The job may run meanwhile and delete listed epochs: then the search is repeated until two listings are equal.
     """
     known: tuple[Sequence[str], Sequence[str]] | None = None
     gone: FileNotFoundError | None = None
@@ -213,8 +212,8 @@ def newest_committed(storage: CheckpointStorage, job: str, *, settled: bool = Tr
 
 
 def _newest_of(storage: CheckpointStorage, job: str, stored: Sequence[str], settled: bool) -> Manifest | None:
-    """As ``newest_committed``, of manifests that were listed before. FileNotFoundError if one is gone since."""
-    counted = lineage([paths.parse_manifest_name(name) for name in stored], retention.bases(storage, job))[::-1]
+    """Return the newest committed epoch of these manifests. Raise FileNotFoundError if one was deleted since."""
+    counted = lineage([paths.parse_manifest_name(name) for name in stored], retention.load_bases(storage, job))[::-1]
     receipts = frozenset(paths.parse_receipt_name(name) for name in storage.list(paths.RECEIPTS))
     newest = next((epoch for epoch in counted if epoch in receipts), None)
     if newest is None:
@@ -227,21 +226,21 @@ def _newest_of(storage: CheckpointStorage, job: str, stored: Sequence[str], sett
     return manifest.load(storage, Manifest, paths.manifest_name(newest), job)
 
 
-def committed(storage: CheckpointStorage, job: str, epoch: int) -> Manifest:
-    """The stored epoch of that number. ConfigError if there is none, or none whose output is committed.
+def load_committed(storage: CheckpointStorage, job: str, epoch: int) -> Manifest:
+    """Load the manifest of a committed epoch. Raise ConfigError if it does not exist or is not committed.
 
-    The job may run meanwhile, and go on: what it drops is missed, never mistaken. So receipts are listed first, and
-    manifests, which are dropped before them, later.
+    The job may run meanwhile and delete epochs: then the epoch is not found, but never mistaken. For that, receipts are
+    listed before manifests, because manifests are deleted first.
     """
     try:
         receipts = frozenset(paths.parse_receipt_name(name) for name in storage.list(paths.RECEIPTS))
         stored = [paths.parse_manifest_name(name) for name in storage.list(paths.MANIFESTS)]
-        counted = lineage(stored, retention.bases(storage, job))[::-1]
+        counted = lineage(stored, retention.load_bases(storage, job))[::-1]
         for found in counted:
             if found.epoch.n == epoch and found in receipts:
                 return manifest.load(storage, Manifest, paths.manifest_name(found), job)
     except FileNotFoundError as error:
-        raise dropped(job, epoch) from error
+        raise dropped_error(job, epoch) from error
     if any(found.epoch.n == epoch for found in counted):
         raise ConfigError(
             f"epoch {epoch} of job {job!r} is decided, and its output not committed yet: wait for it, or finish "
@@ -251,19 +250,19 @@ def committed(storage: CheckpointStorage, job: str, epoch: int) -> Manifest:
     raise ConfigError(f"job {job!r} stores no epoch {epoch} that counts; committed and still stored: {known}")
 
 
-def dropped(job: str, epoch: int) -> ConfigError:
-    """The running job was faster than whoever wanted to keep an epoch of it."""
+def dropped_error(job: str, epoch: int) -> ConfigError:
+    """Return the error for an epoch that retention deleted meanwhile."""
     return ConfigError(
         f"job {job!r} has dropped checkpoints while epoch {epoch} was to be kept: see kafka-eos checkpoints list {job} "
         "for those that are left; the setting retained_checkpoints says how many are kept"
     )
 
 
-# ---------------------------------------------------------------- making
+# ---------------------------------------------------------------- creating
 
 
 class SavepointDraft:
-    """A savepoint in the making. ``files`` takes its files; ``work`` is for whatever else is needed meanwhile."""
+    """A savepoint that is being created. ``files`` stores its files; ``work`` is a temporary directory."""
 
     def __init__(self, root: Path, target: Path) -> None:
         self._root, self._target = root, target
@@ -274,7 +273,7 @@ class SavepointDraft:
         self.files = SavepointFiles(self.content)
 
     def publish(self, savepoint: Savepoint) -> None:
-        """Give it its name. The files must be stored already; durable on return."""
+        """Publish the savepoint under its name, durably. Its files must be stored already."""
         manifest.publish(self.files, savepoint)
         files.sync_directory(self.content)
         failpoints.hit("savepoint.staged")
@@ -289,9 +288,9 @@ class SavepointDraft:
 
 
 @contextmanager
-def staged(target: Path) -> Iterator[SavepointDraft]:
-    """Make a savepoint that will be ``target``, an absent or empty directory; ConfigError if it is taken."""
-    check_free(target)
+def draft_savepoint(target: Path) -> Iterator[SavepointDraft]:
+    """Yield a draft that becomes the savepoint at the target when published."""
+    ensure_free(target)
     _make_parents(target.parent)
     _remove_dead(target.parent)
     root = target.parent / f"{_DRAFT}{secrets.token_hex(8)}"
@@ -303,8 +302,8 @@ def staged(target: Path) -> Iterator[SavepointDraft]:
         os.close(lock)
 
 
-def check_free(target: Path) -> None:
-    """ConfigError if ``target`` exists and is anything but an empty directory, or cannot be made."""
+def ensure_free(target: Path) -> None:
+    """Raise ConfigError unless the target is absent or an empty directory."""
     above = next(path for path in target.absolute().parents if path.exists())
     if not above.is_dir():
         raise ConfigError(f"{above} is not a directory: there can be no {target}")
@@ -317,24 +316,24 @@ def new_id() -> str:
 
 
 def now_ms() -> int:
-    """Milliseconds since the Unix epoch, for people to read."""
+    """Return the milliseconds since the Unix epoch, for display."""
     return time.time_ns() // 1_000_000
 
 
 def default_target(job_directory: Path) -> Path:
-    """A fresh name for a savepoint of the job in that directory: ``<job>.savepoints/<utc time>-<random>``."""
+    """Return a new path for a savepoint of the job: ``<job>.savepoints/<utc time>-<random>``."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     return paths.savepoints_of(job_directory) / f"{stamp}-{secrets.token_hex(4)}"
 
 
-def drop(path: Path) -> None:
-    """Remove a savepoint, damaged or not. ConfigError for anything that is not a savepoint, or more than one."""
+def delete_savepoint(path: Path) -> None:
+    """Delete a savepoint, damaged or not. Raise ConfigError if the path is not exactly one savepoint."""
     if path.is_symlink() or not path.is_dir() or not _looks_like_one(path):
         raise ConfigError(f"{path} is not a savepoint directory: nothing was removed")
     strange = [entry for entry in path.iterdir() if entry.name not in (paths.SAVEPOINT, paths.SAVEPOINT_FILES)]
     if strange:
         raise ConfigError(f"{path} holds {strange[0].name}, which is no part of a savepoint: nothing was removed")
-    # Renamed first: half a savepoint is never seen under its name. By its own name, which "." is not.
+    # Rename it first, so that a partial savepoint never has its name. Use the directory's own name: "." is not one.
     path = path.resolve()
     gone = path.parent / f"{_DRAFT}{secrets.token_hex(8)}"
     os.rename(path, gone)
@@ -355,20 +354,20 @@ def _taken(target: Path) -> ConfigError:
 
 
 def _make_parents(directory: Path) -> None:
-    """Make a directory and those above it; their names are durable on return."""
+    """Create a directory and its parents; their names are durable on return."""
     for missing in reversed([path for path in (directory, *directory.parents) if not path.exists()]):
         files.make_directory(missing)
         files.sync_directory(missing.parent)
 
 
 def _make_locked(root: Path) -> int:
-    """Make the directory and hold a lock on it as long as this process lives. Returns the descriptor."""
+    """Create the directory and lock it for as long as this process lives. Return the descriptor."""
     while True:
         root.mkdir(mode=0o700, exist_ok=True)
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            # Between the two calls somebody else may have taken it for the rest of a dead process.
+            # Between the two calls another process may have removed it as a left-over directory.
             if os.path.exists(root) and os.path.samestat(os.fstat(fd), os.stat(root)):
                 return fd
         except BaseException:
@@ -378,7 +377,7 @@ def _make_locked(root: Path) -> int:
 
 
 def _remove_dead(parent: Path) -> None:
-    """Remove what processes that died here have left; a draft that somebody works on is locked."""
+    """Remove the drafts of dead processes; a draft in use is locked."""
     for draft in parent.glob(f"{_DRAFT}*"):
         with contextlib.suppress(FileNotFoundError, BlockingIOError):
             fd = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,34 +1,34 @@
-"""From ``checkpoint_dir`` to a storage. Rule: nobody else chooses between kinds of storage."""
+"""Creation of the storage that ``checkpoint_dir`` selects. Rule: only this module chooses between kinds of storage."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from kafka_eos._util.store_urls import expect_no_secret
+from kafka_eos._util.store_urls import ensure_no_secret
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import object_store as objects
 from kafka_eos.storage import pyarrow_store as arrow
 from kafka_eos.storage.job_storage import JobStorage, LocalStorage
-from kafka_eos.storage.remote_storage import RemoteStorage, Store
+from kafka_eos.storage.remote_storage import BlobStore, RemoteStorage
 
 _MARKS = (paths.TERMS, paths.MANIFESTS)
-"""A job that was ever started has something in one of these."""
+"""Directories of which one is not empty if the job was ever started."""
 
 
 def open_storage(where: str | Path) -> JobStorage:
-    """The storage of one job: a directory (a path or ``file://…``), an object store or a pyarrow file system.
+    """Return the storage of one job: a directory (a path or ``file://…``), an object store or a pyarrow file system.
 
-    A directory is made if it is not there; elsewhere opening makes no request, except that pyarrow connects.
-    ConfigError if the address is wrong or what it needs is not installed.
+    A directory is created if it does not exist; for other kinds opening makes no request, except that pyarrow connects.
+    Raises ConfigError if the address is wrong or a required package is not installed.
     """
     directory = _directory(where)
     return _remote(str(where)) if directory is None else LocalStorage(directory)
 
 
 def find_storage(where: str | Path) -> JobStorage | None:
-    """As ``open_storage``, of a job that was ever started; None if there is none. Looking leaves no trace."""
+    """Return the storage of a job that was ever started, or None. Creates nothing."""
     directory = _directory(where)
     if directory is not None and not any((directory / kind).is_dir() for kind in _MARKS):
         return None
@@ -36,13 +36,13 @@ def find_storage(where: str | Path) -> JobStorage | None:
     return storage if any(storage.list(kind) for kind in _MARKS) else None
 
 
-def jobs_in(uri: str) -> list[str]:
-    """Names that jobs may have which keep their checkpoints in this store. OSError if nobody can tell."""
+def list_jobs(uri: str) -> list[str]:
+    """List the jobs that keep their checkpoints in this store. Raise OSError if the store does not respond."""
     return sorted(name for name in _connected(uri).directories() if "." not in name)
 
 
 def _directory(where: str | Path) -> Path | None:
-    """The local directory that is meant; None if it is elsewhere."""
+    """Return the local directory that is meant; None for a remote store."""
     if isinstance(where, str) and "://" in where:
         parts = urlsplit(where)
         return Path(unquote(parts.path)) if parts.scheme == "file" else None
@@ -53,9 +53,9 @@ def _remote(uri: str) -> RemoteStorage:
     return RemoteStorage(_connected(uri))
 
 
-def _connected(uri: str) -> Store:
+def _connected(uri: str) -> BlobStore:
     try:
-        expect_no_secret(uri)
+        ensure_no_secret(uri)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     return objects.connect(uri) if urlsplit(uri).scheme in objects.SCHEMES else arrow.connect(uri)

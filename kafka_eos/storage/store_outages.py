@@ -1,8 +1,8 @@
-"""What an OSError of the checkpoint store means: wait, or tell a person. Rule: nobody else decides this.
+"""Classification of an OSError of the checkpoint store: wait, or report it. Rule: only this module decides this.
 
-It is asked about a store that has answered this run before. If a directory of such a store is missing, it is not
-mounted now, and if its disk is full, somebody will make room: the job waits for both. Rights and a read-only file
-system do not change by themselves.
+It handles errors of a store that has responded to this run before. If a directory of such a store is missing, it is not
+mounted now; if its disk is full, space will be freed. The job waits in both cases. Missing permissions and a read-only
+file system do not change by themselves.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ T = TypeVar("T")
 _FOR_A_PERSON = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
-def answered(call: Callable[[], T]) -> T:
-    """``call()``'s result; ``call`` only asks the store, so it may be repeated.
+def call_store(call: Callable[[], T]) -> T:
+    """Call the store. Raise Retryable for an outage and ConfigError for missing permissions.
 
-    Raises Retryable for an outage, ConfigError for what the user must change, and all else as it is.
+    All other errors propagate unchanged.
     """
     try:
         return call()

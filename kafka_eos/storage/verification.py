@@ -1,6 +1,6 @@
-"""Compare what is stored with what was written: state files by existence and size, or down to their last byte.
+"""Verification of stored objects: state files by existence and size, or by their whole content.
 
-Rule: verifying reports, it does not decide. The list names each object once with what is wrong with it.
+Rule: verification reports and decides nothing. The result names each damaged object once, with its problem.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from kafka_eos.storage import epoch_ledger as ledger
 from kafka_eos.storage import job_records as manifest
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import provenance_files as provenance
-from kafka_eos.storage.epoch_ledger import Entry
-from kafka_eos.storage.job_records import Base, Claim, Manifest, R, Receipt, Record
+from kafka_eos.storage.epoch_ledger import LedgerEntry
+from kafka_eos.storage.job_records import Manifest, R, Receipt, StoredRecord, TermBase, TermClaim
 from kafka_eos.storage.job_storage import JobStorage
-from kafka_eos.storage.object_names import Pack, Provenance
+from kafka_eos.storage.object_names import ProvenanceObject, ProvenancePack
 
-AT_ONCE = 8
-"""State files that are looked at, or read, at the same time."""
+MAX_CONCURRENT = 8
+"""Most state files that are checked at the same time."""
 
-Progress = Callable[[int, int], None]
-"""Told after each file: bytes of those that are done, and of all. What it raises ends the work."""
+ProgressCallback = Callable[[int, int], None]
+"""A callback that receives bytes done and total bytes after each file. An error it raises ends the verification."""
 
 
-def nobody(done: int, total: int) -> None:
-    """Nobody is told."""
+def ignore_progress(done: int, total: int) -> None:
+    """Do nothing: the caller does not need progress reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``object`` is the durable name; ``what`` one line for a person."""
+    """A damaged object: its durable name, and a one-line description for display."""
 
     object: str
     what: str
@@ -45,28 +45,33 @@ class Problem:
 
 
 def verify_manifest(storage: JobStorage, name: str, job: str) -> list[Problem]:
-    """Problems of a manifest and of every file that it names; empty if it can be restored."""
+    """Return the problems of a manifest and of every file that it names; empty if it can be restored."""
     return _of_manifest(storage, _record(storage, Manifest, name, job))
 
 
-def look_at_files(storage: JobStorage, files: Mapping[str, FileRef]) -> list[Problem]:
-    """Files, by SHA-256, that are missing or of another size. Reads no byte of them; OSError if the store is away."""
-    return _each(storage.look, files, nobody)
+def check_sizes(storage: JobStorage, files: Mapping[str, FileRef]) -> list[Problem]:
+    """Return problems of files that are missing or have the wrong size, without reading them.
+
+    Raises OSError if the store does not respond.
+    """
+    return _each(storage.check_size, files, ignore_progress)
 
 
-def verify_files(storage: JobStorage, files: Mapping[str, FileRef], told: Progress = nobody) -> list[Problem]:
-    """Files, by SHA-256, that are not what was stored. Reads every byte, of several files at a time."""
-    return _each(storage.check, files, told)
+def check_contents(
+    storage: JobStorage, files: Mapping[str, FileRef], report_progress: ProgressCallback = ignore_progress
+) -> list[Problem]:
+    """Return problems of files whose content does not match. Reads every byte, several files at a time."""
+    return _each(storage.check_content, files, report_progress)
 
 
 def verify_job(storage: JobStorage, job: str) -> list[Problem]:
-    """Problems of every object in the job's directory. The job may run meanwhile: what it drops is no problem."""
+    """Return problems of every object in the job's directory. Objects that a running job deletes are not problems."""
     manifests = {name: _record(storage, Manifest, name, job) for name in storage.list(paths.MANIFESTS)}
     found = {name: _of_manifest(storage, manifest) for name, manifest in manifests.items()}
     for name in storage.list(paths.RECEIPTS):
         found[name] = _only_problem(_record(storage, Receipt, name, job))
     for name in storage.list(paths.TERMS):
-        kind: type[Record] = Claim if name.endswith(".claim.json") else Base
+        kind: type[StoredRecord] = TermClaim if name.endswith(".claim.json") else TermBase
         found[name] = _only_problem(_record(storage, kind, name, job))
     there = {name for kind in (paths.MANIFESTS, paths.RECEIPTS, paths.TERMS) for name in storage.list(kind)}
     problems = [problem for name, some in found.items() if name in there for problem in some]
@@ -75,27 +80,29 @@ def verify_job(storage: JobStorage, job: str) -> list[Problem]:
         entries = ledger.read(storage)
     except CorruptCheckpoint as error:
         return list(dict.fromkeys([*problems, Problem(paths.LEDGER, str(error))]))
-    problems += _against_ledger(entries, readable)
+    problems += _compare_ledger(entries, readable)
     problems += _of_provenance(storage, [*entries.values(), *map(ledger.entry_of, readable)])
     return list(dict.fromkeys(problems))
 
 
 def _of_manifest(storage: JobStorage, found: Manifest | Problem) -> list[Problem]:
-    """What is wrong with a manifest that was read, or with a file that it names."""
+    """Return the problems of a loaded manifest and of the files that it names."""
     if isinstance(found, Problem):
         return [found]
-    return verify_files(storage, manifest.named_files(found.states, found.in_flight))
+    return check_contents(storage, manifest.index_files(found.states, found.in_flight))
 
 
-def _of_provenance(storage: JobStorage, entries: Iterable[Entry]) -> list[Problem]:
-    """Files of provenance that are not what was stored, alone or in a pack, and what is not of this package."""
+def _of_provenance(storage: JobStorage, entries: Iterable[LedgerEntry]) -> list[Problem]:
+    """Return the problems of provenance files, alone or in a pack, and of foreign objects next to them."""
     missing = {kept.sha256: (entry.id.epoch, kept.ref) for entry in entries for kept in entry.provenance}
-    problems: dict[Provenance, Problem] = {}
-    there: tuple[Provenance, ...] = ()
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="verify") as pool:
-        # A running job packs: what has gone from one object is in another one, until two looks see the same.
-        while missing and (known := there) != (there := provenance.listed(storage)):
-            new = [f for f in there if f not in frozenset(known) and (isinstance(f, Pack) or f.sha256 in missing)]
+    problems: dict[ProvenanceObject, Problem] = {}
+    there: tuple[ProvenanceObject, ...] = ()
+    with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="verify") as pool:
+        # A running job packs: a file missing from one object is in another, until two consecutive listings are equal.
+        while missing and (known := there) != (there := provenance.list_provenance(storage)):
+            new = [
+                f for f in there if f not in frozenset(known) and (isinstance(f, ProvenancePack) or f.sha256 in missing)
+            ]
             for file, found in zip(new, pool.map(partial(_opened, storage), new), strict=True):
                 if isinstance(found, Problem):
                     problems[file] = found
@@ -103,41 +110,42 @@ def _of_provenance(storage: JobStorage, entries: Iterable[Entry]) -> list[Proble
                 for sha256 in found:
                     missing.pop(sha256, None)
     strays: list[str] = []
-    provenance.listed(storage, strays.append)
-    foreign = [Problem(name, str(paths.stray(name))) for name in strays]
+    provenance.list_provenance(storage, strays.append)
+    foreign = [Problem(name, str(paths.foreign_object_error(name))) for name in strays]
     return [*foreign, *problems.values(), *_gone(missing, problems)]
 
 
-def _gone(missing: Mapping[str, tuple[Epoch, FileRef]], damaged: Collection[Provenance]) -> list[Problem]:
-    """Files that are nowhere, each with the damaged packs that it may be in. Those that are damaged are named so."""
-    packs = [file for file in damaged if isinstance(file, Pack)]
+def _gone(missing: Mapping[str, tuple[Epoch, FileRef]], damaged: Collection[ProvenanceObject]) -> list[Problem]:
+    """Return the problems of missing files, each with the damaged packs that may contain it. Damaged files are named
+    so."""
+    packs = [file for file in damaged if isinstance(file, ProvenancePack)]
     alone = {file.sha256 for file in damaged}
     problems: list[Problem] = []
     for sha256, (epoch, ref) in missing.items():
         if sha256 not in alone:
-            near = provenance.likeliest(packs, epoch)
-            error = provenance.hidden(ref, epoch, near) if near else provenance.absent(ref, epoch)
-            problems.append(Problem(provenance.name_of(ref, epoch), str(error)))
+            near = provenance.rank_packs(packs, epoch)
+            error = provenance.unreadable_error(ref, epoch, near) if near else provenance.missing_error(ref, epoch)
+            problems.append(Problem(provenance.provenance_name_of(ref, epoch), str(error)))
     return problems
 
 
-def _opened(storage: JobStorage, file: Provenance) -> Collection[str] | Problem:
-    """The files that an object of provenance holds; none if it is gone."""
+def _opened(storage: JobStorage, file: ProvenanceObject) -> Collection[str] | Problem:
+    """Return the files that a provenance object holds; none if it was deleted."""
     try:
-        return frozenset(provenance.opened(storage, file))
+        return frozenset(provenance.read_object(storage, file))
     except FileNotFoundError:
         return frozenset()
     except CorruptCheckpoint as error:
         return Problem(paths.provenance_name(file), str(error))
 
 
-def _against_ledger(entries: Mapping[EpochId, Entry], manifests: Sequence[Manifest]) -> list[Problem]:
-    """Manifests that say something else than the ledger does."""
-    told = [(found, entries[found.id]) for found in manifests if found.id in entries]
+def _compare_ledger(entries: Mapping[EpochId, LedgerEntry], manifests: Sequence[Manifest]) -> list[Problem]:
+    """Return the problems of manifests that contradict the ledger."""
+    recorded = [(found, entries[found.id]) for found in manifests if found.id in entries]
     return [
         Problem(found.name, f"{found.name}: {wrong}")
-        for found, entry in told
-        if (wrong := ledger.difference(entry, ledger.entry_of(found)))
+        for found, entry in recorded
+        if (wrong := ledger.describe_difference(entry, ledger.entry_of(found)))
     ]
 
 
@@ -150,19 +158,21 @@ def _record(storage: JobStorage, kind: type[R], name: str, job: str) -> R | Prob
         return Problem(name, str(error))
 
 
-def _only_problem(found: Record | Problem) -> list[Problem]:
+def _only_problem(found: StoredRecord | Problem) -> list[Problem]:
     return [found] if isinstance(found, Problem) else []
 
 
-def _each(look: Callable[[FileRef], None], files: Mapping[str, FileRef], told: Progress) -> list[Problem]:
+def _each(
+    look: Callable[[FileRef], None], files: Mapping[str, FileRef], report_progress: ProgressCallback
+) -> list[Problem]:
     problems: list[Problem] = []
     total, done = sum(ref.size for ref in files.values()), 0
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="verify") as pool:
+    with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="verify") as pool:
         try:
             for ref, found in zip(files.values(), pool.map(partial(_file, look), files.values()), strict=True):
                 problems += found
                 done += ref.size
-                told(done, total)
+                report_progress(done, total)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -1,15 +1,15 @@
 """The thread that ends the transactions of each batch once Spark has decided it.
 
-    foreachBatch(N)    promise(N) is durable, then returns
+    foreachBatch(N)    the list of prepared transactions of batch N is durable, then returns
     Spark              writes commits/N: the decision
-    this thread        sees it, commits promise(N), aborts other open transactions, writes the receipt
+    this thread        sees the decision, commits batch N, aborts other open transactions, writes the receipt
     foreachBatch(N+1)  waits at the gate until then
 
-A file ``commits/<batch>`` does not name its writer. Where another driver promised the same batch, this thread goes by
-what Spark reports of this query. Until this driver's Spark begins a batch, this thread also watches for a decision of
-the driver before, and makes that visible.
+A file ``commits/<batch>`` does not name its writer. If another driver prepared the same batch, this thread uses what
+Spark reports of this query. Until this driver's Spark begins a batch, this thread also watches for a decision of the
+previous driver, and commits that batch.
 
-Rule: at the gate nothing of the query is open. A failure here stops the query: no batch passes the gate again.
+Rule: at the gate the query has no open transaction. A failure here stops the query: no batch passes the gate again.
 """
 
 from __future__ import annotations
@@ -18,23 +18,28 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kafka_eos._util.retry import Interrupted
+from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.core.errors import Bug
-from kafka_eos.protocol.micro_batches import Verdict, Waiting, conclude
-from kafka_eos.structured_streaming.batch_ledger import Promise
-from kafka_eos.structured_streaming.transaction_recovery import Recovered, Settling, log, replaced
+from kafka_eos.protocol.micro_batches import BatchDecision, PreparedBatchFacts, decide_promise
+from kafka_eos.structured_streaming.batch_ledger import PreparedBatch
+from kafka_eos.structured_streaming.transaction_recovery import (
+    RecoveredQuery,
+    TransactionResolver,
+    explain_replaced_driver,
+    log,
+)
 
 
-class Finaliser:
-    """Ends transactions behind the query's back, in the order of the batches."""
+class BatchCommitter:
+    """Commits batches in order, on its own thread, once Spark has decided them."""
 
-    def __init__(self, settling: Settling, recovered: Recovered, close: Callable[[], None]) -> None:
+    def __init__(self, settling: TransactionResolver, recovered: RecoveredQuery, close: Callable[[], None]) -> None:
         """``close`` is called when the query is over and all is done."""
         self._settling, self._close = settling, close
         self._changed = threading.Condition()
-        self._pending: Promise | None = None
+        self._pending: PreparedBatch | None = None
         self._finalised = recovered.newest
-        self._watched = recovered.undecided
+        self._undecided_batch = recovered.undecided
         self._adopting = threading.Lock()
         self._failure: BaseException | None = None
         self._stop: Callable[[], None] = lambda: None
@@ -49,8 +54,8 @@ class Finaliser:
         threading.Thread(target=self._run, name="kafka-eos-finaliser", daemon=True).start()
 
     @contextmanager
-    def given_up_unless_started(self) -> Iterator[None]:
-        """Around the start of the query: if Spark refuses it, let go of everything."""
+    def close_unless_started(self) -> Iterator[None]:
+        """Close everything if the query does not start."""
         try:
             yield
         except BaseException:
@@ -58,7 +63,7 @@ class Finaliser:
             raise
 
     @property
-    def finalised(self) -> int | None:
+    def last_visible_batch(self) -> int | None:
         """The last batch whose output is visible."""
         return self._finalised
 
@@ -66,47 +71,49 @@ class Finaliser:
     def failure(self) -> BaseException | None:
         return self._failure
 
-    def begins(self, batch: int) -> None:
-        """Spark begins ``batch``: pass the gate. From here on this driver decides, and no earlier one is watched.
+    def on_batch_start(self, batch: int) -> None:
+        """Spark starts a batch: wait for the previous one, then stop watching earlier drivers.
+
+        From here on this driver decides, and no earlier one is watched.
 
         If the one before has decided something, it is made visible first.
         """
-        self.gate()
+        self.wait_until_committed()
         with self._adopting:
-            self._adopt()
-            self._watched = None
+            self._commit_adopted()
+            self._undecided_batch = None
 
-    def gate(self) -> None:
-        """Wait until everything before is finalised; raises what made that impossible, Interrupted on the way out."""
+    def wait_until_committed(self) -> None:
+        """Wait until all earlier batches are visible; raises what prevented that."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending is None or self._failure is not None or self._stopping)
             if self._failure is not None:
                 raise self._failure
             if self._pending is not None:
-                raise Interrupted(f"the query was stopped before batch {self._pending.batch} was finalised")
+                raise RetryInterrupted(f"the query was stopped before batch {self._pending.batch} was finalised")
 
-    def open_gate(self) -> None:
-        """The query is about to be stopped: no batch waits here any more, and none begins that would have to."""
+    def release_waiters(self) -> None:
+        """Release all waiters because the query is being stopped."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
 
-    def hand_over(self, promise: Promise) -> None:
-        """The promise is durable and Spark may decide it from now on."""
+    def submit(self, promise: PreparedBatch) -> None:
+        """Submit a prepared batch that Spark may now decide."""
         with self._changed:
             if self._pending is not None:
                 raise Bug(f"batch {promise.batch} was promised before batch {self._pending.batch} was finalised")
             self._pending = promise
             self._changed.notify_all()
 
-    def query_is_over(self) -> None:
-        """Spark decides nothing any more."""
+    def on_query_end(self) -> None:
+        """Spark has ended and decides nothing more."""
         self._over.set()
         with self._changed:
             self._changed.notify_all()
 
     def wait(self, seconds: float | None) -> bool:
-        """Until the query is over and all it decided is visible. False if ``seconds`` pass before."""
+        """Wait until the query has ended and all it decided is visible. Return False if ``seconds`` pass before."""
         return self._done.wait(seconds)
 
     def _run(self) -> None:
@@ -115,57 +122,57 @@ class Finaliser:
             while (promise := self._next()) is not None:
                 self._end(promise)
                 self._settle()
-            self._settling.leave()
+            self._settling.abort_undecided()
         except BaseException as error:  # noqa: BLE001 - kept for whoever waits, and the query is stopped
             self._fail(error)
         finally:
-            # Not before: whoever is let in next must know that this driver's Spark decides nothing any more.
+            # Not before: the next driver relies on this driver's Spark deciding nothing any more.
             self._over.wait()
             self._close()
             self._done.set()
 
     def _watch(self) -> None:
-        """Until Spark begins a batch, or ends: an earlier driver's Spark may still decide what that driver promised."""
+        """Watch for decisions of an earlier driver's Spark until this driver's Spark begins a batch or ends."""
         over = False
-        while self._watched is not None and not over:
+        while self._undecided_batch is not None and not over:
             over = self._over.wait(self._settling.decisions.pause)
             with self._adopting:
-                self._adopt()
+                self._commit_adopted()
 
-    def _adopt(self) -> None:
-        """Make visible what an earlier driver's Spark has decided after all. Only for who holds ``_adopting``."""
-        batch = self._watched
+    def _commit_adopted(self) -> None:
+        """Commit a batch that an earlier driver's Spark has decided after all. Only for who holds ``_adopting``."""
+        batch = self._undecided_batch
         if batch is not None and self._settling.decided(batch):
-            self._settling.finish_decided(batch)
+            self._settling.commit_decided(batch)
             self._settling.abort_others()
-            self._watched, self._finalised = None, batch
+            self._undecided_batch, self._finalised = None, batch
 
-    def _end(self, promise: Promise) -> None:
+    def _end(self, promise: PreparedBatch) -> None:
         """Wait for Spark's decision, and do what follows from it."""
         settling = self._settling
         match self._conclusion(promise):
-            case Verdict.MINE:
-                settling.finish(promise)
+            case BatchDecision.DECIDED_HERE:
+                settling.commit(promise)
                 settling.abort_others(promise.ids)
                 self._finalised = promise.batch
-            case Verdict.UNCLEAR:
-                raise replaced(promise.batch, settling.checkpoint)
+            case BatchDecision.UNCLEAR:
+                raise explain_replaced_driver(promise.batch, settling.checkpoint)
             case _:
                 settling.withdraw(promise)
 
-    def _conclusion(self, promise: Promise) -> Verdict:
+    def _conclusion(self, promise: PreparedBatch) -> BatchDecision:
         settling = self._settling
         rivals = settling.ledger.attempts(promise.batch) != [promise.id]
         while True:
             over = self._over.is_set()  # before the look: what is not decided then never will be
             reported = rivals and (last := self._reported()) is not None and last >= promise.batch
-            verdict = conclude(Waiting(settling.decided(promise.batch), reported, over, rivals))
-            if verdict is not Verdict.WAIT:
+            verdict = decide_promise(PreparedBatchFacts(settling.decided(promise.batch), reported, over, rivals))
+            if verdict is not BatchDecision.WAIT:
                 return verdict
             self._over.wait(settling.decisions.pause)
 
-    def _next(self) -> Promise | None:
-        """The next promise; None once the query is over and there is none."""
+    def _next(self) -> PreparedBatch | None:
+        """Return the next prepared batch, or None once the query has ended and none is left."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending is not None or self._over.is_set())
             return self._pending

@@ -1,9 +1,9 @@
-"""What the sink writes down: which transactions each batch promised, and that they are committed.
+"""The sink's records of each batch: which transactions it prepared, and that they are committed.
 
-A promise is published before Spark can decide the batch; the decision itself is Spark's ``commits/<batch>``. Each
-attempt of a batch is of another term, so attempts never share a name.
+The list of prepared transactions is published before Spark can decide the batch. The decision itself is Spark's
+``commits/<batch>``. Each attempt of a batch has another term, so attempts never share a name.
 
-Rule: a promise is not a decision. A receipt is written only after every transaction of the promise is committed.
+Rule: a prepared batch is not a decision. A receipt is written only after all its transactions are committed.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import ClassVar
 import msgspec
 
 from kafka_eos._util.failpoints import hit
-from kafka_eos.abc.committer import Committable, Outcome
+from kafka_eos.abc.committer import CommitOutcome, Committable
 from kafka_eos.abc.storage import CheckpointStorage
-from kafka_eos.connectors.kafka.rpc.transaction_status import Transaction
+from kafka_eos.connectors.kafka.rpc.transaction_status import KafkaCommittable
 from kafka_eos.coordination import terms
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.core.ids import Epoch, EpochId, Term, token
+from kafka_eos.core.ids import Epoch, EpochId, Term, ensure_name
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
 
 
-class Promise(records.Record, frozen=True, kw_only=True):
-    """One attempt at a batch: all its transactions are prepared. Spark decides whether they are committed."""
+class PreparedBatch(records.StoredRecord, frozen=True, kw_only=True):
+    """One attempt at a batch whose transactions are all prepared. Spark decides whether they are committed."""
 
     FORMAT: ClassVar[str] = "promise"
 
@@ -39,8 +39,8 @@ class Promise(records.Record, frozen=True, kw_only=True):
     """The cluster that holds the transactions."""
     records: int
     digest: int
-    """Sum of the hashes of all records, in 64 bits: tells whether a replay writes the same."""
-    transactions: tuple[Transaction, ...]
+    """Sum of the hashes of all records, in 64 bits: shows whether a replay writes the same records."""
+    transactions: tuple[KafkaCommittable, ...]
 
     @property
     def id(self) -> EpochId:
@@ -56,18 +56,18 @@ class Promise(records.Record, frozen=True, kw_only=True):
 
     @property
     def ids(self) -> frozenset[str]:
-        """Its transactional ids."""
+        """Return the transactional ids of the batch."""
         return frozenset(t.transactional_id for t in self.transactions)
 
 
-class _Identity(msgspec.Struct, frozen=True):
+class _QueryIdentity(msgspec.Struct, frozen=True):
     job: str
 
 
-class Ledger:
-    """The sink's records of one query, in one checkpoint. Used by one driver at a time; terms see to that.
+class BatchLedger:
+    """The prepared batches and receipts of one query. Terms ensure that one driver at a time uses it.
 
-    It knows of promises and receipts once ``look`` was called.
+    It is empty until ``refresh`` is called.
     """
 
     def __init__(self, storage: CheckpointStorage, name: str) -> None:
@@ -77,53 +77,56 @@ class Ledger:
         self._promises: list[EpochId] = []
         self._receipts: set[EpochId] = set()
 
-    def look(self) -> None:
-        """Read what is there. After the claim: whoever promises something later sees that claim, and gives up."""
+    def refresh(self) -> None:
+        """Read prepared batches and receipts from the storage.
+
+        Call it after the claim: a driver that prepares a batch later sees that claim, and stops.
+        """
         self._promises = _ids(self.storage, paths.MANIFESTS)
         self._receipts = set(_ids(self.storage, paths.RECEIPTS))
 
     def attempts(self, batch: int) -> list[EpochId]:
-        """Every promise for ``batch``, by term."""
+        """Return the terms that prepared ``batch``, in order."""
         return sorted(i for i in self._promises if i.epoch.n == batch)
 
     def batches(self) -> list[int]:
-        """Batches for which there is a promise."""
+        """Return the batches that were prepared."""
         return sorted({i.epoch.n for i in self._promises})
 
-    def settled(self) -> frozenset[int]:
-        """Batches of which an attempt is committed as a whole."""
+    def list_committed(self) -> frozenset[int]:
+        """Return the batches that have a receipt."""
         return frozenset(i.epoch.n for i in self._receipts)
 
-    def visible(self, batch: int) -> Promise:
-        """The attempt at a settled ``batch`` whose output is committed."""
+    def load_committed(self, batch: int) -> PreparedBatch:
+        """Return the attempt at a committed batch whose output is visible."""
         return self.load(max(i for i in self._receipts if i.epoch.n == batch))
 
-    def load(self, attempt: EpochId) -> Promise:
+    def load(self, attempt: EpochId) -> PreparedBatch:
         """Raises CorruptCheckpoint if it is gone or is not what was written."""
-        promise = self.stored(attempt)
+        promise = self.find(attempt)
         if promise is None:
             raise CorruptCheckpoint(f"{paths.manifest_name(attempt)} is missing, but its receipt is there")
         return promise
 
-    def stored(self, attempt: EpochId) -> Promise | None:
-        """Its promise; None if it was taken back since ``look``."""
+    def find(self, attempt: EpochId) -> PreparedBatch | None:
+        """Return a prepared batch; None if it was withdrawn."""
         try:
-            return records.load(self.storage, Promise, paths.manifest_name(attempt), self.job)
+            return records.load(self.storage, PreparedBatch, paths.manifest_name(attempt), self.job)
         except FileNotFoundError:
             return None
 
-    def promise(self, promise: Promise) -> None:
-        """Durable on return."""
+    def publish(self, promise: PreparedBatch) -> None:
+        """Publish a prepared batch; durable on return."""
         records.publish(self.storage, promise)
         self._promises.append(promise.id)
 
-    def withdraw(self, promise: Promise) -> None:
-        """Take a promise back that Spark has not decided and never will."""
+    def withdraw(self, promise: PreparedBatch) -> None:
+        """Withdraw a prepared batch that Spark has not decided and never will."""
         self.storage.delete(promise.name)
         self._promises = [attempt for attempt in self._promises if attempt != promise.id]
 
-    def receipt(self, promise: Promise, outcomes: Sequence[Outcome]) -> None:
-        """All of ``promise`` is committed. A receipt that another driver wrote says the same."""
+    def write_receipt(self, promise: PreparedBatch, outcomes: Sequence[CommitOutcome]) -> None:
+        """Write the receipt of a committed batch. A receipt that another driver wrote says the same."""
         hit("receipt.before")
         made = records.Receipt(
             job=self.job, epoch=promise.batch, term=promise.term, created_at=terms.now_ms(), outcomes=tuple(outcomes)
@@ -153,10 +156,10 @@ def _ids(storage: CheckpointStorage, directory: str) -> list[EpochId]:
 
 def _identity(storage: CheckpointStorage, name: str) -> str:
     """The name under which the query is known to Kafka: unique to this checkpoint, the same at every start."""
-    job = f"{token(name, 'the name of the query')}-{secrets.token_hex(4)}"
-    token(job, "the name of the query, with its suffix of nine characters,")
+    job = f"{ensure_name(name, 'the name of the query')}-{secrets.token_hex(4)}"
+    ensure_name(job, "the name of the query, with its suffix of nine characters,")
     try:
-        storage.publish(paths.IDENTITY, msgspec.json.encode(_Identity(job)))
+        storage.publish(paths.IDENTITY, msgspec.json.encode(_QueryIdentity(job)))
     except FileExistsError:
         job = _stored_identity(storage)
     if job.rpartition("-")[0] != name:
@@ -169,6 +172,6 @@ def _identity(storage: CheckpointStorage, name: str) -> str:
 
 def _stored_identity(storage: CheckpointStorage) -> str:
     try:
-        return msgspec.json.decode(storage.read(paths.IDENTITY), type=_Identity).job
+        return msgspec.json.decode(storage.read(paths.IDENTITY), type=_QueryIdentity).job
     except msgspec.DecodeError as error:
         raise CorruptCheckpoint(f"{paths.IDENTITY} is not what was written: {error}") from error

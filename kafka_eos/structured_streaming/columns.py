@@ -31,8 +31,8 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def projected(df: DataFrame, topic: str | None) -> DataFrame:
-    """Key and value as bytes, what else is written, and ``digest``, a hash of the row. ConfigError if it cannot be."""
+def project_columns(df: DataFrame, topic: str | None) -> DataFrame:
+    """Select the Kafka columns of a query and a hash of each row. ConfigError if it cannot be."""
     from pyspark.sql import functions as F
 
     columns = {name: df[name] for name in _TYPES if name in df.columns}

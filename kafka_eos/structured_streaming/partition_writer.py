@@ -1,10 +1,10 @@
-"""What runs in Spark's Python workers: one task's rows into one prepared Kafka transaction.
+"""The part of the sink that runs in Spark's Python workers: it writes a task's rows into one prepared transaction.
 
 A worker process keeps warm producers for all the tasks it will run. A transactional id names job, term, process (a
-random number) and slot, and each transaction has its own marker group: the id itself.
+random number) and slot. Each transaction has its own marker group, named by that id.
 
-Rule: a task never ends a transaction. It returns the committable, or leaves an orphan that the driver aborts: two
-attempts of a task never share a (producer id, epoch), so the one that Spark does not accept can be told apart.
+Rule: a task never ends a transaction. It returns the committable, or leaves output that the driver aborts. Two
+attempts of a task never share a (producer id, epoch), so the driver can identify the one that Spark does not accept.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import pyarrow.compute as pc
 from kafka_eos._util.failpoints import hit
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.sink.cluster_limits import target
-from kafka_eos.connectors.kafka.sink.encoding import Columns
+from kafka_eos.connectors.kafka.sink.cluster_limits import fetch_topic_limits
 from kafka_eos.connectors.kafka.sink.kafka_sink import batching, producer_config
 from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroup, MarkerGroups
-from kafka_eos.connectors.kafka.sink.producer_pool import WarmPool
-from kafka_eos.connectors.kafka.sink.record_sizes import Target
-from kafka_eos.connectors.kafka.sink.shared_transaction import EpochOutput, Partitions, Terms
+from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool
+from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
+from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
+from kafka_eos.connectors.kafka.sink.shared_transaction import EpochTransaction, PartitionCounts, TransactionSettings
 from kafka_eos.connectors.kafka.sink.writer import produce_all
 from kafka_eos.core.errors import UserError
 from kafka_eos.core.ids import Epoch, EpochId, Term
@@ -41,8 +41,8 @@ _MOST_TASKS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """What the driver tells every task of one batch."""
+class BatchSpec:
+    """The instructions for every task of one batch."""
 
     job: str
     term: int
@@ -53,13 +53,13 @@ class Assignment:
     """None: each row names its topic."""
 
 
-def deliver(assignment: Assignment, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write all rows of a partition, prepare, and return the committable. For ``mapInArrow``."""
-    output: _Output | None = None
-    counted = _Count()
+def write_partition(assignment: BatchSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a partition into one prepared transaction. For ``mapInArrow``."""
+    output: _TaskTransaction | None = None
+    counted = _RowDigest()
     for batch in batches:
         if batch.num_rows:
-            output = output or _outlet(assignment).begin(assignment, batch)
+            output = output or _find_producers(assignment).begin(assignment, batch)
             output.write(batch)
             counted.add(batch)
     text = None if output is None else output.prepare()
@@ -69,15 +69,15 @@ def deliver(assignment: Assignment, batches: Iterable[pa.RecordBatch]) -> Iterat
 
 
 def recount(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same row for a batch whose output is committed already: what would be written, and nothing written."""
-    counted = _Count()
+    """Yield the row that ``write_partition`` would yield, and write nothing: the batch is committed already."""
+    counted = _RowDigest()
     for batch in batches:
         counted.add(batch)
     yield counted.row(None)
 
 
-class _Count:
-    """Number of rows, and the sum of their hashes modulo 2**64, which does not depend on their order."""
+class _RowDigest:
+    """Row count and order-independent hash of rows."""
 
     def __init__(self) -> None:
         self._records = self._digest = 0
@@ -92,17 +92,22 @@ class _Count:
         return pa.RecordBatch.from_pydict({**columns, "transaction": pa.array([transaction], pa.string())})
 
 
-class _Output:
-    """One task's transaction."""
+class _TaskTransaction:
+    """The Kafka transaction of one task."""
 
-    def __init__(self, staged: EpochOutput, group: MarkerGroup, outlet: Outlet, topic: str | None) -> None:
-        self._staged, self._group, self._outlet, self._topic = staged, group, outlet, topic
-        self._targets: dict[str, Target] = {}
+    def __init__(
+        self, staged: EpochTransaction, group: MarkerGroup, outlet: WorkerProducers, topic: str | None
+    ) -> None:
+        self._staged = staged
+        self._group = group
+        self._find_producers = outlet
+        self._topic = topic
+        self._targets: dict[str, TopicLimits] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         for topic, rows in _by_topic(batch, self._topic):
             if topic not in self._targets:
-                self._targets[topic] = self._outlet.target(topic)
+                self._targets[topic] = self._find_producers.target(topic)
             to = self._targets[topic]
             produce_all(self._staged.warm.producer, to, columns_of(rows), None, _refuse)
             self._staged.records[topic] += rows.num_rows
@@ -110,8 +115,8 @@ class _Output:
 
     def prepare(self) -> str:
         """The committable, as JSON. The producer goes: a stage of many tasks must not keep as many clients."""
-        prepared = self._staged.prepare(self._outlet.rpc, self._group)
-        self._outlet.pool.retire(self._staged.warm)
+        prepared = self._staged.prepare(self._find_producers.rpc, self._group)
+        self._find_producers.pool.retire(self._staged.warm)
         return msgspec.json.encode(prepared.payload).decode()
 
 
@@ -130,13 +135,13 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, p
         yield name, batch.filter(pc.equal(topics, name))
 
 
-def columns_of(batch: pa.RecordBatch) -> Columns:
-    """What to produce for these rows, whose columns are those of ``columns.projected``."""
+def columns_of(batch: pa.RecordBatch) -> ProducerColumns:
+    """Return the columns to produce for these rows, whose columns are those of ``columns.projected``."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     times = columns["timestamp"].to_pylist() if "timestamp" in columns else itertools.repeat(0)
     places = columns["partition"].to_pylist() if "partition" in columns else None
     headers = columns["headers"].to_pylist() if "headers" in columns else None
-    return Columns(
+    return ProducerColumns(
         values=columns["value"].to_pylist(),
         keys=columns["key"].to_pylist(),
         timestamps=[max(0, time or 0) for time in times] if "timestamp" in columns else times,
@@ -148,20 +153,20 @@ def columns_of(batch: pa.RecordBatch) -> Columns:
 # ---------------------------------------------------------------- one a worker process
 
 
-class Outlet:
-    """The warm producers of this worker process for one job and term."""
+class WorkerProducers:
+    """The warm producers of one worker process for one job and term."""
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: BatchSpec) -> None:
         self._cluster, self.term = assignment.cluster, assignment.term
         self.rpc = KafkaRequests(self._cluster)
         limited = self._cluster
         if assignment.topic is not None:
-            limited = batching(limited, target(self.rpc, assignment.topic, limited.config))
+            limited = batching(limited, fetch_topic_limits(self.rpc, assignment.topic, limited.config))
         config = producer_config(limited, assignment.timeout_ms)
         self._batches = int(config["batch.size"])
         self._deadline = config["message.timeout.ms"] / 1000
         process = secrets.randbits(62)
-        self.pool = WarmPool(
+        self.pool = ProducerPool(
             lambda slot: f"{assignment.job}.{assignment.term}.{process}.{slot}",
             itertools.count().__next__,
             lambda: {
@@ -174,20 +179,22 @@ class Outlet:
         """Batch and slot of each transaction that may not be finalised yet."""
         self._groups = MarkerGroups(self._cluster)
 
-    def begin(self, assignment: Assignment, first: pa.RecordBatch) -> _Output:
+    def begin(self, assignment: BatchSpec, first: pa.RecordBatch) -> _TaskTransaction:
         """Open the transaction of one task, whose first rows are ``first``."""
         self._release(assignment.batch)
-        warm = self.pool.take(self._deadline)
+        warm = self.pool.acquire(self._deadline)
         self._used.append((assignment.batch, warm.slot))
         warm.begin()
-        terms = Terms(self._cluster.scope, assignment.term, assignment.timeout_ms, self._deadline, Partitions())
+        terms = TransactionSettings(
+            self._cluster.scope, assignment.term, assignment.timeout_ms, self._deadline, PartitionCounts()
+        )
         topic, _ = next(_by_topic(first, assignment.topic))
-        staged = EpochOutput(warm, topic, terms, epoch=EpochId(Epoch(assignment.batch), Term(assignment.term)))
-        return _Output(staged, self._groups.named(warm.transactional_id), self, assignment.topic)
+        staged = EpochTransaction(warm, topic, terms, epoch=EpochId(Epoch(assignment.batch), Term(assignment.term)))
+        return _TaskTransaction(staged, self._groups.named(warm.transactional_id), self, assignment.topic)
 
-    def target(self, topic: str) -> Target:
+    def target(self, topic: str) -> TopicLimits:
         """A topic as it is now. UserError if it does not take the batches of this worker's producers."""
-        to = target(self.rpc, topic, self._cluster.config)
+        to = fetch_topic_limits(self.rpc, topic, self._cluster.config)
         if to.limit is not None and to.limit < self._batches:
             raise UserError(
                 f"the topic {topic} takes batches of at most {to.limit} bytes (max.message.bytes), and those of this "
@@ -209,16 +216,16 @@ class Outlet:
         self.rpc.close()
 
 
-_outlets: dict[str, Outlet] = {}
+_outlets: dict[str, WorkerProducers] = {}
 """By job. A worker process runs one task at a time."""
 
 
-def _outlet(assignment: Assignment) -> Outlet:
+def _find_producers(assignment: BatchSpec) -> WorkerProducers:
     found = _outlets.get(assignment.job)
     if found is None or found.term != assignment.term:
         if found is not None:
             found.close()
-        found = _outlets[assignment.job] = Outlet(assignment)
+        found = _outlets[assignment.job] = WorkerProducers(assignment)
     return found
 
 

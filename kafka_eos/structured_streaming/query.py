@@ -11,9 +11,9 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from kafka_eos._util.retry import Interrupted
-from kafka_eos.structured_streaming.background_commits import Finaliser
-from kafka_eos.structured_streaming.batch_writer import Batch
+from kafka_eos._util.retry import RetryInterrupted
+from kafka_eos.structured_streaming.background_commits import BatchCommitter
+from kafka_eos.structured_streaming.batch_writer import MicroBatchWriter
 from kafka_eos.structured_streaming.transaction_recovery import log
 
 if TYPE_CHECKING:
@@ -28,9 +28,16 @@ class ExactlyOnceQuery:
     """
 
     def __init__(
-        self, query: StreamingQuery, name: str, notices: tuple[str, ...], batch: Batch, finaliser: Finaliser
+        self,
+        query: StreamingQuery,
+        name: str,
+        notices: tuple[str, ...],
+        batch: MicroBatchWriter,
+        finaliser: BatchCommitter,
     ) -> None:
-        self.query, self.name, self.notices = query, name, notices
+        self.query = query
+        self.name = name
+        self.notices = notices
         self._batch, self._finaliser = batch, finaliser
         finaliser.start(stop=query.stop, reported=self._reported)
         threading.Thread(target=self._watch, name="kafka-eos-watch", daemon=True).start()
@@ -47,22 +54,25 @@ class ExactlyOnceQuery:
         except Exception as error:  # noqa: BLE001 - Spark keeps it; ``exception`` and ``awaitTermination`` give it
             log.info("query %s ended: %s", self.name, error)
         finally:
-            self._finaliser.query_is_over()
+            self._finaliser.on_query_end()
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - as StreamingQuery has it
-        """Whether the query runs, or its last output is not visible yet."""
+        """Return whether the query runs, or its last output is not visible yet."""
         return not self._finaliser.wait(0)
 
     @property
-    def finalised(self) -> int | None:
-        """The last batch whose output is visible; None if there is none yet."""
-        return self._finaliser.finalised
+    def last_visible_batch(self) -> int | None:
+        """The last batch whose output is visible; None before the first."""
+        return self._finaliser.last_visible_batch
 
     def exception(self) -> BaseException | None:
-        """What ended the query: an error of ours as it was raised, else Spark's; None if it was stopped or is done."""
-        theirs = None if isinstance(self._batch.failure, Interrupted) else self.query.exception()
-        return self._finaliser.failure or (theirs and (self._batch.failure or theirs))
+        """Return the error that ended the query, or None if it was stopped or has finished.
+
+        An error of this package is returned as it was raised; any other error is Spark's.
+        """
+        spark_error = None if isinstance(self._batch.failure, RetryInterrupted) else self.query.exception()
+        return self._finaliser.failure or (spark_error and (self._batch.failure or spark_error))
 
     def finish(self, timeout: float | None = None) -> bool:
         """Wait until the query has ended and all it decided is visible; False after ``timeout`` seconds.
@@ -81,13 +91,13 @@ class ExactlyOnceQuery:
         return True
 
     def processAllAvailable(self) -> None:  # noqa: N802 - as StreamingQuery has it
-        """Until all input that is there now is processed and its output visible. For tests."""
+        """Wait until all input that is available now is processed and its output visible. For tests."""
         self.query.processAllAvailable()
-        self._finaliser.gate()
+        self._finaliser.wait_until_committed()
 
     def stop(self, timeout: float | None = None) -> bool:
         """Stop the query, then ``finish``."""
-        self._finaliser.open_gate()
+        self._finaliser.release_waiters()
         self.query.stop()
         return self.finish(timeout)
 

@@ -1,6 +1,6 @@
 """``exactly_once_kafka``: any Structured Streaming query, written to Kafka exactly once.
 
-Rule: what could break the promise is refused before the query starts, with what to change.
+Rule: a setting that could break exactly-once output is refused before the query starts, with the change to make.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka.client.access_rights import writes
-from kafka_eos.connectors.kafka.client.cluster import Cluster, checked, cluster
+from kafka_eos.connectors.kafka.client.cluster import Cluster, checked, resolve_cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink.cluster_limits import (
-    Demands,
+    TransactionNeeds,
     check_topic,
     check_transactions,
     transaction_timeout_ms,
@@ -32,14 +32,20 @@ from kafka_eos.protocol.commit import COMMIT_MARGIN
 from kafka_eos.spark.session import check, check_python, refuse_mixed_attempts
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
-from kafka_eos.structured_streaming.background_commits import Finaliser
-from kafka_eos.structured_streaming.batch_ledger import Ledger
-from kafka_eos.structured_streaming.batch_writer import Batch
-from kafka_eos.structured_streaming.columns import projected
-from kafka_eos.structured_streaming.partition_writer import Assignment
+from kafka_eos.structured_streaming.background_commits import BatchCommitter
+from kafka_eos.structured_streaming.batch_ledger import BatchLedger
+from kafka_eos.structured_streaming.batch_writer import MicroBatchWriter
+from kafka_eos.structured_streaming.columns import project_columns
+from kafka_eos.structured_streaming.partition_writer import BatchSpec
 from kafka_eos.structured_streaming.query import ExactlyOnceQuery
-from kafka_eos.structured_streaming.spark_checkpoint import OURS, local_path, only_jvm, opened
-from kafka_eos.structured_streaming.transaction_recovery import Recovered, Settling, claimed, log, recover
+from kafka_eos.structured_streaming.spark_checkpoint import OURS, local_path, lock_jvm, open_checkpoint
+from kafka_eos.structured_streaming.transaction_recovery import (
+    RecoveredQuery,
+    TransactionResolver,
+    claim_term,
+    log,
+    recover,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,24 +85,24 @@ def exactly_once_kafka(
     CommittableLost if output that Spark decided before is gone. The executors need kafka-eos installed.
     """
     _check(df, checkpoint, trigger)
-    rows = projected(df, None if topic is None else topic_name(topic))
-    where = cluster(bootstrap_servers, checked(config), JobContext(name or _NAME, Term(0), {}))
+    rows = project_columns(df, None if topic is None else topic_name(topic))
+    where = resolve_cluster(bootstrap_servers, checked(config), JobContext(name or _NAME, Term(0), {}))
     check_python(df.sparkSession)
     notices, timeout_ms = _limits(where, topic, milliseconds(transaction_timeout))
     with ExitStack() as opening:
-        settling, recovered = _settled(df.sparkSession, opening, str(checkpoint), name or _NAME, where, adopt)
+        settling, recovered = _take_over_query(df.sparkSession, opening, str(checkpoint), name or _NAME, where, adopt)
         job, term = settling.ctx.job, settling.ctx.term.n
-        finaliser = Finaliser(settling, recovered, opening.pop_all().close)
-    batch = Batch(lambda n: Assignment(job, term, n, where, timeout_ms, topic), settling, finaliser)
+        finaliser = BatchCommitter(settling, recovered, opening.pop_all().close)
+    batch = MicroBatchWriter(lambda n: BatchSpec(job, term, n, where, timeout_ms, topic), settling, finaliser)
     writer = rows.writeStream.foreachBatch(batch).outputMode(output_mode).queryName(name or job)
     writer = writer.option("checkpointLocation", str(checkpoint))
-    with finaliser.given_up_unless_started():
+    with finaliser.close_unless_started():
         query = (writer.trigger(**trigger) if trigger else writer).start()
     return ExactlyOnceQuery(query, job, notices, batch, finaliser)
 
 
 def _check(df: DataFrame, checkpoint: str | Path, trigger: Mapping[str, Any] | None) -> None:
-    """Raise ConfigError for what would break the promise."""
+    """Raise ConfigError for a query that cannot be written exactly once."""
     check(df.sparkSession)
     refuse_mixed_attempts(df.sparkSession.conf.get)
     if not df.isStreaming:
@@ -112,33 +118,33 @@ def _check(df: DataFrame, checkpoint: str | Path, trigger: Mapping[str, Any] | N
 
 
 def _limits(where: Cluster, topic: str | None, wanted: int | None) -> tuple[tuple[str, ...], int]:
-    """What is worth knowing about topic and transactions, and the transaction timeout in milliseconds."""
+    """Check the topic and the transaction limits. Return notices, and the transaction timeout in milliseconds."""
     with KafkaRequests(where) as rpc:
         notices = [] if topic is None else check_topic(rpc, topic, [writes(topic)])
-        notices += check_transactions(rpc, wanted, Demands(margin=int(COMMIT_MARGIN * 1000)))
+        notices += check_transactions(rpc, wanted, TransactionNeeds(margin=int(COMMIT_MARGIN * 1000)))
         for notice in notices:
             log.info("%s", notice)
         return tuple(notices), transaction_timeout_ms(rpc, wanted)
 
 
-def _settled(
+def _take_over_query(
     spark: SparkSession, opening: ExitStack, checkpoint: str, name: str, where: Cluster, adopt: bool
-) -> tuple[Settling, Recovered]:
-    """Everything that earlier drivers left is ended; this one owns the query. What it holds goes to ``opening``."""
+) -> tuple[TransactionResolver, RecoveredQuery]:
+    """Resolve what earlier drivers left, and own the query. What it holds goes to ``opening``."""
     local = local_path(spark, checkpoint)
-    storage, decisions = opened(spark, checkpoint, local)
+    storage, decisions = open_checkpoint(spark, checkpoint, local)
     if local is not None:
         opening.enter_context(job_lock(local / OURS / paths.LOCK, name))
-        opening.enter_context(only_jvm(spark, local / OURS / paths.JVM_LOCK, name))
-        LocalStorage(local / OURS).tidy()
-    ledger = Ledger(storage, name)
+        opening.enter_context(lock_jvm(spark, local / OURS / paths.JVM_LOCK, name))
+        LocalStorage(local / OURS).prepare_run()
+    ledger = BatchLedger(storage, name)
     first = JobContext(ledger.job, Term(0), {})
     with closing(KafkaCommitter(where, first)) as looking:
-        term = claimed(ledger, looking)
+        term = claim_term(ledger, looking)
     ctx = JobContext(ledger.job, term, {})
     committer = KafkaCommitter(where, ctx)
     opening.callback(committer.close)
-    settling = Settling(ctx, ledger, decisions, committer, checkpoint)
+    settling = TransactionResolver(ctx, ledger, decisions, committer, checkpoint)
     recovered = recover(settling, adopt=adopt, alone=local is not None)
     hit("micro-batch.recovered")
     log.info("query %s: term %s begins after batch %s", ctx.job, term, recovered.newest)

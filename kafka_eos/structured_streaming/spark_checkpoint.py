@@ -1,7 +1,7 @@
-"""Spark's checkpoint, read through Spark: whatever path Spark takes, this takes.
+"""Spark's checkpoint, read through Spark, so that every path that Spark supports is supported here.
 
-``SparkFiles`` uses Spark's own CheckpointFileManager, which writes Spark's offset and commit logs: a promise is
-published with exactly the atomicity of the decision that follows it.
+``HadoopFiles`` uses Spark's own CheckpointFileManager, which writes Spark's offset and commit logs. So a prepared batch
+is published with exactly the atomicity of the decision that follows it.
 
 Rule: only ``commits/<batch>`` of Spark's files is read, and none is ever written.
 """
@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kafka_eos.abc.storage import CheckpointStorage, FileRef, unheard
+from kafka_eos.abc.storage import CheckpointStorage, FileRef, ignore_progress
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, JobLocked, Retryable
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
@@ -30,8 +30,8 @@ _COMMITS: Final = "commits"
 _MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager"
 
 
-class Decisions(Protocol):
-    """Which batches Spark has decided."""
+class CommitLog(Protocol):
+    """The batches in Spark's commit log."""
 
     pause: float
     """Seconds between looks."""
@@ -39,12 +39,12 @@ class Decisions(Protocol):
     def has(self, batch: int) -> bool:
         """Raises Retryable if the store does not answer."""
 
-    def newest(self) -> int | None:
-        """None if there is none yet."""
+    def find_latest_batch(self) -> int | None:
+        """Return the newest batch in the commit log; None if it is empty."""
 
 
-class LocalDecisions:
-    """In a directory of this host."""
+class LocalCommitLog:
+    """Spark's commit log in a directory of this host."""
 
     pause = 0.005
 
@@ -54,24 +54,24 @@ class LocalDecisions:
     def has(self, batch: int) -> bool:
         return (self._commits / str(batch)).exists()
 
-    def newest(self) -> int | None:
+    def find_latest_batch(self) -> int | None:
         if not self._commits.is_dir():
             return None
         return _newest(path.name for path in self._commits.iterdir())
 
 
-class SparkDecisions:
-    """In any file system that Spark reaches."""
+class HadoopCommitLog:
+    """Spark's commit log in any file system that Spark reaches."""
 
     pause = 0.05
 
-    def __init__(self, files: SparkFiles) -> None:
+    def __init__(self, files: HadoopFiles) -> None:
         self._files = files
 
     def has(self, batch: int) -> bool:
         return self._files.exists(f"{_COMMITS}/{batch}")
 
-    def newest(self) -> int | None:
+    def find_latest_batch(self) -> int | None:
         return _newest(self._files.names(_COMMITS))
 
 
@@ -79,8 +79,11 @@ def _newest(names: Any) -> int | None:
     return max((int(name) for name in names if name.isdecimal()), default=None)
 
 
-class SparkFiles:
-    """Files below one directory. Errors of the store are Retryable, unless they say what is the matter."""
+class HadoopFiles:
+    """Files below one directory of any file system that Spark reaches.
+
+    Errors of the store are Retryable, unless they say what is the matter.
+    """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
@@ -106,7 +109,7 @@ class SparkFiles:
         return sorted(name for name in names if not name.startswith("."))
 
     def create(self, name: str, data: bytes) -> None:
-        """All or nothing. FileExistsError if it exists."""
+        """Create a file completely or not at all. Raise FileExistsError if it exists."""
         if self.exists(name):
             raise FileExistsError(name)
         self.staged(name, data)()
@@ -128,7 +131,7 @@ class SparkFiles:
 
     @property
     def scheme(self) -> str:
-        """Of the file system below, whatever is mounted above it."""
+        """Return the scheme of the underlying file system, below any mount."""
         system = self._root.getFileSystem(self._conf)
         return str(self._call(lambda: system.resolvePath(self._root)).toUri().getScheme())
 
@@ -172,10 +175,10 @@ class SparkFiles:
             raise Retryable(f"the checkpoint's file system: {text}") from error
 
 
-class SparkStorage:
-    """The sink's records in any file system that Spark reaches; a ``CheckpointStorage``."""
+class HadoopStorage:
+    """A CheckpointStorage in any file system that Spark reaches."""
 
-    def __init__(self, files: SparkFiles) -> None:
+    def __init__(self, files: HadoopFiles) -> None:
         self._files = files
         for directory in paths.DIRECTORIES:
             files.make(f"{OURS}/{directory}")
@@ -194,12 +197,12 @@ class SparkStorage:
 
     def upload(self, path: Path, name: str) -> FileRef:
         data = path.read_bytes()
-        ref = FileRef(paths.plain_file_name(name), hashlib.sha256(data).hexdigest(), len(data))
+        ref = FileRef(paths.ensure_plain_name(name), hashlib.sha256(data).hexdigest(), len(data))
         if not self._files.exists(_ours(paths.shared_name(ref.sha256))):
             self.publish(paths.shared_name(ref.sha256), data)
         return ref
 
-    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = ignore_progress) -> None:
         data = self.read(paths.shared_name(ref.sha256))
         if hashlib.sha256(data).hexdigest() != ref.sha256:
             raise CorruptCheckpoint(f"{paths.shared_name(ref.sha256)} ({ref.name}): the content was altered")
@@ -208,7 +211,7 @@ class SparkStorage:
 
 
 def _ours(name: str) -> str:
-    return f"{OURS}/{paths.inside(name)}"
+    return f"{OURS}/{paths.ensure_inside(name)}"
 
 
 _MANAGERS: Final = ("FileContextBasedCheckpointFileManager",)
@@ -219,8 +222,8 @@ _JVM_ENDS: Final = 30.0
 """Seconds that a JVM may need to end after its Python program."""
 
 
-def prove_exclusive(files: SparkFiles) -> None:
-    """ConfigError unless of several writers only one gets a name: elsewhere no claim, and no decision, means anything.
+def check_exclusive_create(files: HadoopFiles) -> None:
+    """Raise ConfigError unless only one of two writers can create a file.
 
     Both have written before either gives its file the name: so it is the store that refuses, not a look before.
     """
@@ -254,8 +257,8 @@ def _not_exclusive(what: str) -> str:
 
 
 @contextmanager
-def only_jvm(spark: SparkSession, path: Path, query: str) -> Iterator[None]:
-    """Hold a lock in the name of the JVM, which writes Spark's decisions and may outlive its Python program.
+def lock_jvm(spark: SparkSession, path: Path, query: str) -> Iterator[None]:
+    """Hold a lock that ends with the JVM, which may outlive its Python program.
 
     Whoever has it knows that no earlier driver of this host decides anything any more. Raises JobLocked.
     """
@@ -306,11 +309,11 @@ def local_path(spark: SparkSession, checkpoint: str) -> Path | None:
     return Path(str(uri.getPath())) if str(uri.getScheme()) == "file" else None
 
 
-def opened(spark: SparkSession, checkpoint: str, local: Path | None) -> tuple[CheckpointStorage, Decisions]:
-    """The sink's records and Spark's decisions, in one checkpoint. ConfigError if nothing can be claimed there."""
+def open_checkpoint(spark: SparkSession, checkpoint: str, local: Path | None) -> tuple[CheckpointStorage, CommitLog]:
+    """Open the sink's records and Spark's commit log of a checkpoint. ConfigError if nothing can be claimed there."""
     if local is not None:
-        return LocalStorage(local / OURS), LocalDecisions(local)
-    files = SparkFiles(spark, checkpoint)
+        return LocalStorage(local / OURS), LocalCommitLog(local)
+    files = HadoopFiles(spark, checkpoint)
     files.make(OURS)
-    prove_exclusive(files)
-    return SparkStorage(files), SparkDecisions(files)
+    check_exclusive_create(files)
+    return HadoopStorage(files), HadoopCommitLog(files)

@@ -1,4 +1,4 @@
-"""What tests of pipelines and connectors need: sources and sinks in memory, and the contracts all of them must keep.
+"""Tools for tests of pipelines and connectors: sources and sinks in memory, and the contracts all of them must keep.
 
     run_local     run a plan on lists, without a broker
     check_sink    run the contract test on your own sink
@@ -11,7 +11,7 @@ from kafka_eos.testing.check_sink import SINK_CHECKS, ContractBroken, SinkUnderT
 from kafka_eos.testing.check_source import SOURCE_CHECKS, SourceUnderTest, check_source
 from kafka_eos.testing.list_source import ListSource
 from kafka_eos.testing.memory_sink import MemorySink
-from kafka_eos.testing.run_local import LocalRun, Timed, Wait, run_local
+from kafka_eos.testing.run_local import AdvanceClock, LocalRun, TimestampedValue, run_local
 
 __all__ = [
     "SINK_CHECKS",
@@ -22,8 +22,8 @@ __all__ = [
     "MemorySink",
     "SinkUnderTest",
     "SourceUnderTest",
-    "Timed",
-    "Wait",
+    "TimestampedValue",
+    "AdvanceClock",
     "check_sink",
     "check_source",
     "run_local",

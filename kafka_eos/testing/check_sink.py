@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Committer, Outcome, Standing, committed, probed
+from kafka_eos.abc.committer import (
+    CommitOutcome,
+    CommitPermit,
+    CommitStatus,
+    Committable,
+    Committer,
+    commit_committables,
+    probe_committables,
+)
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Writer
 from kafka_eos.core.errors import CommittableLost, KafkaEosError
@@ -21,12 +29,12 @@ from kafka_eos.core.ids import EpochId, JobIdentity
 from kafka_eos.testing.other_process import prepare_and_die
 from kafka_eos.testing.sink_harness import (
     ContractBroken,
+    SinkHarness,
     SinkUnderTest,
-    Trial,
     calls,
-    claim,
     epoch_id,
     expect,
+    name_violation,
     through_json,
 )
 from kafka_eos.testing.sink_run import run_seed, run_steps
@@ -58,21 +66,21 @@ def check_sink(fresh: Callable[[], SinkUnderTest], *names: str, seeds: Iterable[
         for seed in schedules if name in _DRAWN else [0]:
             target = fresh()
             if names or _fits(name, target):
-                with Trial(target, seed=seed) as trial, claim(name, check):
+                with SinkHarness(target, seed=seed) as trial, name_violation(name, check):
                     check(trial)
 
 
 def _fits(name: str, target: SinkUnderTest) -> bool:
-    """Can this sink be asked this, by its nature?"""
+    """Return whether a check applies to this sink."""
     if name in TAKEN_AWAY:
-        return target.take_away is not None
-    return not (target.one_process and name in TWO_PROCESSES)
+        return target.remove_visible is not None
+    return not (target.single_process and name in TWO_PROCESSES)
 
 
 # ---------------------------------------------------------------- one epoch
 
 
-def _happy_path(trial: Trial) -> None:
+def _happy_path(trial: SinkHarness) -> None:
     """Committed rows are visible, once each and in the order of writing."""
     writer, epoch = trial.writer(), epoch_id(1)
     writer.write(trial.batch(0, 2))
@@ -80,26 +88,26 @@ def _happy_path(trial: Trial) -> None:
     committables = through_json(writer.seal(epoch)())
     expect(sum(each.records for each in committables) == 5, f"committables must count 5 records: {committables}")
     trial.commit(epoch, committables)
-    writer.committed(epoch)
+    writer.notify_committed(epoch)
     trial.expect_visible(trial.rows[:5], "after the commit")
 
 
-def _empty_epoch(trial: Trial) -> None:
+def _empty_epoch(trial: SinkHarness) -> None:
     """An epoch without rows has no committable, before and after epochs that have rows."""
     writer = trial.writer()
     for number in (1, 2):
         empty = writer.seal(epoch_id(number))()
         expect(not empty, f"an epoch without rows must give no committable, not {list(empty)}")
-        writer.committed(epoch_id(number))
+        writer.notify_committed(epoch_id(number))
     trial.commit(epoch_id(3), trial.prepare(writer, epoch_id(3), 0, 2))
-    writer.committed(epoch_id(3))
+    writer.notify_committed(epoch_id(3))
     empty = writer.seal(epoch_id(4))()
     expect(not empty, f"an epoch without rows must give no committable, not {list(empty)}")
     trial.expect_visible(trial.rows[:2], "after an epoch with rows between empty ones")
 
 
-def _invisible(trial: Trial) -> None:
-    """Nothing is visible before the commit: not when written, not when sealed, not when prepared."""
+def _invisible(trial: SinkHarness) -> None:
+    """Check that nothing is visible before the commit: not when written, not when sealed, not when prepared."""
     writer = trial.writer()
     writer.write(trial.batch(0, 3))
     trial.expect_visible((), "after write")
@@ -109,35 +117,39 @@ def _invisible(trial: Trial) -> None:
     trial.expect_visible((), "after the pre-commit")
 
 
-def _commit_again(trial: Trial) -> None:
-    """A repeated commit doubles nothing, whoever repeats it; a newer term can tell that it was done before."""
+def _commit_again(trial: SinkHarness) -> None:
+    """Check that a repeated commit duplicates nothing, and that a newer term sees that the commit was done."""
     # Within a term a server may answer a repeat like the first request, as Kafka's EndTxn does.
     epoch, committer = epoch_id(1), trial.committer()
     committables = trial.prepare(trial.writer(), epoch, 0, 3)
     permit = trial.permit(epoch, committer, committables)
-    committed(committer, permit, committables)
+    commit_committables(committer, permit, committables)
     for again in (committer, trial.committer()):
-        committed(again, permit, committables)
+        commit_committables(again, permit, committables)
         trial.expect_visible(trial.rows[:3], "after a repeated commit")
-    for outcome in committed(trial.committer(term=2), permit, committables):
-        expect(outcome is Outcome.ALREADY, f"a commit repeated by a newer term must answer ALREADY, not {outcome}")
+    for outcome in commit_committables(trial.committer(term=2), permit, committables):
+        expect(
+            outcome is CommitOutcome.ALREADY, f"a commit repeated by a newer term must answer ALREADY, not {outcome}"
+        )
     trial.expect_visible(trial.rows[:3], "after a commit repeated by a newer term")
 
 
-def _probe(trial: Trial) -> None:
+def _probe(trial: SinkHarness) -> None:
     """A probe answers PREPARED before the commit and COMMITTED after it, and changes nothing."""
     epoch, committer = epoch_id(1), trial.committer()
     committables = trial.prepare(trial.writer(), epoch, 0, 3)
-    _expect_standing(committer, committables, Standing.PREPARED, "after the pre-commit")
-    _expect_standing(trial.committer(term=2), committables, Standing.PREPARED, "after a first probe")
+    _expect_standing(committer, committables, CommitStatus.PREPARED, "after the pre-commit")
+    _expect_standing(trial.committer(term=2), committables, CommitStatus.PREPARED, "after a first probe")
     trial.expect_visible((), "after a probe")
     trial.commit(epoch, committables, committer)
-    _expect_standing(committer, committables, Standing.COMMITTED, "after the commit")
-    _expect_standing(trial.committer(term=2), committables, Standing.COMMITTED, "after the commit, for a newer term")
+    _expect_standing(committer, committables, CommitStatus.COMMITTED, "after the commit")
+    _expect_standing(
+        trial.committer(term=2), committables, CommitStatus.COMMITTED, "after the commit, for a newer term"
+    )
     trial.expect_visible(trial.rows[:3], "after a probe of committed output")
 
 
-def _discard(trial: Trial) -> None:
+def _discard(trial: SinkHarness) -> None:
     """A writer that lets go undoes nothing that is prepared."""
     writer, epoch = trial.writer(), epoch_id(1)
     committables = trial.prepare(writer, epoch, 0, 3)
@@ -147,25 +159,25 @@ def _discard(trial: Trial) -> None:
     trial.expect_visible(trial.rows[:3], "after a commit that follows discard")
 
 
-def _staged(trial: Trial) -> None:
-    """staged tells of this job's output that is neither visible nor gone, and of no other's."""
+def _staged(trial: SinkHarness) -> None:
+    """Check that ``list_staged`` lists this job's output that is neither visible nor aborted, and no other job's."""
     committer, epoch = trial.committer(), epoch_id(1)
     trial.expect_staged(committer, False, "before anything is written")
     committables = trial.prepare(trial.writer(), epoch, 0, 3)
     trial.expect_staged(committer, True, "after the pre-commit")
-    expect(not committer.staged(trial.context(1, f"{trial.job}-2")), "staged tells of another job's output")
+    expect(not committer.list_staged(trial.context(1, f"{trial.job}-2")), "staged tells of another job's output")
     trial.commit(epoch, committables, committer)
     trial.expect_staged(trial.committer(2), False, "after the commit")
     trial.prepare(trial.writer(2, first=2), epoch_id(2, 2), 3, 5)
     trial.expect_staged(trial.committer(3), True, "after the pre-commit of a later term")
-    trial.committer(3).abort_orphans(trial.context(3))
+    trial.committer(3).abort_leftovers(trial.context(3))
     trial.expect_staged(trial.committer(3), False, "after abort_orphans")
 
 
 # ---------------------------------------------------------------- several epochs and writers
 
 
-def _siblings(trial: Trial) -> None:
+def _siblings(trial: SinkHarness) -> None:
     """Two operators and two subtasks write the same epoch; together they make each row visible once."""
     epoch, services = epoch_id(1), Services()
     writers = [
@@ -183,7 +195,7 @@ def _siblings(trial: Trial) -> None:
     trial.expect_visible(trial.rows[:6], "after the commit of three writers", any_order=True)
 
 
-def _late_notice(trial: Trial) -> None:
+def _late_notice(trial: SinkHarness) -> None:
     """A commit notice that comes late, or twice, frees nothing that later epochs use."""
     write, seal, prepare, abort, notify = WriteStep(), SealStep(), PrepareStep(), AbortStep(), NotifyStep()
     two_prepared = [write, seal, write, prepare, seal, prepare]
@@ -194,7 +206,7 @@ def _late_notice(trial: Trial) -> None:
     run_steps(trial, [0], [*two_prepared, *one_aborted, *more_aborted, *many_prepared, *still_open])
 
 
-def _aborted_epochs(trial: Trial) -> None:
+def _aborted_epochs(trial: SinkHarness) -> None:
     """Output of aborted epochs is committed with the next one, in any order, and rows stay in the order of writing."""
     (w0, w1, w2), (s0, s1, s2) = [WriteStep(n) for n in range(3)], [SealStep(n) for n in range(3)]
     p0, p1, abort = PrepareStep(0), PrepareStep(1), AbortStep()
@@ -206,7 +218,7 @@ def _aborted_epochs(trial: Trial) -> None:
 # ---------------------------------------------------------------- recovery
 
 
-def _recovery(trial: Trial) -> None:
+def _recovery(trial: SinkHarness) -> None:
     """A newer term commits all that the newest manifest names, wherever the older one died, and aborts the rest."""
     write, seal, prepare, abort = WriteStep(), SealStep(), PrepareStep(), AbortStep()
     committed_before = [write, seal, prepare, CommitStep(), NotifyStep()]
@@ -217,95 +229,95 @@ def _recovery(trial: Trial) -> None:
     run_steps(trial, [0], [*committed_before, *aborted, *decided, *ahead, *died, *once_more])
 
 
-def _schedules(trial: Trial) -> None:
-    """Whatever becomes of epochs and terms, readers see what is committed: each row once, and in its order."""
+def _schedules(trial: SinkHarness) -> None:
+    """Run random schedules: readers see the committed rows once and in order, whatever happens to epochs and terms."""
     run_seed(trial, trial.seed)
 
 
-def _writer_killed(trial: Trial) -> None:
+def _writer_killed(trial: SinkHarness) -> None:
     """Output of several epochs survives a SIGKILL of the process that prepared it; another process commits it."""
     aborted, decided, ahead = prepare_and_die(trial, 1, [(0, 2), (2, 5), (5, 7)])
     trial.expect_visible((), "after the writer's process was killed")
     committer = trial.committer(2)
-    _expect_standing(committer, [*aborted, *decided], Standing.PREPARED, "after the writer's process was killed")
+    _expect_standing(committer, [*aborted, *decided], CommitStatus.PREPARED, "after the writer's process was killed")
     trial.commit(epoch_id(2), [*aborted, *decided], committer)
-    committer.abort_orphans(trial.context(2))
+    committer.abort_leftovers(trial.context(2))
     trial.expect_visible(trial.rows[:5], "after a newer term committed what the killed process prepared")
-    _expect_standing(committer, ahead, Standing.LOST, "after abort_orphans, of an epoch that was not decided")
+    _expect_standing(committer, ahead, CommitStatus.LOST, "after abort_orphans, of an epoch that was not decided")
 
 
-def _orphans(trial: Trial) -> None:
+def _orphans(trial: SinkHarness) -> None:
     """abort_orphans removes what older terms prepared or left open, and keeps what is committed."""
     writer, committer = trial.writer(), trial.committer()
     kept = trial.prepare(writer, epoch_id(1), 0, 2)
     trial.commit(epoch_id(1), kept)
-    writer.committed(epoch_id(1))
+    writer.notify_committed(epoch_id(1))
     orphans = trial.prepare(writer, epoch_id(2), 2, 4)
     permit = trial.permit(epoch_id(2), committer, orphans)
     writer.write(trial.batch(4, 6))
-    names = trial.committer(2).abort_orphans(trial.context(2))
+    names = trial.committer(2).abort_leftovers(trial.context(2))
     expect(bool(names), "abort_orphans removed output of an older term and must return its name")
-    _expect_gone(trial, permit, orphans, (Standing.LOST,), "after abort_orphans")
-    trial.committer(3).abort_orphans(trial.context(3))
-    _expect_standing(trial.committer(3), kept, Standing.COMMITTED, "after abort_orphans")
+    _expect_gone(trial, permit, orphans, (CommitStatus.LOST,), "after abort_orphans")
+    trial.committer(3).abort_leftovers(trial.context(3))
+    _expect_standing(trial.committer(3), kept, CommitStatus.COMMITTED, "after abort_orphans")
     trial.expect_visible(trial.rows[:2], "after abort_orphans")
 
 
-def _own_term(trial: Trial) -> None:
+def _own_term(trial: SinkHarness) -> None:
     """abort_orphans spares the term that calls it."""
     committables = trial.prepare(trial.writer(2), epoch_id(1, 2), 0, 2)
-    trial.committer(2).abort_orphans(trial.context(2))
-    _expect_standing(trial.committer(2), committables, Standing.PREPARED, "after abort_orphans of the same term")
+    trial.committer(2).abort_leftovers(trial.context(2))
+    _expect_standing(trial.committer(2), committables, CommitStatus.PREPARED, "after abort_orphans of the same term")
     trial.commit(epoch_id(1, 2), committables, trial.committer(2))
     trial.expect_visible(trial.rows[:2], "after abort_orphans and a commit of the same term")
 
 
-def _other_jobs(trial: Trial) -> None:
+def _other_jobs(trial: SinkHarness) -> None:
     """abort_orphans spares other jobs, also one whose name begins with this job's name."""
     others = [f"{trial.job}-2", f"{trial.job}-1-1-0-out", f"{trial.job}2"]
     prepared = [trial.prepare(trial.writer(job=job), epoch_id(1), 2 * n, 2 * n + 2) for n, job in enumerate(others)]
     trial.prepare(trial.writer(), epoch_id(1), 6, 8)
-    trial.committer(9).abort_orphans(trial.context(9))
+    trial.committer(9).abort_leftovers(trial.context(9))
     for job, committables in zip(others, prepared, strict=True):
-        _expect_standing(trial.committer(job=job), committables, Standing.PREPARED, f"abort_orphans hit job {job}")
+        _expect_standing(trial.committer(job=job), committables, CommitStatus.PREPARED, f"abort_orphans hit job {job}")
         trial.commit(epoch_id(1), committables, trial.committer(job=job))
     trial.expect_visible(trial.rows[:6], "after the other jobs committed", any_order=True)
 
 
-def _other_lives(trial: Trial) -> None:
-    """abort_orphans spares other lives of this job's name: jobs of that name that another directory began."""
+def _other_lives(trial: SinkHarness) -> None:
+    """Check that ``abort_leftovers`` spares other incarnations of this job's name, started in other directories."""
     own, other = JobIdentity.new(), JobIdentity.new()
     kept = [trial.prepare(trial.writer(identity=life), epoch_id(1), n, n + 2) for n, life in ((0, other), (2, None))]
     trial.prepare(trial.writer(identity=own), epoch_id(1), 6, 8)
-    trial.committer(9).abort_orphans(trial.context(9, identity=own))
+    trial.committer(9).abort_leftovers(trial.context(9, identity=own))
     for life, committables in zip((other, None), kept, strict=True):
-        _expect_standing(trial.committer(), committables, Standing.PREPARED, f"abort_orphans hit life {life}")
+        _expect_standing(trial.committer(), committables, CommitStatus.PREPARED, f"abort_orphans hit life {life}")
         trial.commit(epoch_id(1), committables)
     trial.expect_visible(trial.rows[:4], "after the other lives committed", any_order=True)
 
 
-def _zombie(trial: Trial) -> None:
+def _zombie(trial: SinkHarness) -> None:
     """A writer of an older term makes nothing visible after abort_orphans, and does not disturb the new term."""
     zombie, known = trial.writer(1), epoch_id(1)
     old = trial.prepare(zombie, known, 0, 2)
     permit = trial.permit(known, trial.committer(), old)
     zombie.write(trial.batch(2, 4))
-    trial.committer(2).abort_orphans(trial.context(2))
+    trial.committer(2).abort_leftovers(trial.context(2))
     late = _carry_on(trial, zombie, epoch_id(2))
     writer, epoch = trial.writer(2, first=2), epoch_id(2, 2)
     trial.commit(epoch, trial.prepare(writer, epoch, 8, 10), trial.committer(2))
-    # The newer term has committed: nobody who counts asks for this any more, so a sink may have forgotten it.
-    _expect_gone(trial, permit, old, (Standing.LOST, Standing.UNKNOWN), "for a zombie's output")
-    probes = probed(trial.committer(2), late)
+    # The newer term has committed: only a zombie still probes this, so a sink may have forgotten it.
+    _expect_gone(trial, permit, old, (CommitStatus.LOST, CommitStatus.UNKNOWN), "for a zombie's output")
+    probes = probe_committables(trial.committer(2), late)
     expect(
-        all(probe.standing in (Standing.LOST, Standing.UNKNOWN) for probe in probes),
+        all(probe.status in (CommitStatus.LOST, CommitStatus.UNKNOWN) for probe in probes),
         f"output that was open when abort_orphans ran must not be committable afterwards: {probes}",
     )
     trial.expect_visible(trial.rows[8:10], "after a zombie went on writing")
 
 
-def _carry_on(trial: Trial, zombie: Writer[Any], epoch: EpochId) -> Sequence[Committable]:
-    """Let the zombie finish its epoch; it may be told at any point that it is one."""
+def _carry_on(trial: SinkHarness, zombie: Writer[Any], epoch: EpochId) -> Sequence[Committable]:
+    """Let the zombie finish its epoch; the sink may fence it at any point."""
     try:
         zombie.write(trial.batch(4, 6))
         return through_json(zombie.seal(epoch)())
@@ -313,66 +325,72 @@ def _carry_on(trial: Trial, zombie: Writer[Any], epoch: EpochId) -> Sequence[Com
         return ()
 
 
-def _taken_away(trial: Trial) -> None:
+def _taken_away(trial: SinkHarness) -> None:
     """Committed output that its readers took away is not lost: a probe says COMMITTED, or UNKNOWN if it cannot tell."""
-    if trial.target.take_away is None:
+    if trial.target.remove_visible is None:
         raise ContractBroken("SinkUnderTest.take_away says how readers take output away; it is needed for this check")
     writer, epoch = trial.writer(), epoch_id(1)
     committables = trial.prepare(writer, epoch, 0, 3)
     permit = trial.permit(epoch, trial.committer(), committables)
-    committed(trial.committer(), permit, committables)
+    commit_committables(trial.committer(), permit, committables)
     trial.expect_visible(trial.rows[:3], "after the commit")
-    trial.target.take_away()
+    trial.target.remove_visible()
     for moment in ("after it was taken away", "after abort_orphans of a newer term"):
         _expect_not_lost(trial.committer(2), committables, moment)
         _commit_taken(trial, permit, committables, moment)
-        trial.committer(2).abort_orphans(trial.context(2))
+        trial.committer(2).abort_leftovers(trial.context(2))
     trial.expect_visible((), "after a commit was repeated for output that its readers took away")
 
 
-def _commit_taken(trial: Trial, permit: CommitPermit, committables: Sequence[Committable], when: str) -> None:
+def _commit_taken(trial: SinkHarness, permit: CommitPermit, committables: Sequence[Committable], when: str) -> None:
     """A repeated commit finds that it was done, or stops because it cannot tell."""
     for some in calls(trial.committer(2), committables):
         try:
-            outcomes = committed(trial.committer(2), permit, some)
+            outcomes = commit_committables(trial.committer(2), permit, some)
         except CommittableLost:
             continue
         for outcome in outcomes:
-            expect(outcome is Outcome.ALREADY, f"{when}: a repeated commit must answer ALREADY, not {outcome}")
+            expect(outcome is CommitOutcome.ALREADY, f"{when}: a repeated commit must answer ALREADY, not {outcome}")
 
 
 # ---------------------------------------------------------------- expectations
 
 
-def _expect_standing(committer: Committer, committables: Sequence[Committable], expected: Standing, when: str) -> None:
-    for probe in probed(committer, committables):
-        expect(probe.standing is expected, f"{when}: a probe must answer {expected}, not {probe}")
+def _expect_standing(
+    committer: Committer, committables: Sequence[Committable], expected: CommitStatus, when: str
+) -> None:
+    for probe in probe_committables(committer, committables):
+        expect(probe.status is expected, f"{when}: a probe must answer {expected}, not {probe}")
 
 
 def _expect_not_lost(committer: Committer, committables: Sequence[Committable], when: str) -> None:
-    for probe in probed(committer, committables):
+    for probe in probe_committables(committer, committables):
         expect(
-            probe.standing in (Standing.COMMITTED, Standing.UNKNOWN),
+            probe.status in (CommitStatus.COMMITTED, CommitStatus.UNKNOWN),
             f"{when}: a probe of committed output must answer COMMITTED, or UNKNOWN if it cannot tell, not {probe}",
         )
 
 
 def _expect_gone(
-    trial: Trial, permit: CommitPermit, committables: Sequence[Committable], allowed: Sequence[Standing], when: str
+    trial: SinkHarness,
+    permit: CommitPermit,
+    committables: Sequence[Committable],
+    allowed: Sequence[CommitStatus],
+    when: str,
 ) -> None:
-    """Neither may a probe promise it, nor may a commit pretend."""
+    """Check that removed output is reported as gone, by the probe or by the commit, and never as committable."""
     names = " or ".join(str(standing) for standing in allowed)
-    for probe in probed(trial.committer(2), committables):
-        expect(probe.standing in allowed, f"{when}: a probe must answer {names}, not {probe}")
+    for probe in probe_committables(trial.committer(2), committables):
+        expect(probe.status in allowed, f"{when}: a probe must answer {names}, not {probe}")
     for some in calls(trial.committer(2), committables):
         try:
-            outcomes = committed(trial.committer(2), permit, some)
+            outcomes = commit_committables(trial.committer(2), permit, some)
         except CommittableLost:
             continue
         raise ContractBroken(f"{when}: a commit of lost output must raise CommittableLost, but answered {outcomes}")
 
 
-SINK_CHECKS: Mapping[str, Callable[[Trial], None]] = MappingProxyType(
+SINK_CHECKS: Mapping[str, Callable[[SinkHarness], None]] = MappingProxyType(
     {
         "happy-path": _happy_path,
         "empty-epoch": _empty_epoch,

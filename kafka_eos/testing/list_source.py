@@ -21,9 +21,9 @@ _INDEX: Final = "index"
 
 
 class ListSource:
-    """Reads ``values``; with several ``splits`` they are dealt out in turn, like a partitioner would.
+    """Reads ``values``; with several ``splits`` they are distributed in turn, as by a partitioner.
 
-    ``name`` stands where a topic's name would stand.
+    ``name`` is used in place of a topic's name.
     """
 
     def __init__(self, values: Sequence[Any], *, splits: int = 1, name: str = "list") -> None:
@@ -46,14 +46,14 @@ class ListSource:
                 raise InputLost(f"{split} cannot be read at {position}: it is not in this ListSource")
         return {split: known.get(split, {_INDEX: 0}) for split in self.splits}
 
-    def ends(self, ctx: JobContext) -> Positions:
+    def get_end_positions(self, ctx: JobContext) -> Positions:
         return {split: {_INDEX: len(values)} for split, values in self.splits.items()}
 
     def reader(self, ctx: TaskContext, positions: Positions) -> ListReader:
         return ListReader(self, ctx.operator, positions)
 
-    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
-        """Nobody watches the lag of a list."""
+    def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        """Do nothing: the lag of a list is not observed."""
 
 
 class ListReader:
@@ -66,13 +66,13 @@ class ListReader:
         self.assign(positions)
 
     def poll(self, max_records: int, timeout: float) -> Batch[Any] | None:
-        """Never waits: a list has no more to come."""
+        """Return the next batch without waiting: a list does not grow."""
         for split, start in self._next.items():
             values = self._source.splits[split][start : start + max_records]
             if values and split not in self._paused:
                 self._next[split] = start + len(values)
                 origin = ListOrigin(self._operator, self._source.name, int(split.rpartition("/")[2]), start, values)
-                return Batch(values=values, rows=range(len(values)), origin=origin)
+                return Batch(values=values, origin_rows=range(len(values)), origin=origin)
         return None
 
     def positions(self) -> Positions:
@@ -84,17 +84,17 @@ class ListReader:
     def pause(self, splits: Collection[SplitId]) -> None:
         self._paused = frozenset(splits)
 
-    def at_end(self) -> Collection[SplitId]:
+    def list_splits_at_end(self) -> Collection[SplitId]:
         return [split for split, index in self._next.items() if index == len(self._source.splits[split])]
 
     def lag(self) -> int:
         return sum(len(self._source.splits[split]) - index for split, index in self._next.items())
 
-    def reached(self, ends: Positions) -> bool:
+    def has_reached(self, ends: Positions) -> bool:
         return all(split in self._next and self._next[split] >= _index(end) for split, end in ends.items())
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: a list holds nothing open."""
 
 
 class ListOrigin:
@@ -110,7 +110,10 @@ class ListOrigin:
         timestamps: Sequence[int] | None = None,
     ) -> None:
         """``timestamps``: milliseconds since the Unix epoch, -1 for none; without them no row has one."""
-        self.source, self.topic, self._partition, self._values = source, topic, partition, values
+        self.source = source
+        self.topic = topic
+        self._partition = partition
+        self._values = values
         self._timestamps = [-1] * len(values) if timestamps is None else timestamps
         self.partitions: Sequence[int] = [partition] * len(values)
         self.offsets: Sequence[int] = range(start, start + len(values))

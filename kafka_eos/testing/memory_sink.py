@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeAlias
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Probe, StagedOutput
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
-from kafka_eos.abc.incarnation import Life, LifeState, taken_over
+from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, taken_over
 from kafka_eos.abc.sink import PreCommit
 from kafka_eos.core.errors import CommittableLost, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
@@ -29,8 +29,8 @@ _NEVER = Term(1 << 62)
 
 
 @dataclass(eq=False)
-class _Portion:
-    """What one writer wrote for one epoch."""
+class _WriterOutput:
+    """The rows of one writer in one epoch."""
 
     writer: TaskContext
     values: list[Any] = field(default_factory=list)
@@ -42,7 +42,7 @@ class _Portion:
 
 
 class MemorySink:
-    """Keeps what was written in memory; ``committed`` is what a reader would see, in commit order.
+    """Keeps what was written in memory; ``notify_committed`` is what a reader would see, in commit order.
 
     A commit includes what the writer prepared before: output of aborted epochs, which the same manifest names.
     """
@@ -50,11 +50,11 @@ class MemorySink:
     def __init__(self) -> None:
         self.committed: list[Any] = []
         self._lock = Lock()
-        self._open: list[_Portion] = []
-        self._prepared: dict[str, _Portion] = {}
+        self._open: list[_WriterOutput] = []
+        self._prepared: dict[str, _WriterOutput] = {}
         self._done: set[str] = set()
         self._oldest: dict[_Life, Term] = {}
-        self._marks: dict[_Life, LifeState] = {}
+        self._markers: dict[_Life, IncarnationState] = {}
 
     @property
     def staged(self) -> list[Any]:
@@ -87,29 +87,29 @@ class MemorySink:
 
     # The moves. Each is one step under the lock, because pre-commits run on another thread.
 
-    def begin(self, writer: TaskContext) -> _Portion:
+    def begin(self, writer: TaskContext) -> _WriterOutput:
         with self._lock:
             self._refuse_old(writer.job)
-            self._open.append(_Portion(writer))
+            self._open.append(_WriterOutput(writer))
             return self._open[-1]
 
-    def prepare(self, name: str, portion: _Portion) -> None:
+    def prepare(self, name: str, portion: _WriterOutput) -> None:
         with self._lock:
             self._refuse_old(portion.job)
             self._open.remove(portion)
             self._prepared[name] = portion
 
-    def standing(self, name: str) -> Standing:
+    def standing(self, name: str) -> CommitStatus:
         if name in self._done:
-            return Standing.COMMITTED
-        return Standing.PREPARED if name in self._prepared else Standing.LOST
+            return CommitStatus.COMMITTED
+        return CommitStatus.PREPARED if name in self._prepared else CommitStatus.LOST
 
-    def commit(self, name: str) -> Outcome:
+    def commit(self, name: str) -> CommitOutcome:
         with self._lock:
             match self.standing(name):
-                case Standing.COMMITTED:
-                    return Outcome.ALREADY
-                case Standing.LOST:
+                case CommitStatus.COMMITTED:
+                    return CommitOutcome.ALREADY
+                case CommitStatus.LOST:
                     raise CommittableLost(f"{name} is not in this MemorySink")
             writer = self._prepared[name].writer
             for each in [each for each, portion in self._prepared.items() if portion.writer is writer]:
@@ -117,22 +117,22 @@ class MemorySink:
                 self._done.add(each)
                 if each == name:
                     break
-            return Outcome.COMMITTED
+            return CommitOutcome.COMMITTED
 
-    def unfinished(self, job: str) -> list[Staged]:
+    def list_staged(self, job: str) -> list[StagedOutput]:
         with self._lock:
             portions = [("open rows", portion) for portion in self._open] + list(self._prepared.items())
         now = time.monotonic()
         return [
-            Staged(of.job.term, name, f"{len(of.values)} rows", now - of.begun, of.job.identity)
+            StagedOutput(of.job.term, name, f"{len(of.values)} rows", now - of.begun, of.job.identity)
             for name, of in portions
             if of.job.job == job
         ]
 
     def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
-        """Drop what terms of these lives before ``term`` left, and refuse their writers from now on."""
+        """Drop the output of these incarnations' terms before ``term``, and fence their writers."""
 
-        def gone(portion: _Portion) -> bool:
+        def gone(portion: _WriterOutput) -> bool:
             return portion.job.job == job and portion.job.identity in lives and portion.job.term < term
 
         with self._lock:
@@ -145,22 +145,24 @@ class MemorySink:
             self._open = [portion for portion in self._open if portion not in lost]
             return [*names, *(f"open rows of {job}, term {portion.job.term}" for portion in lost)]
 
-    def hold(self, job: str, identity: JobIdentity | None) -> LifeState:
-        """Leave the mark of a life; what that mark says now."""
-        return self._marks.setdefault((job, identity), LifeState.ENDED)
+    def register(self, job: str, identity: JobIdentity | None) -> IncarnationState:
+        """Leave the marker of an incarnation and return what it says."""
+        return self._markers.setdefault((job, identity), IncarnationState.ENDED)
 
-    def take(self, job: str, identity: JobIdentity | None) -> None:
-        """Take the mark of a life away."""
-        self._marks[job, identity] = LifeState.OVER
+    def retire(self, job: str, identity: JobIdentity | None) -> None:
+        """Remove the registration of an incarnation, which fences it."""
+        self._markers[job, identity] = IncarnationState.OVER
 
-    def lives(self, job: str) -> list[Life]:
-        """Of every life that left its mark or has something open."""
-        open_ = {staged.identity: staged for staged in self.unfinished(job)}
-        marked = {identity: state for (name, identity), state in self._marks.items() if name == job}
+    def lives(self, job: str) -> list[IncarnationSign]:
+        """Return every incarnation that is registered or has open output."""
+        open_ = {staged.identity: staged for staged in self.list_staged(job)}
+        marked = {identity: state for (name, identity), state in self._markers.items() if name == job}
         return [
-            Life(identity, "memory", "open rows", open_[identity].term, LifeState.OPEN, open_[identity].age)
+            IncarnationSign(
+                identity, "memory", "open rows", open_[identity].term, IncarnationState.OPEN, open_[identity].age
+            )
             if identity in open_
-            else Life(identity, "memory", "its mark", None, marked[identity])
+            else IncarnationSign(identity, "memory", "its mark", None, marked[identity])
             for identity in {**marked, **open_}
         ]
 
@@ -174,7 +176,7 @@ class MemoryWriter:
 
     def __init__(self, sink: MemorySink, ctx: TaskContext) -> None:
         self._sink, self._ctx = sink, ctx
-        self._portion: _Portion | None = None
+        self._portion: _WriterOutput | None = None
 
     def write(self, batch: Batch[Any]) -> None:
         if not batch.values:
@@ -197,8 +199,8 @@ class MemoryWriter:
 
         return prepare
 
-    def committed(self, epoch: EpochId) -> None:
-        """Nothing is kept for an epoch once it is prepared."""
+    def notify_committed(self, epoch: EpochId) -> None:
+        """Do nothing: a prepared epoch needs no memory here."""
 
     def discard(self) -> None:
         self._portion = None
@@ -215,29 +217,29 @@ class MemoryCommitter:
         standing = self._sink.standing(name)
         return Probe(standing, f"{name} is {standing.value}")
 
-    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+    def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
         return self._sink.commit(_name(committable))
 
-    def staged(self, ctx: JobContext) -> Sequence[Staged]:
-        return self._sink.unfinished(ctx.job)
+    def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
+        return self._sink.list_staged(ctx.job)
 
-    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
+    def abort_leftovers(self, ctx: JobContext) -> Sequence[str]:
         lives = {ctx.identity, *([None] if ctx.owns(None) else [])}
         return self._sink.abort(ctx.job, lives, ctx.term)
 
-    def lives(self, ctx: JobContext) -> Sequence[Life]:
+    def list_incarnations(self, ctx: JobContext) -> Sequence[IncarnationSign]:
         return self._sink.lives(ctx.job)
 
-    def hold(self, ctx: JobContext) -> None:
-        if self._sink.hold(ctx.job, ctx.identity) is LifeState.OVER:
+    def register(self, ctx: JobContext) -> None:
+        if self._sink.register(ctx.job, ctx.identity) is IncarnationState.OVER:
             raise Fenced(taken_over(ctx, "this MemorySink"))
 
-    def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
-        self._sink.take(ctx.job, identity)
+    def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
+        self._sink.retire(ctx.job, identity)
         return self._sink.abort(ctx.job, {identity}, _NEVER)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: the committer holds nothing open."""
 
 
 def _name(committable: Committable) -> str:

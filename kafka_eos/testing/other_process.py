@@ -1,6 +1,6 @@
-"""A second process for the sink contract: it prepares epochs, prints their committables, and dies by SIGKILL.
+"""A second process for the sink contract: it prepares epochs, prints their committables, and is killed by SIGKILL.
 
-Rule: only JSON crosses, so whatever a committable needs is in its payload or in the sink's arguments.
+Rule: only JSON is exchanged. So everything that a committable needs is in its payload or in the sink's arguments.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import sys
 from collections.abc import Sequence
 
 from kafka_eos.abc.committer import Committable
-from kafka_eos.testing.sink_harness import ContractBroken, SinkUnderTest, Trial, epoch_id, from_json, to_json
+from kafka_eos.testing.sink_harness import ContractBroken, SinkHarness, SinkUnderTest, epoch_id, from_json, to_json
 
 _TIMEOUT = 120.0
 
 
-def prepare_and_die(trial: Trial, term: int, epochs: Sequence[tuple[int, int]]) -> list[list[Committable]]:
+def prepare_and_die(trial: SinkHarness, term: int, epochs: Sequence[tuple[int, int]]) -> list[list[Committable]]:
     """Prepare epochs in a process that is then killed. ``epochs``: first row and end of each, from the first epoch on.
 
     Returns the committables of each.
@@ -51,10 +51,10 @@ def prepare_and_die(trial: Trial, term: int, epochs: Sequence[tuple[int, int]]) 
 
 
 def main() -> None:
-    """What the second process runs."""
+    """Run the second process."""
     request = json.load(sys.stdin)
     target = SinkUnderTest(request["factory"], request["arguments"], list, request["all_rows"], request["settings"])
-    trial, term = Trial(target, request["job"]), request["term"]
+    trial, term = SinkHarness(target, request["job"]), request["term"]
     writer = trial.writer(term)
     answer = [
         [to_json(each) for each in trial.prepare(writer, epoch_id(number, term), *rows)]

@@ -1,8 +1,8 @@
-"""run_local: what a pipeline makes of given inputs, in this process, without a broker or a disk.
+"""``run_local``: the output of a pipeline for given inputs, in this process, without a broker or a disk.
 
 The same operators run as in an engine, in the same order of batches, and so do the codecs of sources, sinks and state.
-Rule: a value comes to the operators, and a row to a result, only if the job would get it there: encoded and decoded by
-the source, encoded by the sink, with the timestamp of its record.
+Rule: values reach operators, and rows reach results, only as in the job: encoded and decoded by the source, encoded by
+the sink, with the timestamp of the record.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from kafka_eos.abc.state import StateBackend
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch, RawRecord
-from kafka_eos.plan import Plan, Sink, Source, Table, Timestamps
+from kafka_eos.plan import Plan, SinkNode, SourceNode, TableNode, TimestampsNode
 from kafka_eos.protocol.watermarks import STEP
-from kafka_eos.runtime.operators.event_time import WITH_EACH_BATCH, Pace
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.event_time import WITH_EACH_BATCH, WatermarkSchedule
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.state.ttl_clock import wall_clock
@@ -36,14 +36,14 @@ _EPOCH = Epoch(1)
 _Reject: TypeAlias = Callable[[RawRecord, Exception], None]
 
 
-class Planned(Protocol):
-    """Something that has a plan, like a Pipeline."""
+class HasPlan(Protocol):
+    """Anything with a plan, such as a Pipeline."""
 
     def plan(self) -> Plan: ...
 
 
 @runtime_checkable
-class _Decodes(Protocol):
+class _DecodingSource(Protocol):
     """A source with a codec."""
 
     def raw(self, value: Any, offset: int, timestamp: int) -> RawRecord: ...
@@ -52,7 +52,7 @@ class _Decodes(Protocol):
 
 
 @runtime_checkable
-class _Encodes(Protocol):
+class _EncodingSink(Protocol):
     """A sink with a codec."""
 
     def written(
@@ -61,16 +61,16 @@ class _Encodes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """An input with the timestamp of its record: milliseconds since the Unix epoch."""
+class TimestampedValue:
+    """An input value with the timestamp of its record."""
 
     value: Any
     timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Among the inputs of a source: the clock goes on by so many seconds before the next one comes."""
+class AdvanceClock:
+    """An input item that moves the processing-time clock forward."""
 
     seconds: float
 
@@ -88,22 +88,24 @@ class LocalRun(dict[str, list[Any]]):
 
 
 def run_local(
-    pipeline: Plan | Planned, inputs: Mapping[str, Sequence[Any]], *, batch_size: int = 500, now: int | None = None
+    pipeline: Plan | HasPlan, inputs: Mapping[str, Sequence[Any]], *, batch_size: int = 500, now: int | None = None
 ) -> LocalRun:
     """Run all ``inputs`` and return the values each sink got, by name, in order.
 
     ``inputs`` has the records of each source, by its name, one by one as
-        a value           what the operators get; the codec of the source encodes and decodes it
-        ``Timed``         the same, with a timestamp
-        ``RawRecord``     a record as it arrives: bytes, which the codec may refuse; for sources with a codec only
-        ``Wait``          no record: the clock goes on, by which timers fire, state expires, partitions are silent
-    Tables are read first, then sources, one after the other in the order of the pipeline; one that is not named has
-    no input. All of it is one epoch, which matters for a fold with ``merge=`` only. The clock of timers and of state
-    shows ``now`` at the beginning, in milliseconds since the Unix epoch (the time of the call without it), and goes on
-    by each ``Wait``.
-    Dead letters appear under their sink's name. Raises PoisonRecord as an engine would, PlanError if ``inputs``
-    names a source that the pipeline does not have or holds a value that the source's codec cannot encode, ConfigError
-    if the state at the end could not be stored.
+        a value               what the operators get; the codec of the source encodes and decodes it
+        ``TimestampedValue``  the same, with a timestamp
+        ``RawRecord``         a record as it arrives: bytes, which the codec may reject; for sources with a codec only
+        ``AdvanceClock``      no record: the clock advances, timers fire, state expires, partitions become idle
+
+    Tables are read first, then sources, one after the other in the order of the pipeline. A source that is not named
+    has no input. All input is one epoch, which matters for a fold with ``merge=`` only. The clock of timers and of
+    state starts at ``now``, in milliseconds since the Unix epoch (default: the time of the call), and advances by each
+    ``AdvanceClock``. Dead letters appear under their sink's name.
+
+    Raises PoisonRecord as an engine would. Raises PlanError if ``inputs`` names a source that the pipeline does not
+    have, or holds a value that the source's codec cannot encode. Raises ConfigError if the state at the end could not
+    be stored.
     """
     plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
     names = [source.name for source in plan.sources]
@@ -112,11 +114,11 @@ def run_local(
     results = LocalRun([sink.name for sink in plan.sinks])
     with ExitStack() as closing:
         directory = Path(closing.enter_context(TemporaryDirectory(prefix="kafka-eos-")))
-        outputs = {sink.name: _Output(sink, results) for sink in plan.sinks}
-        clock = _Clock(wall_clock() if now is None else now)
-        pace = Pace(WITH_EACH_BATCH.every, clock.seconds)
+        outputs = {sink.name: _SinkOutput(sink, results) for sink in plan.sinks}
+        clock = _TestClock(wall_clock() if now is None else now)
+        pace = WatermarkSchedule(WITH_EACH_BATCH.every, clock.seconds)
         assigned: dict[str, list[str]] = {}
-        unread = set(plan.following)
+        unread = set(plan.deferred_sources)
 
         def waived(source: str) -> Collection[str]:
             """A source that another one is after is over when that is read, and that one waits until then."""
@@ -124,30 +126,32 @@ def run_local(
             return assigned.get(source, ()) if source in unread | first else ()
 
         backends = _backends(plan, directory, closing, clock.read)
-        chain = Chain(plan, backends, outputs, pace=pace, clock=clock.read, waived=waived)
+        chain = OperatorChain(plan, backends, outputs, pace=pace, clock=clock.read, waived=waived)
         closing.callback(chain.close)
         for output in outputs.values():
-            output.refuse = chain.refuse_row
+            output.refuse = chain.reject_row
         read = {
             source.name: _batches(source, inputs.get(source.name, ()), batch_size, chain)
-            for source in sorted(plan.sources, key=lambda source: not isinstance(source, Table))
+            for source in sorted(plan.sources, key=lambda source: not isinstance(source, TableNode))
         }
         for name, batches in read.items():
             origins = [batch.origin for batch in batches if isinstance(batch, Batch)]
             splits = {(origin.topic, partition) for origin in origins for partition in origin.partitions}
             assigned[name] = [f"{topic}/{partition}" for topic, partition in splits]
             chain.assign(name, assigned[name])
-        timed = {node.source for node in plan.nodes if isinstance(node, Timestamps) and node.strategy.heeds_silence}
+        timed = {
+            node.source for node in plan.nodes if isinstance(node, TimestampsNode) and node.strategy.detects_idleness
+        }
         silent = [name for name in names if name in timed]
         for name, batches in read.items():
             unread.discard(name)
             for batch in batches:
-                if isinstance(batch, Wait):
+                if isinstance(batch, AdvanceClock):
                     _wait(batch.seconds, clock, chain, silent)
                 else:
                     chain.push(name, batch)
                     chain.make_room()
-            chain.nothing_read(name)
+            chain.note_empty_read(name)
         chain.finish()
         for backend in backends.values():
             backend.snapshot(_EPOCH)
@@ -155,8 +159,8 @@ def run_local(
 
 
 @dataclass(slots=True)
-class _Clock:
-    """Processing time of one run."""
+class _TestClock:
+    """The processing-time clock of a local run."""
 
     now: int
 
@@ -167,26 +171,31 @@ class _Clock:
         return self.now / 1000
 
 
-def _wait(seconds: float, clock: _Clock, chain: Chain, silent: Sequence[str]) -> None:
-    """No source brings anything for so long. ``silent``: those where that is told; they are looked at all the time."""
+def _wait(seconds: float, clock: _TestClock, chain: OperatorChain, silent: Sequence[str]) -> None:
+    """Advance the clock while no source has records.
+
+    ``silent``: sources with idleness detection, checked at each step.
+    """
     left = round(seconds * 1000)
     step = round(STEP * 1000) if silent else left
     while True:
         clock.now += min(step, left)
         left -= min(step, left)
         for source in silent:
-            chain.nothing_read(source)
+            chain.note_empty_read(source)
         chain.tick()
         if not left:
             return
 
 
-def _batches(source: Source, given: Sequence[Any], size: int, chain: Chain) -> list[Batch[Any] | Wait]:
-    """What the reader of the source would bring, read by read, and what it waits for between two of them."""
-    reject = partial(chain.refuse_record, source.name)
-    found: list[Batch[Any] | Wait] = []
+def _batches(
+    source: SourceNode, given: Sequence[Any], size: int, chain: OperatorChain
+) -> list[Batch[Any] | AdvanceClock]:
+    """Return the batches that the source's reader would return, with the clock advances between them."""
+    reject = partial(chain.reject_record, source.name)
+    found: list[Batch[Any] | AdvanceClock] = []
     offset = 0
-    for waits, group in groupby(given, key=lambda item: isinstance(item, Wait)):
+    for waits, group in groupby(given, key=lambda item: isinstance(item, AdvanceClock)):
         items = list(group)
         if waits:
             found += items
@@ -196,20 +205,20 @@ def _batches(source: Source, given: Sequence[Any], size: int, chain: Chain) -> l
     return found
 
 
-def _read(source: Source, given: Sequence[Any], start: int, reject: _Reject) -> Batch[Any]:
-    """What the reader of the source would make of these inputs, the first of which has offset ``start``."""
-    items = [item if isinstance(item, Timed | RawRecord) else Timed(item, -1) for item in given]
-    if not isinstance(source.source, _Decodes):
+def _read(source: SourceNode, given: Sequence[Any], start: int, reject: _Reject) -> Batch[Any]:
+    """Return the batch that the source's reader would make of these inputs, the first of which has offset ``start``."""
+    items = [item if isinstance(item, TimestampedValue | RawRecord) else TimestampedValue(item, -1) for item in given]
+    if not isinstance(source.source, _DecodingSource):
         if any(isinstance(item, RawRecord) for item in items):
             raise PlanError(f"source {source.name!r} has no codec, so it takes values and Timed, no RawRecord")
         values = [item.value for item in items]
-        times = [item.timestamp for item in items if isinstance(item, Timed)]
+        times = [item.timestamp for item in items if isinstance(item, TimestampedValue)]
         return Batch(values, range(len(values)), ListOrigin(source.name, source.name, 0, start, values, times))
     raws = [_raw(source, source.source, item, start + index) for index, item in enumerate(items)]
     return source.source.decode(source.name, raws, reject)
 
 
-def _raw(node: Source, source: _Decodes, item: Timed | RawRecord, offset: int) -> RawRecord:
+def _raw(node: SourceNode, source: _DecodingSource, item: TimestampedValue | RawRecord, offset: int) -> RawRecord:
     if isinstance(item, RawRecord):
         return item
     try:
@@ -221,22 +230,22 @@ def _raw(node: Source, source: _Decodes, item: Timed | RawRecord, offset: int) -
         ) from error
 
 
-class _Output:
-    """Collects what one sink gets, less what it cannot encode: the policy of the row's source has that."""
+class _SinkOutput:
+    """Collects what one sink gets."""
 
-    def __init__(self, node: Sink, results: LocalRun) -> None:
+    def __init__(self, node: SinkNode, results: LocalRun) -> None:
         self._node, self._results = node, results
         self.refuse: RejectRow
 
     def __call__(self, batch: Batch[Any]) -> None:
-        if isinstance(self._node.sink, _Encodes):
+        if isinstance(self._node.sink, _EncodingSink):
             batch, written = self._node.sink.written(batch, self._node.name, self.refuse)
             self._results.written[self._node.name].extend(written)
         self._results[self._node.name].extend(batch.values)
 
 
 def _backends(plan: Plan, directory: Path, closing: ExitStack, clock: Callable[[], int]) -> dict[str, StateBackend]:
-    """State of which the time is that of the run: it passes by ``Wait``."""
+    """State of which the time is that of the run: it passes by ``AdvanceClock``."""
     given: dict[str, Any] = {"clock": clock, "passing": clock}
     backends: dict[str, StateBackend] = {}
     for node in plan.nodes:

@@ -1,7 +1,7 @@
-"""One trial of a sink: builds it from its importable factory, plays engine for it, and says what broke.
+"""One trial of a sink: builds it from its importable factory, acts as its engine, and reports violations.
 
-Everything a committable goes through in production happens here too: it is turned into JSON and back before
-anybody commits it, and a permit comes from ``protocol.commit.authorize`` after a probe of all of them.
+A committable takes the same path as in production. It is encoded as JSON and decoded again before its commit, and
+``protocol.commit.authorize`` issues the permit after all committables were probed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from types import TracebackType
 from typing import Any
 
 from kafka_eos.abc.committer import (
+    CommitOutcome,
     CommitPermit,
-    CommitsTogether,
     Committable,
     Committer,
-    Outcome,
     Spread,
-    committed,
-    probed,
+    SupportsAtomicCommit,
+    commit_committables,
+    probe_committables,
 )
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.incarnation import HoldsLife
+from kafka_eos.abc.incarnation import SupportsRegistration
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Sink, Writer
 from kafka_eos.abc.storage import FileRef
@@ -35,7 +35,7 @@ from kafka_eos.core.errors import KafkaEosError
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch
-from kafka_eos.protocol.commit import Commit, authorize
+from kafka_eos.protocol.commit import CommitAuthorized, authorize
 from kafka_eos.testing.list_source import ListOrigin
 
 ROWS: tuple[Json, ...] = tuple({"id": n, "text": f"row {n} ✓"} for n in range(40))
@@ -48,19 +48,19 @@ class ContractBroken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class SinkUnderTest:
-    """How to build a sink in any process, and how to look at what it made visible.
+    """A sink that can be built in any process, with a function that reads back what it made visible.
 
     ``factory``           ``"module:function"``; called as ``function(**arguments)``, returns the sink
     ``arguments``         JSON values
     ``read_back``         all visible rows, decoded to JSON values, in the order of writing for one writer
     ``rows``              at least 12 different JSON values to write
-    ``settings``          what the engine would hand to connectors, e.g. ``bootstrap_servers``
+    ``settings``          what the engine would pass to connectors, e.g. ``bootstrap_servers``
     ``visible_within``    seconds that ``read_back`` may lag behind a commit
-    ``stable_offset``     True for a log that is read up to its last stable offset, as Kafka's topics are: what is
-                          committed may be hidden until all that was written before it is committed or aborted
-    ``one_process``       True for a sink in memory: checks that need a second process are left out
-    ``take_away``         removes everything visible as a reader may who is done with it: moves the files, deletes the
-                          rows. None if readers of this sink cannot; the check that needs it is left out
+    ``stable_offset``     True for a log that is read up to its last stable offset, like Kafka's topics: committed rows
+                          may be hidden until everything written before them is committed or aborted
+    ``single_process``    True for a sink in memory: checks that need a second process are skipped
+    ``remove_visible``    removes everything visible, as a reader may do when it is done: moves the files, deletes the
+                          rows. None if readers of this sink cannot; the check that needs it is skipped
     """
 
     factory: str
@@ -70,12 +70,15 @@ class SinkUnderTest:
     settings: Mapping[str, Json] = field(default_factory=dict)
     visible_within: float = 0.0
     stable_offset: bool = False
-    one_process: bool = False
-    take_away: Callable[[], None] | None = None
+    single_process: bool = False
+    remove_visible: Callable[[], None] | None = None
 
 
-class Trial:
-    """A job of its own against one target. Leaving it lets go of all writers and of what they left."""
+class SinkHarness:
+    """Drives one sink against a fresh target, as an engine would.
+
+    Leaving it lets go of all writers and of what they left.
+    """
 
     def __init__(self, target: SinkUnderTest, job: str | None = None, seed: int = 0) -> None:
         self.target, self.rows = target, target.rows
@@ -84,7 +87,7 @@ class Trial:
         self._lives: set[tuple[str, JobIdentity | None]] = {(self.job, None)}
         self._closing = ExitStack()
 
-    def __enter__(self) -> Trial:
+    def __enter__(self) -> SinkHarness:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -92,7 +95,7 @@ class Trial:
         for job, identity in list(self._lives):
             last = self.context(_LAST_TERM, job, identity)
             committer = self.sink().committer(last)
-            committer.abort_orphans(last)
+            committer.abort_leftovers(last)
             committer.close()
 
     # ------------------------------------------------------------ building
@@ -121,8 +124,8 @@ class Trial:
         """A writer whose first rows belong to epoch ``first``."""
         sink, ctx = self.sink(), self.context(term, job, identity)
         sink.check(ctx)
-        if identity is not None and isinstance(committer := self.committer(term, job), HoldsLife):
-            committer.hold(ctx)  # as the engine does, before anything is written
+        if identity is not None and isinstance(committer := self.committer(term, job), SupportsRegistration):
+            committer.register(ctx)  # as the engine does, before anything is written
         writer = sink.writer(TaskContext(ctx, subtask, 2, operator, services or Services(), Epoch(first)))
         self._closing.callback(writer.discard)
         return writer
@@ -148,8 +151,8 @@ class Trial:
 
     def permit(self, epoch: EpochId, committer: Committer, committables: Sequence[Committable]) -> CommitPermit:
         """The right to commit, as the coordinator gets it."""
-        decision = authorize(epoch, probed(committer, committables), 0.0)
-        if not isinstance(decision, Commit):
+        decision = authorize(epoch, probe_committables(committer, committables), 0.0)
+        if not isinstance(decision, CommitAuthorized):
             raise ContractBroken(f"what was just prepared must be committable; probing led to {decision}")
         return decision.permit
 
@@ -157,13 +160,15 @@ class Trial:
         """Commit all for the first time, by a committer that has never met their writer."""
         committer = committer or self.committer()
         permit = self.permit(epoch, committer, committables)
-        for outcome in committed(committer, permit, committables):
-            expect(outcome is Outcome.COMMITTED, f"a first commit must answer COMMITTED, not {outcome}")
+        for outcome in commit_committables(committer, permit, committables):
+            expect(outcome is CommitOutcome.COMMITTED, f"a first commit must answer COMMITTED, not {outcome}")
 
     # ------------------------------------------------------------ looking
 
     def expect_visible(self, rows: Iterable[Json], when: str, *, any_order: bool = False) -> None:
-        """``read_back`` gives exactly ``rows``: each as often as listed, and in that order unless told otherwise."""
+        """Check that ``read_back`` returns exactly ``rows``, each as often as listed, and in that order without
+        ``any_order``.
+        """
         expected = list(rows)
         self.expect_visible_of_each([[each] for each in expected] if any_order else [expected], when)
 
@@ -189,18 +194,18 @@ class Trial:
             expect(found == due, f"{when}: rows are visible in the wrong order: {found}, not {due}")
 
     def expect_staged(self, committer: Committer, some: bool, when: str) -> None:
-        """``staged`` tells of something or of nothing. It may lag behind a commit like ``read_back``."""
+        """Check whether ``list_staged`` lists something. Like ``read_back`` it may lag behind a commit."""
         deadline = time.monotonic() + self.target.visible_within
-        found = list(committer.staged(self.context(1)))
+        found = list(committer.list_staged(self.context(1)))
         while bool(found) is not some and time.monotonic() < deadline:
             time.sleep(0.02)
-            found = list(committer.staged(self.context(1)))
+            found = list(committer.list_staged(self.context(1)))
         expect(bool(found) is some, f"{when}: staged must tell of {'something' if some else 'nothing'}, not {found}")
 
 
 @contextmanager
-def claim(name: str, check: Callable[..., None]) -> Iterator[None]:
-    """What breaks while ``check`` runs is a ContractBroken that starts with its name and its claim."""
+def name_violation(name: str, check: Callable[..., None]) -> Iterator[None]:
+    """Prefix a violation in the block with the name and claim of its check."""
     try:
         yield
     except (ContractBroken, KafkaEosError) as error:
@@ -215,7 +220,7 @@ def expect(condition: bool, otherwise: str) -> None:
 
 def calls(committer: Committer, committables: Sequence[Committable]) -> list[Sequence[Committable]]:
     """The committables of each call of the committer."""
-    if isinstance(committer, CommitsTogether):
+    if isinstance(committer, SupportsAtomicCommit):
         return [committables] if committables else []
     return [[each] for each in committables]
 
@@ -225,7 +230,7 @@ def epoch_id(epoch: int, term: int = 1) -> EpochId:
 
 
 def through_json(committables: Iterable[Committable]) -> list[Committable]:
-    """What the manifest does to a committable."""
+    """Encode committables as JSON and decode them again, as the manifest does."""
     return [from_json(json.loads(_dumps(each))) for each in committables]
 
 

@@ -12,14 +12,22 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeAlias
 
-from kafka_eos.abc.committer import Announces, CommitPermit, Committable, Committer, Standing, committed, probed
-from kafka_eos.abc.incarnation import HoldsLife, Remembers
+from kafka_eos.abc.committer import (
+    CommitPermit,
+    CommitStatus,
+    Committable,
+    Committer,
+    SupportsAnnounce,
+    commit_committables,
+    probe_committables,
+)
+from kafka_eos.abc.incarnation import SupportsLossCheck, SupportsRegistration
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import PreCommit, Writer
 from kafka_eos.core.errors import CommittableLost, Fenced, KafkaEosError, Retryable
 from kafka_eos.core.ids import EpochId, JobIdentity
 from kafka_eos.core.json_values import Json
-from kafka_eos.testing.sink_harness import ContractBroken, Trial, calls, epoch_id, expect, through_json
+from kafka_eos.testing.sink_harness import ContractBroken, SinkHarness, calls, epoch_id, expect, through_json
 from kafka_eos.testing.sink_schedules import (
     AbortStep,
     CommitAgainStep,
@@ -44,14 +52,14 @@ _STEPS: Final = 50
 _LARGEST: Final = 1 << 20
 
 
-def run_seed(trial: Trial, seed: int) -> None:
+def run_seed(trial: SinkHarness, seed: int) -> None:
     """Run the schedule of a seed. ContractBroken names the seed."""
     random = Random(seed)
     with _naming_seed(seed):
         run_choices(trial, random.choice(_WORKERS), (random.randrange(_LARGEST) for _ in range(_STEPS)))
 
 
-def run_choices(trial: Trial, workers: Sequence[int], choices: Iterable[int], view: ReaderView = list) -> None:
+def run_choices(trial: SinkHarness, workers: Sequence[int], choices: Iterable[int], view: ReaderView = list) -> None:
     """Run the schedule that these numbers stand for, with a writer for each of ``workers``, and end it."""
     with _run(trial, workers, view) as run:
         for choice in choices:
@@ -59,7 +67,7 @@ def run_choices(trial: Trial, workers: Sequence[int], choices: Iterable[int], vi
         run.end()
 
 
-def run_steps(trial: Trial, workers: Sequence[int], steps: Iterable[Step]) -> None:
+def run_steps(trial: SinkHarness, workers: Sequence[int], steps: Iterable[Step]) -> None:
     """Run these steps, and end the schedule."""
     with _run(trial, workers, list) as run:
         for step in steps:
@@ -76,7 +84,7 @@ def _naming_seed(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def _run(trial: Trial, workers: Sequence[int], view: ReaderView) -> Iterator[_Run]:
+def _run(trial: SinkHarness, workers: Sequence[int], view: ReaderView) -> Iterator[_Run]:
     run = _Run(trial, workers, view)
     try:
         yield run
@@ -124,7 +132,7 @@ class _FirstCommit:
 class _Run:
     """One job on one target."""
 
-    def __init__(self, trial: Trial, workers: Sequence[int], view: ReaderView) -> None:
+    def __init__(self, trial: SinkHarness, workers: Sequence[int], view: ReaderView) -> None:
         self._trial, self._view = trial, view
         self.job = JobModel(workers, len(trial.rows))
         self.history: list[str] = []
@@ -218,10 +226,10 @@ class _Run:
         epoch = self.job.notify(again=again)
         self._say(f"the writers are notified {'again ' if again else ''}that epoch {epoch} is committed")
         for writer in self._attempt.writers:
-            writer.committed(epoch_id(epoch, self.job.term))
+            writer.notify_committed(epoch_id(epoch, self.job.term))
 
     def _wake(self) -> None:
-        """Let the workers that were killed go on. They may be refused at any point; what they had is lost."""
+        """Let the killed workers continue. They may be fenced at any point; the rows that they had are lost."""
         attempt, row = self._asleep, self.job.wake()
         assert attempt is not None
         self._asleep = None
@@ -236,8 +244,8 @@ class _Run:
             for writer in attempt.writers:
                 writer.write(self._trial.batch(row.start, row.stop))
             attempt.seal_up_to(max(attempt.sealed) + 1)
-        for probe in probed(self._committer, through_json(found)):
-            gone = probe.standing in (Standing.LOST, Standing.UNKNOWN)
+        for probe in probe_committables(self._committer, through_json(found)):
+            gone = probe.status in (CommitStatus.LOST, CommitStatus.UNKNOWN)
             expect(gone, f"output that was open when abort_orphans ran must not be committable afterwards: {probe}")
         self._check_visible()
 
@@ -255,13 +263,13 @@ class _Run:
         permit = self._trial.permit(_id(decided), self._committer, committables)
         self._committed.append(_FirstCommit(permit, committables, self._committer))
         for some in calls(self._committer, committables)[:dies_after]:
-            committed(self._committer, permit, some)
+            commit_committables(self._committer, permit, some)
         if dies_after is None:
             self._announce(permit, committables)
             self._check_visible()
 
     def _announce(self, permit: CommitPermit, committables: Sequence[Committable]) -> None:
-        if committables and isinstance(self._committer, Announces):
+        if committables and isinstance(self._committer, SupportsAnnounce):
             self._committer.announce(permit, committables)
 
     def _commit_again(self, ago: int) -> None:
@@ -270,7 +278,7 @@ class _Run:
         self._say(f"whoever committed epoch {decided.epoch} first was only frozen, and does so again")
         for some in calls(first.committer, first.committables):
             with suppress(CommittableLost, Fenced, Retryable):
-                committed(first.committer, first.permit, some)
+                commit_committables(first.committer, first.permit, some)
         self._check_visible()
 
     def _restart(self, killed: bool) -> None:
@@ -288,30 +296,30 @@ class _Run:
         self._check_visible()
 
     def _recover(self, unfinished: DecidedEpoch | None) -> None:
-        """Do first what a coordinator does, see ``coordination.recovery``."""
+        """Recover as a coordinator does, see ``coordination.recovery``."""
         committer, ctx = self._committer, self._trial.context(self.job.term, identity=self._life)
         newest = None if unfinished is None else self._committed[-1]
         self._expect_remembered(newest)
-        if isinstance(committer, HoldsLife):
-            committer.hold(ctx)
+        if isinstance(committer, SupportsRegistration):
+            committer.register(ctx)
         if unfinished is not None and newest is not None:
             permit = self._trial.permit(_id(unfinished), committer, newest.committables)
             for some in calls(committer, newest.committables):
-                committed(committer, permit, some)
+                commit_committables(committer, permit, some)
             self._announce(permit, newest.committables)
-        committer.abort_orphans(ctx)
+        committer.abort_leftovers(ctx)
 
     def _expect_remembered(self, newest: _FirstCommit | None) -> None:
         """The system has all that was finished there, so it must not be taken for an older copy."""
         committer = self._committer
         finished = self._committed if newest is None else self._committed[:-1]
         last = next((each for each in reversed(finished) if each.committables), None)
-        if last is None or not isinstance(committer, Remembers):
+        if last is None or not isinstance(committer, SupportsLossCheck):
             return
-        later = () if newest is None else probed(committer, newest.committables)
-        if not any(probe.standing is Standing.COMMITTED for probe in later):
+        later = () if newest is None else probe_committables(committer, newest.committables)
+        if not any(probe.status is CommitStatus.COMMITTED for probe in later):
             ctx = self._trial.context(self.job.term, identity=self._life)
-            lacking = committer.lacks(ctx, finished[-1].permit.epoch, last.committables)
+            lacking = committer.find_missing_commits(ctx, finished[-1].permit.epoch, last.committables)
             expect(lacking is None, f"lacks must be None of a system that was not put back, not {lacking!r}")
 
     # ------------------------------------------------------------ what the steps share

@@ -1,25 +1,27 @@
 """Schedules for ``check_sink``: steps of a job's epochs in any order that an engine takes, and what readers see then.
 
-Pure; ``sink_run`` carries the steps out. What an engine does, and what it never does:
+Pure; ``sink_run`` executes the steps. An engine keeps these rules:
 
-- Each writer comes to each barrier once, in the order of epochs and at its own time. A worker prepares its output of an
+- Each writer reaches each barrier once, in the order of epochs and at its own time. A worker prepares its output of an
   epoch when all of its writers have sealed it, one epoch after the other.
-- An epoch is triggered when the one before it was prepared everywhere: on some engines while that one is committed
-  (``protocol.checkpoint_schedule.Flights``), however long this takes. So two epochs are in flight at most.
-- The newest epoch may be aborted, as long as nobody has decided it: because a subtask is late, or because one could not
-  store its state. All writers seal it and prepare it all the same before another one is triggered: its output belongs
-  to the next epoch that is decided. So any number of aborted epochs may be prepared, also while an older one is
-  committed.
-- Epochs are decided in their order, each when the one before it is committed. A manifest names all output that was
-  prepared since the one before it, and its committables are committed in any order. So no engine commits an epoch while
+- An epoch is triggered when the previous one is prepared everywhere. On some engines this happens while that one is
+  committed (``protocol.checkpoint_schedule.Flights``), however long the commit takes. So at most two epochs are in
+  flight.
+- The newest epoch may be aborted as long as it is not decided: because a subtask is late, or could not store its state.
+  All writers still seal it and prepare it before another one is triggered: its output belongs to the next epoch that is
+  decided. So any number of aborted epochs may be prepared, also while an older one is committed.
+- Epochs are decided in order, each when the previous one is committed. A manifest names all output that was prepared
+  since the previous manifest, and its committables are committed in any order. So no engine commits an epoch while
   output of an older one may still be aborted.
-- Writers are notified of commits in the order of epochs, never before the commit and never of an aborted epoch; late,
-  twice, or not at all where the attempt ends before.
+- Writers are notified of commits in the order of epochs, never before the commit and never of an aborted epoch. The
+  notification may be late, repeated, or missing if the attempt ends before.
 - An attempt ends between any two steps, also between two commits. The next term finishes the newest manifest, aborts
-  all other output of older terms, and counts its epochs from that manifest on: numbers of undecided epochs come again.
-- A worker of an older term may have been frozen, and go on. A coordinator too: it commits again what was decided once.
+  all other output of older terms, and counts its epochs from that manifest on: numbers of undecided epochs are reused.
+- A worker of an older term may have been frozen, and continue later. So may a coordinator: it commits again what was
+  decided once.
 
-Rule: no row is written twice. What an attempt wrote again after a restart would hide what the one before it left.
+Rule: no row is written twice. If an attempt wrote a row again after a restart, it would hide the row that the previous
+attempt left.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class WriteStep(Step):
 
 @dataclass(frozen=True, slots=True)
 class SealStep(Step):
-    """A writer comes to its next barrier."""
+    """A writer reaches its next barrier."""
 
     writer: int = 0
 
@@ -71,8 +73,8 @@ class AbortStep(Step):
 class CommitStep(Step):
     """The oldest epoch in flight is decided, and committed.
 
-    ``newest_first``  of the output that the manifest names
-    ``dies_after``    the coordinator dies after so many calls of its committer; None: it lives
+    ``newest_first``  commit the newest output of the manifest first
+    ``dies_after``    the coordinator is killed after so many calls of its committer; None: it is not
     """
 
     newest_first: bool = False
@@ -88,19 +90,19 @@ class NotifyStep(Step):
 
 @dataclass(frozen=True, slots=True)
 class RestartStep(Step):
-    """A new term begins. ``killed``: in new processes; else workers let go of their writers, and go on."""
+    """A new term begins. ``killed``: in new processes; otherwise workers discard their writers and continue."""
 
     killed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class WakeStep(Step):
-    """The workers of the last term that was killed go on."""
+    """The workers of the last killed term continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAgainStep(Step):
-    """Whoever committed a manifest first does it once more; ``ago``: how many were decided since."""
+    """The first committer of a manifest commits it again; ``ago``: how many manifests were decided since."""
 
     ago: int = 0
 
@@ -164,7 +166,7 @@ class JobModel:
     # ------------------------------------------------------------ what may come next
 
     def possible_steps(self) -> list[Step]:
-        """All that an engine may do now."""
+        """Return all steps that an engine may take now."""
         if self.cut_short:
             return [RestartStep()]
         left = min(MOST_ROWS, self._rows - self._written)
@@ -183,7 +185,7 @@ class JobModel:
         return found + [CommitAgainStep(ago) for ago in range(min(3, len(self.manifests)))]
 
     def choose_step(self, choice: int) -> Step:
-        """The step that a number stands for: 0 is the simplest one."""
+        """Return the step for a number: 0 is the simplest one."""
         found = self.possible_steps()
         kinds = [kind for kind in _WEIGHTS if any(isinstance(step, kind) for step in found)]
         weighted = [kind for kind in kinds for _ in range(_WEIGHTS[kind])]
@@ -278,7 +280,7 @@ class JobModel:
         return [epoch for epoch in range(self._decided + 1, self._triggered + 1) if epoch not in self._aborted]
 
     def _is_sealed(self, worker: int) -> bool:
-        """All writers of a worker have sealed the epoch that it prepares next."""
+        """Return whether all writers of a worker have sealed the epoch that the worker prepares next."""
         return all(self._sealed[writer] > self._prepared[worker] for writer in self.writers_of(worker))
 
     def _is_complete(self, epoch: int) -> bool:

@@ -1,4 +1,4 @@
-"""One trial of a source: builds it anew whenever another process would, plays engine for it, and says what broke."""
+"""One trial of a source: rebuilds it whenever another process would, acts as its engine, and reports violations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
-from kafka_eos.abc.source import Bounded, Reader, Source
+from kafka_eos.abc.source import BoundedSource, Reader, Source
 from kafka_eos.core.errors import Retryable
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Json, Positions
@@ -30,30 +30,30 @@ _WAIT = 0.01
 
 @dataclass(frozen=True, slots=True)
 class SourceUnderTest:
-    """How to build a source, and what its input holds.
+    """A source that can be built again and again, and the content of its input.
 
-    ``source``     builds the source; called again for each of its lives, so all that it knows must be in the input
-    ``values``     what it makes of its records, at least four, those of one split in its order. Better are more than
+    ``source``     builds the source; called again for each of its incarnations, so all it needs must be in the input
+    ``values``     the values of its records, at least four, those of one split in order. Better are more values than
                    the source fetches at a time, in several splits
-    ``grow``       adds records to the input and returns their values, in such an order; None if this input never grows
-    ``lose``       takes input away that has not been read, as retention or a person would; None if nothing can
+    ``append``     adds records to the input and returns their values in order; None if this input never grows
+    ``expire``     removes input that has not been read, as retention or a person would; None if nothing can
     ``spoil``      adds records that cannot be decoded, between others whose values it returns; None if all can be
-    ``settings``   what the engine would hand to connectors, e.g. ``bootstrap_servers``
-    ``within``     seconds that a record may take to come, and ``discover`` to answer
+    ``settings``   what the engine would pass to connectors, e.g. ``bootstrap_servers``
+    ``timeout``    seconds within which a record must arrive, and ``discover`` must return
     """
 
     source: Callable[[], Source[Any]]
     values: Sequence[Any]
-    grow: Callable[[], Sequence[Any]] | None = None
-    lose: Callable[[], None] | None = None
+    append: Callable[[], Sequence[Any]] | None = None
+    expire: Callable[[], None] | None = None
     spoil: Callable[[], Sequence[Any]] | None = None
     settings: Mapping[str, Json] = field(default_factory=dict)
-    within: float = 20.0
+    timeout: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A value, and the place of its record."""
+class SourceRow:
+    """A value with the topic, partition and offset of its record."""
 
     value: Any
     place: Place
@@ -63,16 +63,16 @@ class Row:
         topic, partition, _ = self.place
         return SplitId(f"{topic}/{partition}")
 
-    def same_as(self, other: Row) -> bool:
-        """The same value of the same record? Values need no ``__eq__``."""
+    def same_as(self, other: SourceRow) -> bool:
+        """Return whether both rows are the same value of the same record. Values need no ``__eq__``."""
         return self.place == other.place and repr(self.value) == repr(other.value)
 
     def __str__(self) -> str:
         return f"{self.value!r} ({self.split} at offset {self.place[2]})"
 
 
-class SourceTrial:
-    """A job of its own against one input. Leaving it closes all readers."""
+class SourceHarness:
+    """Drives one source against a fresh input, as an engine would. Leaving it closes all readers."""
 
     def __init__(self, target: SourceUnderTest, seed: int = 0) -> None:
         """``seed``: for a check that draws what it does."""
@@ -82,7 +82,7 @@ class SourceTrial:
         self.context = JobContext(f"contract-{uuid.uuid4().hex[:12]}", Term(1), target.settings)
         self._closing = ExitStack()
 
-    def __enter__(self) -> SourceTrial:
+    def __enter__(self) -> SourceHarness:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -96,21 +96,24 @@ class SourceTrial:
     def discover(
         self, known: Positions | None = None, *, of: Source[Any] | None = None, job: JobContext | None = None
     ) -> Positions:
-        """As a start does, by default with a source of its own; what nobody can tell yet is asked again."""
+        """Discover splits as a start does, with a new source unless ``of`` is given.
+
+        Retry while they are not known yet.
+        """
         source = of or self.source()
         return through_json(self._patiently(lambda: source.discover(job or self.context, known)))
 
     def ends(self) -> Positions:
-        return through_json(self._patiently(lambda: self.source().ends(self.context)))
+        return through_json(self._patiently(lambda: self.source().get_end_positions(self.context)))
 
     def goal(self, positions: Positions) -> Positions:
         """Ends of a run from these positions: those that the source has for good, else those of now."""
         source = self.source()
-        bounds = source.bounds(positions) if isinstance(source, Bounded) else None
+        bounds = source.bounds(positions) if isinstance(source, BoundedSource) else None
         return self.ends() if bounds is None else bounds
 
     def _patiently(self, ask: Callable[[], Positions]) -> Positions:
-        deadline = time.monotonic() + self.target.within
+        deadline = time.monotonic() + self.target.timeout
         while True:
             try:
                 return ask()
@@ -129,7 +132,7 @@ class SourceTrial:
         job: JobContext | None = None,
         services: Services | None = None,
     ) -> Reader[Any]:
-        """Of a new source, as another process would open it, unless it is ``of`` one that is there."""
+        """Return a reader of a new source, as another process would open it, or of the source ``of``."""
         task = TaskContext(job or self.context, subtask, subtasks, _OPERATOR, services or Services())
         reader = (of or self.source()).reader(task, through_json(positions))
         self._closing.callback(reader.close)
@@ -137,51 +140,51 @@ class SourceTrial:
 
     # ------------------------------------------------------------ reading
 
-    def poll(self, reader: Reader[Any], most: int, seconds: float = _WAIT) -> list[Row]:
+    def poll(self, reader: Reader[Any], most: int, seconds: float = _WAIT) -> list[SourceRow]:
         batch = reader.poll(most, seconds)
         if batch is None:
             return []
         expect(bool(batch.values), "poll returned a batch without rows: that is None")
-        expect(len(batch.rows) == len(batch.values), "a batch needs the row of its origin for each value")
+        expect(len(batch.origin_rows) == len(batch.values), "a batch needs the row of its origin for each value")
         origin = batch.origin
         expect(origin.source == _OPERATOR, f"the origin's source is {origin.source!r}, not ctx.operator")
-        places = [(origin.topic, origin.partitions[row], origin.offsets[row]) for row in batch.rows]
-        for row, place in zip(batch.rows, places, strict=True):
+        places = [(origin.topic, origin.partitions[row], origin.offsets[row]) for row in batch.origin_rows]
+        for row, place in zip(batch.origin_rows, places, strict=True):
             raw = origin.raw(row)
-            said = raw.topic, raw.partition, raw.offset
-            expect(said == place, f"origin.raw({row}) is the record {said}, and the row is of {place}")
+            raw_place = raw.topic, raw.partition, raw.offset
+            expect(raw_place == place, f"origin.raw({row}) is the record {raw_place}, and the row is of {place}")
         expect(len(origin.timestamps()) == len(origin.offsets), "an origin needs a timestamp for each row; -1 for none")
-        return [Row(value, place) for value, place in zip(batch.values, places, strict=True)]
+        return [SourceRow(value, place) for value, place in zip(batch.values, places, strict=True)]
 
-    def some(self, reader: Reader[Any], most: int, due: str = "any split") -> list[Row]:
-        """The next rows, which must come: there are more of the splits that are ``due``."""
-        deadline = time.monotonic() + self.target.within
+    def read_next_rows(self, reader: Reader[Any], most: int, due: str = "any split") -> list[SourceRow]:
+        """Return the next rows, which must come within the timeout."""
+        deadline = time.monotonic() + self.target.timeout
         while time.monotonic() < deadline:
             if rows := self.poll(reader, most):
                 return rows
-        raise ContractBroken(f"nothing of {due} was read within {self.target.within} seconds")
+        raise ContractBroken(f"nothing of {due} was read within {self.target.timeout} seconds")
 
-    def polls(self, reader: Reader[Any], ends: Positions, most: int) -> Iterator[list[Row]]:
-        """What each poll returns until ``ends`` are reached; they must be, as long as records come."""
-        deadline = time.monotonic() + self.target.within
-        while not reader.reached(ends):
+    def polls(self, reader: Reader[Any], ends: Positions, most: int) -> Iterator[list[SourceRow]]:
+        """Yield the rows of each poll until ``ends`` are reached. Raise ContractBroken if records stop before."""
+        deadline = time.monotonic() + self.target.timeout
+        while not reader.has_reached(ends):
             if time.monotonic() > deadline:
                 at = reader.positions()
-                raise ContractBroken(f"no record came within {self.target.within} seconds: {at} is short of {ends}")
+                raise ContractBroken(f"no record came within {self.target.timeout} seconds: {at} is short of {ends}")
             if rows := self.poll(reader, most):
-                deadline = time.monotonic() + self.target.within
+                deadline = time.monotonic() + self.target.timeout
             yield rows
 
-    def read_all(self, reader: Reader[Any], ends: Positions | None = None) -> list[Row]:
-        """Up to ``ends``, by default those of now."""
+    def read_all(self, reader: Reader[Any], ends: Positions | None = None) -> list[SourceRow]:
+        """Return all rows up to ``ends``, by default the current ends."""
         return [row for rows in self.polls(reader, self.ends() if ends is None else ends, 100) for row in rows]
 
     # ------------------------------------------------------------ what the test does to the input
 
-    def grow(self) -> Sequence[Any]:
-        if self.target.grow is None:
+    def append(self) -> Sequence[Any]:
+        if self.target.append is None:
             raise ContractBroken("SourceUnderTest.grow says how records come; it is needed for this check")
-        return self.target.grow()
+        return self.target.append()
 
     def spoil(self) -> Sequence[Any]:
         if self.target.spoil is None:
@@ -190,14 +193,14 @@ class SourceTrial:
             )
         return self.target.spoil()
 
-    def lose(self) -> None:
-        if self.target.lose is None:
+    def expire(self) -> None:
+        if self.target.expire is None:
             raise ContractBroken("SourceUnderTest.lose says how input goes; it is needed for this check")
-        self.target.lose()
+        self.target.expire()
 
     # ------------------------------------------------------------ looking
 
-    def expect_values(self, rows: Sequence[Row], values: Sequence[Any], when: str) -> None:
+    def expect_values(self, rows: Sequence[SourceRow], values: Sequence[Any], when: str) -> None:
         """Each as often as listed, and those of one split in the order of the list."""
         seen, wanted = Counter(repr(row.value) for row in rows), Counter(map(repr, values))
         expect(not wanted - seen, f"{when}: records are missing: {sorted((wanted - seen).elements())}")
@@ -207,8 +210,8 @@ class SourceTrial:
             ordered = all(value in listed for value in found)  # each behind the one before: ``in`` reads the list on
             expect(ordered, f"{when}: {split} came in another order than SourceUnderTest lists its values: {found}")
 
-    def expect_rows(self, rows: Sequence[Row], wanted: Sequence[Row], when: str) -> None:
-        """The same values from the same places, each split in the same order."""
+    def expect_rows(self, rows: Sequence[SourceRow], wanted: Sequence[SourceRow], when: str) -> None:
+        """Check that the rows have the same values from the same places, each split in the same order."""
         seen, due = (Counter((row.place, repr(row.value)) for row in each) for each in (rows, wanted))
         expect(not due - seen, f"{when}: records are missing: {sorted((due - seen).elements())}")
         expect(not seen - due, f"{when}: records came that must not, or twice: {sorted((seen - due).elements())}")
@@ -217,16 +220,16 @@ class SourceTrial:
             expect(found == places, f"{when}: {split} came in another order: {found}, and before {places}")
 
 
-def by_split(rows: Iterable[Row]) -> dict[SplitId, list[Row]]:
+def by_split(rows: Iterable[SourceRow]) -> dict[SplitId, list[SourceRow]]:
     """The rows of each split, in their order."""
-    found: dict[SplitId, list[Row]] = {}
+    found: dict[SplitId, list[SourceRow]] = {}
     for row in rows:
         found.setdefault(row.split, []).append(row)
     return found
 
 
 def through_json(positions: Positions) -> Positions:
-    """What a checkpoint does to positions."""
+    """Encode positions as JSON and decode them again, as a checkpoint does."""
     try:
         found: Positions = json.loads(json.dumps(positions, allow_nan=False))
     except (TypeError, ValueError) as error:

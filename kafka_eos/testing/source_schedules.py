@@ -1,12 +1,13 @@
-"""Schedules for ``check_source``: a seed draws how a job with one source goes through epochs and restarts.
+"""Schedules for ``check_source``: a seed draws the epochs and restarts of a job with one source.
 
-Subtasks come to the barrier of an epoch while others still read. The epoch is decided once all have come to it, or is
-given up. The source is told of its commit at once, or while the next epochs are captured, once, twice or never. Workers
-die or drop their readers at any time; then the job goes back to the newest decided epoch, with another number of
-subtasks, so that splits move. A worker or supervisor of an earlier start may have been frozen, and wake up later.
+Subtasks reach the barrier of an epoch while others still read. The epoch is decided once all have reached it, or is
+aborted. The source is notified of its commit at once, or while the next epochs are captured; once, twice or never.
+Workers are killed or drop their readers at any time. Then the job rolls back to the newest decided epoch, with another
+number of subtasks, so that splits move. A worker or supervisor of an earlier start may have been frozen, and continue
+later.
 
-Rule: a schedule does nothing that an engine cannot do. Each row is compared with the one that is due in its split, so a
-row that is missing, repeated or out of order is noticed where it comes.
+Rule: a schedule does nothing that an engine cannot do. Each row is compared with the next expected one of its split, so
+a row that is missing, repeated or out of order is noticed where it arrives.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from random import Random
 from typing import Any, Final
 
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.source import Reader, Sequenced, Source
+from kafka_eos.abc.source import Reader, SequencedSource, Source
 from kafka_eos.core.errors import KafkaEosError
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.json_values import Position, Positions
 from kafka_eos.protocol.split_assignment import subtask_of_split
 from kafka_eos.testing.sink_harness import ContractBroken, expect
-from kafka_eos.testing.source_harness import Row, SourceTrial, by_split, through_json
+from kafka_eos.testing.source_harness import SourceHarness, SourceRow, by_split, through_json
 
 _STEPS: Final = 80
 _MOST_SUBTASKS: Final = 3
@@ -32,7 +33,7 @@ _MOST_AT_A_TIME: Final = 3
 """Records a poll."""
 
 
-def run_schedule(trial: SourceTrial, seed: int) -> None:
+def run_schedule(trial: SourceHarness, seed: int) -> None:
     """Run the schedule of a seed, then read the input to its end.
 
     What goes wrong is ContractBroken, with every step that led to it.
@@ -51,10 +52,10 @@ def run_schedule(trial: SourceTrial, seed: int) -> None:
 
 @dataclass(slots=True)
 class _Epoch:
-    """An epoch: what its manifest says of the source.
+    """An epoch: the part of its manifest about the source.
 
-    ``read``     how many rows of each split had been returned when its subtask came to the barrier
-    ``missing``  the subtasks that have not come to it
+    ``read``     how many rows of each split had been returned when its subtask reached the barrier
+    ``missing``  the subtasks that have not reached it
     """
 
     id: EpochId
@@ -73,10 +74,10 @@ class _Subtask:
     splits: set[SplitId]
     paused: set[SplitId] = field(default_factory=set)
 
-    def not_waited_for(self) -> set[SplitId]:
+    def list_excluded_splits(self) -> set[SplitId]:
         """Splits that need not bring rows now: the source reads others first."""
         source = self.source
-        return {*source.not_waited_for(self.reader.positions())} if isinstance(source, Sequenced) else set()
+        return {*source.list_excluded_splits(self.reader.positions())} if isinstance(source, SequencedSource) else set()
 
     def __str__(self) -> str:
         return f"subtask {self.number}"
@@ -85,7 +86,7 @@ class _Subtask:
 class _Job:
     """The supervisor, the subtasks and the epochs of one job. ``step`` takes any step that comes next."""
 
-    def __init__(self, trial: SourceTrial, random: Random) -> None:
+    def __init__(self, trial: SourceHarness, random: Random) -> None:
         self._trial, self._random = trial, random
         self.history: list[str] = []
         self._supervisor = trial.source()
@@ -93,7 +94,7 @@ class _Job:
         """The source of each worker process, by the number of its subtask."""
         self._subtasks: list[_Subtask] = []
         self._abandoned: list[Reader[Any]] = []
-        """Readers of workers that were given up and may not be dead."""
+        """Readers of lost workers, which may still run."""
         self._committed: list[_Epoch] = []
         """Epochs that are committed. A supervisor that was frozen may tell the source of one later."""
         self._term = 0
@@ -101,14 +102,14 @@ class _Job:
         self._pending: _Epoch | None = None
         """The epoch that is triggered and not decided."""
         self._first = trial.discover()
-        self._rows: dict[SplitId, list[Row]] = {}
+        self._rows: dict[SplitId, list[SourceRow]] = {}
         """All rows of the input by split: a schedule returns each of them, in this order."""
         self._look_at_the_rows()
         self._known: dict[SplitId, Position] = dict(self._first)
         """What the supervisor knows: the positions of the newest decided epoch, and splits that were found since."""
         self._decided = _Epoch(_id(0, 1), dict(self._first), dict.fromkeys(self._first, 0))
         self._committing: _Epoch | None = None
-        """The epoch that is decided, and of which the source has not been told."""
+        """The decided epoch of which the source has not been notified."""
         self._read: dict[SplitId, int] = {}
         self._settled: dict[SplitId, int] = {}
         """How many rows each split had before the input grew; empty until then. Readers need not know of the others."""
@@ -145,9 +146,13 @@ class _Job:
 
     def _read_some(self) -> None:
         subtask, most = self._random.choice(self._subtasks), self._random.randint(1, _MOST_AT_A_TIME)
-        awaited = sorted(subtask.splits - subtask.paused - subtask.not_waited_for())
+        awaited = sorted(subtask.splits - subtask.paused - subtask.list_excluded_splits())
         due = ", ".join(split for split in awaited if self._read[split] < len(self._rows[split]))
-        rows = self._trial.some(subtask.reader, most, due) if due else self._trial.poll(subtask.reader, most, 0.0)
+        rows = (
+            self._trial.read_next_rows(subtask.reader, most, due)
+            if due
+            else self._trial.poll(subtask.reader, most, 0.0)
+        )
         self._take(subtask, rows, most)
         self._look_at(subtask)
 
@@ -158,7 +163,7 @@ class _Job:
             self._say(f"epoch {self._pending.id.epoch} is triggered")
 
     def _come_to_the_barrier(self) -> None:
-        """Capture the positions of one subtask. Each comes to the barrier at its own time."""
+        """Capture the positions of one subtask. Each subtask reaches the barrier at its own time."""
         epoch = self._pending
         if epoch is None or not epoch.missing:
             return
@@ -172,7 +177,7 @@ class _Job:
         self._say(f"{subtask} comes to the barrier of epoch {epoch.id.epoch}: {at}")
 
     def _decide(self) -> None:
-        """Decide the epoch if all subtasks have come to it, and the one before it is committed."""
+        """Decide the epoch if all subtasks have reached its barrier and the previous one is committed."""
         if self._pending is not None and not self._pending.missing and self._committing is None:
             self._decided = self._committing = self._pending
             self._pending = None
@@ -180,7 +185,7 @@ class _Job:
             self._say(f"epoch {self._decided.id.epoch} is decided")
 
     def _notify(self) -> None:
-        """All sinks have committed the decided epoch. The source may be told twice, and it may be out of reach."""
+        """Notify the source that the decided epoch is committed: maybe twice, maybe not at all."""
         if self._committing is None:
             return
         epoch, self._committing = self._committing, None
@@ -214,10 +219,10 @@ class _Job:
 
     def _grow(self) -> None:
         """Add to the input, once, if it ever grows."""
-        if self._trial.target.grow is None or self._settled:
+        if self._trial.target.append is None or self._settled:
             return
         self._settled = {split: len(rows) for split, rows in self._rows.items()}
-        added = self._trial.grow()
+        added = self._trial.append()
         self._say(f"{len(added)} records are added to the input")
         self._look_at_the_rows()
 
@@ -271,7 +276,7 @@ class _Job:
         """Read the whole input undisturbed: what was there before comes again, in the same order."""
         found = self._trial.discover(self._first)
         rows = self._trial.read_all(self._trial.reader(found), self._trial.goal(found))
-        there: dict[SplitId, list[Row]] = {split: [] for split in found} | by_split(rows)
+        there: dict[SplitId, list[SourceRow]] = {split: [] for split in found} | by_split(rows)
         for split, before in self._rows.items():
             again = there[split][: len(before)]
             self._trial.expect_rows(again, before, f"{split} was read again after the input had grown")
@@ -299,7 +304,7 @@ class _Job:
         self._say(f"subtask {number} is assigned {', '.join(map(str, share)) or 'nothing'}")
         return _Subtask(number, source, reader, {*share})
 
-    def _take(self, subtask: _Subtask, rows: Iterable[Row], most: int) -> None:
+    def _take(self, subtask: _Subtask, rows: Iterable[SourceRow], most: int) -> None:
         """Compare each row with the one that is due in its split."""
         returned = [*rows]
         self._say(f"{subtask} returns {', '.join(map(str, returned)) or 'nothing'}")
@@ -317,7 +322,7 @@ class _Job:
         """Ask what an engine asks between two batches; no answer may be ahead of the rows that were returned."""
         there = self._settled or {split: len(rows) for split, rows in self._rows.items()}
         unread = {split for split in subtask.splits if self._read[split] < there.get(split, 0)}
-        early = unread.intersection(subtask.reader.at_end())
+        early = unread.intersection(subtask.reader.list_splits_at_end())
         expect(not early, f"at_end() of {subtask} names {sorted(early)}, and there is more to read")
         if unread:
             expect(subtask.reader.lag() != 0, f"lag() of {subtask} is 0, and there is more to read of {sorted(unread)}")
@@ -325,7 +330,7 @@ class _Job:
     def _complete(self, source: Source[Any], epoch: _Epoch) -> None:
         context = JobContext(self._trial.context.job, epoch.id.term, self._trial.context.settings)
         with suppress(KafkaEosError, OSError):  # which would be a notice: nothing rests on it
-            source.completed(context, epoch.id, through_json(epoch.positions))
+            source.notify_committed(context, epoch.id, through_json(epoch.positions))
 
 
 def _id(epoch: int, term: int) -> EpochId:

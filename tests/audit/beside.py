@@ -8,10 +8,10 @@ from itertools import groupby, zip_longest
 from uuid import uuid4
 
 from kafka_eos.abc.storage import FileRef
-from kafka_eos.connectors.kafka.sink.producer_pool import Warm
+from kafka_eos.connectors.kafka.sink.producer_pool import WarmProducer
 from kafka_eos.core.ids import EpochId
-from kafka_eos.core.provenance import HEADER, Provenance, parse
-from kafka_eos.core.provenance_blocks import Recording, encode
+from kafka_eos.core.provenance import HEADER, Provenance, parse_provenance
+from kafka_eos.core.provenance_blocks import ProvenanceRecorder, encode
 from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.storage import provenance_files as provenance
 from kafka_eos.storage.job_storage import LocalStorage
@@ -52,7 +52,7 @@ def _attempt(each: Out) -> EpochId | None:
 
 def _where(each: Out) -> Provenance | None:
     try:
-        found = parse(each.text or "")
+        found = parse_provenance(each.text or "")
     except ValueError:
         return None
     return found if str(found) == each.text and found.term.n < 1 << 31 else None
@@ -68,10 +68,10 @@ def write_beside(
     commit: bool,
 ) -> FileRef | None:
     """One transaction, and its file; what somebody else writes keeps its header, and has none."""
-    warm = Warm(f"beside.{uuid4().hex}", 0, {"bootstrap.servers": bootstrap, "linger.ms": 20})
+    warm = WarmProducer(f"beside.{uuid4().hex}", 0, {"bootstrap.servers": bootstrap, "linger.ms": 20})
     warm.init(PATIENCE)
     warm.begin()
-    recordings = {topic: Recording() for topic in told}
+    recordings = {topic: ProvenanceRecorder() for topic in told}
     for topic, outs in told.items():
         for each in outs:
             headers = list(each.headers)
@@ -88,11 +88,11 @@ def write_beside(
         return None
     content = encode(attempt.term, attempt.epoch, warm.producer_id, warm.producer_epoch, recordings)
     ref = FileRef(f"{warm.producer_id}-{warm.producer_epoch}", hashlib.sha256(content).hexdigest(), len(content))
-    storage.publish(provenance.name_of(ref, attempt.epoch), content)
+    storage.publish(provenance.provenance_name_of(ref, attempt.epoch), content)
     return ref
 
 
-def _record(recording: Recording, sink: str, each: Out) -> None:
+def _record(recording: ProvenanceRecorder, sink: str, each: Out) -> None:
     where = _where(each)
     assert where is not None
     branch, dash, number = where.ordinal.rpartition("-")

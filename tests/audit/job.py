@@ -28,10 +28,10 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.job_history import History
 from kafka_eos.core.ids import AppRef, Epoch, EpochId, SplitId, Term
 from kafka_eos.core.provenance import HEADER, Provenance
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage.epoch_ledger import EpochLedger
-from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt
+from kafka_eos.storage.job_records import Manifest, Receipt, TermBase, TermClaim
 from kafka_eos.storage.job_storage import JobStorage, LocalStorage
 from kafka_eos.storage.storage_factory import open_storage
 from tests.audit.beside import rounds, write_beside
@@ -124,7 +124,7 @@ class Job:
     @property
     def store(self) -> JobStorage:
         """As ``storage``, wherever that is."""
-        return open_storage(self.settings.checkpoints_of(self.name))
+        return open_storage(self.settings.checkpoint_location(self.name))
 
     def run(self, *options: str, workers: int = 2, failpoints: str = "") -> None:
         """Let the job process what is there. It is started again as often as a failpoint kills it."""
@@ -217,9 +217,9 @@ class Job:
         previous: EpochId | None = None
         for epoch in epochs:
             if previous is None or previous.term != epoch.term:
-                records.publish(storage, Claim(job=self.name, term=epoch.term.n, host="test", pid=1, at=0))
+                records.publish(storage, TermClaim(job=self.name, term=epoch.term.n, host="test", pid=1, at=0))
                 base = None if previous is None else (previous.epoch.n, previous.term.n)
-                records.publish(storage, Base(job=self.name, term=epoch.term.n, resumed=base, reason="test", at=0))
+                records.publish(storage, TermBase(job=self.name, term=epoch.term.n, resumed=base, reason="test", at=0))
             ends = earlier.get(epoch, positions) if epoch.epoch.n else _zero(positions)
             manifest = structs.replace(self._manifest(epoch, ends, counts.get(epoch, 0)), states=states)
             outputs = sum(committable.records for committable in manifest.committables)
@@ -228,8 +228,8 @@ class Job:
                 storage, Receipt(job=self.name, epoch=epoch.epoch.n, term=epoch.term.n, created_at=0, outcomes=())
             )
             if history:
-                ledger.committed(manifest)
-                History(storage, print).write(
+                ledger.write_epoch(manifest)
+                History(storage, print).append_event(
                     "committed", epoch=epoch.epoch.n, term=epoch.term.n, records={"kafka": outputs}
                 )
             previous = epoch
@@ -253,7 +253,7 @@ class Job:
 
     def audit(self, spark: object, **options: object) -> Verdict:
         ref = AppRef(self.app, self.name)
-        self.pipeline = self.pipeline or load(ref)
+        self.pipeline = self.pipeline or load_program(ref)
         return audit(self.pipeline, self.settings, app=ref, spark=spark, **options)  # type: ignore[arg-type]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_eos.audit import Check, Verdict
-from kafka_eos.audit.topics import Question
+from kafka_eos.audit.topics import TopicAuditOptions
 from kafka_eos.storage import object_names as paths
 from tests.audit.job import Job, Out, out
 
@@ -24,8 +24,8 @@ class Pair:
     output: str
     outs: list[Out]
 
-    def question(self, **asked: Any) -> Question:
-        return Question(self.job.bootstrap, **{"inputs": (self.input,), "outputs": (self.output,), **asked})
+    def question(self, **asked: Any) -> TopicAuditOptions:
+        return TopicAuditOptions(self.job.bootstrap, **{"inputs": (self.input,), "outputs": (self.output,), **asked})
 
     def write_beside(self, outs: list[Out], *, commit: bool = True) -> None:
         """Write outputs with their provenance in the job's ledger."""
@@ -58,7 +58,7 @@ def found(verdict: Verdict) -> dict[Check, int]:
 
 
 def first(verdict: Verdict, check: Check) -> str:
-    return next(str(finding.first[0]) for finding in verdict.findings if finding.check is check)
+    return next(str(finding.examples[0]) for finding in verdict.findings if finding.check is check)
 
 
 EARLIER = {

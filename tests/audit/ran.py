@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from kafka_eos.audit import Verdict
-from kafka_eos.core.provenance import Provenance, parse
+from kafka_eos.core.provenance import Provenance, parse_provenance
 from tests.audit.job import FED_AT, Job
 from tests.chaos.harness import read
 from tests.producers import in_order
@@ -52,7 +52,7 @@ class Ran:
 
 
 def told_by(headers: Any) -> Provenance:
-    return parse(dict(headers)["kafka_eos"].decode())
+    return parse_provenance(dict(headers)["kafka_eos"].decode())
 
 
 def last_of_a_key(rows: Rows) -> int:

@@ -81,7 +81,7 @@ def found(verdict: Verdict) -> dict[str, dict[Check, int]]:
 
 
 def shown(verdict: Verdict) -> Sequence[str]:
-    each = (f"{f.check.value} {dict(f.by_sink)} {offender}" for f in verdict.findings for offender in f.first)
+    each = (f"{f.check.value} {dict(f.by_sink)} {offender}" for f in verdict.findings for offender in f.examples)
     return [verdict.headline, *each]
 
 

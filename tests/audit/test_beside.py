@@ -91,7 +91,7 @@ def test_outputs_without_a_header_are_proved_by_the_ledger(kinds: Kinds, spark: 
     verdict = kinds.job.audit(spark)
 
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
-    assert {} == verdict.not_possible
+    assert {} == verdict.skipped
     assert verdict.facts.outputs == verdict.facts.expected
     assert [HEADER not in headers(kinds.job, kinds.topics[role]) for role in ("totals", "copies", "marked")] == [
         True, True, False,
@@ -143,7 +143,7 @@ def test_provenance_in_an_object_store_proves_the_same(
 
     status, said = job.ask("audit", str(job.app), "--checkpoint-dir", s3)
     outputs = [word for role in ("totals", "copies") for word in ("--output", kinds.topics[role])]
-    ledger = str(job.settings.checkpoints_of(job.name))
+    ledger = str(job.settings.checkpoint_location(job.name))
     of_topics = job.ask("audit", "topics", *outputs, "--id", "provenance", "--ledger", ledger)
 
     assert any(name.startswith(paths.PROVENANCE) for name in job.store.list(paths.PROVENANCE))
@@ -163,7 +163,7 @@ def test_a_file_of_provenance_that_is_gone_or_altered_is_named(kinds: Kinds, spa
     path.unlink()
     gone = kinds.job.audit(spark)
 
-    assert (Conclusion.INVALID, Conclusion.INVALID) == (altered.conclusion, gone.conclusion)
+    assert (Conclusion.INCONCLUSIVE, Conclusion.INCONCLUSIVE) == (altered.conclusion, gone.conclusion)
     assert f"{name}: " in altered.headline
     assert "does not match its checksum" in altered.headline
     assert f"{name} " in gone.headline

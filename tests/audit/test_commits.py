@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.audit import Check, Conclusion, Offender
+from kafka_eos.audit import Check, Conclusion, Violation
 from kafka_eos.audit.checks.epoch_commits import Counts, Miscount, wrong_counts
-from kafka_eos.audit.facts.job_ledger import Recorded
+from kafka_eos.audit.facts.job_ledger import RecordedCounts
 from kafka_eos.core.ids import SplitId
 from tests.audit.job import Job, epoch, out
 
 AT = epoch(1, 1)
-FIRST = Offender("topic", 0, 0, "")
+FIRST = Violation("topic", 0, 0, "")
 
 
 def counts(by_sink: Mapping[str, int], untold: int = 0, *, others: str = "") -> Counts:
     """Of one epoch; the plan has the sinks a and b."""
-    return Counts({AT: Recorded(by_sink, untold)}, frozenset("ab"), frozenset(others))
+    return Counts({AT: RecordedCounts(by_sink, untold)}, frozenset("ab"), frozenset(others))
 
 
-def shown(**sinks: int) -> dict[str, tuple[int, Offender]]:
+def shown(**sinks: int) -> dict[str, tuple[int, Violation]]:
     return {sink: (n, FIRST) for sink, n in sinks.items()}
 
 
@@ -76,16 +76,16 @@ def test_an_epoch_is_whole_if_it_surely_shows_all_that_it_committed(recorded: Co
 
 def test_epochs_whose_sinks_nobody_knows_are_counted() -> None:
     assert [counts({"a": 1}).uncounted(), counts({}, 1).uncounted(), counts({"old": 1}).uncounted()] == [0, 1, 1]
-    assert Counts({AT: Recorded({}, 1)}, frozenset("a"), frozenset()).uncounted() == 0, "there is only one sink"
+    assert Counts({AT: RecordedCounts({}, 1)}, frozenset("a"), frozenset()).uncounted() == 0, "there is only one sink"
 
 
 def test_a_finding_names_the_sink_and_its_first_output() -> None:
-    at_b = Offender("b", 1, 7, "the first output of its epoch")
-    seen = {AT: {"a": (1, Offender("a", 0, 3, "…")), "b": (2, at_b)}}
+    at_b = Violation("b", 1, 7, "the first output of its epoch")
+    seen = {AT: {"a": (1, Violation("a", 0, 3, "…")), "b": (2, at_b)}}
     evidence = wrong_counts(counts({"a": 1, "b": 1}), seen)
 
     assert (evidence.count, evidence.by_sink) == (1, {"b": 1})
-    (told,) = evidence.first
+    (told,) = evidence.examples
     assert (told.topic, told.partition, told.offset) == ("b", 1, 7)
     assert told.detail == "epoch 1 of term 1 committed 1 outputs to sink b, 2 are visible"
 
@@ -123,7 +123,7 @@ def test_an_output_that_was_moved_to_another_sink_is_named_although_the_sum_is_r
     assert {f.check: f.count for f in verdict.findings} == {Check.LOST: 1, Check.UNEXPECTED: 1, Check.WRONG_COUNT: 2}
     miscounted = next(f for f in verdict.findings if f.check is Check.WRONG_COUNT)
     assert miscounted.by_sink == {"even": 1, "odd": 1}
-    assert {o.detail.partition("committed ")[2] for o in miscounted.first} == {
+    assert {o.detail.partition("committed ")[2] for o in miscounted.examples} == {
         "3 outputs to sink even, 4 are visible",
         "3 outputs to sink odd, 2 are visible",
     }

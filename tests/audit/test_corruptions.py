@@ -22,7 +22,7 @@ from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.tables.topic_tables import PROVENANCE
 from kafka_eos.core.ids import EpochId, SplitId
 from kafka_eos.core.provenance import HEADER
-from kafka_eos.runtime.operators.operator_chain import refuser
+from kafka_eos.runtime.operators.operator_chain import hash_operator
 from tests.audit.corruptions import CORRUPTIONS, Corruption, Outs, nth, without
 from tests.audit.job import Job, Out, epoch, out, placed, refused_at
 from tests.marks import campaign
@@ -181,11 +181,11 @@ class World:
         """One is lost, one is doubled, one has another header; the one that a sink refused is right."""
         refused = self.outs[nth(self.outs, "ann", 3)]
         where = f"2.2/orders/{self.input}/0/"
-        first = Out(None, b"bad 1", f"{where}11/0.0-{refuser('orders')}-0", 0, refused_at(self.input, 11))
-        altered = Out(None, b"bad 2", f"{where}12/0.0-{refuser('orders')}-0", 0, refused_at(self.input, 21))
+        first = Out(None, b"bad 1", f"{where}11/0.0-{hash_operator('orders')}-0", 0, refused_at(self.input, 11))
+        altered = Out(None, b"bad 2", f"{where}12/0.0-{hash_operator('orders')}-0", 0, refused_at(self.input, 21))
         raw = json.dumps({"user": "ann", "amount": 9}).encode()
         offset = int((refused.text or "").split("/")[4])
-        picked = Out("ann", raw, f"{where}{offset}/0.0-{refuser('picky')}-0", 0, refused_at(self.input, offset))
+        picked = Out("ann", raw, f"{where}{offset}/0.0-{hash_operator('picky')}-0", 0, refused_at(self.input, offset))
         self.job.write(self.letters, [first, first, altered, picked])
 
     def _write_files(self, sink: str) -> None:
@@ -311,7 +311,7 @@ def test_dead_letters_are_audited_and_rows_that_a_sink_refuses_are_expected_ther
 def test_the_verdict_of_all_is_fail_and_says_what_was_not_judged(verdict: Verdict) -> None:
     assert Conclusion.FAIL is verdict.conclusion, verdict.headline
     assert 25 <= sum(bool(c.finds) for c in CORRUPTIONS)
-    assert not verdict.not_possible
+    assert not verdict.skipped
     notes = [note for note in verdict.facts.notes if "not audited by provenance" in note]
     assert len([sink for sink in (*PLAIN, *FILES) if sink.startswith("plain")]) == len(notes)
 
@@ -321,5 +321,5 @@ def test_an_audit_leaves_no_job_directory_behind(world: World, spark: Any) -> No
 
     verdict = elsewhere.audit(spark)
 
-    assert Conclusion.INVALID is verdict.conclusion
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion
     assert not elsewhere.directory.exists()

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_eos.audit import Check, Conclusion
-from kafka_eos.audit.checks.verdict import Evidence, Observations, Offender, judge
-from kafka_eos.audit.report.audit_outcome import Ending
+from kafka_eos.audit.checks.verdict import Evidence, Observations, Violation, judge
+from kafka_eos.audit.report.audit_outcome import ReportWriter
 from kafka_eos.audit.report.report_files import Context
 from kafka_eos.cli import app as cli
 from kafka_eos.coordination.job_lock import job_lock
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(300)
 FOUND = judge(
     Observations(
         inputs=3, outputs=2, committed_epochs=1,
-        evidence={check: Evidence(2) for check in Check} | {Check.LOST: Evidence(3, 1, (Offender("t", 0, 0, "x"),))},
+        evidence={check: Evidence(2) for check in Check} | {Check.LOST: Evidence(3, 1, (Violation("t", 0, 0, "x"),))},
     )
 )  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_a_report_that_cannot_be_written_is_noticed_before_anything_is_read(tota
 def test_a_report_that_is_lost_at_the_end_takes_no_finding_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ending = Ending(tmp_path / "report", Context(job="j", app="a.py"))
+    ending = ReportWriter(tmp_path / "report", Context(job="j", app="a.py"))
 
     def judged() -> Any:
         for file in (tmp_path / "report").iterdir():
@@ -109,16 +109,16 @@ def test_a_report_that_is_lost_at_the_end_takes_no_finding_with_it(
 
 
 def test_an_older_verdict_does_not_outlive_the_beginning_of_an_audit(tmp_path: Path) -> None:
-    Ending(tmp_path, Context(job="j", app="a.py")).of(lambda: FOUND)
+    ReportWriter(tmp_path, Context(job="j", app="a.py")).of(lambda: FOUND)
     seen: list[str] = []
 
     def judged() -> Any:
         seen.append(reported(tmp_path)["verdict"])
         raise MemoryError("all of it is used")
 
-    verdict = Ending(tmp_path, Context(job="j", app="a.py")).of(judged)
+    verdict = ReportWriter(tmp_path, Context(job="j", app="a.py")).of(judged)
 
-    assert (["INVALID"], Conclusion.INVALID) == (seen, verdict.conclusion)
+    assert (["INVALID"], Conclusion.INCONCLUSIVE) == (seen, verdict.conclusion)
     assert "all of it is used" in verdict.headline and "more memory" in verdict.headline
     assert "MemoryError" in reported(tmp_path)["traceback"]
 
@@ -149,7 +149,7 @@ def test_functions_that_fail_today_are_named(
 
     verdict = job.audit(spark)
 
-    assert Conclusion.INVALID is verdict.conclusion
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion
     assert "ZeroDivisionError" in verdict.headline and "with the code that made the output" in verdict.headline
     assert f"{source}/0/0" in verdict.traceback
 
@@ -169,7 +169,7 @@ def test_a_broker_that_goes_away_in_the_middle_is_no_verdict_on_the_data(
 
     verdict = job.audit(spark, progress=progress, report_dir=tmp_path / "report")
 
-    assert Conclusion.INVALID is verdict.conclusion, verdict.headline
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion, verdict.headline
     assert "brokers" in verdict.headline or "could not" in verdict.headline, verdict.headline
     assert "Traceback" in reported(tmp_path / "report")["traceback"]
 

@@ -28,11 +28,11 @@ def test_outputs_that_expired_are_not_judged(totals: Totals, admin: AdminClient,
 
     verdict = totals.job.audit(spark)
 
-    assert Conclusion.INVALID is verdict.conclusion, verdict.headline
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion, verdict.headline
     assert f"outputs have expired ({totals.output}/0 begins at offset 2)" in verdict.headline
     assert "retention" in verdict.headline
     assert not verdict.findings
-    assert {Check.LOST, Check.WRONG_COUNT, Check.UPDATE_GAP} <= verdict.not_possible.keys()
+    assert {Check.LOST, Check.WRONG_COUNT, Check.UPDATE_GAP} <= verdict.skipped.keys()
 
 
 def test_what_expired_before_the_job_began_is_nothing_to_it(totals: Totals, admin: AdminClient, spark: Any) -> None:
@@ -42,4 +42,4 @@ def test_what_expired_before_the_job_began_is_nothing_to_it(totals: Totals, admi
 
     verdict = totals.job.audit(spark)
 
-    assert (Conclusion.PASS, {}) == (verdict.conclusion, dict(verdict.not_possible)), verdict.headline
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, dict(verdict.skipped)), verdict.headline

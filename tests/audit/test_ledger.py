@@ -49,7 +49,7 @@ def _rotated(storage: LocalStorage) -> None:
     for name in (paths.HISTORY, paths.LEDGER):
         lines = storage.lines(name)
         (storage.root / name).unlink()
-        log = LocalLog(storage.root, name, full=500)
+        log = LocalLog(storage.root, name, segment_bytes=500)
         for line in lines:
             log.append(line)
         log.compress()
@@ -78,7 +78,7 @@ def test_sources_and_partitions_that_came_later_are_recomputed_from_where_they_w
 
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert (4 + 2 + 3,) * 3 == (verdict.facts.inputs, verdict.facts.outputs, verdict.facts.expected)
-    assert (0, {}) == (verdict.facts.undated, verdict.not_possible)
+    assert (0, {}) == (verdict.facts.without_interval, verdict.skipped)
 
     _rotated(job.storage)
     again = job.audit(spark)
@@ -88,7 +88,7 @@ def test_sources_and_partitions_that_came_later_are_recomputed_from_where_they_w
     _expire(admin, orders, 1, 4)
     verdict = job.audit(spark)
 
-    assert Conclusion.INVALID is verdict.conclusion
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion
     assert f"input {orders}/1 was read from offset 3, but now begins at 4" in verdict.headline
 
 
@@ -109,7 +109,7 @@ def test_a_checkpoint_that_was_exchanged_and_an_input_that_was_created_anew_are_
     verdict = job.audit(spark)
 
     assert {Check.ALTERED_CHECKPOINT: 1} == found(verdict)
-    (offender,) = verdict.findings[0].first
+    (offender,) = verdict.findings[0].examples
     assert (whole.name, "the state of total is not the one that was committed") == (offender.topic, offender.detail)
 
     _replace(job, whole)
@@ -117,7 +117,7 @@ def test_a_checkpoint_that_was_exchanged_and_an_input_that_was_created_anew_are_
     create_topic(job.bootstrap, orders, 2)
     verdict = job.audit(spark)
 
-    assert Conclusion.INVALID is verdict.conclusion
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion
     assert f"input {orders} was deleted and created again since the job read it" in verdict.headline
 
 
@@ -133,7 +133,7 @@ def test_of_epochs_before_the_ledger_the_headline_says_what_was_not_compared(tot
 
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert "epochs of 8 outputs not compared" in verdict.headline
-    assert {Check.ALTERED_CHECKPOINT} == set(verdict.not_possible)
+    assert {Check.ALTERED_CHECKPOINT} == set(verdict.skipped)
 
 
 @pytest.mark.campaign
@@ -151,7 +151,7 @@ def test_with_at_least_once_checkpoints_an_epoch_may_have_processed_input_of_the
 
     assert {Check.WRONG_EPOCH: 1} == found(strict)
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
-    assert "at-least-once" in verdict.not_possible[Check.WRONG_EPOCH]
+    assert "at-least-once" in verdict.skipped[Check.WRONG_EPOCH]
 
 
 def _expire(admin: AdminClient, topic: str, partition: int, before: int) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Check, Conclusion, Verdict
-from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.storage import epoch_ledger as ledger
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import provenance_packs as packs
 from kafka_eos.storage import verification as verify
-from kafka_eos.storage.provenance_compaction import Packer
-from kafka_eos.storage.provenance_files import Shelf, listed
+from kafka_eos.storage.provenance_compaction import ProvenancePacker
+from kafka_eos.storage.provenance_files import ProvenanceReader, list_provenance
 from tests.audit.job import Job
 from tests.limits import set_limits
 
@@ -83,10 +83,10 @@ def test_a_job_that_is_killed_while_it_packs_loses_no_provenance(job: Job, spark
 
     assert len(job.failpoint_log.read_text().splitlines()) == 2
     assert named(job) > LIMITS.files_per_pack
-    assert len(listed(job.storage)) < named(job)
+    assert len(list_provenance(job.storage)) < named(job)
     assert found(sound) == (Conclusion.PASS, {}), sound.headline
     assert (sound.facts.outputs, problems) == (RECORDS, [])
-    assert damaged.conclusion is Conclusion.INVALID
+    assert damaged.conclusion is Conclusion.INCONCLUSIVE
     assert pack.name in damaged.headline
     assert of_damaged[0].object == f"{paths.PROVENANCE}/{pack.name}"
     assert all("missing, or in the damaged" in problem.what for problem in of_damaged[1:])
@@ -96,11 +96,11 @@ def test_a_job_that_is_killed_while_it_packs_loses_no_provenance(job: Job, spark
 def packing(job: Job) -> Iterator[None]:
     """What there is is packed as long as somebody reads, the oldest two first, until there is one pack."""
     done, failures, whole = threading.Event(), list[str](), packs.groups
-    packer = Packer(job.storage, failures.append)
+    packer = ProvenancePacker(job.storage, failures.append)
 
     def pack() -> None:
         while not done.wait(0.02):
-            packer.forgotten(LIMITS.epochs_per_packing)
+            packer.on_epochs_dropped(LIMITS.epochs_per_packing)
 
     with set_limits(files_per_pack=2), pytest.MonkeyPatch.context() as patch:
         patch.setattr(packs, "groups", lambda files: whole(files)[:1])
@@ -119,16 +119,16 @@ def test_audits_judge_as_ever_while_what_they_read_is_packed(
     job: Job, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job.run(workers=2)
-    before, ledgers = len(listed(job.storage)), (str(job.storage.root),)
-    question = Question(job.bootstrap, outputs=(job.topics["totals"],), id="provenance", ledgers=ledgers)
+    before, ledgers = len(list_provenance(job.storage)), (str(job.storage.root),)
+    question = TopicAuditOptions(job.bootstrap, outputs=(job.topics["totals"],), id="provenance", ledgers=ledgers)
 
     with packing(job):
         of_job = job.audit(spark)
         of_topics = audit_topics(question, spark=spark)
 
-    shelf = Shelf(job.storage)
+    shelf = ProvenanceReader(job.storage)
     files = [(kept, epoch) for epoch, entry in ledger.read(job.storage).items() for kept in entry.provenance]
-    assert len(listed(job.storage)) < before
+    assert len(list_provenance(job.storage)) < before
     assert found(of_job) == (Conclusion.PASS, {}), of_job.headline
     assert found(of_topics) == (Conclusion.PASS, {}), of_topics.headline
     assert all(shelf.load(kept.ref, epoch.epoch) for kept, epoch in files)

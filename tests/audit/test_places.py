@@ -14,9 +14,9 @@ from kafka_eos.abc.committer import Spread
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.facts.job_ledger import read_ledger
 from kafka_eos.audit.facts.partitioning_history import Regime
-from kafka_eos.audit.tables.partition_placement import Placing, is_at_home, numbers, with_homes
+from kafka_eos.audit.tables.partition_placement import PartitionPlacement, is_at_home, numbers, with_homes
 from kafka_eos.audit.tables.partitioner_hashes import key_hash
-from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from tests.audit.job import Job
 from tests.marks import campaign
 from tests.producers import in_order
@@ -95,7 +95,7 @@ def homes(spark: Any, regimes: tuple[Regime, ...], rows: list[tuple[int, int, in
     table = spark.createDataFrame(data, columns).withColumns(
         {"ours": F.lit(True), "before": F.lit(False), "has_key": F.lit(True)}
     )
-    found = with_homes(table, {"out": Placing("murmur2", TODAY, regimes)}).orderBy("n").collect()
+    found = with_homes(table, {"out": PartitionPlacement("murmur2", TODAY, regimes)}).orderBy("n").collect()
     return [row["home"] for row in found]
 
 
@@ -164,7 +164,9 @@ def test_a_job_whose_topic_had_partitions_added_and_then_another_partitioner(
         (spread.partitioner, spread.fewest, spread.most) for spread in told if spread is not None
     ]
     if provenance == "ledger":
-        asked = Question(job.bootstrap, (source,), (target,), id="provenance", ledgers=(str(job.storage.root),))
+        asked = TopicAuditOptions(
+            job.bootstrap, (source,), (target,), id="provenance", ledgers=(str(job.storage.root),)
+        )
         verdict = audit_topics(asked, spark=spark)
 
         assert (Conclusion.PASS, ()) == (verdict.conclusion, verdict.findings), verdict.headline

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.core.ids import SplitId
-from kafka_eos.runtime.operators.operator_chain import refuser
+from kafka_eos.runtime.operators.operator_chain import hash_operator
 from tests.audit.job import Job, Out, epoch, out, refused_at
 from tests.marks import campaign
 
@@ -78,8 +78,8 @@ def test_a_stateless_plan_with_fan_out_and_dead_letters(
     outs = [out(at, None, value, topic=source, ordinal=ordinal) for at, value, ordinal in good]
     job.write(target, outs)
     refused = [
-        (1, out((0, 1), None, b"4 x 6", topic=source, ordinal=f"0-{refuser('map-1')}-0")),
-        (2, out((0, 2), None, b"\xff", topic=source, ordinal=f"0-{refuser('orders')}-0")),
+        (1, out((0, 1), None, b"4 x 6", topic=source, ordinal=f"0-{hash_operator('map-1')}-0")),
+        (2, out((0, 2), None, b"\xff", topic=source, ordinal=f"0-{hash_operator('orders')}-0")),
     ]
     job.write(letters, [replace(o, headers=refused_at(source, offset)) for offset, o in refused])
     finish(job, source, [3], 7)

@@ -30,7 +30,7 @@ def test_a_clean_run_passes_and_every_check_was_made(totals: Totals, spark: Any)
     verdict = totals.job.audit(spark)
 
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
-    assert not verdict.not_possible
+    assert not verdict.skipped
     facts = verdict.facts
     assert (20, 16, 16, 4, 3) == (facts.inputs, facts.outputs, facts.expected, facts.keys, facts.not_yet_processed)
 
@@ -58,7 +58,7 @@ def test_without_history_the_epoch_checks_are_named_as_not_made(totals: Totals, 
 
     assert Conclusion.PASS is verdict.conclusion, verdict.headline
     history = {Check.ABORTED_VISIBLE, Check.COMMITTED_HIDDEN, Check.WRONG_COUNT}
-    assert history | {Check.ALTERED_CHECKPOINT} == set(verdict.not_possible)
+    assert history | {Check.ALTERED_CHECKPOINT} == set(verdict.skipped)
     assert "aborted but visible, committed but hidden not checked: the job's history" in verdict.headline
 
 
@@ -78,7 +78,7 @@ def test_an_open_transaction_is_named_with_its_own_topics(totals: Totals, spark:
     for producer in producers:
         producer.abort_transaction(30)
 
-    assert Conclusion.INVALID is verdict.conclusion
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion
     for name, written in opened.items():
         assert f"a transaction {name} (Ongoing) is open in {written}; stop" in verdict.headline
 
@@ -88,7 +88,7 @@ def test_no_committed_checkpoint_is_no_ground(totals: Totals, spark: Any) -> Non
 
     verdict = totals.job.audit(spark)
 
-    assert Conclusion.INVALID is verdict.conclusion
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion
     assert "no committed checkpoint" in verdict.headline
 
 
@@ -98,7 +98,7 @@ def test_a_decided_epoch_without_commit_is_no_ground(totals: Totals, spark: Any)
 
     verdict = totals.job.audit(spark)
 
-    assert Conclusion.INVALID is verdict.conclusion
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion
     assert "decided but not committed" in verdict.headline
 
 
@@ -108,4 +108,4 @@ def test_expected_faults_that_did_not_happen_prove_nothing(totals: Totals, spark
 
     verdict = totals.job.audit(spark, expect_faults=True)
 
-    assert Conclusion.INVALID is verdict.conclusion
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion

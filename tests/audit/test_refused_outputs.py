@@ -15,8 +15,8 @@ from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.checks.dead_letters import answered
 from kafka_eos.audit.checks.provenance_checks import gaps
 from kafka_eos.core.ids import SplitId
-from kafka_eos.core.provenance import parse
-from kafka_eos.runtime.operators.operator_chain import refuser
+from kafka_eos.core.provenance import parse_provenance
+from kafka_eos.runtime.operators.operator_chain import hash_operator
 from tests.audit.job import FED_AT, Job, Out, epoch, out, refused_at
 from tests.chaos.harness import read
 from tests.marks import campaign
@@ -58,7 +58,7 @@ def row(tail: str, sink: str = "out") -> Side:
 def letter(tail: str, by: str = "out") -> Side:
     """A dead letter of a row with this lane, branch and number."""
     head, _, number = tail.rpartition("|")
-    return "refused", f"orders/in/0/7/0.{head}-{refuser(by)}-{number}"
+    return "refused", f"orders/in/0/7/0.{head}-{hash_operator(by)}-{number}"
 
 
 ANSWERED: Sequence[tuple[Sequence[Side], Sequence[Side], int]] = (
@@ -70,7 +70,7 @@ ANSWERED: Sequence[tuple[Sequence[Side], Sequence[Side], int]] = (
     ([row("0.0-3-0")], [letter("0|0")], 0),  # of another way
     ([row("1.0")], [letter("0|0")], 0),  # of another lane
     ([row("0.0")], [letter("0|0", by="other")], 0),  # of another sink
-    ([row("0.0")], [("refused", f"orders/in/0/8/0.0-{refuser('out')}-0")], 0),  # of another record
+    ([row("0.0")], [("refused", f"orders/in/0/8/0.0-{hash_operator('out')}-0")], 0),  # of another record
     ([row("0.0")], [("elsewhere", letter("0|0")[1])], 0),  # in no dead letter topic
     ([], [letter("0|0")], 0),
     ([row("0.0")], [], 0),
@@ -152,7 +152,7 @@ Spoil = Callable[[list[Out], list[Out]], tuple[list[Out], list[Out]]]
 
 def large(first: Out) -> Out:
     """The output that the sink refused, as it would follow the first of its record."""
-    return replace(first, value=LARGE.encode(), text=str(replace(parse(str(first.text)), ordinal="1")))
+    return replace(first, value=LARGE.encode(), text=str(replace(parse_provenance(str(first.text)), ordinal="1")))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_what_a_sink_refused_is_neither_lost_nor_unexpected(
     job.feed(source, [(0, None, f"a {LARGE} c".encode()), (0, None, b"d")])
     outs = [out((0, 0), None, b"a", topic=source), out((0, 0), None, b"c", topic=source, ordinal=2),
             out((0, 1), None, b"d", topic=source)]  # fmt: skip
-    told = out((0, 0), None, f"a {LARGE} c".encode(), topic=source, ordinal=f"0-{refuser('words')}-0")
+    told = out((0, 0), None, f"a {LARGE} c".encode(), topic=source, ordinal=f"0-{hash_operator('words')}-0")
     outs, letters = spoil(outs, [replace(told, headers=refused_at(source, 0))])
     job.write_all({target: outs, refused: letters})
     positions = {"orders": {SplitId(f"{source}/0"): 2}}

@@ -18,7 +18,7 @@ from pyiceberg.expressions import And, EqualTo
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.checks import database_tables as relations
-from kafka_eos.connectors.files.s3.bucket import Address, Bucket
+from kafka_eos.connectors.files.s3.bucket import Bucket, BucketAddress
 from tests.audit.job import Job
 from tests.contract import s3_server
 from tests.producers import in_order
@@ -175,7 +175,7 @@ def test_tables_and_buckets_are_audited(job: Job, spark: Any, tmp_path: Path) ->
         "DELETE FROM lines WHERE id = (SELECT min(id) FROM lines)",
         'INSERT INTO lines ("user", price, note) SELECT "user", price, note FROM lines ORDER BY id DESC LIMIT 1',
     )
-    bucket = Bucket(Address.read(job.topics["bucket"]))
+    bucket = Bucket(BucketAddress.read(job.topics["bucket"]))
     objects = sorted(name for name in bucket.names("") if "/part-" in name)
     bucket.put(objects[0].replace("part-", "part-9"), b"damaged")
     local = tmp_path / "an-object"

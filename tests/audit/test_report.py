@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.audit.checks.verdict import Check, Evidence, NotPossible, Observations, Offender, judge
+from kafka_eos.audit.checks.verdict import Check, Evidence, Observations, SkippedCheck, Violation, judge
 from kafka_eos.audit.facts.process_deaths import deaths
 from kafka_eos.audit.report.charts import life
 from kafka_eos.audit.report.report_files import Context, write
@@ -38,8 +38,8 @@ FACTS = Observations(
     notes=["a note"],
     evidence={
         **{check: Evidence(1000) for check in Check},
-        Check.DUPLICATE: Evidence(1000, 7, (Offender("totals", 0, 12, HOSTILE),)),
-        Check.WRONG_COUNT: NotPossible("no counts"),
+        Check.DUPLICATE: Evidence(1000, 7, (Violation("totals", 0, 12, HOSTILE),)),
+        Check.WRONG_COUNT: SkippedCheck("no counts"),
     },
 )
 READS = [

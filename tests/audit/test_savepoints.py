@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kafka_eos.audit import Check, Conclusion, Verdict
-from kafka_eos.cli.savepoints import make_offline
+from kafka_eos.cli.savepoints import write_offline_savepoint
 from kafka_eos.savepoints import SavepointBuilder, Snapshot
 from tests.audit.conftest import TOTALS
 from tests.audit.job import Job, Out
@@ -71,7 +71,7 @@ def lives(new_job: Callable[..., Job], topic: Callable[..., str], tmp_path: Path
         made = Lives(first, Job(first.bootstrap, home, app, first.name, topics), tmp_path / "savepoint")
         made.feed(FIRST)
         first.run(workers=1)
-        make_offline(first.settings, first.name, made.savepoint)
+        write_offline_savepoint(first.settings, first.name, made.savepoint)
         return made
 
     return make
@@ -106,9 +106,9 @@ def test_the_same_job_is_judged_over_its_whole_history(lives: Callable[..., Live
 
     verdict = both.second.audit(spark, earlier=both.earlier)
 
-    assert (Conclusion.PASS, 0) == (verdict.conclusion, verdict.facts.before), verdict.headline
+    assert (Conclusion.PASS, 0) == (verdict.conclusion, verdict.facts.before_savepoint), verdict.headline
     assert (FIRST + MORE, sum(MADE)) == (verdict.facts.inputs, verdict.facts.outputs)
-    assert verdict.not_possible == {}
+    assert verdict.skipped == {}
 
     cut_off(both.second, 3)
     lost = both.second.audit(spark, earlier=both.earlier)
@@ -127,7 +127,7 @@ def test_with_provenance_in_the_ledger_its_earlier_outputs_need_the_earlier_ledg
     whole = both.second.audit(spark, earlier=both.earlier)
     alone = both.second.audit(spark)
 
-    assert (Conclusion.PASS, {}) == (whole.conclusion, whole.not_possible), whole.headline
+    assert (Conclusion.PASS, {}) == (whole.conclusion, whole.skipped), whole.headline
     assert (FIRST + MORE, sum(MADE)) == (whole.facts.inputs, whole.facts.outputs)
     assert {Check.FOREIGN: MADE[0]} == found(alone), alone.headline
     assert any("count as foreign without it" in note for note in alone.facts.notes)
@@ -144,7 +144,7 @@ def test_without_its_earlier_checkpoints_what_came_after_the_savepoint_is_judged
 
     verdict = both.second.audit(spark)
 
-    assert (Conclusion.PASS, MADE[0]) == (verdict.conclusion, verdict.facts.before), verdict.headline
+    assert (Conclusion.PASS, MADE[0]) == (verdict.conclusion, verdict.facts.before_savepoint), verdict.headline
     assert (MORE, MADE[1]) == (verdict.facts.inputs, verdict.facts.outputs)
     assert f"{MADE[0]} outputs of before the savepoint not judged" in verdict.headline
 
@@ -166,7 +166,7 @@ def test_a_new_job_is_compared_with_what_follows_from_the_savepoint(lives: Calla
 
     verdict = both.second.audit(spark)
 
-    assert (Conclusion.PASS, 0) == (verdict.conclusion, verdict.facts.before), verdict.headline
+    assert (Conclusion.PASS, 0) == (verdict.conclusion, verdict.facts.before_savepoint), verdict.headline
     assert (MORE, MADE[1], MADE[1]) == (verdict.facts.inputs, verdict.facts.outputs, verdict.facts.expected)
     assert any(json.loads(o.value or b"")["total"] > 10_000 for o in outputs(both.second))
 
@@ -187,6 +187,6 @@ def test_a_savepoint_that_is_gone_leaves_no_ground(lives: Callable[..., Lives], 
 
     alone = both.second.audit(spark)
 
-    assert Conclusion.INVALID is alone.conclusion
+    assert Conclusion.INCONCLUSIVE is alone.conclusion
     assert str(both.savepoint) in alone.headline and "--earlier" in alone.headline
     assert Conclusion.PASS is both.second.audit(spark, earlier=both.earlier).conclusion

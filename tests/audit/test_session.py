@@ -12,7 +12,7 @@ import pytest
 
 from kafka_eos.audit import Conclusion
 from kafka_eos.audit.cluster.spark_session import session
-from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from tests.audit.conftest import Totals
 from tests.audit.test_ending import command
 from tests.waiting import PATIENCE
@@ -28,9 +28,9 @@ print(audit_topics(Question("host:1", outputs=("t",), id="$.x"), spark=spark).he
 
 
 def test_a_live_session_of_the_program_is_neither_used_nor_ended(spark: Any) -> None:
-    verdict = audit_topics(Question("host:1", outputs=("t",), id="$.x"))
+    verdict = audit_topics(TopicAuditOptions("host:1", outputs=("t",), id="$.x"))
 
-    assert Conclusion.INVALID is verdict.conclusion
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion
     assert "live Spark session" in verdict.headline and "spark=" in verdict.headline
     assert 3 == spark.range(3).count()
 

@@ -101,7 +101,7 @@ def test_each_topic_that_matches_is_read_from_its_beginning_and_audited(
     verdict = job.audit(spark)
 
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
-    assert {} == verdict.not_possible
+    assert {} == verdict.skipped
     assert (6, 6) == (verdict.facts.outputs, verdict.facts.expected)
 
     copy = topic(partitions=2)

@@ -14,18 +14,18 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafka_eos.abc.state import InFlight
+from kafka_eos.abc.state import InFlightRows
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.audit import Conclusion, Verdict
 from kafka_eos.audit.checks.verdict import StateCheck
 from kafka_eos.audit.state import audit_state
-from kafka_eos.cli.savepoints import make_offline
-from kafka_eos.codecs import Counted, KeyCodec, MsgpackCodec
+from kafka_eos.cli.savepoints import write_offline_savepoint
+from kafka_eos.codecs import CountedCodec, KeyCodec, MsgpackCodec
 from kafka_eos.core.ids import AppRef
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 from kafka_eos.runtime.state import memory_store as memory
 from kafka_eos.runtime.state.key_groups import row_keys
-from kafka_eos.runtime.state.stored_rows import opened
+from kafka_eos.runtime.state.stored_rows import open_handles
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_records import Manifest
@@ -94,7 +94,7 @@ def feed(job: Job, numbers: range) -> None:
 
 def audited(job: Job, spark: Any, **options: Any) -> Verdict:
     ref = AppRef(job.app, job.name)
-    return audit_state(load(ref), job.settings, app=ref, spark=spark, **options)
+    return audit_state(load_program(ref), job.settings, app=ref, spark=spark, **options)
 
 
 def found(verdict: Verdict) -> dict[Any, dict[str, int]]:
@@ -102,7 +102,7 @@ def found(verdict: Verdict) -> dict[Any, dict[str, int]]:
 
 
 def told(verdict: Verdict) -> list[str]:
-    return sorted(offender.detail for finding in verdict.findings for offender in finding.first)
+    return sorted(offender.detail for finding in verdict.findings for offender in finding.examples)
 
 
 def newest(job: Job) -> Manifest:
@@ -120,7 +120,7 @@ def spoiling(job: Job, scratch: Path, operator: str) -> Iterator[dict[str, dict[
     manifest, rows = newest(job), dict[str, dict[bytes, bytes]]()
     handles = [handle for handle in manifest.states if handle.operator == operator]
     scratch.mkdir()
-    with opened(handles, job.store, scratch) as sources:
+    with open_handles(handles, job.store, scratch) as sources:
         for name in (str(described["name"]) for described in handles[0].states):
             rows[name] = {key: value for source in sources for key, value in source.scan(name)}
     yield rows
@@ -186,12 +186,12 @@ def test_the_state_of_a_job_that_was_killed_and_rescaled_is_what_its_input_makes
     assert "key 'eve' is there and should not be: 5 after 1 updates" in told(verdict)
     assert any(text.startswith("key 'cid', element 1 is 99 and should be") for text in told(verdict))
     assert any(text.startswith("key 'dee', entry 'odd' is 98 and should be") for text in told(verdict))
-    assert {o.topic for f in verdict.findings for o in f.first} >= {"total.accumulator", "seen.amounts"}
+    assert {o.topic for f in verdict.findings for o in f.examples} >= {"total.accumulator", "seen.amounts"}
 
 
 def _spoil(job: Job, scratch: Path) -> None:
     """Change what a job has stored of some users."""
-    entry, number = Counted(MsgpackCodec(int)), MsgpackCodec(int)
+    entry, number = CountedCodec(MsgpackCodec(int)), MsgpackCodec(int)
     with spoiling(job, scratch / "total", "total") as rows:
         totals = rows["accumulator"]
         updates, total = entry.decode(totals[row_key("ann")])
@@ -199,7 +199,7 @@ def _spoil(job: Job, scratch: Path) -> None:
         del totals[row_key("bob")]
         totals[row_key("eve")] = entry.encode((1, 5))
     with spoiling(job, scratch / "summed", "summed") as rows:
-        sums = Counted(MsgpackCodec(float))
+        sums = CountedCodec(MsgpackCodec(float))
         updates, total = sums.decode(rows["accumulator"][row_key("ann")])
         rows["accumulator"][row_key("ann")] = sums.encode((updates, total + 0.1))
     with spoiling(job, scratch / "seen", "seen") as rows:
@@ -233,7 +233,7 @@ def test_a_key_from_several_partitions_is_compared_in_the_order_that_the_outputs
     job.run(workers=1)
 
     with spoiling(job, tmp_path / "last", "last") as rows:
-        rows["accumulator"][row_key("a")] = Counted(MsgpackCodec(str)).encode((1, "else"))
+        rows["accumulator"][row_key("a")] = CountedCodec(MsgpackCodec(str)).encode((1, "else"))
     status, said = verified(job)
     assert (1, 1) == (status, said.count("is not the one that was committed")), said
     assert "FAIL: wrong state: 1" in said
@@ -263,7 +263,7 @@ def test_state_in_an_object_store_is_read_there(
 
     right = verified(job)
     with spoiling(job, tmp_path / "last", "last") as rows:
-        rows["accumulator"][row_key("a")] = Counted(MsgpackCodec(str)).encode((2, "a1"))
+        rows["accumulator"][row_key("a")] = CountedCodec(MsgpackCodec(str)).encode((2, "a1"))
     wrong = verified(job)
 
     assert (0, True) == (right[0], "PASS: 3 records in, 2 entries of 1 state" in right[1]), right[1]
@@ -304,7 +304,7 @@ def test_state_behind_state_of_a_job_on_spark(
 
     with spoiling(job, tmp_path / "letters", "letters") as rows:
         odd = next(key for key in rows["accumulator"] if key.endswith(KeyCodec().encode(1)))
-        rows["accumulator"][odd] = Counted(MsgpackCodec(str)).encode((4, "abac"))
+        rows["accumulator"][odd] = CountedCodec(MsgpackCodec(str)).encode((4, "abac"))
     assert ["key 1 is 'abac' after 4 updates and should be 'abca' after 4 updates"] == told(audited(job, spark))
 
 
@@ -316,7 +316,7 @@ def test_a_job_that_began_with_a_savepoint_has_the_state_of_both_and_what_expire
     first = new_job(LAST, input=source, output=topic())
     first.feed(source, [(0, None, word) for word in (b"a1", b"b1", b"c1", b"a2")])
     first.run(workers=1)
-    make_offline(first.settings, first.name, tmp_path / "savepoint")
+    write_offline_savepoint(first.settings, first.name, tmp_path / "savepoint")
     home = tmp_path / "second"
     home.mkdir()
     second = Job(first.bootstrap, home, first.app, first.name, first.topics)
@@ -340,7 +340,7 @@ def test_a_job_that_began_with_a_savepoint_has_the_state_of_both_and_what_expire
     gone.result(PATIENCE)
     verdict = audited(second, spark)
 
-    assert Conclusion.INVALID is verdict.conclusion
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion
     assert f"input {source}/0 was read from offset 4, but now begins at 5" in verdict.headline
 
 
@@ -349,16 +349,16 @@ def test_what_no_input_can_tell_is_said_before_spark_starts(
 ) -> None:
     job = new_job(LAST, input=topic(), output=topic())
     verdict = audited(job, None)
-    assert (Conclusion.INVALID, True) == (verdict.conclusion, "no committed checkpoint" in verdict.headline)
+    assert (Conclusion.INCONCLUSIVE, True) == (verdict.conclusion, "no committed checkpoint" in verdict.headline)
 
     job.feed(job.topics["input"], [(0, None, b"a1")])
     job.run(workers=1)
     whole = newest(job)
-    under_way = InFlight("x", {"name": "json", "schema": None}, (FileRef("rows", "ab" * 32, 1),), overtaken=False)
+    under_way = InFlightRows("x", {"name": "json", "schema": None}, (FileRef("rows", "ab" * 32, 1),), overtaken=False)
     exchange(job, msgspec.structs.replace(whole, in_flight=(under_way,)))
     verdict = audited(job, None)
 
-    assert Conclusion.INVALID is verdict.conclusion
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion
     assert f"epoch {whole.id} holds rows that were under way" in verdict.headline
     assert f"kafka-eos stop {job.app.name}" in verdict.headline
-    assert {*StateCheck} == {*verdict.not_possible}
+    assert {*StateCheck} == {*verdict.skipped}

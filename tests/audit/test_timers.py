@@ -13,8 +13,8 @@ from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.state import audit_state
 from kafka_eos.audit.tables.plan_cut import cut
 from kafka_eos.core.ids import AppRef
-from kafka_eos.core.provenance import HEADER, parse
-from kafka_eos.runtime.program import load
+from kafka_eos.core.provenance import HEADER, parse_provenance
+from kafka_eos.runtime.program import load_program
 from kafka_eos.testing import ListSource, MemorySink
 from tests.audit.job import FED_AT, Job, Out
 from tests.chaos.harness import read
@@ -61,12 +61,12 @@ def test_a_run_passes_without_what_timers_made_and_a_firing_that_is_there_twice_
     assert (verdict.facts.outputs, verdict.facts.expected) == (73, 40)
 
     ref = AppRef(job.app, job.name)
-    state = audit_state(load(ref), job.settings, app=ref, spark=spark)
+    state = audit_state(load_program(ref), job.settings, app=ref, spark=spark)
     assert state.findings == (), state.headline
     assert "no record tells how far event time, or the clock, had come" in state.headline
 
     text = dict(outputs[0].headers())[HEADER].decode()
-    too_early = str(replace(parse(text), offset=FED_AT + 38))  # event time is 37
+    too_early = str(replace(parse_provenance(text), offset=FED_AT + 38))  # event time is 37
     job.write(fired, [Out(None, outputs[0].value(), each) for each in (text, too_early)])
     wrong = job.audit(spark)
 

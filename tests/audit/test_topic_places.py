@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka_eos.abc.committer import Spread
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.facts.partitioning_history import Regime
-from kafka_eos.audit.tables.partition_placement import Placing
-from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.audit.tables.partition_placement import PartitionPlacement
+from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from kafka_eos.audit.topics.partitioning_history import placings
 from tests.audit.job import Job, Out, epoch, out
 from tests.audit.pair import first, found
@@ -56,7 +56,7 @@ def test_records_are_judged_by_the_partitions_of_their_epoch(
 
     def verdict() -> Any:
         return audit_topics(
-            Question(job.bootstrap, (source,), (target,), id="provenance", ledgers=(str(job.storage.root),)),
+            TopicAuditOptions(job.bootstrap, (source,), (target,), id="provenance", ledgers=(str(job.storage.root),)),
             spark=spark,
         )
 
@@ -85,7 +85,7 @@ TWO, FOUR = (Spread("out", CRC, n, n) for n in (2, 4))
 def test_a_topic_of_several_sinks_is_judged_by_what_holds_of_all() -> None:
     grown, four = (Regime(1, TWO), Regime(2, FOUR)), (Regime(9, FOUR),)
 
-    assert {"out": Placing(CRC, 4, grown)} == placings([{"a": grown}, {"b": grown}], {"out": 4, "other": 3})
+    assert {"out": PartitionPlacement(CRC, 4, grown)} == placings([{"a": grown}, {"b": grown}], {"out": 4, "other": 3})
     either = placings([{"a": grown, "b": four}], {"out": 4})["out"]
     assert [Spread("out", CRC, 2, 4)] == [regime.spread for regime in either.regimes]
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.checks.verdict import Observations, judge
-from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from kafka_eos.audit.topics.question import expression, moment
 from kafka_eos.cli import app as cli
 from kafka_eos.core.errors import ConfigError
@@ -95,12 +95,12 @@ def test_outputs_without_a_header_ask_for_the_ledger_of_their_job(pair: Pair, sp
     whole = audit_topics(pair.question(id="provenance", ledgers=pair.ledgers), spark=spark)
     wrong = audit_topics(pair.question(id="provenance", ledgers=(str(pair.job.directory),)), spark=spark)
 
-    assert Conclusion.INVALID is none.conclusion
+    assert Conclusion.INCONCLUSIVE is none.conclusion
     assert "name the directory of its job's checkpoints with --ledger" in none.headline
     assert {Check.FOREIGN: ORDERS, Check.LOST: ORDERS - 1} == found(some)
     assert any("--ledger" in note for note in some.facts.notes)
     assert {Check.DUPLICATE: 1, Check.REORDERED: 1} == found(whole), whole.findings
-    assert Conclusion.INVALID is wrong.conclusion
+    assert Conclusion.INCONCLUSIVE is wrong.conclusion
     assert "no directory of a job's checkpoints" in wrong.headline
 
 
@@ -140,7 +140,7 @@ def test_two_jobs_that_count_alike_are_no_rivals(pair: Pair, topic: Callable[...
     verdict = audit_topics(pair.question(id="provenance", outputs=(pair.output, second)), spark=spark)
 
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.findings
-    assert "two jobs count alike" in verdict.not_possible[Check.COMMITTED_HIDDEN]
+    assert "two jobs count alike" in verdict.skipped[Check.COMMITTED_HIDDEN]
 
 
 def test_what_a_task_that_lost_wrote_is_not_hidden(pair: Pair, spark: Any) -> None:
@@ -243,7 +243,7 @@ def test_a_comparison_of_nothing_is_invalid(pair: Pair, spark: Any, asked: dict[
 
     verdict = audit_topics(pair.question(**asked), spark=spark, allow_foreign=True)
 
-    assert Conclusion.INVALID is verdict.conclusion
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion
     assert why in verdict.headline
 
 
@@ -288,9 +288,9 @@ def test_files_are_an_output_too(pair: Pair, spark: Any, tmp_path: Path) -> None
 
 
 def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: list[Question] = []
+    asked: list[TopicAuditOptions] = []
 
-    def answer(question: Question, **_: Any) -> Verdict:
+    def answer(question: TopicAuditOptions, **_: Any) -> Verdict:
         asked.append(question)
         return judge(Observations(obstacles=["no cluster"]))
 
@@ -341,4 +341,4 @@ def test_a_moment_is_a_time_or_offsets() -> None:
 )
 def test_what_cannot_be_meant_is_refused(asked: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        Question("localhost:9092", **asked)
+        TopicAuditOptions("localhost:9092", **asked)

@@ -127,7 +127,7 @@ def test_each_sum_is_compared_with_what_its_key_had_at_the_end_of_the_epoch(ran:
     # Of the second epoch one is missing, of the last there is one too many.
     assert {**once, Check.WRONG_COUNT: 2} == found(wrong), wrong.findings
     (more,) = (finding for finding in wrong.findings if finding.check is Check.UNEXPECTED)
-    assert "has another output of epoch" in more.first[0].detail
+    assert "has another output of epoch" in more.examples[0].detail
 
 
 @pytest.mark.campaign

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Check
-from kafka_eos.core.provenance import parse
+from kafka_eos.core.provenance import parse_provenance
 from tests.audit.job import Job
 from tests.audit.spoilt import Corruption, Outs, Spoil, some_or_every, spoilt, without
 from tests.audit.test_window_corruptions import BEGIN, at, other, said, sale
@@ -57,13 +57,13 @@ def none(until: int, **which: Any) -> Spoil:
 def of_the_first_row(outs: Outs) -> Outs:
     """A result by count of a row that is not one too many: the first one of ann, and of its partition."""
     second = outs[at(outs, 50, value=2)]
-    return [*outs, replace(second, text=str(replace(parse(second.text or ""), offset=0)))]
+    return [*outs, replace(second, text=str(replace(parse_provenance(second.text or ""), offset=0)))]
 
 
 def between_times(outs: Outs) -> Outs:
     """A firing of the clock at a time at which there are none."""
     index = next(n for n, each in enumerate(outs) if "/processing-timers/" in (each.text or ""))
-    origin = parse(outs[index].text or "")
+    origin = parse_provenance(outs[index].text or "")
     moved = replace(outs[index], text=str(replace(origin, offset=origin.offset + 1)))
     return [*outs[:index], moved, *outs[index + 1 :]]
 

@@ -18,12 +18,12 @@ from kafka_eos.abc.state import StateHandle
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.tables.python_tasks import ignore
 from kafka_eos.core.ids import AppRef, Epoch, SplitId, Term
-from kafka_eos.core.provenance import column
+from kafka_eos.core.provenance import format_provenance
 from kafka_eos.core.records import Batch, RawOrigin, RawRecord
-from kafka_eos.plan import Plan, Timestamps
-from kafka_eos.runtime.operators.event_time import Pace
-from kafka_eos.runtime.operators.operator_chain import Chain
-from kafka_eos.runtime.program import load
+from kafka_eos.plan import Plan, TimestampsNode
+from kafka_eos.runtime.operators.event_time import WatermarkSchedule
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
+from kafka_eos.runtime.program import load_program
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import LocalStorage
 from tests.audit.job import FED_AT, Job, Out, epoch
@@ -65,7 +65,7 @@ def test_what_a_snapshot_between_two_slices_still_holds_is_not_called_missing(
     given: dict[str, Any] = {"input": source, "topics": topics, "begin": FED_AT, "keys": KEYS}
     job = new_job(PIPELINE, **given)
     job.feed(source, [(0, None, json.dumps(n).encode()) for n in range(KEYS + 1)])
-    plan = load(AppRef(job.app, job.name)).plan()
+    plan = load_program(AppRef(job.app, job.name)).plan()
     outs, rest, states = sliced(plan, source, job.storage, job.directory)
     assert outs and rest
     ends = {"numbers": {SplitId(f"{source}/0"): KEYS + 1}}
@@ -106,19 +106,25 @@ def sliced(
     made: list[Batch[Any]] = []
     backends = {
         node.name: open_backend(
-            "memory", node.name, directory / node.name, range(128), [], storage, by_split=isinstance(node, Timestamps)
+            "memory",
+            node.name,
+            directory / node.name,
+            range(128),
+            [],
+            storage,
+            by_split=isinstance(node, TimestampsNode),
         )
         for node in plan.nodes
         if node.stateful
     }
     sinks = {sink.name: made.append if sink.name == "right" else ignore for sink in plan.sinks}
-    one_step = Pace(0.0, lambda: 0.0, slice=0.0)
-    with closing(Chain(plan, backends, sinks, pace=one_step)) as chain:
+    one_step = WatermarkSchedule(0.0, lambda: 0.0, slice=0.0)
+    with closing(OperatorChain(plan, backends, sinks, pace=one_step)) as chain:
         chain.assign("numbers", [SplitId(f"{topic}/0")])
         chain.push("numbers", numbers(topic))
         while not made:
-            chain.go_on({node.name for node in plan.nodes})
-        assert chain.busy()
+            chain.continue_due({node.name for node in plan.nodes})
+        assert chain.has_due_work()
         chain.flush(whole=False)
         states = tuple(backend.snapshot(Epoch(1))(storage) for backend in backends.values())
         before = len(made)
@@ -133,7 +139,7 @@ def numbers(topic: str) -> Batch[Any]:
 
 
 def said(batch: Batch[Any]) -> list[Out]:
-    texts, times = column(batch, Term(1), Epoch(1)), batch.times or ()
+    texts, times = format_provenance(batch, Term(1), Epoch(1)), batch.event_times or ()
     return [
         Out(str(result.key), value(result.key, result.value), text, timestamp=time)
         for result, text, time in zip(batch.values, texts, times, strict=True)

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.core.ids import SplitId
-from kafka_eos.runtime.operators.operator_chain import refuser
+from kafka_eos.runtime.operators.operator_chain import hash_operator
 from tests.audit.job import ONCE, Job, Out, epoch, out, refused_at
 
 pytestmark = pytest.mark.timeout(600)
@@ -80,7 +80,9 @@ class Fed:
         return out((partition, offset), None, value, update=update, topic=self.source, source="words")
 
     def letter(self, partition: int, offset: int, word: bytes, who: str) -> Out:
-        made = out((partition, offset), None, word, topic=self.source, source="words", ordinal=f"0-{refuser(who)}-0")
+        made = out(
+            (partition, offset), None, word, topic=self.source, source="words", ordinal=f"0-{hash_operator(who)}-0"
+        )
         return replace(made, headers=refused_at(self.source, offset, partition))
 
     def audit(self, **outs: Sequence[Out]) -> Verdict:

@@ -10,10 +10,10 @@ from kafka_eos.audit.checks.verdict import (
     Check,
     Conclusion,
     Evidence,
-    NotPossible,
     Observations,
-    Offender,
-    Uncompared,
+    SkippedCheck,
+    UncomparedOutput,
+    Violation,
     judge,
 )
 
@@ -24,7 +24,7 @@ CLEAN = Observations(
     committed_epochs=2,
     evidence={check: Evidence(8) for check in Check},
 )
-ONE = Evidence(8, 1, (Offender("out", 0, 7, "copy 2"),))
+ONE = Evidence(8, 1, (Violation("out", 0, 7, "copy 2"),))
 
 
 def test_no_finding_is_a_pass_with_exit_code_0() -> None:
@@ -45,7 +45,7 @@ def test_every_check_can_fail_alone_and_is_named(check: Check) -> None:
 def test_without_ground_nothing_passes(missing: str) -> None:
     verdict = judge(replace(CLEAN, **{missing: 0}))  # type: ignore[arg-type]
 
-    assert (Conclusion.INVALID, 2) == (verdict.conclusion, verdict.exit_code)
+    assert (Conclusion.INCONCLUSIVE, 2) == (verdict.conclusion, verdict.exit_code)
 
 
 def test_an_obstacle_is_the_reason() -> None:
@@ -56,13 +56,13 @@ def test_an_obstacle_is_the_reason() -> None:
 
 @pytest.mark.parametrize("vital", [Check.LOST, Check.DUPLICATE])
 def test_a_vital_check_that_could_not_be_made_is_no_pass(vital: Check) -> None:
-    verdict = judge(replace(CLEAN, evidence={**CLEAN.evidence, vital: NotPossible("no way")}))
+    verdict = judge(replace(CLEAN, evidence={**CLEAN.evidence, vital: SkippedCheck("no way")}))
 
-    assert (Conclusion.INVALID, {vital: "no way"}) == (verdict.conclusion, verdict.not_possible)
+    assert (Conclusion.INCONCLUSIVE, {vital: "no way"}) == (verdict.conclusion, verdict.skipped)
 
 
 def test_of_inputs_that_cannot_be_read_it_says_so_and_not_that_there_are_none() -> None:
-    blind = NotPossible("source files cannot be read again by the audit")
+    blind = SkippedCheck("source files cannot be read again by the audit")
     verdict = judge(replace(CLEAN, inputs=0, evidence={**CLEAN.evidence, Check.LOST: blind}))
 
     assert verdict.headline == "INVALID: lost not checked: source files cannot be read again by the audit"
@@ -71,13 +71,13 @@ def test_of_inputs_that_cannot_be_read_it_says_so_and_not_that_there_are_none() 
 def test_a_check_without_evidence_is_not_possible_rather_than_clean() -> None:
     evidence = {check: e for check, e in CLEAN.evidence.items() if check is not Check.LOST}
 
-    assert Conclusion.INVALID is judge(replace(CLEAN, evidence=evidence)).conclusion
+    assert Conclusion.INCONCLUSIVE is judge(replace(CLEAN, evidence=evidence)).conclusion
 
 
 def test_expected_faults_need_a_recorded_kill_but_a_finding_outranks_them() -> None:
     broken = replace(CLEAN, evidence={**CLEAN.evidence, Check.LOST: ONE})
 
-    assert Conclusion.INVALID is judge(CLEAN, expect_faults=True).conclusion
+    assert Conclusion.INCONCLUSIVE is judge(CLEAN, expect_faults=True).conclusion
     assert Conclusion.PASS is judge(replace(CLEAN, kills=1), expect_faults=True).conclusion
     assert Conclusion.FAIL is judge(broken, expect_faults=True).conclusion
 
@@ -90,10 +90,13 @@ def test_what_a_sink_refused_is_in_the_headline() -> None:
 
 
 def test_what_was_not_compared_or_checked_is_in_the_headline() -> None:
-    left_out = (Uncompared("totals", "values", "no order", 1), Uncompared("plain", "order and epochs", "no provenance"))
+    left_out = (
+        UncomparedOutput("totals", "values", "no order", 1),
+        UncomparedOutput("plain", "order and epochs", "no provenance"),
+    )
     evidence = {
         **CLEAN.evidence,
-        **dict.fromkeys((Check.WRONG_COUNT, Check.ABORTED_VISIBLE), NotPossible("no history")),
+        **dict.fromkeys((Check.WRONG_COUNT, Check.ABORTED_VISIBLE), SkippedCheck("no history")),
     }
 
     verdict = judge(replace(CLEAN, uncompared=left_out, evidence=evidence))
@@ -106,7 +109,7 @@ def test_what_was_not_compared_or_checked_is_in_the_headline() -> None:
 
 
 def test_of_topics_a_check_that_nobody_asked_for_is_not_in_the_headline() -> None:
-    evidence = {**CLEAN.evidence, Check.WRONG_COUNT: NotPossible("not asked")}
+    evidence = {**CLEAN.evidence, Check.WRONG_COUNT: SkippedCheck("not asked")}
 
     assert 1 == len(judge(replace(CLEAN, committed_epochs=None, evidence=evidence)).reasons)
 

@@ -10,21 +10,27 @@ import pytest
 from pyspark.sql import functions as F
 
 from kafka_eos.audit.tables.windows.window_assignment import sessions, windows_of
-from kafka_eos.plan.window_assigners import Days, Early, Paned, Sliding, Tumbling
+from kafka_eos.plan.window_assigners import (
+    DayWindows,
+    EarlyTumblingWindows,
+    PanedAssigner,
+    SlidingWindows,
+    TumblingWindows,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
-ASSIGNERS: tuple[Paned, ...] = (
-    Tumbling(300, 7),
-    Tumbling(1, 0),
-    Early(300, 60, 10),
-    Sliding(600, 300, 5),
-    Sliding(100, 40, 0),
-    Sliding(1000, 1000, 0),
-    Days("Europe/Berlin"),
-    Days("America/Sao_Paulo"),  # clocks leapt at midnight
-    Days("America/St_Johns"),  # clocks went back across midnight
-    Days("America/Havana"),
+ASSIGNERS: tuple[PanedAssigner, ...] = (
+    TumblingWindows(300, 7),
+    TumblingWindows(1, 0),
+    EarlyTumblingWindows(300, 60, 10),
+    SlidingWindows(600, 300, 5),
+    SlidingWindows(100, 40, 0),
+    SlidingWindows(1000, 1000, 0),
+    DayWindows("Europe/Berlin"),
+    DayWindows("America/Sao_Paulo"),  # clocks leapt at midnight
+    DayWindows("America/St_Johns"),  # clocks went back across midnight
+    DayWindows("America/Havana"),
 )
 MINUTE = 60_000
 

@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_eos.audit import Check, Conclusion
-from kafka_eos.audit.checks.verdict import Evidence, Offender
+from kafka_eos.audit.checks.verdict import Evidence, Violation
 from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Range, Ranges, settle, unsettled
-from kafka_eos.audit.topics import Question, audit_topics
+from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from kafka_eos.audit.topics.offset_window import reading_ends, window
 from kafka_eos.audit.topics.topic_audit import _compacted_away
 from kafka_eos.core.errors import ConfigError
@@ -121,7 +121,7 @@ def test_a_time_tells_what_expired_only_where_something_older_is_left(
     since = audit_topics(pair.question(id="$.id", start=fed - timedelta(hours=9)), spark=spark)
     later = audit_topics(pair.question(id="$.id", start=fed - timedelta(minutes=1), slack=1.0), spark=spark)
 
-    assert (Conclusion.INVALID, Conclusion.INVALID) == (whole.conclusion, since.conclusion), (
+    assert (Conclusion.INCONCLUSIVE, Conclusion.INCONCLUSIVE) == (whole.conclusion, since.conclusion), (
         whole.headline,
         since.headline,
     )
@@ -155,16 +155,16 @@ def test_inputs_behind_the_group_with_an_id_from_before_it_leave_a_loss_untold(p
 
     verdict = audit_topics(pair.question(id="$.id", group=group), spark=spark)
 
-    assert (Conclusion.INVALID, {}) == (verdict.conclusion, found(verdict)), verdict.headline
+    assert (Conclusion.INCONCLUSIVE, {}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert "2 ids are also outside of what is judged, and have fewer outputs" in verdict.headline
     assert "(id 0: 1 of 2)" in verdict.headline
 
 
 ACCOUNTS = {
     "all": ("xxxxx", "xxxxx", Conclusion.PASS),
-    "one lost": ("xxxxx", "xxxx", Conclusion.INVALID),
+    "one lost": ("xxxxx", "xxxx", Conclusion.INCONCLUSIVE),
     "more lost than lie outside": ("xxx", "x", Conclusion.FAIL),
-    "one more, in or of the slack": ("xxxxxx", "xxxxx", Conclusion.INVALID),
+    "one more, in or of the slack": ("xxxxxx", "xxxxx", Conclusion.INCONCLUSIVE),
     "more than all inputs": ("xxxxx", "xxxxxxxxxxx", Conclusion.FAIL),
 }
 """Of an account with five inputs inside and five outside: its outputs outside and inside."""
@@ -191,19 +191,19 @@ def test_ids_of_many_records_are_judged_in_a_window_of_times_as_far_as_they_tell
 
 def test_a_topic_that_was_made_anew_is_not_resumed() -> None:
     earlier = {**EARLIER, "resume": {"ends": {"t": {"0": 100}, "i": {"0": 100}}, "files": {}}}
-    question = Question("host:1", ("i",), ("t",), "$.x", resume=earlier)
+    question = TopicAuditOptions("host:1", ("i",), ("t",), "$.x", resume=earlier)
     ranges = {"i": {0: Range(0, 120, 120)}, "t": {0: Range(0, 10, 10)}}
 
     with pytest.raises(ConfigError, match="t/0 ends at offset 10, before 100"):
         window(question, None, ranges)
 
 
-def asked(**more: Any) -> Question:
-    return Question("host:1", ("i",), ("t",), "$.x", **more)
+def asked(**more: Any) -> TopicAuditOptions:
+    return TopicAuditOptions("host:1", ("i",), ("t",), "$.x", **more)
 
 
-LOST = {Check.LOST: Evidence(9, 2, (Offender("i", 0, 3, "x"),))}
-COPIED = {Check.DUPLICATE: Evidence(9, 2, (Offender("t", 0, 3, "x"),))}
+LOST = {Check.LOST: Evidence(9, 2, (Violation("i", 0, 3, "x"),))}
+COPIED = {Check.DUPLICATE: Evidence(9, 2, (Violation("t", 0, 3, "x"),))}
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_compacted_topics_are_invalid_where_they_lack_something(
     pair.job.write(compacted, pair.outs[-1:])
     whole = audit_topics(question, spark=spark)
 
-    assert (Conclusion.INVALID, Conclusion.PASS) == (short.conclusion, whole.conclusion), (
+    assert (Conclusion.INCONCLUSIVE, Conclusion.PASS) == (short.conclusion, whole.conclusion), (
         short.headline,
         whole.headline,
     )

@@ -10,8 +10,8 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kafka_eos._util.retry import Patience
-from kafka_eos.abc.committer import CommitPermit, Committable, Committer, Outcome
+from kafka_eos._util.retry import Retrier
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, Committable, Committer
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Writer
@@ -56,7 +56,7 @@ def epoch(number: int, term: int = 1) -> EpochId:
     return EpochId(Epoch(number), Term(term))
 
 
-def commit(committer: Committer, committables: Sequence[Committable], at: EpochId) -> list[Outcome]:
+def commit(committer: Committer, committables: Sequence[Committable], at: EpochId) -> list[CommitOutcome]:
     return [committer.commit(CommitPermit(at), one) for one in committables]
 
 
@@ -67,7 +67,7 @@ def prepare(writer: Writer[Any], rows: Batch[Any], at: EpochId) -> Sequence[Comm
 
 def show(source: KafkaSource[Any], ctx: JobContext, at: EpochId, positions: Positions) -> None:
     """Offsets for lag tools. The first of a cluster wait until it has made the topic for them."""
-    Patience(threading.Event(), print).until_answered("show offsets", lambda: source.completed(ctx, at, positions))
+    Retrier(threading.Event(), print).retry("show offsets", lambda: source.notify_committed(ctx, at, positions))
 
 
 def send(bootstrap: str, topic: str, *values: bytes | None, **options: Any) -> None:
@@ -107,7 +107,7 @@ def read_to(reader: Reader[Any], ends: Positions) -> list[Any]:
     """Poll until ``ends`` are reached."""
     values: list[Any] = []
     deadline = time.monotonic() + PATIENCE
-    while not reader.reached(ends):
+    while not reader.has_reached(ends):
         assert time.monotonic() < deadline, f"{ends} not reached from {reader.positions()}"
         found = reader.poll(1000, 0.1)
         values += found.values if found is not None else []
@@ -120,7 +120,7 @@ def visible(bootstrap: str, topic: str) -> list[Record[str, Any]]:
     ctx = job(bootstrap)
     reader = source.reader(task(ctx, "check"), source.discover(ctx, None))
     try:
-        return read_to(reader, source.ends(ctx))
+        return read_to(reader, source.get_end_positions(ctx))
     finally:
         reader.close()
 

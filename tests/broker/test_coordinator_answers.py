@@ -22,7 +22,7 @@ from confluent_kafka import KafkaException, Producer
 
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.rpc.transaction_status import Verdict, judged
+from kafka_eos.connectors.kafka.rpc.transaction_status import TransactionStatus, derive_status
 from kafka_eos.connectors.kafka.sink.committer import FENCED_MS
 from kafka_eos.devtools.broker import Broker
 from tests.broker.transaction_kit import (
@@ -335,7 +335,7 @@ def test_the_marker_tells_commit_from_abort(bootstrap: str, topic: Topic, rpc: K
 @VERSIONS
 @pytest.mark.parametrize("fate", ["open", "committed", "committed+fenced", "aborted", "fenced", "unknown"])
 def test_the_verdict_is_right(bootstrap: str, topic: Topic, rpc: KafkaRequests, version: int, fate: str) -> None:
-    """``judged`` on real facts, for everything that can have happened."""
+    """``derive_status`` on real facts, for everything that can have happened."""
     out, group = topic(), f"g-{uuid.uuid4().hex[:8]}"
     writer = prepared(bootstrap, out)
     ours = writer.commit_name(out, version, mark(writer, out, group), group)
@@ -343,10 +343,14 @@ def test_the_verdict_is_right(bootstrap: str, topic: Topic, rpc: KafkaRequests, 
     if fate == "unknown":
         ours = type(ours)(**{**ours.payload(), "transactional_id": "never-seen.1.0.0", "uuid": "other"})  # type: ignore[arg-type]
 
-    verdict = judged(ours, rpc.describe(ours.transactional_id), rpc.marker(group, out, 0), 0.0)
+    verdict = derive_status(ours, rpc.describe(ours.transactional_id), rpc.marker(group, out, 0), 0.0)
 
-    expected = {"open": Verdict.PREPARED, "committed": Verdict.COMMITTED, "committed+fenced": Verdict.COMMITTED}
-    assert verdict is expected.get(fate, Verdict.LOST)
+    expected = {
+        "open": TransactionStatus.PREPARED,
+        "committed": TransactionStatus.COMMITTED,
+        "committed+fenced": TransactionStatus.COMMITTED,
+    }
+    assert verdict is expected.get(fate, TransactionStatus.LOST)
 
 
 def _suffer(rpc: KafkaRequests, writer: Writer, version: int, fate: str) -> None:

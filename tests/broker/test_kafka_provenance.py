@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kafka_eos.abc.committer import Committable, Committer, Unstored
+from kafka_eos.abc.committer import Committable, Committer, UnstoredCommittable
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Writer
@@ -21,7 +21,7 @@ from kafka_eos.connectors.kafka import KafkaSink, dead_letter
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.core.provenance_blocks import decode, opened
+from kafka_eos.core.provenance_blocks import decode, decode_block
 from kafka_eos.devtools.broker import Broker
 from kafka_eos.devtools.broker.settings import free_ports
 from tests.broker.kafka_kit import batch, commit, epoch, job, task
@@ -55,17 +55,17 @@ class Worker:
             self._note(each)
         commit(committer, prepared, epoch(number))
         for writer in writers:
-            writer.committed(epoch(number))
+            writer.notify_committed(epoch(number))
 
     def _note(self, prepared: Committable) -> None:
-        assert isinstance(prepared, Unstored)
+        assert isinstance(prepared, UnstoredCommittable)
         assert prepared.provenance is not None
         found = decode(prepared.content)
         assert prepared.provenance.name == f"{found.producer_id}-{found.producer_epoch}"
         for topic, blocks in found.blocks.items():
-            for block in map(opened, blocks):
+            for block in map(decode_block, blocks):
                 sinks = [block.names[span.sink] for span in block.spans for _ in range(span.count)]
-                for sink, place, offset in zip(sinks, block.places, block.offsets, strict=True):
+                for sink, place, offset in zip(sinks, block.output_partitions, block.offsets, strict=True):
                     self.told[topic, found.producer_id, found.producer_epoch, place].append((sink, offset))
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ def _with(pair: Pair) -> dict[str, Any]:
 def _commits(cluster: Cluster) -> None:
     """A transaction of librdkafka's is ended by us."""
     name = f"secured-{uuid.uuid4().hex[:8]}"
-    producer = Producer(cluster.client({"transactional.id": name}, {}))
+    producer = Producer(cluster.build_client_config({"transactional.id": name}, {}))
     producer.init_transactions(PATIENCE)
     with KafkaRequests(cluster) as rpc:
         seen = rpc.describe(name)

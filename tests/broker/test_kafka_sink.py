@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.abc.committer import Committable, Committer, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitStatus, Committable, Committer
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.services import Resources, Services
-from kafka_eos.abc.sink import Attended, Writer
+from kafka_eos.abc.sink import SupportsPoll, Writer
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
@@ -23,8 +23,8 @@ from kafka_eos.connectors.kafka.sink.record_sizes import batch_bytes
 from kafka_eos.core.errors import CommittableLost, ConfigError, PoisonRecord, RestartFromCheckpoint
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.core.provenance import parse
-from kafka_eos.core.records import Batch, Rejected
+from kafka_eos.core.provenance import parse_provenance
+from kafka_eos.core.records import Batch, RejectedRecord
 from kafka_eos.devtools.broker import Broker
 from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, set_topic_config, task, values_of, visible
 from tests.broker.transaction_kit import create_topic
@@ -59,11 +59,11 @@ def opened(ctx: JobContext) -> Iterator[Open]:
 def test_a_writer_that_is_attended_to_within_a_transaction_goes_on(bootstrap: str, topic: Topic, opened: Open) -> None:
     out = topic()
     writer, committer = opened(KafkaSink(out))
-    assert isinstance(writer, Attended)
-    writer.attend()
+    assert isinstance(writer, SupportsPoll)
+    writer.poll()
     for value in (b"a", b"b"):
         writer.write(batch(value))
-        writer.attend()
+        writer.poll()
 
     commit(committer, writer.seal(epoch(1))(), epoch(1))
 
@@ -80,7 +80,7 @@ def test_output_is_invisible_until_committed(bootstrap: str, topic: Topic, opene
 
     assert before == []
     assert [one.records for one in prepared] == [2]
-    assert outcomes == [Outcome.COMMITTED, Outcome.ALREADY]
+    assert outcomes == [CommitOutcome.COMMITTED, CommitOutcome.ALREADY]
     eventually(lambda: values_of(bootstrap, out) == [b"a", b"b"], "both values, once")
 
 
@@ -151,7 +151,7 @@ def test_slots_are_used_again_after_the_receipt(bootstrap: str, topic: Topic, op
     out = topic()
     writer, committer = opened(KafkaSink(out))
 
-    names = commit_behind(committer, lambda at: prepare(writer, batch(str(at).encode()), at), writer.committed)
+    names = commit_behind(committer, lambda at: prepare(writer, batch(str(at).encode()), at), writer.notify_committed)
 
     assert len(set(names)) <= LIMITS.spare_producers + 7
     eventually(lambda: values_of(bootstrap, out) == EACH_EPOCH, "a row of each epoch, in order")
@@ -171,7 +171,7 @@ def test_slots_of_clients_that_last_for_the_term_are_used_again_after_the_receip
         return found
 
     with closing(term), closing(sink.committer(ctx)) as committer:
-        names = commit_behind(committer, prepare_in_session, lambda at: term.committed(at.epoch))
+        names = commit_behind(committer, prepare_in_session, lambda at: term.poll_committed(at.epoch))
 
     assert len(set(names)) <= LIMITS.spare_producers + 7
     eventually(lambda: values_of(bootstrap, out) == EACH_EPOCH, "a row of each epoch, in order")
@@ -191,7 +191,7 @@ def commit_behind(
         names += [str(one.payload["transactional_id"]) for one in waiting[-1][1]]
         while n % 3 == 0 and len(waiting) > (2 if n < 21 else 0):
             at, oldest = waiting.popleft()
-            assert commit(committer, oldest, at) == [Outcome.COMMITTED]
+            assert commit(committer, oldest, at) == [CommitOutcome.COMMITTED]
             notify(at)
     return names
 
@@ -202,7 +202,7 @@ def test_a_producer_instance_carries_one_transaction(topic: Topic, opened: Open)
     for n in range(1, 9):
         prepared = prepare(writer, batch(b"x"), epoch(n))
         commit(committer, prepared, epoch(n))
-        writer.committed(epoch(n))
+        writer.notify_committed(epoch(n))
         seen |= {(one.payload["producer_id"], one.payload["producer_epoch"]) for one in prepared}
 
     assert len(seen) == 8
@@ -213,7 +213,7 @@ def test_provenance(bootstrap: str, topic: Topic, opened: Open, ctx: JobContext)
     out = topic()
     writer, committer = opened(KafkaSink(out, headers=lambda value: [("own", value)]))
     rows = batch(b"a", b"b", b"c")
-    rows.rows = [0, 0, 2]
+    rows.origin_rows = [0, 0, 2]
     commit(committer, prepare(writer, rows, epoch(1)), epoch(1))
     commit(committer, prepare(writer, batch(b"d", first=7), epoch(2)), epoch(2))
 
@@ -225,7 +225,7 @@ def test_provenance(bootstrap: str, topic: Topic, opened: Open, ctx: JobContext)
         "1.1/numbers/in/0/2/0.0",
         "1.2/numbers/in/0/7/0.0",
     ]
-    assert [parse(text).source for text in texts] == ["numbers"] * 4
+    assert [parse_provenance(text).source for text in texts] == ["numbers"] * 4
     assert dict(records[0].headers)["own"] == b"a"
     assert [record.timestamp for record in records[:3]] == [Rows(1).timestamps()[0] + n for n in (0, 0, 2)]
 
@@ -273,7 +273,7 @@ def test_records_and_tombstones(bootstrap: str, topic: Topic, opened: Open) -> N
 def test_dead_letters_keep_the_original(bootstrap: str, topic: Topic, opened: Open) -> None:
     out = topic()
     writer, committer = opened(dead_letter(out).sink)
-    rows = batch(Rejected(Rows(9).raw(5), "parse", "ValueError", "not JSON"))
+    rows = batch(RejectedRecord(Rows(9).raw(5), "parse", "ValueError", "not JSON"))
     commit(committer, prepare(writer, rows, epoch(1)), epoch(1))
 
     (letter,) = eventually(lambda: visible(bootstrap, out), "the letter")
@@ -343,7 +343,7 @@ def test_an_output_over_the_topics_limit_is_refused_before_it_is_sent(
     refused: list[tuple[int, str]] = []
 
     def reject(rows: Batch[Any], index: int, operator: str, error: Exception) -> None:
-        refused.append((rows.origin.raw(rows.rows[index]).offset, str(error)))
+        refused.append((rows.origin.raw(rows.origin_rows[index]).offset, str(error)))
 
     sink: KafkaSink[Any] = KafkaSink(out, delivery=delivery, config={"compression.type": "none"}, provenance=None)
     writer, committer = sink.writer(task(ctx, "out", Services(reject_row=reject))), sink.committer(ctx)
@@ -391,7 +391,7 @@ def test_a_limit_counts_from_the_next_session(bootstrap: str, topic: Topic, ctx:
 
 def test_a_dead_letter_over_its_topics_limit_names_its_record(topic: Topic, opened: Open) -> None:
     writer, _ = opened(dead_letter(topic(config={"max.message.bytes": "1000"})).sink)
-    rejected = Rejected(Rows(1, 5).raw(0), "parse", "ValueError", "x" * 1000)
+    rejected = RejectedRecord(Rows(1, 5).raw(0), "parse", "ValueError", "x" * 1000)
 
     with pytest.raises(PoisonRecord, match=r"in/0/5.*max\.message\.bytes"):
         writer.write(Batch([rejected], [0], Rows(1, 5)))
@@ -406,7 +406,7 @@ def test_rows_that_cannot_be_written_are_left_out_where_the_policy_takes_them(
     refused: list[tuple[int, str, str]] = []
 
     def reject(rows: Batch[Any], index: int, operator: str, error: Exception) -> None:
-        refused.append((rows.origin.raw(rows.rows[index]).offset, operator, type(error).__name__))
+        refused.append((rows.origin.raw(rows.origin_rows[index]).offset, operator, type(error).__name__))
 
     sink: KafkaSink[Any] = KafkaSink(
         out,
@@ -463,8 +463,8 @@ def test_a_fenced_writer_prepares_nothing(bootstrap: str, topic: Topic, opened: 
     writer.write(batch(b"zombie"))
     newer = job(bootstrap, 2, ctx.job)
     recovery = sink.committer(newer)
-    eventually(lambda: recovery.staged(newer), "the open transaction")
-    recovery.abort_orphans(newer)
+    eventually(lambda: recovery.list_staged(newer), "the open transaction")
+    recovery.abort_leftovers(newer)
     recovery.close()
 
     with pytest.raises(RestartFromCheckpoint):
@@ -484,15 +484,15 @@ def test_orphans_of_older_terms_are_fenced_once(bootstrap: str, topic: Topic, op
     newer = job(bootstrap, 2, ctx.job)
     recovery = sink.committer(newer)
 
-    first, second = recovery.abort_orphans(newer), recovery.abort_orphans(newer)
-    standing = recovery.probe(kept[0]).standing
+    first, second = recovery.abort_leftovers(newer), recovery.abort_leftovers(newer)
+    standing = recovery.probe(kept[0]).status
 
     recovery.close()
     other.discard()
     assert any("Ongoing" in name for name in first)
     assert all(name.startswith(f"{ctx.job}.1.0.") for name in first)
     assert list(second) == []
-    assert standing is Standing.PREPARED
+    assert standing is CommitStatus.PREPARED
 
 
 def _warming_up() -> list[str]:
@@ -504,8 +504,8 @@ def test_own_term_is_not_aborted(topic: Topic, opened: Open, ctx: JobContext) ->
     writer, committer = opened(KafkaSink(topic()))
     (prepared,) = prepare(writer, batch(b"mine"), epoch(1))
 
-    assert list(committer.abort_orphans(ctx)) == []
-    assert committer.probe(prepared).standing is Standing.PREPARED
+    assert list(committer.abort_leftovers(ctx)) == []
+    assert committer.probe(prepared).status is CommitStatus.PREPARED
 
 
 def test_probe_and_commit_over_the_life_of_a_committable(bootstrap: str, topic: Topic, opened: Open) -> None:
@@ -517,10 +517,10 @@ def test_probe_and_commit_over_the_life_of_a_committable(bootstrap: str, topic: 
     with KafkaRequests(Cluster(bootstrap)) as rpc:
         rpc.fence(str(lost.payload["transactional_id"]), FENCED_MS)
 
-    assert prepared.standing is Standing.PREPARED
+    assert prepared.status is CommitStatus.PREPARED
     assert 500 < prepared.expires_in <= 600
-    eventually(lambda: committer.probe(kept).standing is Standing.COMMITTED, "committed")
-    assert committer.probe(lost).standing is Standing.LOST
+    eventually(lambda: committer.probe(kept).status is CommitStatus.COMMITTED, "committed")
+    assert committer.probe(lost).status is CommitStatus.LOST
     with pytest.raises(CommittableLost, match="epoch 2"):
         commit(committer, [lost], epoch(2))
 
@@ -534,11 +534,11 @@ def test_recovery_commits_what_an_older_term_prepared(
     prepared = prepare(writer, batch(b"a"), epoch(1))
     recovery = sink.committer(job(bootstrap, 2, ctx.job))
     outcomes = [*commit(recovery, prepared, epoch(1)), *commit(recovery, prepared, epoch(1))]
-    recovery.abort_orphans(job(bootstrap, 2, ctx.job))
+    recovery.abort_leftovers(job(bootstrap, 2, ctx.job))
     outcomes += commit(recovery, prepared, epoch(1))
     recovery.close()
 
-    assert outcomes == [Outcome.COMMITTED, Outcome.ALREADY, Outcome.ALREADY]
+    assert outcomes == [CommitOutcome.COMMITTED, CommitOutcome.ALREADY, CommitOutcome.ALREADY]
     eventually(lambda: values_of(bootstrap, out) == [b"a"], "the value, once")
 
 
@@ -564,7 +564,7 @@ def test_recovery_with_the_old_version_fences_the_id(
         seen = [rpc.describe(str(one.payload["transactional_id"])) for one in prepared]
     recovery.close()
 
-    assert outcomes == [Outcome.COMMITTED] * 2 + [Outcome.ALREADY] * 2
+    assert outcomes == [CommitOutcome.COMMITTED] * 2 + [CommitOutcome.ALREADY] * 2
     assert [(one.state, one.timeout_ms) for one in seen if one is not None] == [("Empty", FENCED_MS)] * 2
     assert values_of(bootstrap, out) == [b"a", b"b"]
 
@@ -591,7 +591,7 @@ def test_a_prepared_transaction_survives_a_broker_restart(
     broker.stop()
     broker.start()
     commit(committer, first, epoch(1))
-    writer.committed(epoch(1))
+    writer.notify_committed(epoch(1))
     commit(committer, prepare(writer, batch(b"b"), epoch(2)), epoch(2))
 
     eventually(lambda: values_of(broker.bootstrap, "out") == [b"a", b"b"], "both")

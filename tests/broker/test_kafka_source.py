@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from kafka_eos import Pipeline
-from kafka_eos._util.bulk_calls import ESCAPED
-from kafka_eos._util.retry import Patience
+from kafka_eos._util.bulk_calls import STOP_ITERATION_ESCAPED
+from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.services import RejectRecord, Services
 from kafka_eos.abc.source import Reader
@@ -27,7 +27,7 @@ from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.connectors.kafka.client.librdkafka import BrokerWatch
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.source import topic_survey as survey
-from kafka_eos.coordination.sources import Inputs, Sources
+from kafka_eos.coordination.sources import GroupedSources, SourceCoordinator
 from kafka_eos.core.errors import ConfigError, InputLost, PoisonRecord, Retryable
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
@@ -86,7 +86,7 @@ def test_origin_names_every_row(bootstrap: str, topic: Topic, opened: Any) -> No
     reader = opened(KafkaSource(name))
     found = eventually(lambda: reader.poll(10, 0.5), "a batch")
 
-    raw = found.origin.raw(found.rows[1])
+    raw = found.origin.raw(found.origin_rows[1])
     assert raw == RawRecord(name, 0, 1, 1_600_000_000_000, b"k", b"b", [("h", b"1")])
     assert (found.origin.source, found.origin.topic, list(found.origin.offsets)) == ("in", name, [0, 1])
     assert list(found.origin.timestamps()) == [1_600_000_000_000] * 2
@@ -102,10 +102,10 @@ def test_only_committed_records_and_the_end_is_reached(
         writer = new_writer(bootstrap)
         write(writer, name, value)
         (writer.producer.commit_transaction if keep else writer.producer.abort_transaction)(30)
-    eventually(lambda: offsets(source.ends(ctx)) == [8], "four records and four markers")
+    eventually(lambda: offsets(source.get_end_positions(ctx)) == [8], "four records and four markers")
     reader = opened(source)
 
-    assert read_to(reader, source.ends(ctx)) == [b"1", b"3"]
+    assert read_to(reader, source.get_end_positions(ctx)) == [b"1", b"3"]
     assert offsets(reader.positions()) == [8]
     assert reader.lag() == 0
 
@@ -122,7 +122,7 @@ def test_a_start_says_which_excluded_topic_is_not_there(topic: Topic, ctx: JobCo
         pipeline = Pipeline("job")
         source = KafkaSource(re.compile(f"{name}.*"), exclude=[f"{name}{each}" for each in exclude])
         pipeline.source(source, name="in").sink(MemorySink(), name="out")
-        return Inputs(pipeline.plan(), Patience(threading.Event(), print)).check(ctx, newest)
+        return SourceCoordinator(pipeline.plan(), Retrier(threading.Event(), print)).check(ctx, newest)
 
     (said,) = told(newest, "", "-gone", "-mistyped")
     assert said.startswith(f"source 'in': exclude= has '{name}-mistyped', and the cluster shows no such topic.")
@@ -139,8 +139,8 @@ def test_an_open_transaction_is_beyond_the_end(bootstrap: str, topic: Topic, ope
     write(writer, name, "open")
     latest = KafkaSource(name, start="latest").discover(ctx, None)
 
-    assert offsets(source.ends(ctx)) == offsets(latest) == [1]
-    assert read_to(opened(source), source.ends(ctx)) == [b"a"]
+    assert offsets(source.get_end_positions(ctx)) == offsets(latest) == [1]
+    assert read_to(opened(source), source.get_end_positions(ctx)) == [b"a"]
     writer.producer.abort_transaction(30)
 
 
@@ -282,8 +282,8 @@ def test_bad_records_can_be_put_aside(bootstrap: str, topic: Topic, opened: Any)
     while len(rows) < 3 or len(aside) < 5:
         found = reader.poll(100, 1)
         if found is not None:
-            rows += [found.origin.offsets[row] for row in found.rows]
-            assert [value["n"] for value in found.values] == [found.origin.offsets[row] for row in found.rows]
+            rows += [found.origin.offsets[row] for row in found.origin_rows]
+            assert [value["n"] for value in found.values] == [found.origin.offsets[row] for row in found.origin_rows]
 
     assert (rows, aside) == ([1, 4, 6], [0, 2, 3, 5, 7])
     assert offsets(reader.positions()) == [8]
@@ -308,8 +308,8 @@ def test_no_record_goes_missing_behind_one_whose_codec_raises_stop_iteration(
     reader = opened(source, None, reject_record=lambda source, raw, error: aside.append((raw.offset, str(error))))
 
     assert read(reader, 3) == [b"a1", b"b1", b"a2"]
-    assert aside == [(1, ESCAPED), (3, ESCAPED)]
-    with pytest.raises(PoisonRecord, match=f"{name}/0/1.*{ESCAPED}"):
+    assert aside == [(1, STOP_ITERATION_ESCAPED), (3, STOP_ITERATION_ESCAPED)]
+    with pytest.raises(PoisonRecord, match=f"{name}/0/1.*{STOP_ITERATION_ESCAPED}"):
         read(opened(source), 3)
 
 
@@ -327,7 +327,7 @@ def test_completed_shows_the_group_where_the_job_is(bootstrap: str, topic: Topic
     name, group = topic(), f"g-{uuid.uuid4().hex[:8]}"
     send(bootstrap, name, b"a", b"b")
     source: KafkaSource[Any] = KafkaSource(name, group_id=group)
-    show(source, ctx, epoch(7), source.ends(ctx))
+    show(source, ctx, epoch(7), source.get_end_positions(ctx))
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     (found,) = consumer.committed([TopicPartition(name, 0)], 30)
     consumer.close()
@@ -345,12 +345,12 @@ def test_splits_can_be_added_while_running(bootstrap: str, topic: Topic, opened:
     first, second = ({split: at} for split, at in sorted(every.items()))
     reader = opened(source, first)
     before = read(reader, 1)
-    early = reader.reached(source.ends(ctx))
+    early = reader.has_reached(source.get_end_positions(ctx))
     reader.assign(second)
 
     assert (before, read(reader, 1)) == ([b"0"], [b"1"])
     assert not early, "the end of a partition that is not assigned yet is not reached"
-    assert reader.reached(source.ends(ctx))
+    assert reader.has_reached(source.get_end_positions(ctx))
     assert offsets(reader.positions()) == [1, 1]
 
 
@@ -369,7 +369,7 @@ def test_all_sources_of_a_cluster_are_asked_with_one_request(
     late = datetime.fromtimestamp(1_700_000_000, UTC)
     chosen: list[tuple[str, Any]] = [*((name, "earliest") for name in topics), (topics[0], "latest"), (topics[1], late)]
     sources = {f"{name} {start}": KafkaSource(name, start=start) for name, start in chosen}
-    together = Sources(sources)
+    together = GroupedSources(sources)
 
     began = together.discover(ctx, dict.fromkeys(sources))
     assert (len(metadata), len(lookups)) == (1, 4), "one for each rule, and one for the time behind all records"
@@ -381,7 +381,7 @@ def test_all_sources_of_a_cluster_are_asked_with_one_request(
     assert again == began
     for name, source in sources.items():
         assert began[name] == source.discover(ctx, None)
-        assert ends[name] == source.ends(ctx)
+        assert ends[name] == source.get_end_positions(ctx)
         assert offsets(began[name]) == ([0, 0] if name.endswith("earliest") else [0, 2])
 
 
@@ -389,7 +389,7 @@ def test_all_topics_that_are_missing_are_named_at_once(topic: Topic, ctx: JobCon
     sources = {"there": KafkaSource(topic()), "gone": KafkaSource("no-such-topic"), "lost": KafkaSource("nor-this")}
 
     with pytest.raises(ConfigError, match="'no-such-topic' does not exist.*\n.*'nor-this' does not exist"):
-        Sources(sources).discover(ctx, dict.fromkeys(sources))
+        GroupedSources(sources).discover(ctx, dict.fromkeys(sources))
 
 
 def test_a_source_reads_no_further_ahead_than_its_share(
@@ -494,7 +494,7 @@ def test_topics_that_match_are_found_when_they_come_and_missed_when_they_go(
     reader = without.reader(task(ctx, "in"), later)
     try:
         assert sorted(read(reader, 1)) == [b"first"]
-        assert {f"{prefix}-b/0", f"{prefix}-b/1"} <= {*reader.at_end()}
+        assert {f"{prefix}-b/0", f"{prefix}-b/1"} <= {*reader.list_splits_at_end()}
         assert reader.positions()[f"{prefix}-b/0"] == later[f"{prefix}-b/0"]
     finally:
         reader.close()
@@ -537,7 +537,7 @@ def test_a_table_of_a_topic_that_deletes_the_newest_row_of_a_key_is_a_notice(
     stream = pipeline.source(KafkaSource(name, value=str), name="orders").key_by(str)
     stream.join(table, lambda order, price: price, name="priced").sink(MemorySink(), name="out")
 
-    notices = Inputs(pipeline.plan(), Patience(threading.Event(), print)).check(ctx, None)
+    notices = SourceCoordinator(pipeline.plan(), Retrier(threading.Event(), print)).check(ctx, None)
 
     assert len(notices) == (told is not None)
     for notice in notices:

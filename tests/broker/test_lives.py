@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.abc.committer import Committable, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.abc.sink import Writer
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
@@ -70,10 +70,10 @@ def test_orphans_of_another_life_are_left_alone(two: tuple[Side, Side], lived: L
     mine, other = ours.prepare(b"ours"), theirs.prepare(b"theirs")
     later = lived(theirs.ctx.identity, term=7)
 
-    aborted = later.committer.abort_orphans(later.ctx)
+    aborted = later.committer.abort_leftovers(later.ctx)
 
     assert [name.split(" ")[0] for name in aborted if "Ongoing" in name] == [other.payload["transactional_id"]]
-    assert commit(ours.committer, [mine], epoch(1)) == [Outcome.COMMITTED]
+    assert commit(ours.committer, [mine], epoch(1)) == [CommitOutcome.COMMITTED]
 
 
 def test_markers_of_two_lives_do_not_overwrite_each_other(two: tuple[Side, Side], lived: Lived) -> None:
@@ -83,9 +83,9 @@ def test_markers_of_two_lives_do_not_overwrite_each_other(two: tuple[Side, Side]
     commit(ours.committer, [mine], epoch(1))
     commit(theirs.committer, [other], epoch(1))
     later = lived(ours.ctx.identity, term=2)
-    later.committer.abort_orphans(later.ctx)
+    later.committer.abort_leftovers(later.ctx)
 
-    assert later.committer.probe(mine).standing is Standing.COMMITTED
+    assert later.committer.probe(mine).status is CommitStatus.COMMITTED
 
 
 def test_what_is_open_is_shown_with_its_life(two: tuple[Side, Side], lived: Lived) -> None:
@@ -94,7 +94,9 @@ def test_what_is_open_is_shown_with_its_life(two: tuple[Side, Side], lived: Live
     for side in (ours, theirs, nameless):
         side.prepare(b"x")
 
-    shown = eventually(lambda: (found := ours.committer.staged(ours.ctx)) and len(found) == 3 and found, "all three")
+    shown = eventually(
+        lambda: (found := ours.committer.list_staged(ours.ctx)) and len(found) == 3 and found, "all three"
+    )
 
     assert {each.identity for each in shown} == {ours.ctx.identity, theirs.ctx.identity, None}
     assert [each.identity for each in shown if ours.ctx.owns(each.identity)] == [ours.ctx.identity]
@@ -102,36 +104,36 @@ def test_what_is_open_is_shown_with_its_life(two: tuple[Side, Side], lived: Live
 
 def test_lives_are_told_apart_by_what_they_have_open(two: tuple[Side, Side]) -> None:
     ours, theirs = two
-    ours.committer.hold(ours.ctx)
+    ours.committer.register(ours.ctx)
     theirs.prepare(b"open")
 
-    found = {each.identity: each for each in ours.committer.lives(ours.ctx)}
+    found = {each.identity: each for each in ours.committer.list_incarnations(ours.ctx)}
 
-    assert found[ours.ctx.identity].state is LifeState.ENDED
-    assert found[theirs.ctx.identity].state is LifeState.OPEN
+    assert found[ours.ctx.identity].state is IncarnationState.ENDED
+    assert found[theirs.ctx.identity].state is IncarnationState.OPEN
     assert found[theirs.ctx.identity].term == theirs.ctx.term
 
 
 def test_a_life_whose_mark_was_taken_stops_and_has_nothing_open(two: tuple[Side, Side]) -> None:
     ours, theirs = two
-    ours.committer.hold(ours.ctx)
-    ours.committer.hold(ours.ctx)
+    ours.committer.register(ours.ctx)
+    ours.committer.register(ours.ctx)
     decided = ours.prepare(b"decided")
 
-    ended = theirs.committer.succeed(theirs.ctx, ours.ctx.identity)
+    ended = theirs.committer.retire(theirs.ctx, ours.ctx.identity)
 
     assert any(name.startswith(str(decided.payload["transactional_id"])) for name in ended)
     with pytest.raises(Fenced, match="took over from this one"):
-        ours.committer.hold(ours.ctx)
-    eventually(lambda: ours.committer.probe(decided).standing is Standing.LOST, "the abort")
-    (over,) = (each for each in theirs.committer.lives(theirs.ctx) if each.identity == ours.ctx.identity)
-    assert over.state is LifeState.OVER
+        ours.committer.register(ours.ctx)
+    eventually(lambda: ours.committer.probe(decided).status is CommitStatus.LOST, "the abort")
+    (over,) = (each for each in theirs.committer.list_incarnations(theirs.ctx) if each.identity == ours.ctx.identity)
+    assert over.state is IncarnationState.OVER
 
 
 def test_a_producer_that_was_warm_when_its_life_ended_writes_nothing(two: tuple[Side, Side]) -> None:
     ours, theirs = two
-    ours.committer.hold(ours.ctx)
-    eventually(lambda: theirs.committer.succeed(theirs.ctx, ours.ctx.identity), "ids of the life")
+    ours.committer.register(ours.ctx)
+    eventually(lambda: theirs.committer.retire(theirs.ctx, ours.ctx.identity), "ids of the life")
 
     with pytest.raises(RestartFromCheckpoint):
         ours.prepare(b"late")
@@ -142,13 +144,15 @@ def test_group_offsets_name_the_life_that_committed_them(bootstrap: str, topic: 
     settings = {"bootstrap_servers": bootstrap}
     ctx = JobContext(f"lives-{uuid.uuid4().hex[:8]}", Term(4), settings, JobIdentity.new())
     positions = source.discover(ctx, None)
-    assert source.lives(ctx) == []
-    assert not KafkaSource[bytes]("nobody-made-it").lives(ctx), "discover names it, with all others that are missing"
+    assert source.list_incarnations(ctx) == []
+    assert not KafkaSource[bytes]("nobody-made-it").list_incarnations(ctx), (
+        "discover names it, with all others that are missing"
+    )
 
     show(source, ctx, epoch(3, 4), positions)
 
-    (found,) = source.lives(ctx)
-    assert (found.identity, found.term, found.state) == (ctx.identity, Term(4), LifeState.ENDED)
+    (found,) = source.list_incarnations(ctx)
+    assert (found.identity, found.term, found.state) == (ctx.identity, Term(4), IncarnationState.ENDED)
     assert ctx.job in found.place
 
 
@@ -158,8 +162,8 @@ def test_a_new_cluster_without_any_group_shows_no_life(broker_factory: Callable[
     create_topic(broker.bootstrap, "first")
     ctx = JobContext("lives", Term(1), {"bootstrap_servers": broker.bootstrap}, JobIdentity.new())
 
-    assert KafkaSource[bytes]("first").lives(ctx) == []
+    assert KafkaSource[bytes]("first").list_incarnations(ctx) == []
     committer = KafkaSink[bytes]("first").committer(ctx)
     assert isinstance(committer, KafkaCommitter)
-    assert committer.lives(ctx) == []
+    assert committer.list_incarnations(ctx) == []
     committer.close()

@@ -57,13 +57,13 @@ def test_protobuf_is_read_from_a_real_registry_and_written_with_what_it_has(regi
         assert protobuf_witness.told(tp, lines.encode(value)) == value
         if by == "them":
             assert lines.encode(value) == theirs[0]
-        newest = asked.newest(f"{topic}-value")
+        newest = asked.get_latest_version(f"{topic}-value")
         assert newest is not None
         assert newest.number == 1
         assert newest.schema.text.startswith("syntax") is (by == "us")
     narrower = protobuf_witness.classes(text.replace("int64", "int32"))["Line"]
-    compared = protobuf(narrower, registry=asked).for_topic("proto-ours", "value").compared(reading=True)
-    assert compared.wrong == ["tags.value is int64 there, int32 here"]
+    compared = protobuf(narrower, registry=asked).for_topic("proto-ours", "value").compare_schema(reading=True)
+    assert compared.problems == ["tags.value is int64 there, int32 here"]
 
 
 class Order(msgspec.Struct):
@@ -89,7 +89,7 @@ def test_schemas_that_refer_to_others_are_registered_and_read_by_others(registry
     for codec in (in_avro, in_json, in_protobuf):
         codec.check()
         codec.check()  # a later start
-        assert codec.compared(reading=True).wrong == []
+        assert codec.compare_schema(reading=True).problems == []
 
     assert told(registry.url, in_avro.encode(value)) == plain
     assert json_witness.told(registry.url, "parts-json", in_json.encode(value)) == plain
@@ -98,7 +98,7 @@ def test_schemas_that_refer_to_others_are_registered_and_read_by_others(registry
     assert protobuf_witness.told(tp, in_protobuf.encode(message)) == message
     assert in_protobuf.decode(in_protobuf.encode(message)) == message
     for name in ("avro", "json", "protobuf"):
-        newest = asked.newest(f"parts-{name}-value")
+        newest = asked.get_latest_version(f"parts-{name}-value")
         assert newest is not None
         assert newest.number == 1
         assert len(newest.schema.references) == 1
@@ -125,7 +125,7 @@ def test_json_is_read_from_a_real_registry_and_changes_as_it_allows(registry: Re
     }
     SchemaRegistryClient({"url": registry.url}).set_compatibility("json-ours-value", level="BACKWARD")
     wider.check()  # a field with a default
-    newest = Registry(registry.url).newest("json-ours-value")  # the client keeps what it was told before
+    newest = Registry(registry.url).get_latest_version("json-ours-value")  # the client keeps what it was told before
     assert newest is not None
     assert newest.number == 2
     assert wider.decode(orders.encode(value)) == Wider(user="ann", lines=[Line(2)])
@@ -140,4 +140,4 @@ def test_json_is_read_from_a_real_registry_and_changes_as_it_allows(registry: Re
     (data,) = json_witness.written(registry.url, "json-theirs", theirs, [{"user": "eve", "x": 1}])
     reading = json_schema(Order, registry=asked).for_topic("json-theirs", "value")
     assert reading.decode(data) == Order(user="eve")
-    assert reading.compared(reading=True).wrong == ["user may be missing there, and must be here"]
+    assert reading.compare_schema(reading=True).problems == ["user may be missing there, and must be here"]

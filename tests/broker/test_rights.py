@@ -1,4 +1,4 @@
-"""A broker with access rights: a job with just those of docs/operations.md completes, and what is missing is named."""
+"""A broker with access rights: a job with just those of docs/security.md completes, and what is missing is named."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.job_names import mark
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.sink.producer_pool import Warm
+from kafka_eos.connectors.kafka.sink.producer_pool import WarmProducer
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.core.ids import JobIdentity, Term
 from tests.chaos.harness import Job
@@ -50,7 +50,7 @@ GRANT = re.compile(
 
 
 def documented(job: Job) -> set[Right]:
-    """As the table in docs/operations.md has it."""
+    """As the table in docs/security.md has it."""
     return {
         ("Read", "topic", job.input, False),
         ("Read", "group", job.name, False),
@@ -159,12 +159,12 @@ def test_each_right_that_is_missing_is_named(job: Job, rights: Rights, secured: 
     lacks(lambda: sink.check(ctx), rights, ("Write", "topic", job.output, False), ("Read", "topic", job.output, False))
     lacks(lambda: source.discover(ctx, None), rights, read)
     lacks(lambda: source.discover(ctx, None), rights, ("Read", "topic", job.input, False))
-    lacks(lambda: source.lives(ctx), rights, ("Read", "group", job.name, False))
-    lacks(lambda: committer.hold(ctx), rights, ("Write", "transactional-id", f"{job.name}.", True))
+    lacks(lambda: source.list_incarnations(ctx), rights, ("Read", "group", job.name, False))
+    lacks(lambda: committer.register(ctx), rights, ("Write", "transactional-id", f"{job.name}.", True))
 
     sink.check(ctx)
     assert set(source.discover(ctx, None)) != set()
-    committer.hold(ctx)
+    committer.register(ctx)
     with KafkaRequests(where) as rpc:
         assert rpc.describe(mark(job.name, ctx.identity or JobIdentity("-"))) is not None
 
@@ -205,8 +205,8 @@ def test_a_right_to_write_that_is_taken_away_from_a_running_job_is_named(
     """librdkafka only says that it has thrown the records away."""
     rights.give(documented(job))
     where = _cluster(secured)
-    config = where.client({"linger.ms": 0}, {"transaction.timeout.ms": 60_000})
-    warm = Warm(f"{job.name}.0123456789ab.1.0.0", 0, config)
+    config = where.build_client_config({"linger.ms": 0}, {"transaction.timeout.ms": 60_000})
+    warm = WarmProducer(f"{job.name}.0123456789ab.1.0.0", 0, config)
     until_allowed(lambda: warm.init(PATIENCE))
     rights.take(("Write", "topic", job.output, False))
     warm.begin()

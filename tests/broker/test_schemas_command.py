@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from kafka_eos.cli import app
 from kafka_eos.codecs import Registry
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
-from kafka_eos.core.errors import RegistryAway
+from kafka_eos.core.errors import RegistryUnavailable
 from kafka_eos.savepoints.builder import SavepointBuilder
 from tests.avro_witness import Schema, record
 from tests.registry_server import RegistryServer
@@ -159,7 +159,7 @@ def test_a_sink_that_is_not_registered_is_wrong_unless_the_start_does_it(checked
 
     checked.write(auto_register=True)
     assert checked.says("check")[0] == 0
-    assert checked.registry.newest(f"{checked.topic}-out-value") is None  # it has only looked
+    assert checked.registry.get_latest_version(f"{checked.topic}-out-value") is None  # it has only looked
 
 
 def test_state_is_compared_with_a_savepoint(checked: Checked) -> None:
@@ -195,7 +195,7 @@ def test_a_registry_that_does_not_answer_is_told_with_what_to_do(tmp_path: Path)
         file = [] if options[0] == "model" else [str(tmp_path / "app.py")]
         answer = CliRunner().invoke(app, ["schemas", options[0], *file, *options[1:]])
 
-        assert isinstance(answer.exception, RegistryAway)
+        assert isinstance(answer.exception, RegistryUnavailable)
         assert str(answer.exception).startswith(name)
         assert f"{url} does not answer" in str(answer.exception)
         assert "check that the registry runs at that address and lets you in" in str(answer.exception)

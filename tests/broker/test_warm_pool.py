@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kafka_eos.connectors.kafka.sink.producer_pool import Warm, WarmPool
+from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool, WarmProducer
 from kafka_eos.core.errors import RestartFromCheckpoint
 
 
@@ -23,7 +23,7 @@ def test_a_producer_goes_with_its_last_reference_and_not_when_the_garbage_collec
     """Else every epoch leaves its producer's threads and buffers behind, for as long as the collector pleases."""
     gc.disable()
     try:
-        warm = Warm(f"warm-{uuid.uuid4().hex[:8]}", 0, {"bootstrap.servers": bootstrap})
+        warm = WarmProducer(f"warm-{uuid.uuid4().hex[:8]}", 0, {"bootstrap.servers": bootstrap})
         warm.init(30.0)
         alive = weakref.ref(warm)
 
@@ -78,12 +78,12 @@ def test_a_pool_outlives_an_outage_that_is_longer_than_a_start_may_take(bootstra
         slots = itertools.count()
         name = f"warm-{uuid.uuid4().hex[:8]}"
         config = {"bootstrap.servers": servers, "reconnect.backoff.max.ms": 100, "log_level": 0}
-        pool = WarmPool(lambda slot: f"{name}.{slot}", lambda: next(slots), lambda: config, patience=0.5)
+        pool = ProducerPool(lambda slot: f"{name}.{slot}", lambda: next(slots), lambda: config, patience=0.5)
         try:
             with pytest.raises(RestartFromCheckpoint, match="within 3 s"):
-                pool.take(3.0)
+                pool.acquire(3.0)
             with _serving(server):
-                found = [pool.take(60.0) for _ in range(6)]
+                found = [pool.acquire(60.0) for _ in range(6)]
 
             assert len({warm.transactional_id for warm in found}) == 6
             assert all(warm.producer_id >= 0 for warm in found)

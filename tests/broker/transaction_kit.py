@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.rpc.transaction_status import Description, Transaction
+from kafka_eos.connectors.kafka.rpc.transaction_status import KafkaCommittable, TransactionDescription
 from tests.waiting import PATIENCE, eventually
 
 
@@ -32,8 +32,8 @@ class Writer:
     timeout_ms: int
     identity: tuple[int, int] = (-1, -1)
 
-    def commit_name(self, topic: str, version: int, marker: str = "", group: str = "") -> Transaction:
-        return Transaction(
+    def commit_name(self, topic: str, version: int, marker: str = "", group: str = "") -> KafkaCommittable:
+        return KafkaCommittable(
             transactional_id=self.transactional_id,
             producer_id=self.identity[0],
             producer_epoch=self.identity[1],
@@ -113,15 +113,15 @@ def end(rpc: KafkaRequests, writer: Writer, version: int, *, commit: bool = True
     return rpc.end(writer.transactional_id, pid, at + epoch, commit=commit, version=version).error
 
 
-def state(rpc: KafkaRequests, writer: Writer) -> Description:
+def state(rpc: KafkaRequests, writer: Writer) -> TransactionDescription:
     found = rpc.describe(writer.transactional_id)
     assert found is not None
     return found
 
 
-def settled(rpc: KafkaRequests, writer: Writer, wanted: str) -> Description:
+def settled(rpc: KafkaRequests, writer: Writer, wanted: str) -> TransactionDescription:
     """The description once its state is ``wanted``: markers follow an answer by milliseconds."""
-    seen: Description = eventually(
+    seen: TransactionDescription = eventually(
         lambda: (found := state(rpc, writer)).state == wanted and found, f"{writer.transactional_id} {wanted}"
     )
     return seen

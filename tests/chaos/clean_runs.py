@@ -33,12 +33,12 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_eos.audit import Conclusion, Verdict, audit
 from kafka_eos.audit.cluster.spark_session import open_session
-from kafka_eos.audit.topics.question import Question
+from kafka_eos.audit.topics.question import TopicAuditOptions
 from kafka_eos.audit.topics.topic_audit import audit_topics
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import AppRef
 from kafka_eos.devtools.broker import Broker
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 from tests.chaos.harness import Job, create_topic, feed
 from tests.chaos.running import Running, events, make_job, nothing_left, signal_worker
 from tests.chaos.test_savepoints import second_life, trigger
@@ -142,13 +142,13 @@ def clean_run(bootstrap: str, directory: Path, spark: Any, plan: Plan) -> Result
     nothing_left(job)
     earlier = [first.checkpoints] if job is not first else []
     ref = AppRef(job.app)
-    pipeline = load(ref)
+    pipeline = load_program(ref)
     settings = Settings.resolve(code=pipeline.code_settings, cli={"bootstrap_servers": bootstrap})
     report = job.directory / "audit"
     verdict = audit(pipeline, settings, app=ref, spark=spark, report_dir=report, expect_faults=True, earlier=earlier)
     if verdict.conclusion is Conclusion.PASS and verdict.facts.kills < len(plan.kills):
         reason = f"{len(plan.kills)} kills were planned, and the history tells of {verdict.facts.kills}"
-        verdict = replace(verdict, conclusion=Conclusion.INVALID, reasons=(reason,))
+        verdict = replace(verdict, conclusion=Conclusion.INCONCLUSIVE, reasons=(reason,))
     if verdict.conclusion is Conclusion.PASS:
         question = _question(job, plan)
         if plan.provenance == LEDGERS:
@@ -159,13 +159,15 @@ def clean_run(bootstrap: str, directory: Path, spark: Any, plan: Plan) -> Result
     return Result(plan, verdict, verdict.facts.committed_epochs or 0, time.monotonic() - began)
 
 
-def _question(job: Job, plan: Plan) -> Question:
+def _question(job: Job, plan: Plan) -> TopicAuditOptions:
     """Of the job's topics: nothing twice or out of order; nothing lost, where that can be told."""
     key = "offset" if plan.name in SPREAD else None
     if plan.name not in WHOLE:
-        return Question(job.bootstrap, outputs=(job.output,), id="provenance", key=key)
+        return TopicAuditOptions(job.bootstrap, outputs=(job.output,), id="provenance", key=key)
     where, schema = (None, None) if WHOLE[plan.name] is None else (WHOLE[plan.name], "amount INT")
-    return Question(job.bootstrap, (job.input,), (job.output,), id="provenance", where=where, schema=schema, key=key)
+    return TopicAuditOptions(
+        job.bootstrap, (job.input,), (job.output,), id="provenance", where=where, schema=schema, key=key
+    )
 
 
 def _job(bootstrap: str, directory: Path, plan: Plan) -> Job:

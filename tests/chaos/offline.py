@@ -14,10 +14,10 @@ from unittest.mock import patch
 
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.core.ids import AppRef
-from kafka_eos.plan import Fold, Plan
+from kafka_eos.plan import FoldNode, Plan
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.runtime.operators.fold import STATE
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_records import Manifest
@@ -45,7 +45,7 @@ def check_checkpoints(job: Job, directory: Path, operator: str = "total") -> lis
 
 def plan_of(job: Job) -> Plan:
     with patch.dict(os.environ, job.environ()):
-        return load(AppRef(job.app, "pipeline")).plan()
+        return load_program(AppRef(job.app, "pipeline")).plan()
 
 
 def _below(messages: list[Any], manifest: Manifest, topic: str) -> Iterator[dict[str, Any]]:
@@ -70,7 +70,7 @@ def _add(totals: Totals, account: str, amount: int, number: int) -> None:
 
 def _state(job: Job, plan: Plan, manifest: Manifest, directory: Path) -> Totals:
     node = plan.node(directory.name.rpartition("-")[0])
-    assert isinstance(node, Fold)
+    assert isinstance(node, FoldNode)
     handles = [handle for handle in manifest.states if handle.operator == node.name]
     backend = open_backend("memory", node.name, directory, range(MAX_KEY_GROUPS), handles, storage(job))
     try:
@@ -82,7 +82,7 @@ def _state(job: Job, plan: Plan, manifest: Manifest, directory: Path) -> Totals:
 
 def _under_way(job: Job, plan: Plan, manifest: Manifest, scratch: Path) -> Iterator[Any]:
     """Values on their way to the state, in an order that keeps that of every key."""
-    for _, _, batch in in_flight.restored(plan, storage(job), scratch, manifest.in_flight):
+    for _, _, batch in in_flight.read_rows(plan, storage(job), scratch, manifest.in_flight):
         yield from batch.values
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.cli.savepoints import make_offline
+from kafka_eos.cli.savepoints import write_offline_savepoint
 from kafka_eos.config.settings import Settings
 from kafka_eos.savepoints import Snapshot
 from tests.chaos.harness import ACCOUNTS, Job, create_topic, feed, open_transactions, read
@@ -84,7 +84,7 @@ def test_a_savepoint_goes_on_with_the_rules_in_another_number_of_workers(new_job
     job, rules = begun(new_job, KAFKA_EOS_PARALLELISM=2, TEST_PAUSE=0)
     job.run()
     savepoint = job.directory / "savepoint"
-    make_offline(Settings.resolve(code={"checkpoint_dir": job.checkpoints}), job.name, savepoint)
+    write_offline_savepoint(Settings.resolve(code={"checkpoint_dir": job.checkpoints}), job.name, savepoint)
     job.environment |= {"TEST_CHECKPOINTS": str(job.directory / "second"), "KAFKA_EOS_PARALLELISM": "3"}
     feed(job.bootstrap, job.input, range(PAYMENTS, 2 * PAYMENTS))
 

@@ -15,10 +15,10 @@ import pytest
 from kafka_eos.coordination.status_file import STATUS
 from kafka_eos.monitoring.dashboard.job_actions import Actions
 from kafka_eos.monitoring.dashboard.routes import Pages
-from kafka_eos.monitoring.dashboard.server import serving
-from kafka_eos.monitoring.dashboard.shared_polling import Looks
+from kafka_eos.monitoring.dashboard.server import serve_dashboard
+from kafka_eos.monitoring.dashboard.shared_polling import EventStreams
 from kafka_eos.storage import object_names as paths
-from kafka_eos.storage.savepoint_files import verify
+from kafka_eos.storage.savepoint_files import find_damage
 from tests.browser import CHROMIUM, Page, browser
 from tests.chaos.harness import Job, create_topic, feed
 from tests.chaos.running import running, signal_worker
@@ -52,7 +52,7 @@ def test_the_page_tells_of_kills_as_they_come_and_the_console_of_nothing(
     new_job: NewJob, page: Page, tmp_path: Path
 ) -> None:
     job = new_job(1500, "straight.py", KAFKA_EOS_PARALLELISM=2, TEST_PAUSE=0.002)
-    with serving(("127.0.0.1", 0), Pages(job.checkpoints), "the dashboard") as url:
+    with serve_dashboard(("127.0.0.1", 0), Pages(job.checkpoints), "the dashboard") as url:
         with running(job) as run:
             run.until_committed()
             page.open(f"{url}/job/{job.name}")
@@ -85,7 +85,7 @@ def test_a_savepoint_is_made_and_saved_and_the_job_stopped_from_the_page(
     job = new_job(500, "straight.py")
     actions = Actions(job.checkpoints)
     with (
-        serving(("127.0.0.1", 0), Pages(job.checkpoints), "the dashboard", actions.routes()) as url,
+        serve_dashboard(("127.0.0.1", 0), Pages(job.checkpoints), "the dashboard", actions.routes()) as url,
         running(job) as run,
     ):
         run.until_committed()
@@ -110,10 +110,10 @@ def test_a_savepoint_is_made_and_saved_and_the_job_stopped_from_the_page(
         assert run.ended() == 0
 
     (made,) = run.events("savepoint")
-    assert verify(Path(made["path"])) == []
+    assert find_damage(Path(made["path"])) == []
     with tarfile.open(archive) as saved:
         saved.extractall(tmp_path / "unpacked", filter="data")
-    assert verify(tmp_path / "unpacked" / Path(made["path"]).name) == []
+    assert find_damage(tmp_path / "unpacked" / Path(made["path"]).name) == []
     assert page.problems() == []
 
 
@@ -140,7 +140,7 @@ def test_what_is_in_a_dead_letter_is_shown_to_who_has_the_token_and_never_as_mar
     _refuse(job)
     actions = Actions(job.checkpoints)
     with (
-        serving(("127.0.0.1", 0), Pages(job.checkpoints), "the dashboard", actions.routes()) as url,
+        serve_dashboard(("127.0.0.1", 0), Pages(job.checkpoints), "the dashboard", actions.routes()) as url,
         running(job) as run,
     ):
         run.until_all_committed()
@@ -167,27 +167,27 @@ def test_what_is_in_a_dead_letter_is_shown_to_who_has_the_token_and_never_as_mar
 
     assert page.problems() == []
     home = job.checkpoints / job.name
-    assert stat.S_IMODE((home / paths.REFUSED).stat().st_mode) == 0o600
+    assert stat.S_IMODE((home / paths.DEAD_LETTER_SAMPLES).stat().st_mode) == 0o600
     told = [run.log, (home / STATUS).read_text(), (home / paths.HISTORY).read_text()]
     assert not any("4711" in text for text in told), "what is in a record is in no event"
 
 
 def test_a_dashboard_that_is_away_is_said_and_found_again(page: Page, tmp_path: Path) -> None:
     pages = Pages(tmp_path)
-    with serving(("127.0.0.1", 0), pages, "the dashboard") as url:
+    with serve_dashboard(("127.0.0.1", 0), pages, "the dashboard") as url:
         page.open(url)
         shows(page, "No job has run")
         shows(page, "live")
     shows(page, "connection lost")
     shows(page, "Nothing new is shown: the connection is lost")
-    with serving(("127.0.0.1", int(url.rpartition(":")[2])), Pages(tmp_path), "the dashboard"):
+    with serve_dashboard(("127.0.0.1", int(url.rpartition(":")[2])), Pages(tmp_path), "the dashboard"):
         eventually(lambda: "connection lost" not in page.text, "the page is connected again")
 
 
 def test_a_page_that_is_refused_says_why_and_is_live_when_there_is_room(page: Page, tmp_path: Path) -> None:
     pages = Pages(tmp_path)
-    pages.looks = Looks(pages=1)
-    with serving(("127.0.0.1", 0), pages, "the dashboard") as url:
+    pages.streams = EventStreams(pages=1)
+    with serve_dashboard(("127.0.0.1", 0), pages, "the dashboard") as url:
         with urlopen(f"{url}/api/events") as other:
             assert other.readline().startswith(b"data: ")
             page.open(url, width=400, dark=True)

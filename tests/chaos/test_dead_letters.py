@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kafka_eos.connectors.kafka.sink.dead_letters import Letter
+from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter
 from kafka_eos.core.records import Record
 from tests.chaos.harness import Job, create_topic, feed, read
 from tests.marks import campaign
@@ -128,17 +128,17 @@ def _refusing_job(new_job: NewJob) -> Job:
     return job
 
 
-def _letters(job: Job) -> list[Letter]:
+def _letters(job: Job) -> list[DeadLetter]:
     found = [_opened(message) for message in read(job.bootstrap, job.environment["TEST_LETTERS"])]
     return [letter for letter in found if letter is not None]
 
 
-def _opened(message: Any) -> Letter | None:
+def _opened(message: Any) -> DeadLetter | None:
     headers = tuple(message.headers() or ())
-    return Letter.opened(Record(message.key(), message.value(), headers, message.timestamp()[1]))
+    return DeadLetter.from_record(Record(message.key(), message.value(), headers, message.timestamp()[1]))
 
 
-def _add_letter(job: Job, letter: Letter) -> None:
+def _add_letter(job: Job, letter: DeadLetter) -> None:
     """As another operator that refuses the record would write it."""
     fields = "topic", "partition", "offset", "timestamp", "operator", "error", "message"
     why = [(f"dead_letter.{name}", str(getattr(letter, name)).encode()) for name in fields]
@@ -160,7 +160,7 @@ def _back(job: Job, before: list[Any]) -> Counter[Any]:
     return Counter((m.partition(), m.key(), m.value(), m.timestamp()[1], _headers(m.headers())) for m in new)
 
 
-def _originals(letters: list[Letter]) -> Counter[Any]:
+def _originals(letters: list[DeadLetter]) -> Counter[Any]:
     return Counter(
         (letter.partition, letter.key, letter.value, letter.timestamp, _headers(letter.headers)) for letter in letters
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kafka_eos.devtools.demo.postgres import Postgres
+from kafka_eos.devtools.demo.postgres import PostgresServer
 from tests.chaos import test_lake, test_tables
 from tests.chaos.harness import Job, feed
 from tests.chaos.running import audit_passes, check_all, events, has_output, running, standing
@@ -51,9 +51,9 @@ def small(small_at: Callable[[Path], SmallDisk]) -> SmallDisk:
 
 
 @pytest.fixture
-def own_server() -> Iterator[Postgres]:
+def own_server() -> Iterator[PostgresServer]:
     """A server that only this test has."""
-    server = Postgres(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))).start()
+    server = PostgresServer(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))).start()
     yield server
     server.remove()
 
@@ -144,7 +144,7 @@ def test_a_disk_that_is_full_while_files_are_staged_loses_nothing(
 
 
 def test_a_disk_that_is_full_while_a_database_stages_rows_loses_nothing(
-    new_job: Callable[..., Job], own_server: Postgres, small: SmallDisk
+    new_job: Callable[..., Job], own_server: PostgresServer, small: SmallDisk
 ) -> None:
     """All that the database makes is on it, so that its log is not: without room for that a server ends."""
     room = small.where / "tables"
@@ -164,7 +164,7 @@ def test_a_disk_that_is_full_while_a_database_stages_rows_loses_nothing(
 
 
 def test_a_database_that_is_away_for_a_minute_in_the_commit_phase_is_waited_for(
-    new_job: Callable[..., Job], own_server: Postgres
+    new_job: Callable[..., Job], own_server: PostgresServer
 ) -> None:
     job = new_job(300, app="tables.py", TEST_DATABASE=own_server.conninfo)
     with standing(job, "commit.before", lambda: has_output(job)) as run:

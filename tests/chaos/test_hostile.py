@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.abc.codec import InHeaders
+from kafka_eos.abc.codec import SupportsHeaders
 from kafka_eos.codecs import Registry, avro, json_schema, protobuf
 from tests.chaos.harness import Job, create_topic, open_transactions, read
 from tests.producers import in_order
@@ -38,7 +38,7 @@ def test_hostile_records_are_written_aside_with_their_offsets_and_no_worker_star
         made: Any = language(tp, registry=asked, auto_register=True, **options)
         codec = made.for_topic(f"{job.input}-{name}", "value")
         codec.check()
-        good, told = codec.encode(value), codec.headers() if isinstance(codec, InHeaders) else ()
+        good, told = codec.encode(value), codec.headers() if isinstance(codec, SupportsHeaders) else ()
         _send(job, f"{job.input}-{name}", good, told)
 
     job.run()

@@ -18,9 +18,9 @@ from pyarrow import fs
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
-from kafka_eos._util.store_urls import options
+from kafka_eos._util.store_urls import parse_options
 from kafka_eos.connectors._lake.file_names import CONTROL
-from kafka_eos.connectors.files.s3.bucket import Address
+from kafka_eos.connectors.files.s3.bucket import BucketAddress
 from kafka_eos.storage import object_names as paths
 from tests.chaos import harness
 from tests.chaos.harness import Job, expected
@@ -58,7 +58,7 @@ def place(job: Job) -> tuple[fs.FileSystem, str]:
     where = job.environment["TEST_OUT_DIR"]
     if "://" not in where:
         return fs.LocalFileSystem(), where
-    endpoint = urlsplit(options(where)["endpoint"]).netloc
+    endpoint = urlsplit(parse_options(where)["endpoint"]).netloc
     return fs.S3FileSystem(endpoint_override=endpoint, scheme="http"), where.partition("?")[0].removeprefix("s3://")
 
 
@@ -172,8 +172,8 @@ def uploads(job: Job) -> list[str]:
     where = job.environment["TEST_OUT_DIR"]
     if "://" not in where:
         return []
-    address = Address.read(where)
-    client = boto3.client("s3", endpoint_url=options(where)["endpoint"], region_name="us-east-1")
+    address = BucketAddress.read(where)
+    client = boto3.client("s3", endpoint_url=parse_options(where)["endpoint"], region_name="us-east-1")
     found = client.list_multipart_uploads(Bucket=address.bucket).get("Uploads", [])
     return [each["Key"] for each in found]
 

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
-from kafka_eos.storage.job_records import Identity
+from kafka_eos.storage.job_records import IdentityRecord
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, feed
 from tests.chaos.running import check_all, events, manifests, refused, running, storage
@@ -32,7 +32,7 @@ def elsewhere(job: Job, name: str = "elsewhere") -> Job:
 
 
 def identity(job: Job) -> str:
-    return records.load(storage(job), Identity, paths.IDENTITY, job.name).identity
+    return records.load(storage(job), IdentityRecord, paths.IDENTITY, job.name).identity
 
 
 def killed_before_a_commit(job: Job) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kafka_eos.abc.state import StateDescriptor
-from kafka_eos.core.provenance import HEADER, parse
-from kafka_eos.plan import Fold, Plan
+from kafka_eos.core.provenance import HEADER, parse_provenance
+from kafka_eos.plan import FoldNode, Plan
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.runtime.operators.fold import STATE
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
@@ -115,12 +115,12 @@ def _check(job: Job, directory: Path) -> None:
 
     assert {key: (rows[-1]["count"], rows[-1]["total"]) for key, rows in shown.items()} == wanted
     for key, rows in shown.items():
-        assert [parse(text).update for text in texts[key]] == list(range(1, len(rows) + 1))
+        assert [parse_provenance(text).update for text in texts[key]] == list(range(1, len(rows) + 1))
         counts = [row["count"] for row in rows]
         assert counts == sorted(set(counts)), f"{key}: an output without new input, or out of order"
-        epochs = [(parse(text).term.n, parse(text).epoch.n) for text in texts[key]]
+        epochs = [(parse_provenance(text).term.n, parse_provenance(text).epoch.n) for text in texts[key]]
         assert len(set(epochs)) == len(epochs), f"{key}: two outputs in an epoch"
-    names = Counter(parse(text).identity for of_key in texts.values() for text in of_key)
+    names = Counter(parse_provenance(text).identity for of_key in texts.values() for text in of_key)
     assert [name for name, times in names.items() if times > 1] == []
 
 
@@ -154,7 +154,7 @@ def _sums(payments: Iterator[dict[str, Any]]) -> Sums:
 
 def _state(job: Job, plan: Plan, manifest: Manifest, directory: Path) -> Sums:
     node = plan.node("sum")
-    assert isinstance(node, Fold)
+    assert isinstance(node, FoldNode)
     handles = [handle for handle in manifest.states if handle.operator == "sum"]
     backend = open_backend("memory", "sum", directory, range(MAX_KEY_GROUPS), handles, storage(job))
     try:
@@ -166,6 +166,6 @@ def _state(job: Job, plan: Plan, manifest: Manifest, directory: Path) -> Sums:
 
 def _under_way(job: Job, plan: Plan, manifest: Manifest, scratch: Path) -> Iterator[tuple[str, Any]]:
     """Accumulators that had not reached the owner of their key."""
-    for _, exchange, batch in in_flight.restored(plan, storage(job), scratch, manifest.in_flight):
+    for _, exchange, batch in in_flight.read_rows(plan, storage(job), scratch, manifest.in_flight):
         assert exchange == "sum-partial"
         yield from zip(batch.keys or (), batch.values, strict=True)

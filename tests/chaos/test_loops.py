@@ -17,7 +17,7 @@ import pytest
 from kafka_eos.core.ids import AppRef
 from kafka_eos.devtools.broker import Broker
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.testing import run_local
 from tests.chaos.feeding import feeding
@@ -58,7 +58,7 @@ def test_the_log_of_a_loop_is_part_of_checkpoints(new_job: NewJob) -> None:
 
 
 def test_the_example_gives_up_after_five_attempts() -> None:
-    pipeline = load(AppRef(EXAMPLE))
+    pipeline = load_program(AppRef(EXAMPLE))
     payment = load_type(pipeline)
 
     out = run_local(pipeline, {"payments": [payment(id=n, account=f"a{n % 3}", amount=1) for n in range(40)]})
@@ -171,9 +171,9 @@ def test_rows_going_round_in_a_savepoint_get_the_field_that_was_added(new_job: N
         told = command(job, "stop", str(job.app), "--savepoint", "--path", str(path))
         assert (told.returncode, run.ended()) == (0, 0), told.stderr
     plan = plan_of(job)
-    kept, files = savepoints.read(path).in_flight, savepoints.SavepointFiles(path)
+    kept, files = savepoints.read_savepoint(path).in_flight, savepoints.SavepointFiles(path)
     rows = [
-        row for _, _, batch in in_flight.restored(plan, files, job.directory / "rows", kept) for row in batch.values
+        row for _, _, batch in in_flight.read_rows(plan, files, job.directory / "rows", kept) for row in batch.values
     ]
     assert rows, "nothing went round"
     left_before = {json.loads(m.value())["id"] for m in read(job.bootstrap, job.output)}

@@ -80,7 +80,7 @@ def test_a_checkpoint_store_that_is_away_is_waited_for(new_job: NewJob, tmp_path
         run.until_all_committed()
         assert run.worker == worker, "an outage is no reason to replace the worker"
         run.drain()
-    storage(job).tidy()  # as the next start does: nobody could remove a file that the outage cut off
+    storage(job).prepare_run()  # as the next start does: nobody could remove a file that the outage cut off
     check_all(job)
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_eos.core.provenance import HEADER, parse
+from kafka_eos.core.provenance import HEADER, parse_provenance
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, create_topic, read
 from tests.chaos.running import audit_passes, manifests, nothing_left
@@ -293,5 +293,5 @@ def _in_order(rows: Iterable[Row], payments: Iterable[Row], group: Callable[[Row
 
 def _provenance_is_unique(job: Job) -> None:
     texts = [dict(m.headers())[HEADER].decode() for m in read(job.bootstrap, job.output)]
-    doubled = [text for text, times in Counter(parse(text).identity for text in texts).items() if times > 1]
+    doubled = [text for text, times in Counter(parse_provenance(text).identity for text in texts).items() if times > 1]
     assert doubled == [], f"{len(doubled)} outputs have the provenance of another one, such as {doubled[:3]}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kafka_eos.devtools.demo.postgres import Postgres
+from kafka_eos.devtools.demo.postgres import PostgresServer
 from tests.chaos import test_tables
 from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job
@@ -23,7 +23,7 @@ PASSWORDS = ("canary=8d21,c5", "canary=8d21,c6", "canary=8d21,c7")
 class Asking:
     """A server that lets ``app`` in with a password only; everybody else, the test's own clients, without."""
 
-    def __init__(self, server: Postgres, file: Path) -> None:
+    def __init__(self, server: PostgresServer, file: Path) -> None:
         self._server, self.file = server, file
         rules = server.home / "data" / "pg_hba.conf"
         rules.write_text(f"host all app 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
@@ -54,7 +54,7 @@ class Asking:
 
 @pytest.fixture
 def asking(tmp_path: Path) -> Iterator[Asking]:
-    server = Postgres(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))).start()
+    server = PostgresServer(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))).start()
     try:
         yield Asking(server, tmp_path / "pgpass")
     finally:

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from kafka_eos.coordination import job_requests as requests
-from kafka_eos.coordination.job_requests import Stop, Unanswered
+from kafka_eos.coordination.job_requests import RequestUnanswered, StopJob
 from kafka_eos.storage import savepoint_files as savepoints
 from tests.chaos.harness import APPS, TRACES, Job
 from tests.chaos.running import Running, manifests, running
@@ -83,7 +83,7 @@ def test_a_savepoint_that_is_late_is_refused_and_a_last_checkpoint_that_is_late_
         assert (code, out.strip(), run.ended()) == (0, str(target), 0), said
         assert run.count("given-up") > before + 1, "the last checkpoint was soon in time, so this proves nothing"
         assert run.count("restarting") == 0
-    assert (savepoints.read(target).epoch, savepoints.verify(target)) == (manifests(job)[-1].epoch, [])
+    assert (savepoints.read_savepoint(target).epoch, savepoints.find_damage(target)) == (manifests(job)[-1].epoch, [])
     assert not (job.directory / "one").exists()
     check(job)
 
@@ -94,11 +94,11 @@ def test_a_stop_that_takes_its_time_can_still_be_cut_short(new_job: NewJob) -> N
     home = job.checkpoints / job.name
     with running(job) as run:
         until_backlogged(run)
-        stop = requests.submit(home, Stop())
+        stop = requests.submit(home, StopJob())
         run.until(lambda: run.count("given-up"), "give up its last checkpoint")
-        assert requests.wait(home, requests.submit(home, Stop(drain=False)), 30).epoch is None
+        assert requests.wait(home, requests.submit(home, StopJob(drain=False)), 30).epoch is None
         assert run.ended() == 3
-        with pytest.raises(Unanswered, match="ended or was restarted"):
+        with pytest.raises(RequestUnanswered, match="ended or was restarted"):
             requests.wait(home, stop, 30)
         assert run.count("restarting") == 0
 
@@ -113,7 +113,7 @@ def test_a_savepoint_whose_checkpoint_is_declined_is_refused_and_the_job_goes_on
         assert kafka_eos(job, *trigger)[0] == 0
         run.drain()
         assert (run.count("given-up"), run.count("restarting")) == (1, 0)
-    assert savepoints.verify(job.directory / "one") == []
+    assert savepoints.find_damage(job.directory / "one") == []
     check(job)
 
 

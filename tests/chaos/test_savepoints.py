@@ -78,7 +78,7 @@ def test_outputs_continue_exactly(new_job: NewJob, before: str, after: str) -> N
     life.run()
 
     check_all(life)
-    assert savepoints.verify(savepoint) == []
+    assert savepoints.find_damage(savepoint) == []
 
 
 @pytest.mark.parametrize(("before", "after"), [campaign(1, 3), campaign(3, 2)])
@@ -102,7 +102,7 @@ def test_rows_under_way_are_part_of_a_savepoint(new_job: NewJob) -> None:
         run.freeze_when(lambda: any(m.in_flight for m in manifests(job)[-1:]), "store rows under way")
     assert kafka_eos(job, "doctor", str(job.app), "--end")[0] == 0
     savepoint = trigger(job, job.directory / "savepoint")
-    assert savepoints.read(savepoint).in_flight, "nothing was under way"
+    assert savepoints.read_savepoint(savepoint).in_flight, "nothing was under way"
     life = second_life(job, savepoint, KAFKA_EOS_PARALLELISM="2", TEST_PAUSE="0")
 
     life.run()
@@ -172,7 +172,7 @@ def test_the_same_command_goes_on_after_a_crash(new_job: NewJob, failpoints: str
 
     check_all(life)
     assert [event["savepoint"] for event in life.history() if event["event"] == "began"][-1] == (
-        savepoints.read(savepoint).id
+        savepoints.read_savepoint(savepoint).id
     )
 
 
@@ -214,7 +214,10 @@ def test_another_savepoint_is_refused_later(new_job: NewJob) -> None:
     code, _, shown = kafka_eos(life, "run", str(job.app), "--from", str(other), "--until-caught-up")
 
     assert code == 2
-    assert f"with savepoint {savepoints.read(life.savepoint).id}" in shown and savepoints.read(other).id in shown
+    assert (
+        f"with savepoint {savepoints.read_savepoint(life.savepoint).id}" in shown
+        and savepoints.read_savepoint(other).id in shown
+    )
 
 
 @pytest.mark.campaign
@@ -222,7 +225,7 @@ def test_a_damaged_savepoint_begins_nothing(new_job: NewJob) -> None:
     job = new_job(200)
     job.run()
     life = second_life(job, trigger(job, job.directory / "savepoint"))
-    (ref,) = savepoints.read(life.savepoint).operators[0].files
+    (ref,) = savepoints.read_savepoint(life.savepoint).operators[0].files
     file = life.savepoint / "files" / ref.sha256
     file.write_bytes(file.read_bytes()[:-1] + b"\0")
 
@@ -337,8 +340,8 @@ def test_a_running_job_makes_a_savepoint_and_goes_on(new_job: NewJob, settings: 
         run.until_output()
         code, out, shown = kafka_eos(job, "savepoint", "trigger", str(job.app), "--path", str(target))
         assert (code, out.strip()) == (0, str(target)), shown
-        assert savepoints.verify(target) == []
-        epoch = savepoints.read(target).epoch
+        assert savepoints.find_damage(target) == []
+        epoch = savepoints.read_savepoint(target).epoch
         assert epoch in {event["epoch"] for event in run.events("committed")}
         run.until_all_committed()
         run.drain()
@@ -361,7 +364,10 @@ def test_stopped_with_a_savepoint_nothing_is_open_and_all_of_it_is_committed(new
         assert run.ended() == 0
     assert open_transactions(job) == []
     newest = manifests(job)[-1]
-    assert (savepoints.read(target).epoch, savepoints.read(target).sources) == (newest.epoch, newest.sources)
+    assert (savepoints.read_savepoint(target).epoch, savepoints.read_savepoint(target).sources) == (
+        newest.epoch,
+        newest.sources,
+    )
 
     life = second_life(job, target, TEST_PAUSE="0")
     life.run()
@@ -387,7 +393,7 @@ def test_a_job_that_dies_over_a_savepoint_leaves_all_of_it_or_nothing(
         assert (code, run.ended()) == (1, -signal.SIGKILL), shown
     assert "ended or was restarted before it answered" in shown
     assert first.exists() == (point == "savepoint.written")
-    assert not first.exists() or savepoints.verify(first) == []
+    assert not first.exists() or savepoints.find_damage(first) == []
 
     feed(job.bootstrap, job.input, range(1000, 1500))
     with running(job) as run:
@@ -399,7 +405,7 @@ def test_a_job_that_dies_over_a_savepoint_leaves_all_of_it_or_nothing(
             run.drain()
         assert run.ended() == 0
     assert [path.name for path in job.directory.glob(".tmp-savepoint-*")] == []
-    assert savepoints.verify(second) == []
+    assert savepoints.find_damage(second) == []
     life = second_life(job, second, TEST_PAUSE="0")
     if "stop" in ask:
         life.run()

@@ -187,21 +187,21 @@ def test_two_machines_share_a_bucket(new_job: NewJob, tmp_path: Path) -> None:
             eventually(lambda: read(job.bootstrap, job.output), "the first one commits")
 
             told = told_at(job, two)
-            assert (told["how"], told["pid"], told["host"]) == ("running", leader.pid, socket.gethostname())
+            assert (told["state"], told["pid"], told["host"]) == ("running", leader.pid, socket.gethostname())
             assert told["epoch"] is not None
             (listed,) = asked(job, tmp_path, "list", "--json")
-            assert (listed["job"], listed["how"], listed["pid"]) == (job.name, "running", leader.pid)
+            assert (listed["job"], listed["state"], listed["pid"]) == (job.name, "running", leader.pid)
 
             leader.kill()
 
             assert standby.wait(PATIENCE) == 0, log.read_text()
             assert f"process {leader.pid} on " in log.read_text()
             assert "is gone: this supervisor takes over" in log.read_text()
-        assert told_at(job, one)["how"] == "stopped", "who led last ended in order, elsewhere"
+        assert told_at(job, one)["state"] == "stopped", "who led last ended in order, elsewhere"
         for home in (one, two):
-            shown = reading.find(home / ".kafka-eos", job.name)
-            assert shown is not None and shown.diary is not None
-            assert {"started", "running", "committed"} <= {event["event"] for event in shown.diary}
+            shown = reading.read_job(home / ".kafka-eos", job.name)
+            assert shown is not None and shown.history is not None
+            assert {"started", "running", "committed"} <= {event["event"] for event in shown.history}
         check(job)
 
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_eos.cli.savepoints import make_offline
+from kafka_eos.cli.savepoints import write_offline_savepoint
 from kafka_eos.config.settings import Settings
 from kafka_eos.savepoints import Snapshot
 from tests.chaos.harness import ACCOUNTS, Job, create_topic, feed, open_transactions, read
@@ -86,7 +86,7 @@ def test_a_savepoint_of_a_table_that_is_half_read_goes_on_there(new_job: NewJob)
         run.drain()
     assert not read(job.bootstrap, job.output), "the table was whole before the savepoint"
     savepoint = job.directory / "savepoint"
-    make_offline(Settings.resolve(code={"checkpoint_dir": job.checkpoints}), job.name, savepoint)
+    write_offline_savepoint(Settings.resolve(code={"checkpoint_dir": job.checkpoints}), job.name, savepoint)
     job.environment |= {"TEST_CHECKPOINTS": str(job.directory / "second"), "KAFKA_EOS_PARALLELISM": "1"}
     # What has come to the table since is newer than its end.
     upsert(job, [{"b0": 1}])

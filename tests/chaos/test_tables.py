@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from kafka_eos.devtools.demo.postgres import Postgres
+from kafka_eos.devtools.demo.postgres import PostgresServer
 from tests.chaos import harness
 from tests.chaos.harness import Job, expected
 from tests.chaos.running import events, has_output, refused, standing
@@ -200,16 +200,16 @@ def test_fifty_restarts_leave_nothing_behind(server: str, request: pytest.Fixtur
 
 
 @pytest.fixture
-def own_server() -> Iterator[Postgres]:
+def own_server() -> Iterator[PostgresServer]:
     """A server that only this test has, to stop and start."""
-    server = Postgres(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))).start()
+    server = PostgresServer(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))).start()
     yield server
     server.remove()
 
 
 @pytest.mark.chaos
 def test_a_server_that_crashes_between_decision_and_commit_gets_the_commit_when_it_is_back(
-    new_job: NewJob, own_server: Postgres
+    new_job: NewJob, own_server: PostgresServer
 ) -> None:
     job = new_job(300, app="tables.py", TEST_DATABASE=own_server.conninfo)
     with standing(job, "commit.before", lambda: has_output(job)) as run:

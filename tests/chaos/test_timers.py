@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.coordination.status_file import read_status
-from kafka_eos.core.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse
+from kafka_eos.core.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse_provenance
 from kafka_eos.savepoints import Snapshot
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.running import running
@@ -77,7 +77,7 @@ def test_what_waits_for_the_clock_comes_once_in_a_storm_with_other_numbers_of_wo
     _until_all_is_out(job)
 
     messages = read(job.bootstrap, job.output)
-    names = Counter(parse(dict(message.headers())[HEADER].decode()) for message in messages)
+    names = Counter(parse_provenance(dict(message.headers())[HEADER].decode()) for message in messages)
     assert Counter(ids(messages)) == Counter(ids(read(job.bootstrap, job.input)))
     assert max(names.values()) == 1
     assert {name.topic for name in names} == {PROCESSING_TIMERS}
@@ -181,7 +181,7 @@ def _feed_one_account(job: Job, payments: int) -> None:
 def check(job: Job, until: int | None = None) -> None:
     messages = read(job.bootstrap, job.output)
     found = Counter(row(message) for message in messages)
-    names = Counter(parse(dict(message.headers())[HEADER].decode()) for message in messages)
+    names = Counter(parse_provenance(dict(message.headers())[HEADER].decode()) for message in messages)
 
     assert found == Counter(due(read(job.bootstrap, job.input), until))
     assert max(names.values()) == 1

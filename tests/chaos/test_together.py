@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.core.provenance import HEADER, parse
+from kafka_eos.core.provenance import HEADER, parse_provenance
 from kafka_eos.savepoints import Snapshot
 from tests.chaos.harness import Job, create_topic, feed, open_transactions, read
 from tests.chaos.running import running
@@ -139,7 +139,7 @@ def read_up_to(job: Job) -> int:
 
 def committed(job: Job) -> list[Window]:
     messages = read(job.bootstrap, job.output)
-    names = {parse(dict(message.headers())[HEADER].decode()).identity for message in messages}
+    names = {parse_provenance(dict(message.headers())[HEADER].decode()).identity for message in messages}
     assert len(names) == len(messages), "a window has fired twice"
     rows = [json.loads(message.value()) for message in messages]
     return sorted((row["key"], row["start"], tuple(row["ids"])) for row in rows)

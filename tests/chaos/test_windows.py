@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.core.provenance import HEADER, TIMERS, parse
+from kafka_eos.core.provenance import HEADER, TIMERS, parse_provenance
 from tests.chaos.harness import Job, open_transactions, read
 from tests.chaos.storm import PAYMENTS, Steps, in_storms, rescaled
 
@@ -75,7 +75,7 @@ def check_clocked(found: list[Found], payments: list[Any]) -> None:
 
 
 def name_of(message: Any) -> str:
-    return parse(dict(message.headers())[HEADER].decode()).identity
+    return parse_provenance(dict(message.headers())[HEADER].decode()).identity
 
 
 def row(message: Any) -> Found:

@@ -18,12 +18,12 @@ from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_eos.cli.savepoints import make_offline
+from kafka_eos.cli.savepoints import write_offline_savepoint
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import AppRef
-from kafka_eos.core.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse
-from kafka_eos.runtime.program import load
+from kafka_eos.core.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse_provenance
+from kafka_eos.runtime.program import load_program
 from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
 from tests.conformance.cases import CASES, Case, Fed, Row
@@ -123,7 +123,7 @@ class Run:
 
     def on_spark(self, session: Any, savepoint: Path | None = None) -> None:
         """Run on Spark until it has caught up, in epochs of less than what there is."""
-        pipeline = load(self.app)
+        pipeline = load_program(self.app)
         given = {"parallelism": 2, "max_records_per_epoch": 600, "start_from": savepoint}
         settings = Settings.resolve(code={**pipeline.code_settings, **given})
         try:
@@ -140,13 +140,13 @@ class Run:
     def savepoint(self) -> Path:
         """A savepoint of the job as it stands; whoever goes on with it begins a new life."""
         path = self.directory / f"savepoint{self.life}"
-        make_offline(self.settings(), self.job, path)
+        write_offline_savepoint(self.settings(), self.job, path)
         self.life += 1
         self._write()
         return path
 
     def settings(self) -> Settings:
-        return Settings.resolve(code=load(self.app).code_settings)
+        return Settings.resolve(code=load_program(self.app).code_settings)
 
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-6000:]
@@ -171,7 +171,7 @@ class Run:
 def row_of(message: Any, roles: Mapping[str, str]) -> Row:
     """A message of an output; ``roles`` of the topics that its provenance and headers may name."""
     headers = {name: value.decode() for name, value in message.headers()}
-    origin = parse(headers.pop(HEADER))
+    origin = parse_provenance(headers.pop(HEADER))
     origin = replace(origin, topic={TIMERS: TIMERS, PROCESSING_TIMERS: PROCESSING_TIMERS, **roles}[origin.topic])
     if "dead_letter.topic" in headers:
         headers["dead_letter.topic"] = roles[headers["dead_letter.topic"]]

@@ -69,8 +69,8 @@ def test_what_a_function_counts_is_told_of_all_workers_together(runs: Runs, spar
     run = runs.of("keyed", engine, spark)
     told = json.loads((run.checkpoints / run.job / "status.json").read_text())["last"]["progress"]
 
-    assert told["operators"]["statement"]["came"] == told["records_in"] == N
-    assert told["counted"] == {"statement": {"payments": N}}
+    assert told["operators"]["statement"]["rows_in"] == told["records_in"] == N
+    assert told["user_counters"] == {"statement": {"payments": N}}
 
 
 @pytest.mark.parametrize("engine", [REFERENCE, *ENGINES])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import audit
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 from kafka_eos.savepoints import Snapshot
 from tests.conformance.cases import CASES, Case, Fed
 from tests.conformance.runs import REFERENCE, Run, Runs, differences, feed
@@ -78,6 +78,8 @@ def test_a_job_goes_there_and_back(runs: Runs, spark: Any, name: str, how: str) 
     for output in case.outputs:
         assert differences(case, output, run.rows(output), reference.rows(output)) == []
     assert runs.left_open(name) == []
-    verdict = audit(load(run.app), run.settings(), app=run.app, spark=spark, earlier=earlier[:-1])
-    assert (verdict.exit_code, verdict.facts.before, verdict.findings) == (VERDICT.get(name, 0), 0, ()), verdict
+    verdict = audit(load_program(run.app), run.settings(), app=run.app, spark=spark, earlier=earlier[:-1])
+    assert (verdict.exit_code, verdict.facts.before_savepoint, verdict.findings) == (VERDICT.get(name, 0), 0, ()), (
+        verdict
+    )
     assert verdict.facts.inputs == sum(len(rows) for phase in case.phases for rows in phase.values())

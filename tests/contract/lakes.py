@@ -17,7 +17,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.sink import Sink, Writer
 from kafka_eos.connectors._lake.committer import LakeCommitter
@@ -26,7 +26,7 @@ from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.core.errors import Fenced
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch
-from kafka_eos.protocol.commit import Commit, authorize
+from kafka_eos.protocol.commit import CommitAuthorized, authorize
 from kafka_eos.testing.list_source import ListOrigin
 from tests.contract.rest_catalog import RestCatalog
 
@@ -225,8 +225,8 @@ class Life:
     def recovered(self, term: int) -> LakeCommitter:
         """A committer of a term that has begun: it holds the life, and has removed what older ones left."""
         committer = self.committer()
-        committer.hold(self.context(term))
-        committer.abort_orphans(self.context(term))
+        committer.register(self.context(term))
+        committer.abort_leftovers(self.context(term))
         return committer
 
     def committer(self) -> LakeCommitter:
@@ -263,16 +263,16 @@ def at(epoch: int, term: int) -> EpochId:
 
 def permit(committer: LakeCommitter, epoch: EpochId, committables: Sequence[Committable]) -> CommitPermit:
     decision = authorize(epoch, committer.probe_all(committables), 0.0)
-    assert isinstance(decision, Commit), decision
+    assert isinstance(decision, CommitAuthorized), decision
     return decision.permit
 
 
-def commit(committer: LakeCommitter, epoch: EpochId, committables: Sequence[Committable]) -> set[Outcome]:
+def commit(committer: LakeCommitter, epoch: EpochId, committables: Sequence[Committable]) -> set[CommitOutcome]:
     return {*committer.commit_all(permit(committer, epoch, committables), committables)}
 
 
-def standings(committer: LakeCommitter, committables: Sequence[Committable]) -> set[Standing]:
-    return {probe.standing for probe in committer.probe_all(committables)}
+def standings(committer: LakeCommitter, committables: Sequence[Committable]) -> set[CommitStatus]:
+    return {probe.status for probe in committer.probe_all(committables)}
 
 
 def gone(call: Callable[[], object]) -> None:
@@ -284,18 +284,18 @@ def expect_fences(lake: Lake, *, keyed: bool) -> None:
     """A new term finishes what an older one has decided, removes what that has not, and fences it."""
     life = Life(lake)
     old = life.recovered(1)
-    assert commit(old, at(1, 1), life.prepared(1, 1, [1, 2])) == {Outcome.COMMITTED}
+    assert commit(old, at(1, 1), life.prepared(1, 1, [1, 2])) == {CommitOutcome.COMMITTED}
     decided, orphans = life.prepared(1, 2, [2, 3]), life.prepared(1, 3, [4])
-    assert standings(old, [*decided, *orphans]) == {Standing.PREPARED}
+    assert standings(old, [*decided, *orphans]) == {CommitStatus.PREPARED}
     right = permit(old, at(2, 1), decided)
 
     new = life.committer()
-    new.hold(life.context(2))
-    assert {*new.commit_all(right, decided)} == {Outcome.COMMITTED}
-    assert len(new.abort_orphans(life.context(2))) == 1
+    new.register(life.context(2))
+    assert {*new.commit_all(right, decided)} == {CommitOutcome.COMMITTED}
+    assert len(new.abort_leftovers(life.context(2))) == 1
 
-    assert {*new.commit_all(right, decided)} == {Outcome.ALREADY}
+    assert {*new.commit_all(right, decided)} == {CommitOutcome.ALREADY}
     with pytest.raises(Fenced):
-        old.hold(life.context(1))
-    assert standings(new, orphans) == {Standing.LOST}
+        old.register(life.context(1))
+    assert standings(new, orphans) == {CommitStatus.LOST}
     assert lake.rows() == ([1, 2, 3] if keyed else [1, 2, 2, 3])

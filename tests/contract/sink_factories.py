@@ -86,7 +86,7 @@ class InSqlite(Receiver):
         with closing(sqlite3.connect(self._path, timeout=10)) as connection, connection:
             connection.executemany("INSERT OR IGNORE INTO rows (key, provenance, value) VALUES (?, ?, ?)", given)
 
-    def look(self) -> None:
+    def check_reachable(self) -> None:
         with closing(sqlite3.connect(self._path, timeout=10)) as connection:
             connection.execute("SELECT * FROM rows LIMIT 1")
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from kafka_eos.storage.job_storage import JobStorage
-from kafka_eos.storage.provenance_compaction import Packer
+from kafka_eos.storage.provenance_compaction import ProvenancePacker
 from kafka_eos.storage.pyarrow_store import PyArrowStore
 from kafka_eos.storage.remote_storage import RemoteStorage
 from kafka_eos.storage.storage_factory import open_storage
@@ -48,7 +48,7 @@ def main() -> None:
             storage.publish(name, content(name, int(rest)))
             print("done", flush=True)
         elif what == "pack":
-            Packer(storage, sys.exit).pack()
+            ProvenancePacker(storage, sys.exit).pack()
             print("done", flush=True)
         else:
             storage.upload(Path(rest), name)

@@ -18,9 +18,9 @@ import psycopg
 import pytest
 
 from docs.examples.sqlite_sink import Sqlite
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.abc.services import Services
 from kafka_eos.connectors.dbapi import Connection, DbApiSink
 from kafka_eos.core.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced, Retryable
@@ -54,7 +54,7 @@ def _sqlite(tmp_path: Path, **options: Json) -> Callable[[], SinkUnderTest]:
             "databases:sqlite_sink",
             {"path": str(path), **options},
             lambda: ask('SELECT id, "te%xt?" FROM rows ORDER BY n'),
-            take_away=take_away,
+            remove_visible=take_away,
         )
 
     return fresh
@@ -77,7 +77,7 @@ def _postgres(database: Callable[[], str], **options: Json) -> Callable[[], Sink
             "databases:postgres_sink",
             {"conninfo": conninfo, **options},
             lambda: ask('SELECT id, "te%xt?" FROM rows ORDER BY n'),
-            take_away=take_away,
+            remove_visible=take_away,
         )
 
     return fresh
@@ -127,7 +127,7 @@ class Kit:
     @contextmanager
     def writer(self, sink: DbApiSink[Any], ctx: JobContext | None = None, first: int = 1) -> Iterator[Any]:
         def reject(batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
-            self.refused.append((batch.rows[index], str(error)))
+            self.refused.append((batch.origin_rows[index], str(error)))
 
         services = Services(reject_row=reject)
         writer = sink.writer(TaskContext(ctx or job(), 0, 1, "out", services, Epoch(first)))
@@ -220,12 +220,12 @@ def test_the_commit_of_a_later_stage_takes_along_what_the_same_writer_has_staged
             writer.write(batch(*(row(name, number) for name in names)))
             found += writer.seal(epoch(number))()
             if number == 3:
-                assert committer.commit(permit(1), found[0]) is Outcome.COMMITTED
-                writer.committed(epoch(1))
+                assert committer.commit(permit(1), found[0]) is CommitOutcome.COMMITTED
+                writer.notify_committed(epoch(1))
 
-    assert committer.commit(permit(4), found[3]) is Outcome.COMMITTED
+    assert committer.commit(permit(4), found[3]) is CommitOutcome.COMMITTED
     assert stages(kit) == []
-    assert [committer.commit(permit(4), each) for each in (found[2], found[1])] == [Outcome.ALREADY] * 2
+    assert [committer.commit(permit(4), each) for each in (found[2], found[1])] == [CommitOutcome.ALREADY] * 2
     assert sorted(kit.ask("SELECT account, total FROM totals")) == [("a", 4), ("b", 3), ("c", 2), ("z", 1)]
 
 
@@ -278,7 +278,7 @@ def test_when_the_answer_to_a_commit_is_lost_the_books_have_it(kit: Kit) -> None
         committer.commit(permit(), committable)
 
     assert Unheard.lost is False
-    assert committer.commit(permit(), committable) is Outcome.ALREADY
+    assert committer.commit(permit(), committable) is CommitOutcome.ALREADY
     assert kit.ask("SELECT account, total FROM totals") == [("a", 1)]
     assert stages(kit) == []
 
@@ -305,7 +305,7 @@ def test_a_lock_is_waited_for_and_a_table_that_is_gone_needs_a_person(kit: Kit) 
     holding.execute("ALTER TABLE elsewhere RENAME TO totals")
     holding.close()
 
-    assert committer.commit(permit(), committable) is Outcome.COMMITTED
+    assert committer.commit(permit(), committable) is CommitOutcome.COMMITTED
     assert kit.ask("SELECT account, total FROM totals") == [("a", 1)]
 
 
@@ -325,31 +325,31 @@ def test_a_writer_whose_time_is_over_begins_and_prepares_nothing(kit: Kit) -> No
     sink = kit.sink()
     sink.check(job())
     committer = sink.committer(job())
-    committer.hold(job(1))
+    committer.register(job(1))
     with kit.writer(sink) as early, kit.writer(sink) as late:
         early.write(batch(row("a", 1)))
         prepare = early.seal(epoch(1))
-        committer.hold(job(2))
+        committer.register(job(2))
         with pytest.raises(Fenced, match="term 2 of job 'orders' writes here; this is term 1"):
             late.write(batch(row("b", 2)))
         with pytest.raises(Fenced):
             prepare()
     with pytest.raises(Fenced, match="this is term 1"):
-        committer.hold(job(1))
+        committer.register(job(1))
 
 
 def test_a_life_that_was_taken_over_stops_and_its_output_ends(kit: Kit) -> None:
     sink = kit.sink()
     committable = kit.prepared(sink, row("a", 1))
     committer = sink.committer(job())
-    assert [(life.identity, life.state) for life in committer.lives(job())] == [(A, LifeState.OPEN)]
+    assert [(life.identity, life.state) for life in committer.list_incarnations(job())] == [(A, IncarnationState.OPEN)]
 
-    assert len(committer.succeed(job(identity=B), A)) == 1
+    assert len(committer.retire(job(identity=B), A)) == 1
 
-    assert [(life.identity, life.state) for life in committer.lives(job())] == [(A, LifeState.OVER)]
-    assert committer.probe(committable).standing is Standing.LOST
+    assert [(life.identity, life.state) for life in committer.list_incarnations(job())] == [(A, IncarnationState.OVER)]
+    assert committer.probe(committable).status is CommitStatus.LOST
     with pytest.raises(Fenced):
-        committer.hold(job(2))
+        committer.register(job(2))
     with pytest.raises(CommittableLost):
         committer.commit(permit(), committable)
     with kit.writer(sink) as writer, pytest.raises(Fenced, match="was taken away"):
@@ -378,7 +378,7 @@ def test_without_a_row_in_the_books_nobody_can_tell_and_the_answer_says_what_to_
 
     probe = sink.committer(job()).probe(committable)
 
-    assert probe.standing is Standing.UNKNOWN
+    assert probe.status is CommitStatus.UNKNOWN
     assert "most likely the database was put back to an older copy" in probe.detail
 
 

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kafka_eos.abc.committer import Committable, Outcome
+from kafka_eos.abc.committer import CommitOutcome, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.connectors._lake.file_names import Promise, partition
+from kafka_eos.connectors._lake.file_names import LakeCommittable, partition
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
@@ -62,7 +62,7 @@ def test_each_partition_has_files_of_its_own_and_readers_find_its_values(tmp_pat
     sink = made(tmp_path / "sales")
     committables = prepared(sink, SALES)
 
-    assert commit(sink.committer(JOB), at(1, 1), committables) == {Outcome.COMMITTED}  # type: ignore[arg-type]
+    assert commit(sink.committer(JOB), at(1, 1), committables) == {CommitOutcome.COMMITTED}  # type: ignore[arg-type]
 
     table = DeltaTable(tmp_path / "sales")
     assert table.metadata().partition_columns == [*BY]
@@ -147,7 +147,7 @@ def test_a_partition_that_no_writer_has_named_is_refused(tmp_path: Path, place: 
     (committable, *_) = prepared(made(tmp_path / "sales"), SALES)
     forged = {**committable.payload, "partition": place}
 
-    assert Promise.read(committable.payload).payload() == committable.payload
+    assert LakeCommittable.read(committable.payload).payload() == committable.payload
     with pytest.raises(CorruptCheckpoint, match="not a committable of a table of a lake"):
         made(tmp_path / "sales").committer(JOB).probe(replace(committable, payload=forged))
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors._lake.file_names import CONTROL
 from kafka_eos.connectors.delta import DeltaSink
-from kafka_eos.connectors.files.s3.bucket import Address, Bucket
+from kafka_eos.connectors.files.s3.bucket import Bucket, BucketAddress
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.json_values import Json
@@ -59,10 +59,10 @@ class BucketLake(DeltaLake):
 
     def entry(self, version: int) -> str:
         """Of the log."""
-        return Bucket(Address.read(self.address)).read(f"_delta_log/{version:020}.json").decode()
+        return Bucket(BucketAddress.read(self.address)).read(f"_delta_log/{version:020}.json").decode()
 
     def objects(self, begin: str) -> set[str]:
-        return {*Bucket(Address.read(self.address)).names(begin)}
+        return {*Bucket(BucketAddress.read(self.address)).names(begin)}
 
 
 @pytest.mark.parametrize("key", ["", campaign("id")])
@@ -75,7 +75,9 @@ def test_delta_sink_on_s3(check: str, key: str, port: int) -> None:
             return sorted(pa.table(lake.table().to_pyarrow_table()).to_pylist(), key=lambda row: int(row["id"]))
 
         arguments: dict[str, Json] = {"table": lake.address, "key": [key] if key else []}
-        return SinkUnderTest("sink_factories:delta_sink", arguments, read_back, take_away=lambda: lake.table().delete())
+        return SinkUnderTest(
+            "sink_factories:delta_sink", arguments, read_back, remove_visible=lambda: lake.table().delete()
+        )
 
     check_sink(fresh, check)
 

@@ -28,7 +28,7 @@ from kafka_eos.abc.committer import CommitPermit, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.connectors.files import Avro, Csv, FileSink, JsonLines, Parquet, Roll
-from kafka_eos.connectors.files.file_names import Promise
+from kafka_eos.connectors.files.file_names import FileCommittable
 from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.json_values import Json
@@ -143,7 +143,7 @@ def of(kind: str, tmp_path: Path) -> Callable[[], SinkUnderTest]:
 
         arguments: dict[str, Json] = {"directory": str(directory), "kind": kind}
         return SinkUnderTest(
-            "sink_factories:formatted_file_sink", arguments, lambda: READERS[kind](directory), take_away=take_away
+            "sink_factories:formatted_file_sink", arguments, lambda: READERS[kind](directory), remove_visible=take_away
         )
 
     return fresh
@@ -255,7 +255,7 @@ def test_a_row_that_does_not_fit_is_refused_and_its_neighbours_are_written(
     refused: list[tuple[int, str]] = []
 
     def reject(rows: Batch[Any], index: int, operator: str, error: Exception) -> None:
-        refused.append((rows.origin.raw(rows.rows[index]).offset, str(error)))
+        refused.append((rows.origin.raw(rows.origin_rows[index]).offset, str(error)))
 
     sink = FileSink(tmp_path, format=sink_factories.FORMATS[kind])
     good = [{"id": n, "text": "ok"} for n in range(3)]
@@ -421,10 +421,10 @@ PAYLOADS: list[dict[str, Json]] = [
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_committables_are_read(payload: dict[str, Json]) -> None:
-    assert Promise.read(payload).payload() == payload
+    assert FileCommittable.read(payload).payload() == payload
 
 
 @pytest.mark.parametrize("name", ["part-000000000007-0001-orders.aaaaaaaaaaaa.out.jsonl", "x=1/part-1.jsonl"])
 def test_a_final_name_of_another_part_is_refused(name: str) -> None:
     with pytest.raises(CorruptCheckpoint):
-        Promise.read({**PAYLOADS[1], "final": name})
+        FileCommittable.read({**PAYLOADS[1], "final": name})

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.core.errors import Fenced
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
@@ -42,7 +42,7 @@ def test_the_same_epoch_of_two_lives_is_two_files(sink: FileSink) -> None:
         committer.commit(CommitPermit(FIRST), prepared(sink, job(identity), str(identity))) for identity in (A, B, None)
     ]
 
-    assert outcomes == [Outcome.COMMITTED] * 3
+    assert outcomes == [CommitOutcome.COMMITTED] * 3
     parts = sorted(path.name for path in sink.directory.glob("part-*"))
     assert parts == [f"part-000000000001-0000-orders{life}.out.jsonl" for life in (f".{A}", f".{B}", "")]
 
@@ -51,9 +51,9 @@ def test_each_life_undoes_its_own(sink: FileSink) -> None:
     mine, theirs, nameless = (prepared(sink, job(identity), "x") for identity in (A, B, None))
     committer = sink.committer(job(A, 9))
 
-    assert committer.abort_orphans(job(A, 9)) == [mine.payload["staged"]]
-    assert {committer.probe(each).standing for each in (theirs, nameless)} == {Standing.PREPARED}
-    assert committer.abort_orphans(job(B, 9)) == [theirs.payload["staged"]]
+    assert committer.abort_leftovers(job(A, 9)) == [mine.payload["staged"]]
+    assert {committer.probe(each).status for each in (theirs, nameless)} == {CommitStatus.PREPARED}
+    assert committer.abort_leftovers(job(B, 9)) == [theirs.payload["staged"]]
 
 
 def test_a_commit_leaves_the_traces_of_another_life(sink: FileSink) -> None:
@@ -66,31 +66,31 @@ def test_a_commit_leaves_the_traces_of_another_life(sink: FileSink) -> None:
 
     sink.committer(job(A, 5)).commit(CommitPermit(later), prepared(sink, job(A), "mine"))
 
-    assert sink.committer(job(B)).probe(theirs).standing is Standing.COMMITTED
+    assert sink.committer(job(B)).probe(theirs).status is CommitStatus.COMMITTED
 
 
 def test_lives_are_known_by_mark_by_what_is_staged_and_by_parts(sink: FileSink) -> None:
     committer = sink.committer(job(A))
-    assert list(committer.lives(job(A))) == []
-    committer.hold(job(A))
+    assert list(committer.list_incarnations(job(A))) == []
+    committer.register(job(A))
     prepared(sink, job(B), "x")
     committer.commit(CommitPermit(FIRST), prepared(sink, job(None), "x"))
     prepared(sink, JobContext("orders-2", Term(1), {}, A), "x")
 
-    found = {life.identity: life.state for life in committer.lives(job(A))}
+    found = {life.identity: life.state for life in committer.list_incarnations(job(A))}
 
-    assert found == {A: LifeState.ENDED, B: LifeState.OPEN, None: LifeState.ENDED}
+    assert found == {A: IncarnationState.ENDED, B: IncarnationState.OPEN, None: IncarnationState.ENDED}
 
 
 def test_a_life_whose_mark_was_taken_stops(sink: FileSink) -> None:
     committer = sink.committer(job(A))
-    committer.hold(job(A))
-    committer.hold(job(A))
+    committer.register(job(A))
+    committer.register(job(A))
     staged = prepared(sink, job(A), "x")
 
-    assert committer.succeed(job(B), A) == [staged.payload["staged"]]
+    assert committer.retire(job(B), A) == [staged.payload["staged"]]
 
     with pytest.raises(Fenced, match="took over from this one"):
-        committer.hold(job(A))
-    assert committer.probe(staged).standing is Standing.LOST
-    assert {life.identity: life.state for life in committer.lives(job(B))} == {A: LifeState.OVER}
+        committer.register(job(A))
+    assert committer.probe(staged).status is CommitStatus.LOST
+    assert {life.identity: life.state for life in committer.list_incarnations(job(B))} == {A: IncarnationState.OVER}

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Committer, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Committer
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.codecs import AvroCodec, StrCodec
@@ -34,9 +34,9 @@ from kafka_eos.core.errors import (
     Retryable,
 )
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.core.provenance import parse
+from kafka_eos.core.provenance import parse_provenance
 from kafka_eos.core.records import Batch
-from kafka_eos.protocol.commit import Commit, authorize
+from kafka_eos.protocol.commit import CommitAuthorized, authorize
 from kafka_eos.testing.list_source import ListOrigin
 
 POINTS = ("sink.flush.before", "sink.flush.after", "sink.prepare.before", "sink.prepare.after")
@@ -66,7 +66,7 @@ def _prepare(
 
 def _permit(sink: FileSink, committable: Committable) -> CommitPermit:
     decision = authorize(_epoch(), [sink.committer(_job()).probe(committable)], 0.0)
-    assert isinstance(decision, Commit)
+    assert isinstance(decision, CommitAuthorized)
     return decision.permit
 
 
@@ -114,14 +114,14 @@ def test_the_envelope_tells_where_each_line_came_from(tmp_path: Path) -> None:
         "7.4/in/events/3/10/2.1/2",
         "7.4/in/events/3/11/2.0/3",
     ]
-    assert [str(parse(line["provenance"])) for line in lines] == [line["provenance"] for line in lines]
+    assert [str(parse_provenance(line["provenance"])) for line in lines] == [line["provenance"] for line in lines]
 
 
 def test_rows_that_cannot_be_lines_are_left_out_where_the_policy_takes_them(tmp_path: Path) -> None:
     refused: list[tuple[int, str]] = []
 
     def reject(rows: Batch[Any], index: int, operator: str, error: Exception) -> None:
-        refused.append((rows.origin.raw(rows.rows[index]).offset, f"{operator}: {error}"))
+        refused.append((rows.origin.raw(rows.origin_rows[index]).offset, f"{operator}: {error}"))
 
     sink = FileSink(tmp_path, value=str)
     writer = sink.writer(TaskContext(_job(), 0, 1, "out", Services(reject_row=reject)))
@@ -161,7 +161,7 @@ def test_a_codec_that_fails_in_passing_is_told_as_such(error: Exception, tmp_pat
 @pytest.mark.parametrize("error", [ValueError("odd"), StopIteration()])
 def test_no_row_goes_missing_behind_one_that_a_codec_refuses(error: Exception, tmp_path: Path) -> None:
     refused: list[int] = []
-    policy = Services(reject_row=lambda batch, index, operator, error: refused.append(batch.rows[index]))
+    policy = Services(reject_row=lambda batch, index, operator, error: refused.append(batch.origin_rows[index]))
     writer = FileSink(tmp_path, value=Passing(error)).writer(TaskContext(_job(), 0, 1, "out", policy))
     writer.write(_batch(["a", "two\nlines", "x", "b", "three\n"]))
     (committable,) = writer.seal(_epoch())()
@@ -190,7 +190,7 @@ def test_abort_orphans_leaves_every_file_alone_that_is_not_its_own(tmp_path: Pat
     for name in others:
         (tmp_path / name).touch()
 
-    assert sink.committer(_job(9)).abort_orphans(_job(9)) == [mine.payload["staged"]]
+    assert sink.committer(_job(9)).abort_leftovers(_job(9)) == [mine.payload["staged"]]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, ".aborted.orders.1.1.0.out"])
     assert (tmp_path / ".aborted.orders.1.1.0.out").stat().st_size == 0
 
@@ -230,7 +230,7 @@ def test_the_checksum_decides_about_a_staged_file(tmp_path: Path) -> None:
     permit = _permit(sink, committable)
     (tmp_path / str(committable.payload["staged"])).write_bytes(b'"y"\n')
 
-    assert sink.committer(_job()).probe(committable).standing is Standing.LOST
+    assert sink.committer(_job()).probe(committable).status is CommitStatus.LOST
     with pytest.raises(CommittableLost, match="checksum"):
         sink.committer(_job()).commit(permit, committable)
     assert not list(tmp_path.glob("part-*"))
@@ -240,7 +240,7 @@ def test_a_staged_file_that_changed_between_probe_and_commit_is_not_committed(tm
     """What a committer has read once it reads again if the file is not the same any more."""
     sink = FileSink(tmp_path)
     committable, committer = _prepare(sink, ["x"]), sink.committer(_job())
-    assert committer.probe(committable).standing is Standing.PREPARED
+    assert committer.probe(committable).status is CommitStatus.PREPARED
     permit, staged = _permit(sink, committable), tmp_path / str(committable.payload["staged"])
     staged.write_bytes(b'"y"\n')
     os.utime(staged, (1, 1))
@@ -258,12 +258,12 @@ def test_nothing_at_all_is_unknown_and_a_trace_made_by_hand_decides(tmp_path: Pa
     seen = committer.probe(committable)
     committed, aborted = (tmp_path / f".{kind}.orders.1.1.0.out" for kind in ("committed", "aborted"))
 
-    assert seen.standing is Standing.UNKNOWN
+    assert seen.status is CommitStatus.UNKNOWN
     assert f"touch {committed}" in seen.detail and f"touch {aborted}" in seen.detail
     committed.touch()
-    assert committer.probe(committable).standing is Standing.COMMITTED
+    assert committer.probe(committable).status is CommitStatus.COMMITTED
     committed.rename(aborted)
-    assert committer.probe(committable).standing is Standing.LOST
+    assert committer.probe(committable).status is CommitStatus.LOST
 
 
 def test_a_part_that_its_reader_changed_in_place_is_committed(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_part_that_its_reader_changed_in_place_is_committed(tmp_path: Path) ->
     final = tmp_path / str(committable.payload["final"])
     final.write_bytes(b"")
 
-    assert sink.committer(_job(2)).commit(permit, committable) is Outcome.ALREADY
+    assert sink.committer(_job(2)).commit(permit, committable) is CommitOutcome.ALREADY
     assert final.read_bytes() == b""
 
 
@@ -309,11 +309,11 @@ def test_traces_are_no_open_output(tmp_path: Path) -> None:
     committer = sink.committer(_job())
     committer.commit(_permit(sink, committable), committable)
     _prepare(sink, ["y"], operator="other")
-    committer.abort_orphans(_job(2))
+    committer.abort_leftovers(_job(2))
 
     assert {path.name.split(".")[1] for path in tmp_path.glob(".*")} == {"committed", "aborted"}
-    assert committer.staged(_job()) == []
-    assert committer.abort_orphans(_job(9)) == []
+    assert committer.list_staged(_job()) == []
+    assert committer.abort_leftovers(_job(9)) == []
 
 
 @pytest.mark.parametrize("step", ["create_empty", "sync_directory", "rename_new"])
@@ -327,7 +327,7 @@ def test_two_processes_that_commit_the_same_promise_at_once_both_end_right(
     sink = FileSink(tmp_path / "out")
     committable = _prepare(sink, ["x"])
     permit, real = _permit(sink, committable), getattr(disk, step)
-    outcomes: list[Outcome] = []
+    outcomes: list[CommitOutcome] = []
 
     def interrupted(*paths: Path) -> Any:
         monkeypatch.setattr(disk, step, real)
@@ -337,11 +337,11 @@ def test_two_processes_that_commit_the_same_promise_at_once_both_end_right(
     monkeypatch.setattr(disk, step, interrupted)
     outcomes.append(_committed(sink.committer(_job()), permit, committable))
 
-    assert set(outcomes) == {Outcome.ALREADY, Outcome.COMMITTED}
+    assert set(outcomes) == {CommitOutcome.ALREADY, CommitOutcome.COMMITTED}
     assert [path.read_text() for path in (tmp_path / "out").glob("part-*")] == ['"x"\n']
 
 
-def _committed(committer: Committer, permit: CommitPermit, committable: Committable) -> Outcome:
+def _committed(committer: Committer, permit: CommitPermit, committable: Committable) -> CommitOutcome:
     """As the coordinator does: ask again when told to."""
     while True:
         with suppress(Retryable):
@@ -358,7 +358,7 @@ def test_a_commit_whose_output_was_undone_at_that_moment_does_not_say_that_it_is
     real = disk.rename_new
 
     def interrupted(source: Path, target: Path) -> bool:
-        sink.committer(_job(2)).abort_orphans(_job(2))
+        sink.committer(_job(2)).abort_leftovers(_job(2))
         for trace in tmp_path.glob(".aborted.*"):
             trace.unlink()
         return real(source, target)
@@ -520,7 +520,7 @@ def test_a_zombie_learns_that_a_newer_term_removed_its_file(tmp_path: Path) -> N
     sink = FileSink(tmp_path)
     writer = sink.writer(TaskContext(_job(1), 0, 1, "out"))
     writer.write(_batch(["x"]))
-    removed = sink.committer(_job(2)).abort_orphans(_job(2))
+    removed = sink.committer(_job(2)).abort_leftovers(_job(2))
 
     assert removed == [".open.orders.1.1.0.out"]
     with pytest.raises(Fenced):
@@ -530,8 +530,8 @@ def test_a_zombie_learns_that_a_newer_term_removed_its_file(tmp_path: Path) -> N
 _WRITE = """
 import sys
 from kafka_eos.core.errors import RestartFromCheckpoint
-from kafka_eos.testing.sink_harness import SinkUnderTest, Trial, epoch_id
-trial = Trial(SinkUnderTest("kafka_eos.connectors.files:FileSink", {"directory": sys.argv[1]}, list), "orders")
+from kafka_eos.testing.sink_harness import SinkUnderTest, SinkHarness, epoch_id
+trial = SinkHarness(SinkUnderTest("kafka_eos.connectors.files:FileSink", {"directory": sys.argv[1]}, list), "orders")
 try:
     trial.prepare(trial.writer(), epoch_id(1), 0, 3)
 except RestartFromCheckpoint as error:
@@ -563,7 +563,7 @@ def test_a_writer_killed_on_its_way_to_prepared_leaves_nothing_that_stays(point:
 
     assert done.returncode == -signal.SIGKILL
     assert not list((tmp_path / "out").glob("part-*"))
-    assert len(FileSink(tmp_path / "out").committer(_job(2)).abort_orphans(_job(2))) == 1
+    assert len(FileSink(tmp_path / "out").committer(_job(2)).abort_leftovers(_job(2))) == 1
     assert {path.name.split(".")[1] for path in (tmp_path / "out").iterdir()} <= {"aborted"}
 
 
@@ -595,8 +595,8 @@ def test_a_start_that_goes_on_needs_the_directory_of_before(tmp_path: Path) -> N
     sink.check(first)
     committer = sink.committer(first)
     assert isinstance(committer, FileCommitter)
-    committer.hold(first)
-    later = replace(first, term=Term(2), known_in=frozenset({sink.scope(first)}))
+    committer.register(first)
+    later = replace(first, term=Term(2), written_scopes=frozenset({sink.scope(first)}))
     sink.check(later)
 
     (tmp_path / "out").rename(tmp_path / "elsewhere")

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.abc.committer import Committable, Standing
+from kafka_eos.abc.committer import CommitStatus, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors.files import FileSink, disk
 from kafka_eos.core.errors import CommittableLost, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.records import Batch
-from kafka_eos.protocol.commit import Commit, authorize
+from kafka_eos.protocol.commit import CommitAuthorized, authorize
 from kafka_eos.testing.list_source import ListOrigin
 from tests.power_cuts import Recording, breaks, broken, recorded
 
@@ -66,7 +66,7 @@ def _commit(root: Path, committable: Committable, term: int) -> None:
     """Probe, authorize, commit, as the coordinator does."""
     committer = FileSink(root / "out").committer(_job(term))
     decision = authorize(EPOCH, [committer.probe(committable)], 0.0)
-    if not isinstance(decision, Commit):
+    if not isinstance(decision, CommitAuthorized):
         raise CommittableLost(decision.reason)
     committer.commit(decision.permit, committable)
 
@@ -151,9 +151,9 @@ def test_what_was_undone_before_a_kill_is_lost_and_what_was_committed_is_not(und
     committer = FileSink(tmp_path / "out").committer(_job(2))
     assert list((tmp_path / "out").glob(".committed.*"))
     if undone:
-        committer.abort_orphans(_job(2))
+        committer.abort_leftovers(_job(2))
 
-    assert committer.probe(committable).standing is (Standing.LOST if undone else Standing.PREPARED)
+    assert committer.probe(committable).status is (CommitStatus.LOST if undone else CommitStatus.PREPARED)
 
 
 # ---------------------------------------------------------------- power cuts
@@ -190,7 +190,7 @@ def test_before_the_decision_nothing_is_visible_and_nothing_stays(tmp_path: Path
     recording, _, prepared = _cut(tmp_path / "disk", "reads")
 
     def nothing(root: Path) -> None:
-        FileSink(root / "out").committer(_job(2)).abort_orphans(_job(2))
+        FileSink(root / "out").committer(_job(2)).abort_leftovers(_job(2))
         assert _visible(root) == ""
         assert [path.name for path in (root / "out").iterdir() if path.stat().st_size] == []
 
@@ -223,7 +223,7 @@ def test_the_trace_is_durable_before_a_reader_can_take_the_file(
 
     def known(root: Path) -> None:
         seen = FileSink(root / "out").committer(_job(2)).probe(committable)
-        assert seen.standing in (Standing.PREPARED, Standing.COMMITTED), seen.detail
+        assert seen.status in (CommitStatus.PREPARED, CommitStatus.COMMITTED), seen.detail
 
     made = recording if forgotten is None else recording.forgetting(forgotten)
     assert breaks(made, known, tmp_path / "states", prepared) is (forgotten is not None)
@@ -235,11 +235,11 @@ def test_what_an_abort_undid_stays_undone(forgotten: bool, tmp_path: Path) -> No
     root = tmp_path / "disk"
     committable = _prepared(root)
     with recorded(root) as recording:
-        FileSink(root / "out").committer(_job(2)).abort_orphans(_job(2))
+        FileSink(root / "out").committer(_job(2)).abort_leftovers(_job(2))
     made = recording.forgetting(0) if forgotten else recording
 
     def lost(root: Path) -> None:
-        assert FileSink(root / "out").committer(_job(3)).probe(committable).standing is Standing.LOST
+        assert FileSink(root / "out").committer(_job(3)).probe(committable).status is CommitStatus.LOST
 
     assert breaks(made, lost, tmp_path / "states", len(made.operations)) is forgotten
 

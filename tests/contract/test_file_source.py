@@ -201,7 +201,7 @@ def test_a_file_that_grows_while_it_is_read_is_refused_before_it_is_done(
 
     with pytest.raises(InputLost, match="has changed"):
         read(reader)
-    assert reader.at_end() == []
+    assert reader.list_splits_at_end() == []
 
 
 def test_a_file_that_was_read_may_go_and_one_that_was_not_may_not(source: FileSource[Order], tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_damaged_file_stops_the_job_and_skips_nothing(ending: str, tmp_path: P
 
     with pytest.raises(ConfigError, match=r"cannot be read behind row \d.*[^.]\. .*Nothing was skipped"):
         read(reader)
-    assert reader.at_end() == []
+    assert reader.list_splits_at_end() == []
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_a_bomb_of_one_row_takes_no_memory_and_is_named(ending: str, begin: byte
     with pytest.raises(ConfigError, match=rf"a\.{ending} cannot be read behind row 0: .*Nothing was skipped"):
         read(reader)
     assert memory.most < 64 << 20
-    assert reader.at_end() == []
+    assert reader.list_splits_at_end() == []
 
 
 def test_a_row_may_be_as_long_as_the_user_says(tmp_path: Path) -> None:
@@ -579,7 +579,7 @@ def test_partitions_keep_the_contract(tmp_path: Path) -> None:
             return [Dated(9, "2026-01-03")]
 
         source = lambda: FileSource(directory, value=Dated, partitions=("day",), in_order=True)  # noqa: E731
-        return SourceUnderTest(source, rows, grow=grow, lose=(directory / "day=2026-01-02/a.jsonl").unlink)
+        return SourceUnderTest(source, rows, append=grow, expire=(directory / "day=2026-01-02/a.jsonl").unlink)
 
     check_source(fresh)
 
@@ -641,7 +641,7 @@ def test_with_an_end_only_files_that_are_there_at_the_first_start_are_read(tmp_p
 
     assert source.discover(CTX, known) == known
     reader = opened(source, known)
-    assert read(reader) == ORDERS[:3] and reader.reached(source.bounds(known) or {})
+    assert read(reader) == ORDERS[:3] and reader.has_reached(source.bounds(known) or {})
     assert source.bounds(reader.positions()) == source.bounds(known) == reader.positions()
     assert FileSource(tmp_path, value=Order).bounds(known) is None
     shutil.rmtree(tmp_path)
@@ -682,7 +682,9 @@ def test_event_time_waits_for_the_file_at_hand_and_without_an_order_for_all_that
     waits: list[str] = []
     for _ in waited_for:
         at = reader.positions()
-        waits.append(" ".join(sorted(name.removesuffix(".jsonl/0") for name in at.keys() - source.not_waited_for(at))))
+        waits.append(
+            " ".join(sorted(name.removesuffix(".jsonl/0") for name in at.keys() - source.list_excluded_splits(at)))
+        )
         reader.poll(1, 0)
 
     assert waits == waited_for

@@ -19,7 +19,7 @@ import pytest
 from kafka_eos.connectors.files import FileSource
 from kafka_eos.connectors.files.formats.avro_format import _bytes as sized
 from kafka_eos.connectors.files.formats.avro_format import _long as long
-from kafka_eos.connectors.files.source.row_formats import reading
+from kafka_eos.connectors.files.source.row_formats import read_format
 from kafka_eos.core.errors import ConfigError
 from tests.contract.test_file_source import opened, read
 from tests.unit.codecs.test_hostile import Memory
@@ -100,7 +100,7 @@ def refused(directory: Path, data: bytes, wrong: str) -> None:
     with pytest.raises(ConfigError, match=rf"a\.avro cannot be read behind row 0: .*{wrong}.*Nothing was skipped"):
         read(reader)
     assert memory.most < 32 * MIB
-    assert reader.at_end() == []
+    assert reader.list_splits_at_end() == []
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -118,7 +118,7 @@ def test_a_file_of_avro_is_read_from_any_row_on(tmp_path: Path) -> None:
     texts = ["a", "b", "c", "d", "e"]
     blocks = [block(len(some), b"".join(sized(each.encode()) for each in some)) for some in (texts[:2], [], texts[2:])]
     (tmp_path / "a.avro").write_bytes(header(TEXTS) + b"".join(blocks))
-    rows = reading("avro", None, longest=1, largest=MIB).rows
+    rows = read_format("avro", None, longest=1, largest=MIB).rows
 
     for first in range(7):
         assert [row["text"] for row in rows(tmp_path / "a.avro", first)] == texts[first:]
@@ -155,7 +155,9 @@ def test_one_row_of_parquet_that_goes_on_through_many_pages_is_named(
         FileSource(tmp_path, format="parquet", files=name, largest_block=4 * MIB) for name in ("a.parquet", "b.parquet")
     )
 
-    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read behind row 0: TooLarge: .*largest_block= allows"):
+    with pytest.raises(
+        ConfigError, match=r"a\.parquet cannot be read behind row 0: BlockTooLarge: .*largest_block= allows"
+    ):
         read(opened(a))
     assert len(read(opened(b), 2000)) == 2000
 
@@ -181,7 +183,9 @@ def test_a_hostile_file_of_parquet_is_named_and_takes_no_memory(what: str, tmp_p
     reader = opened(FileSource(tmp_path, format="parquet", largest_block=16 * MIB))
 
     memory = Memory.watched()
-    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read behind row 0: TooLarge: .*largest_block= allows"):
+    with pytest.raises(
+        ConfigError, match=r"a\.parquet cannot be read behind row 0: BlockTooLarge: .*largest_block= allows"
+    ):
         read(reader)
     assert memory.most < 48 * MIB
 

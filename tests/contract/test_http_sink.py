@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors._outbox.committer import OutboxCommitter
 from kafka_eos.connectors.http import HttpSink
-from kafka_eos.connectors.http.responses import Meaning, meaning, pause
-from kafka_eos.core.errors import Bug, ConfigError, GotFurther, Retryable
+from kafka_eos.connectors.http.responses import ResponseClass, classify_response, pause
+from kafka_eos.core.errors import Bug, ConfigError, PartialProgress, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch
 from kafka_eos.testing import SinkUnderTest, check_sink
@@ -45,7 +45,9 @@ def test_it_keeps_the_contract_of_a_sink(batch: int, checks: list[str], tmp_path
         def fresh() -> SinkUnderTest:
             receiver.taken, receiver.asked = {}, Counter()
             where = {"url": receiver.url, "outbox": str(tmp_path / uuid.uuid4().hex), "batch": batch}
-            return SinkUnderTest("sink_factories:http_sink", where, lambda: seen(receiver), take_away=receiver.forget)
+            return SinkUnderTest(
+                "sink_factories:http_sink", where, lambda: seen(receiver), remove_visible=receiver.forget
+            )
 
         check_sink(fresh, *checks, seeds=other_seeds(1))
 
@@ -123,8 +125,8 @@ def test_each_value_has_a_key_of_its_own_which_a_later_process_sends_again(kit: 
     kit.receiver.script = lambda key, body: None
 
     with committer_of(kit.sink()) as committer:
-        assert committer.commit_all(permit(), [committable]) == [Outcome.COMMITTED]
-        assert committer.commit_all(permit(), [committable]) == [Outcome.ALREADY]
+        assert committer.commit_all(permit(), [committable]) == [CommitOutcome.COMMITTED]
+        assert committer.commit_all(permit(), [committable]) == [CommitOutcome.ALREADY]
 
     assert kit.receiver.values() == [{"n": 1}, {"n": 2}, {"n": 3}]
     assert sorted(kit.receiver.asked.values()) == [2, 2, 2]
@@ -159,7 +161,7 @@ def test_pauses_begin_anew_when_rows_went_through(kit: Kit) -> None:
                 committer.commit_all(permit(), [committable])
             raised.append(type(caught.value))
 
-    assert raised == [GotFurther, Retryable, GotFurther]
+    assert raised == [PartialProgress, Retryable, PartialProgress]
 
 
 def test_an_answer_that_is_lost_is_asked_for_again_under_the_same_key(kit: Kit) -> None:
@@ -306,7 +308,7 @@ def test_a_receiver_may_say_in_its_own_way_that_it_has_it(kit: Kit) -> None:
         committer.commit_all(permit(), [committable])
 
     with committer_of(kit.sink(arrived=(409,))) as committer:
-        assert committer.commit_all(permit(), [committable]) == [Outcome.COMMITTED]
+        assert committer.commit_all(permit(), [committable]) == [CommitOutcome.COMMITTED]
 
 
 def test_nothing_that_is_secret_is_shown_or_stored(tmp_path: Path) -> None:
@@ -345,14 +347,14 @@ def test_what_makes_no_sense_is_refused_when_the_sink_is_made(given: dict[str, A
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        *((status, Meaning.ARRIVED) for status in (200, 201, 202, 204, 299)),
-        *((status, Meaning.AGAIN) for status in (408, 409, 425, 429, 500, 502, 503, 504, 599)),
-        *((status, Meaning.REFUSED) for status in (400, 413, 422)),
-        *((status, Meaning.WRONG) for status in (100, 301, 308, 401, 403, 404, 405, 410, 415, 600)),
+        *((status, ResponseClass.ARRIVED) for status in (200, 201, 202, 204, 299)),
+        *((status, ResponseClass.AGAIN) for status in (408, 409, 425, 429, 500, 502, 503, 504, 599)),
+        *((status, ResponseClass.REFUSED) for status in (400, 413, 422)),
+        *((status, ResponseClass.WRONG) for status in (100, 301, 308, 401, 403, 404, 405, 410, 415, 600)),
     ],
 )
-def test_what_an_answer_means(status: int, expected: Meaning) -> None:
-    assert meaning(status) is expected
+def test_what_an_answer_means(status: int, expected: ResponseClass) -> None:
+    assert classify_response(status) is expected
 
 
 @pytest.mark.parametrize(("said", "seconds"), [("7", 7), ("9999999", 300), ("", 0), ("-3", 0), ("²", 0), ("Wed, 1", 0)])

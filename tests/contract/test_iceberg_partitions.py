@@ -17,12 +17,12 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, Transform
 from pyiceberg.types import DateType, DoubleType, LongType, NestedField, StringType, StructType, TimestamptzType
 
-from kafka_eos.abc.committer import Committable, Outcome
+from kafka_eos.abc.committer import CommitOutcome, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.connectors._lake.lake_table import Fit
+from kafka_eos.connectors._lake.lake_table import TableSpec
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.connectors.iceberg.iceberg_table import IcebergTable
-from kafka_eos.connectors.iceberg.partitions import Spec, parsed
+from kafka_eos.connectors.iceberg.partitions import TransformPartitioning, parsed
 from kafka_eos.core.errors import ConfigError, PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.records import Batch
@@ -75,7 +75,7 @@ def prepared(sink: IcebergSink[Any], rows: Sequence[Any], epoch: int = 1) -> Seq
 
 def committed(sink: IcebergSink[Any], rows: Sequence[Any], epoch: int = 1) -> None:
     committables = prepared(sink, rows, epoch)
-    assert commit(sink.committer(JOB), at(epoch, 1), committables) == {Outcome.COMMITTED}  # type: ignore[arg-type]
+    assert commit(sink.committer(JOB), at(epoch, 1), committables) == {CommitOutcome.COMMITTED}  # type: ignore[arg-type]
 
 
 def opened(lake: IcebergLake, name: str = "shop.sales") -> Table:
@@ -128,7 +128,7 @@ def test_buckets_are_those_of_the_format(
     """The hashes that its specification lists, so that other engines look for a row where it is."""
     columns = Schema(NestedField(1, "x", tp, required=False))
     by = PartitionSpec(PartitionField(1, 1000, transform, "x_bucket"))
-    spec = Spec(lake.catalog().create_table("shop.parts", columns, partition_spec=by))
+    spec = TransformPartitioning(lake.catalog().create_table("shop.parts", columns, partition_spec=by))
 
     assert spec.of({"x": value})["x_bucket"] == str((hashed & 0x7FFFFFFF) % (1 << 30))
     assert spec.of({"x": None})["x_bucket"] is None
@@ -163,7 +163,7 @@ def test_a_table_that_was_partitioned_anew_stops_the_commit_until_it_is_as_it_wa
     with opened(lake).update_spec() as change:
         change.remove_field("paid").add_field("at", DayTransform(), "at_day")
 
-    assert commit(committer, at(1, 1), committables) == {Outcome.COMMITTED}
+    assert commit(committer, at(1, 1), committables) == {CommitOutcome.COMMITTED}
     assert len(ids(opened(lake))) == len(SALES)
 
 
@@ -216,17 +216,17 @@ def test_a_table_that_is_partitioned_anew_while_it_is_written_again_is_looked_at
 ) -> None:
     new = made(lake, key=["user"])
     committed(new, [SALES[0], SALES[1]])
-    committables, fit, asked = prepared(new, [SALES[0]], epoch=2), IcebergTable.fit, list[Table]()
+    committables, fit, asked = prepared(new, [SALES[0]], epoch=2), IcebergTable.read_spec, list[Table]()
 
-    def changed(table: IcebergTable) -> Fit:
+    def changed(table: IcebergTable) -> TableSpec:
         if not asked:
             asked.append(opened(lake))
             with asked[0].update_spec() as change:
                 change.remove_field("paid")
         return fit(table)
 
-    monkeypatch.setattr(IcebergTable, "fit", changed)
-    assert commit(new.committer(JOB), at(2, 1), committables) == {Outcome.COMMITTED}  # type: ignore[arg-type]
+    monkeypatch.setattr(IcebergTable, "read_spec", changed)
+    assert commit(new.committer(JOB), at(2, 1), committables) == {CommitOutcome.COMMITTED}  # type: ignore[arg-type]
 
     assert asked
     assert ids(opened(lake)) == [0, 1]

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kafka_eos.abc.committer import Outcome
+from kafka_eos.abc.committer import CommitOutcome
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors._lake.file_names import CONTROL
-from kafka_eos.connectors.files.s3.bucket import Address, Bucket, Keys
+from kafka_eos.connectors.files.s3.bucket import AccessKeys, Bucket, BucketAddress
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import Epoch, Term
@@ -40,7 +40,7 @@ class BucketLake(IcebergLake):
     def __init__(self, home: Path, port: int, key: str = "") -> None:
         home.mkdir(exist_ok=True)
         prefix, self._key = f"lake/{uuid.uuid4().hex}", key
-        self.bucket = Bucket(Address.read(s3_server.address(port, f"{prefix}/shop/rows")))
+        self.bucket = Bucket(BucketAddress.read(s3_server.address(port, f"{prefix}/shop/rows")))
         self.properties = {
             "type": "sql",
             "uri": f"sqlite:///{home}/catalog.db",
@@ -66,7 +66,7 @@ def test_iceberg_sink_on_s3(check: str, key: str, port: int, tmp_path: Path) -> 
 
         arguments: dict[str, Json] = {"properties": {**lake.properties}, "key": [key] if key else []}
         return SinkUnderTest(
-            "sink_factories:iceberg_sink", arguments, read_back, take_away=lambda: lake.table().delete("true")
+            "sink_factories:iceberg_sink", arguments, read_back, remove_visible=lambda: lake.table().delete("true")
         )
 
     check_sink(fresh, check)
@@ -121,7 +121,7 @@ def test_a_bucket_that_is_away_is_asked_again_by_a_commit_and_ends_an_attempt_of
             life.sealed(writer, 1, 2, [2])
         server.start()
 
-        assert {*committer.commit_all(right, committables)} == {Outcome.COMMITTED}
+        assert {*committer.commit_all(right, committables)} == {CommitOutcome.COMMITTED}
         assert life.lake.rows() == [1]
     finally:
         server.kill()
@@ -157,7 +157,7 @@ def test_the_table_is_made_with_keys_of_the_catalog_and_the_audit_reads_it(
         (b'{"user": "ann"}', b'{"user": "ann", "n": 3}'),
         (b'{"user": "bob"}', b'{"user": "bob", "n": 2}'),
     ]
-    assert "kafka-eos-test" not in f"{sink.describe()} {sink!r} {sink.scope(CONTEXT)} {Keys('i', 's', 't')}"
+    assert "kafka-eos-test" not in f"{sink.describe()} {sink!r} {sink.scope(CONTEXT)} {AccessKeys('i', 's', 't')}"
 
 
 def test_a_bucket_that_is_not_there_is_said(port: int, tmp_path: Path) -> None:

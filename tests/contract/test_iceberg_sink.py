@@ -19,9 +19,9 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.types import StringType
 
-from kafka_eos.abc.committer import Outcome
+from kafka_eos.abc.committer import CommitOutcome
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.connectors._lake.lake_table import LakeLife, Overtaken
+from kafka_eos.connectors._lake.lake_table import CommitConflict, Incarnation
 from kafka_eos.connectors.iceberg import IcebergSink, catalogs
 from kafka_eos.connectors.iceberg.table_location import in_bucket, local_path, store_of
 from kafka_eos.core.errors import ConfigError, Retryable
@@ -54,7 +54,7 @@ def test_files_carry_the_ids_of_columns_so_a_renamed_one_fits(lake: IcebergLake,
     with lake.table().update_schema() as change:
         change.rename_column("text", "words")
 
-    assert commit(committer, at(1, 1), committables) == {Outcome.COMMITTED}
+    assert commit(committer, at(1, 1), committables) == {CommitOutcome.COMMITTED}
     assert lake.table().scan().to_arrow().to_pylist() == [{"id": 1, "words": "1"}]
 
 
@@ -131,7 +131,7 @@ def test_a_commit_waits_for_a_catalog_that_is_away_and_for_files_that_are(
         committer.commit_all(right, committables)
     lock.close()
 
-    assert {*committer.commit_all(right, committables)} == {Outcome.COMMITTED}
+    assert {*committer.commit_all(right, committables)} == {CommitOutcome.COMMITTED}
     assert lake.rows() == [1]
 
 
@@ -155,7 +155,7 @@ def test_a_commit_whose_answer_a_rest_catalog_has_lost_is_found_and_not_made_aga
     with pytest.raises(Retryable, match="could not commit to test:shop.rows"):
         committer.commit_all(right, committables)
 
-    assert {*committer.commit_all(right, committables)} == {Outcome.ALREADY}
+    assert {*committer.commit_all(right, committables)} == {CommitOutcome.ALREADY}
     assert rest.rows() == [1]
 
 
@@ -180,7 +180,7 @@ def test_a_commit_that_a_rest_catalog_makes_late_is_refused_by_it(
     over.set()
     rest.server.commits = lambda land: land()
 
-    assert {*committer.commit_all(right, committables)} == {Outcome.COMMITTED}
+    assert {*committer.commit_all(right, committables)} == {CommitOutcome.COMMITTED}
     with pytest.raises(CommitFailedException):
         late[0]()
     assert rest.rows() == [1]
@@ -198,7 +198,7 @@ def test_a_commit_that_is_refused_because_it_was_made_already_keeps_its_manifest
         return land()
 
     rest.server.commits = twice
-    assert {*committer.commit_all(right, committables)} == {Outcome.ALREADY}
+    assert {*committer.commit_all(right, committables)} == {CommitOutcome.ALREADY}
 
     assert rest.rows() == [1]
 
@@ -206,15 +206,15 @@ def test_a_commit_that_is_refused_because_it_was_made_already_keeps_its_manifest
 def test_a_commit_that_is_refused_leaves_no_manifests(lake: IcebergLake, life: Life) -> None:
     committer = life.recovered(1)
     committables = life.prepared(1, 1, [1])
-    seen = committer._table.look(LakeLife("orders", life.identity))
+    seen = committer._table.read_state(Incarnation("orders", life.identity))
     lake.others_append()
     before = {*(lake.where / "metadata").iterdir()}
 
-    with pytest.raises(Overtaken):
-        committer._table.fence(seen, LakeLife("orders", life.identity), 1)
+    with pytest.raises(CommitConflict):
+        committer._table.fence(seen, Incarnation("orders", life.identity), 1)
 
     assert {*(lake.where / "metadata").iterdir()} == before
-    assert commit(committer, at(1, 1), committables) == {Outcome.COMMITTED}
+    assert commit(committer, at(1, 1), committables) == {CommitOutcome.COMMITTED}
 
 
 def test_rows_that_older_versions_of_a_table_have_are_not_removed_with_a_note(lake: IcebergLake, life: Life) -> None:
@@ -228,7 +228,7 @@ def test_rows_that_older_versions_of_a_table_have_are_not_removed_with_a_note(la
     before = lake.table().current_snapshot()
     lake.table().delete("id = 1")
 
-    assert life.recovered(2).staged(life.context(2)) == []
+    assert life.recovered(2).list_staged(life.context(2)) == []
 
     assert before is not None
     assert lake.rows() == []

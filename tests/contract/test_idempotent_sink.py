@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
-from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Refused, Row
+from kafka_eos.connectors.idempotent import DeliveryRefused, IdempotentSink, Receiver, Row
 from kafka_eos.core.errors import ConfigError, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch
@@ -45,7 +45,7 @@ def test_it_keeps_the_contract_of_a_sink(check: str, tmp_path: Path) -> None:
             "sink_factories:idempotent_sink",
             where,
             lambda: asked("SELECT value FROM rows ORDER BY n"),
-            take_away=lambda: asked("DELETE FROM rows"),
+            remove_visible=lambda: asked("DELETE FROM rows"),
         )
 
     check_sink(fresh, check, seeds=other_seeds(1))
@@ -77,7 +77,7 @@ def prepared(made: IdempotentSink[Any], *values: Any) -> Sequence[Committable]:
     return writer.seal(EPOCH)()
 
 
-def sent(made: IdempotentSink[Any], committables: Sequence[Committable]) -> Sequence[Outcome]:
+def sent(made: IdempotentSink[Any], committables: Sequence[Committable]) -> Sequence[CommitOutcome]:
     with closing(made.committer(JOB)) as committer:
         return committer.commit_all(CommitPermit(EPOCH), committables)
 
@@ -96,7 +96,7 @@ def test_what_passes_is_asked_again_under_the_same_keys_by_whatever_process(tmp_
     with pytest.raises(Retryable, match="could not send to service:test: TimeoutError no answer"):
         sent(made, committables)
 
-    assert sent(sink(service, tmp_path), committables) == [Outcome.COMMITTED]
+    assert sent(sink(service, tmp_path), committables) == [CommitOutcome.COMMITTED]
     assert [*service.taken.values()] == [1, 2, 3]
     assert service.keys == [*service.taken, *service.taken]
 
@@ -115,13 +115,13 @@ def test_what_does_not_pass_stops_the_job_and_nothing_is_lost(tmp_path: Path) ->
         sent(made, committables)
     broken.pop()
 
-    assert sent(made, committables) == [Outcome.COMMITTED]
+    assert sent(made, committables) == [CommitOutcome.COMMITTED]
 
 
 def test_of_rows_that_are_refused_together_each_goes_alone_and_some_may_be_set_aside(tmp_path: Path) -> None:
     def script(values: list[Any]) -> None:
         if 2 in values:
-            raise Refused("two is no number of ours")
+            raise DeliveryRefused("two is no number of ours")
 
     service = Service(script)
     made = sink(service, tmp_path, batch=3)
@@ -129,7 +129,7 @@ def test_of_rows_that_are_refused_together_each_goes_alone_and_some_may_be_set_a
     with pytest.raises(ConfigError, match="service:test refuses a row: two is no number of ours"):
         sent(made, committables)
 
-    assert sent(sink(service, tmp_path, batch=3, set_aside=1), committables) == [Outcome.COMMITTED]
+    assert sent(sink(service, tmp_path, batch=3, set_aside=1), committables) == [CommitOutcome.COMMITTED]
     assert [*service.taken.values()] == [1, 3]
     (aside,) = [path for path in (tmp_path / "refused").iterdir() if path.is_file()]
     line = json.loads(aside.read_text())
@@ -138,7 +138,7 @@ def test_of_rows_that_are_refused_together_each_goes_alone_and_some_may_be_set_a
 
 def test_a_receiver_that_is_away_at_the_start_ends_it(tmp_path: Path) -> None:
     class Away(Service):
-        def look(self) -> None:
+        def check_reachable(self) -> None:
             raise ConnectionRefusedError("nobody is there")
 
     with pytest.raises(Retryable, match="could not look for service:test: ConnectionRefusedError nobody is there"):
@@ -147,10 +147,10 @@ def test_a_receiver_that_is_away_at_the_start_ends_it(tmp_path: Path) -> None:
 
 def test_a_receiver_that_refuses_before_it_got_a_row_ends_the_start_with_its_reason(tmp_path: Path) -> None:
     class Closed(Service):
-        def look(self) -> None:
-            raise Refused("closed for good")
+        def check_reachable(self) -> None:
+            raise DeliveryRefused("closed for good")
 
-    with pytest.raises(ConfigError, match="could not look for service:test: Refused closed for good"):
+    with pytest.raises(ConfigError, match="could not look for service:test: DeliveryRefused closed for good"):
         sink(Closed(lambda values: None), tmp_path).check(JOB)
 
 
@@ -158,7 +158,7 @@ def test_it_says_what_it_is(tmp_path: Path) -> None:
     made = sink(Service(lambda values: None), tmp_path, batch=5)
 
     assert made.guarantee is Guarantee.AT_LEAST_ONCE
-    assert "effectively once if the receiver honours the key" in made.because
+    assert "effectively once if the receiver honours the key" in made.guarantee_reason
     assert made.describe()["receiver"] == "service:test"
     assert made.scope(JOB) == f"idempotent:service:test@{tmp_path}"
 

@@ -10,7 +10,7 @@ from threading import Barrier
 
 import pytest
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors._lake.committer import LakeCommitter
 from kafka_eos.core.errors import Retryable
@@ -37,7 +37,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     return make(tmp_path)
 
 
-def until_answered(call: Callable[[], set[Outcome]]) -> set[Outcome]:
+def until_answered(call: Callable[[], set[CommitOutcome]]) -> set[CommitOutcome]:
     """As the engine asks: again, as long as there is no answer."""
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -47,7 +47,7 @@ def until_answered(call: Callable[[], set[Outcome]]) -> set[Outcome]:
             assert time.monotonic() < deadline, "the table never had an answer"
 
 
-def committed(committer: LakeCommitter, right: CommitPermit, committables: list[Committable]) -> set[Outcome]:
+def committed(committer: LakeCommitter, right: CommitPermit, committables: list[Committable]) -> set[CommitOutcome]:
     return until_answered(lambda: {*committer.commit_all(right, committables)})
 
 
@@ -58,7 +58,7 @@ def test_two_jobs_that_write_one_table_lose_and_double_nothing_of_each_other(lak
         committer, done = life.recovered(1), list[Committable]()
         for epoch in EPOCHS:
             made = [*life.prepared(1, epoch, [first + epoch, 0]), *life.prepared(1, epoch, [first - epoch], subtask=1)]
-            assert committed(committer, permit(committer, at(epoch, 1), made), made) == {Outcome.COMMITTED}
+            assert committed(committer, permit(committer, at(epoch, 1), made), made) == {CommitOutcome.COMMITTED}
             done += made
         return done
 
@@ -70,9 +70,9 @@ def test_two_jobs_that_write_one_table_lose_and_double_nothing_of_each_other(lak
     assert lake.rows() == [0] * (1 if isinstance(lake, KEYED) else 2 * len(EPOCHS)) + own
     for life, committables in zip(lives, done, strict=True):
         committer = life.committer()
-        committer.hold(life.context(2))
-        assert committer.abort_orphans(life.context(2)) == []
-        assert standings(committer, committables) == {Standing.COMMITTED}
+        committer.register(life.context(2))
+        assert committer.abort_leftovers(life.context(2)) == []
+        assert standings(committer, committables) == {CommitStatus.COMMITTED}
     assert left(lake) == set()
 
 
@@ -81,8 +81,8 @@ def test_two_processes_that_commit_the_same_epochs_at_once_commit_each_once(lake
     life.recovered(1)
     epochs = {epoch: [*life.prepared(1, epoch, [epoch, -epoch])] for epoch in EPOCHS}
 
-    def both(_: int) -> list[set[Outcome]]:
-        committer, found = life.committer(), list[set[Outcome]]()
+    def both(_: int) -> list[set[CommitOutcome]]:
+        committer, found = life.committer(), list[set[CommitOutcome]]()
         for epoch, committables in epochs.items():
             right = permit(committer, at(epoch, 1), committables)
             together.wait(PATIENCE)
@@ -99,8 +99,8 @@ def test_two_processes_that_commit_the_same_epochs_at_once_commit_each_once(lake
 
     assert {*map(len, (*one, *other))} == {1}
     assert [first | second for first, second in zip(one, other, strict=True)] == [
-        {Outcome.COMMITTED, Outcome.ALREADY}
+        {CommitOutcome.COMMITTED, CommitOutcome.ALREADY}
     ] * len(EPOCHS)
     assert lake.rows() == sorted(n for epoch in EPOCHS for n in (epoch, -epoch))
-    assert life.committer().staged(life.context(1)) == []
+    assert life.committer().list_staged(life.context(1)) == []
     assert left(lake) == set()

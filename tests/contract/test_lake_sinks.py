@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from kafka_eos.abc.committer import Committable, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.file_names import CONTROL
-from kafka_eos.connectors._lake.lake_table import DataFile, LakeLife, Overtaken
+from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, Incarnation
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.core.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Term
@@ -53,7 +53,7 @@ def test_all_that_writers_have_staged_for_an_epoch_is_one_commit(lake: Lake, lif
     versions = lake.versions()
     committables = [*life.prepared(1, 1, [1, 2]), *life.prepared(1, 1, [3], subtask=1)]
 
-    assert commit(committer, at(1, 1), committables) == {Outcome.COMMITTED}
+    assert commit(committer, at(1, 1), committables) == {CommitOutcome.COMMITTED}
     assert lake.rows() == [1, 2, 3]
     assert lake.versions() == versions + 1
     assert notes(lake) == set()
@@ -87,7 +87,7 @@ def test_a_commit_of_a_delta_table_is_on_the_disk_when_it_is_answered(
     assert synced[0] == f"_delta_log/{lake.versions() - 1:020}.json"
     assert synced[1:3] == ["_delta_log", str(lake.where)]
     DeltaTable(lake.where).create_checkpoint()
-    life.committer()._table.settle()
+    life.committer()._table.make_durable()
     assert {"_delta_log/_last_checkpoint", f"_delta_log/{lake.versions() - 1:020}.checkpoint.parquet"} <= {*synced}
 
 
@@ -163,10 +163,10 @@ def test_what_was_committed_is_known_when_others_have_compacted_and_forgotten_ev
 
     again = life.recovered(2)
 
-    assert standings(again, committables) == {Standing.COMMITTED}
-    assert {*again.commit_all(right, committables)} == {Outcome.ALREADY}
+    assert standings(again, committables) == {CommitStatus.COMMITTED}
+    assert {*again.commit_all(right, committables)} == {CommitOutcome.ALREADY}
     assert lake.rows() == [1, 2]
-    assert commit(again, at(2, 2), life.prepared(2, 2, [3])) == {Outcome.COMMITTED}
+    assert commit(again, at(2, 2), life.prepared(2, 2, [3])) == {CommitOutcome.COMMITTED}
     assert lake.rows() == [1, 2, 3]
 
 
@@ -175,15 +175,15 @@ def test_a_commit_on_its_way_when_a_newer_term_begins_never_lands(lake: Lake, li
     old = life.recovered(1)
     committables = life.prepared(1, 1, [1, 2])
     right, table = permit(old, at(1, 1), committables), old._table
-    orders = LakeLife("orders", life.identity)
-    seen = table.look(orders)
-    (promise,) = (names.Promise.read(each.payload) for each in committables)
+    orders = Incarnation("orders", life.identity)
+    seen = table.read_state(orders)
+    (promise,) = (names.LakeCommittable.read(each.payload) for each in committables)
     new = life.committer()
-    new.hold(life.context(2))
+    new.register(life.context(2))
 
-    with pytest.raises(Overtaken):
-        table.change(seen, orders, 1, at(1, 1), [DataFile(promise.file, promise.size, 2)])
-    new.abort_orphans(life.context(2))
+    with pytest.raises(CommitConflict):
+        table.commit_files(seen, orders, 1, at(1, 1), [DataFile(promise.file, promise.size, 2)])
+    new.abort_leftovers(life.context(2))
     with pytest.raises((Fenced, CommittableLost)):
         old.commit_all(right, committables)
     assert lake.rows() == []
@@ -194,12 +194,12 @@ def test_an_old_supervisor_that_looks_again_finds_the_newer_term(lake: Lake, lif
     old = life.recovered(1)
     committables = life.prepared(1, 1, [1, 2])
     right = permit(old, at(1, 1), committables)
-    life.committer().hold(life.context(2))
+    life.committer().register(life.context(2))
 
     with pytest.raises(Fenced, match="term 2 of job 'orders' writes to .*; this is term 1"):
         old.commit_all(right, committables)
     with pytest.raises(Fenced):
-        old.hold(life.context(1))
+        old.register(life.context(1))
     assert lake.rows() == []
 
 
@@ -208,10 +208,10 @@ def test_a_newer_term_finishes_what_an_older_one_has_decided(lake: Lake, life: L
     committables = life.prepared(1, 1, [1, 2])
     right = permit(old, at(1, 1), committables)
     new = life.committer()
-    new.hold(life.context(2))
+    new.register(life.context(2))
 
-    assert {*new.commit_all(right, committables)} == {Outcome.COMMITTED}
-    assert new.abort_orphans(life.context(2)) == []
+    assert {*new.commit_all(right, committables)} == {CommitOutcome.COMMITTED}
+    assert new.abort_leftovers(life.context(2)) == []
     assert lake.rows() == [1, 2]
 
 
@@ -221,13 +221,13 @@ def test_a_number_that_comes_again_after_going_back_is_another_epoch(lake: Lake,
     commit(old, at(1, 1), first)
     lost = life.prepared(1, 2, [2])
     new = life.recovered(2)
-    assert standings(new, lost) == {Standing.LOST}
+    assert standings(new, lost) == {CommitStatus.LOST}
 
     again = life.prepared(2, 2, [2])
-    assert commit(new, at(2, 2), again) == {Outcome.COMMITTED}
+    assert commit(new, at(2, 2), again) == {CommitOutcome.COMMITTED}
 
-    assert standings(new, again) == {Standing.COMMITTED}
-    assert standings(new, lost) == {Standing.UNKNOWN}
+    assert standings(new, again) == {CommitStatus.COMMITTED}
+    assert standings(new, lost) == {CommitStatus.UNKNOWN}
     assert lake.rows() == [1, 2]
 
 
@@ -236,8 +236,8 @@ def test_an_epoch_that_was_given_up_goes_with_the_next_one(lake: Lake, life: Lif
     writer = life.writer(1, 1)
     committables = [*life.sealed(writer, 1, 1, [1]), *life.sealed(writer, 1, 2, [2])]
 
-    assert commit(committer, at(2, 1), committables) == {Outcome.COMMITTED}
-    assert standings(committer, committables) == {Standing.COMMITTED}
+    assert commit(committer, at(2, 1), committables) == {CommitOutcome.COMMITTED}
+    assert standings(committer, committables) == {CommitStatus.COMMITTED}
     assert lake.rows() == [1, 2]
 
 
@@ -249,7 +249,7 @@ def test_commits_of_others_in_between_are_met_with_another_look(lake: Lake, life
     lake.others_append()
     commit(other.recovered(1), at(1, 1), other.prepared(1, 1, [7]))
 
-    assert {*committer.commit_all(right, committables)} == {Outcome.COMMITTED}
+    assert {*committer.commit_all(right, committables)} == {CommitOutcome.COMMITTED}
     assert lake.rows() == [1, 7]
 
 
@@ -263,11 +263,11 @@ def test_a_table_in_place_of_the_old_one_stops_the_job_until_that_is_back(
     lake.replace()
 
     (probe,) = life.committer().probe_all(committables)
-    assert probe.standing is Standing.UNKNOWN
+    assert probe.status is CommitStatus.UNKNOWN
     assert "it was dropped or replaced meanwhile. Bring the old one back" in probe.detail
 
     lake.put_back(kept)
-    assert commit(committer, at(1, 1), committables) == {Outcome.COMMITTED}
+    assert commit(committer, at(1, 1), committables) == {CommitOutcome.COMMITTED}
     assert lake.rows() == [1]
 
 
@@ -286,9 +286,9 @@ def test_a_log_that_knows_nothing_of_the_life_tells_nothing(lake: Lake, life: Li
     for asked in (life.committer, lambda: life.recovered(2), lambda: life.recovered(3)):
         (probe,) = asked().probe_all(committables)
 
-        assert probe.standing is Standing.UNKNOWN
+        assert probe.status is CommitStatus.UNKNOWN
         assert "nobody can tell whether it has" in probe.detail
-    assert standings(life.committer(), life.prepared(3, 2, [2])) == {Standing.PREPARED}
+    assert standings(life.committer(), life.prepared(3, 2, [2])) == {CommitStatus.PREPARED}
 
 
 def test_a_staged_file_that_a_clean_up_has_taken_is_lost_and_not_committed(lake: Lake, life: Life) -> None:
@@ -299,7 +299,7 @@ def test_a_staged_file_that_a_clean_up_has_taken_is_lost_and_not_committed(lake:
         (path,) = lake.where.rglob(name)
         path.unlink()
 
-    assert standings(committer, committables) == {Standing.LOST}
+    assert standings(committer, committables) == {CommitStatus.LOST}
     with pytest.raises(CommittableLost, match="no commit of .* names it"):
         committer.commit_all(right, committables)
     assert lake.rows() == []
@@ -309,22 +309,22 @@ def test_a_life_that_was_taken_over_commits_nothing_any_more(lake: Lake, life: L
     old, heir = life.recovered(1), Life(lake)
     committables = life.prepared(1, 1, [1])
     right = permit(old, at(1, 1), committables)
-    orders = LakeLife("orders", life.identity)
-    seen = old._table.look(orders)
+    orders = Incarnation("orders", life.identity)
+    seen = old._table.read_state(orders)
 
     new = heir.recovered(1)
-    signs = {sign.identity: sign.state for sign in new.lives(heir.context(1))}
-    assert signs == {life.identity: LifeState.OPEN, heir.identity: LifeState.ENDED}
-    assert len(new.succeed(heir.context(1), life.identity)) == 1
+    signs = {sign.identity: sign.state for sign in new.list_incarnations(heir.context(1))}
+    assert signs == {life.identity: IncarnationState.OPEN, heir.identity: IncarnationState.ENDED}
+    assert len(new.retire(heir.context(1), life.identity)) == 1
 
-    with pytest.raises(Overtaken):
-        old._table.change(seen, orders, 1, at(1, 1), [])
+    with pytest.raises(CommitConflict):
+        old._table.commit_files(seen, orders, 1, at(1, 1), [])
     with pytest.raises((Fenced, CommittableLost)):
         old.commit_all(right, committables)
     with pytest.raises(Fenced, match="took over"):
-        life.committer().hold(life.context(2))
-    signs = {sign.identity: sign.state for sign in new.lives(heir.context(1))}
-    assert signs == {life.identity: LifeState.OVER, heir.identity: LifeState.ENDED}
+        life.committer().register(life.context(2))
+    signs = {sign.identity: sign.state for sign in new.list_incarnations(heir.context(1))}
+    assert signs == {life.identity: IncarnationState.OVER, heir.identity: IncarnationState.ENDED}
     assert lake.rows() == []
     assert data_files(lake) == notes(lake) == set()
 
@@ -333,7 +333,7 @@ def test_a_term_leaves_its_fence_once(lake: Lake, life: Life) -> None:
     committer = life.recovered(3)
     versions = lake.versions()
 
-    committer.hold(life.context(3))
+    committer.register(life.context(3))
 
     assert lake.versions() == versions
 
@@ -344,12 +344,12 @@ def test_orphans_go_and_what_a_commit_names_stays(lake: Lake, life: Life) -> Non
     committables = life.prepared(1, 1, [1])
     commit(old, at(1, 1), committables)
     kept = data_files(lake)
-    (committed,) = (names.Promise.read(each.payload) for each in committables)
-    old._table.store().create(names.note(committed.part))
+    (committed,) = (names.LakeCommittable.read(each.payload) for each in committables)
+    old._table.store().create(names.build_entry_name(committed.part))
     open_ = life.writer(1, 2)
     life.prepared(1, 2, [2], subtask=1)
 
-    removed = life.recovered(2).abort_orphans(life.context(3))
+    removed = life.recovered(2).abort_leftovers(life.context(3))
 
     assert data_files(lake) == kept
     assert notes(lake) == set()
@@ -362,8 +362,8 @@ def test_what_an_older_version_names_stays_when_others_have_removed_it_from_the_
     """The process died after the commit, with its note there; before the next start others deleted the rows."""
     committables = life.prepared(1, 1, [1])
     commit(life.recovered(1), at(1, 1), committables)
-    (committed,) = (names.Promise.read(each.payload) for each in committables)
-    life.committer()._table.store().create(names.note(committed.part))
+    (committed,) = (names.LakeCommittable.read(each.payload) for each in committables)
+    life.committer()._table.store().create(names.build_entry_name(committed.part))
     lake.others_delete()
 
     life.recovered(2)
@@ -384,7 +384,7 @@ def test_what_a_task_that_died_has_staged_of_an_epoch_that_was_committed_goes_to
 
     life.recovered(2)
 
-    (committed,) = (names.Promise.read(each.payload).file for each in committables)
+    (committed,) = (names.LakeCommittable.read(each.payload).file for each in committables)
     assert data_files(lake) == {committed}
     assert notes(lake) == set()
     assert lake.rows() == [1]
@@ -416,7 +416,7 @@ def test_a_new_column_that_may_be_null_changes_nothing(lake: Lake, life: Life) -
     committables = life.prepared(1, 1, [1])
     lake.widen()
 
-    assert commit(committer, at(1, 1), committables) == {Outcome.COMMITTED}
+    assert commit(committer, at(1, 1), committables) == {CommitOutcome.COMMITTED}
     assert lake.rows() == [1]
 
 
@@ -432,7 +432,7 @@ def test_a_column_of_another_type_stops_the_commit_and_nothing_is_lost(lake: Lak
         committer.commit_all(right, committables)
 
     lake.put_back(kept)
-    assert {*life.committer().commit_all(right, committables)} == {Outcome.COMMITTED}
+    assert {*life.committer().commit_all(right, committables)} == {CommitOutcome.COMMITTED}
     assert lake.rows() == [5]
 
 

@@ -135,7 +135,7 @@ def test_a_table_that_is_gone_is_asked_for_with_what_its_format_calls_it(
         if make is DeltaLake
         else IcebergSink("shop.gone", properties=IcebergLake(tmp_path).properties, value=Sale, create=True)
     )
-    known = JobContext("orders", Term(2), {}, known_in=frozenset({gone.scope(JOB)}))
+    known = JobContext("orders", Term(2), {}, written_scopes=frozenset({gone.scope(JOB)}))
 
     with pytest.raises(ConfigError, match=f"Bring it back, with its {word}"):
         gone.check(known)

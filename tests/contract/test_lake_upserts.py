@@ -16,12 +16,12 @@ from deltalake import DeltaTable, TableFeatures, write_deltalake
 from deltalake.transaction import AddAction
 from pyiceberg.types import LongType
 
-from kafka_eos.abc.committer import Committable, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors._lake import committer as committing
-from kafka_eos.connectors._lake.file_names import CONTROL, Promise
-from kafka_eos.connectors._lake.lake_table import Overtaken
-from kafka_eos.connectors._lake.staging import LakeStaging, StagedPart
+from kafka_eos.connectors._lake.file_names import CONTROL, LakeCommittable
+from kafka_eos.connectors._lake.lake_staging import LakeStaging, StagedPart
+from kafka_eos.connectors._lake.lake_table import CommitConflict
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.iceberg import IcebergSink
 from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint, PoisonRecord, Retryable
@@ -100,11 +100,11 @@ def test_rows_of_several_writers_and_of_an_epoch_that_was_given_up_are_one_versi
     given_up = staged(life, 1, 1, [(1, "old"), (2, "only here")])
     committables = [*staged(life, 1, 2, [(1, "new")]), *given_up, *staged(life, 1, 2, [(3, "other")], subtask=1)]
 
-    assert commit(committer, at(2, 1), committables) == {Outcome.COMMITTED}
+    assert commit(committer, at(2, 1), committables) == {CommitOutcome.COMMITTED}
 
     assert rows(lake) == [(1, "new"), (2, "only here"), (3, "other")]
     assert lake.versions() == versions + 1
-    assert standings(committer, committables) == {Standing.COMMITTED}
+    assert standings(committer, committables) == {CommitStatus.COMMITTED}
     assert left(lake) == set()
 
 
@@ -199,9 +199,9 @@ def test_a_commit_whose_answer_is_lost_is_found_and_what_it_has_written_stays(la
     versions = lake.versions()
 
     again = life.committer()
-    again.hold(life.context(2))
-    assert commit(again, at(2, 1), committables) == {Outcome.ALREADY}
-    assert again.abort_orphans(life.context(2)) == []
+    again.register(life.context(2))
+    assert commit(again, at(2, 1), committables) == {CommitOutcome.ALREADY}
+    assert again.abort_leftovers(life.context(2)) == []
 
     assert lake.versions() == versions + 1  # the fence
     assert rows(lake) == [(1, "a"), (2, "c")]
@@ -215,7 +215,7 @@ def test_a_commit_that_is_refused_and_lands_all_the_same_has_its_files(looks: in
     commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (2, "b")]))
     committables = staged(life, 1, 2, [(2, "c")])
     table: Any = committer._table
-    look, change, late = table.look, table.change, list[Callable[[], None]]()
+    look, change, late = table.read_state, table.commit_files, list[Callable[[], None]]()
 
     def refused(*given: Any) -> None:
         def lands() -> None:
@@ -232,13 +232,13 @@ def test_a_commit_that_is_refused_and_lands_all_the_same_has_its_files(looks: in
                 late.pop()()
             return look(of)
 
-        table.look, table.change = looked, change
-        raise Overtaken
+        table.read_state, table.commit_files = looked, change
+        raise CommitConflict
 
-    table.change = refused
-    assert commit(committer, at(2, 1), committables) <= {Outcome.ALREADY, Outcome.COMMITTED}
+    table.commit_files = refused
+    assert commit(committer, at(2, 1), committables) <= {CommitOutcome.ALREADY, CommitOutcome.COMMITTED}
     while late:
-        with pytest.raises((Overtaken, Retryable)):  # another attempt was committed: its files have gone with that
+        with pytest.raises((CommitConflict, Retryable)):  # another attempt was committed: its files have gone with that
             late.pop()()
 
     assert rows(lake) == [(1, "a"), (2, "c")]
@@ -254,11 +254,11 @@ def test_files_of_a_commit_that_was_cut_off_go_and_another_attempt_makes_its_own
         with pytest.raises(CutOff):
             commit(committer, at(2, 1), committables)
     assert len(left(lake)) > 2
-    assert standings(life.committer(), committables) == {Standing.PREPARED}
+    assert standings(life.committer(), committables) == {CommitStatus.PREPARED}
 
     again = life.committer()
-    again.hold(life.context(2))
-    assert commit(again, at(2, 1), committables) == {Outcome.COMMITTED}
+    again.register(life.context(2))
+    assert commit(again, at(2, 1), committables) == {CommitOutcome.COMMITTED}
 
     assert rows(lake) == [(1, "a"), (2, "c")]
     assert left(lake) == set()
@@ -272,9 +272,9 @@ def test_an_old_supervisor_that_was_frozen_in_its_commit_changes_nothing(lake: L
     def meanwhile(point: str) -> None:
         if point == "lake.replaced":
             new = life.committer()
-            new.hold(life.context(2))
-            assert commit(new, at(2, 1), committables) == {Outcome.COMMITTED}
-            assert commit(new, at(3, 2), staged(life, 2, 3, [(1, "c")])) == {Outcome.COMMITTED}
+            new.register(life.context(2))
+            assert commit(new, at(2, 1), committables) == {CommitOutcome.COMMITTED}
+            assert commit(new, at(3, 2), staged(life, 2, 3, [(1, "c")])) == {CommitOutcome.COMMITTED}
 
     right = permit(old, at(2, 1), committables)
     with pytest.MonkeyPatch.context() as patch:
@@ -299,12 +299,12 @@ def test_a_commit_whose_files_another_one_of_the_epoch_has_removed_finds_the_epo
 
     def overtaken(staging: LakeStaging, files: Sequence[StagedPart]) -> list[dict[str, Json]]:
         patch.undo()
-        assert {*faster.commit_all(right, committables)} == {Outcome.COMMITTED}
+        assert {*faster.commit_all(right, committables)} == {CommitOutcome.COMMITTED}
         return prepare(staging, files)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LakeStaging, "prepare", overtaken)
-        assert {*committer.commit_all(right, committables)} == {Outcome.ALREADY}
+        assert {*committer.commit_all(right, committables)} == {CommitOutcome.ALREADY}
 
     assert rows(lake) == [(1, "a")]
     assert left(lake) == set()
@@ -325,7 +325,7 @@ def test_a_commit_of_others_in_between_is_met_with_another_look_at_all_rows(lake
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(committing, "hit", once(meanwhile))
-        assert commit(committer, at(2, 1), staged(life, 1, 2, [(2, "c")])) == {Outcome.COMMITTED}
+        assert commit(committer, at(2, 1), staged(life, 1, 2, [(2, "c")])) == {CommitOutcome.COMMITTED}
 
     assert rows(lake) == [(1, "a"), (2, "c"), (3, "theirs")]
     assert left(lake) == set()
@@ -367,13 +367,13 @@ def test_what_is_staged_is_listed_and_removed_under_the_name_of_the_file_that_ha
     staged(life, 1, 2, [(1, "b")])
     (note,) = lake.where.rglob(f"{CONTROL}/.staged*")
 
-    (item,) = committer.staged(life.context(1))
+    (item,) = committer.list_staged(life.context(1))
 
     assert item.name == f"{CONTROL}/{note.name}"
     assert note.stat().st_size > 0
-    assert life.recovered(2).staged(life.context(2)) == []
+    assert life.recovered(2).list_staged(life.context(2)) == []
     assert staged(life, 2, 3, [(1, "c")])
-    assert [name.partition("/")[0] for name in life.committer().abort_orphans(life.context(3))] == [CONTROL]
+    assert [name.partition("/")[0] for name in life.committer().abort_leftovers(life.context(3))] == [CONTROL]
 
 
 def test_a_staged_file_that_is_gone_is_lost(lake: Lake, life: Life) -> None:
@@ -382,7 +382,7 @@ def test_a_staged_file_that_is_gone_is_lost(lake: Lake, life: Life) -> None:
     for path in lake.where.rglob(f"{CONTROL}/.staged*"):
         path.unlink()
 
-    assert standings(committer, committables) == {Standing.LOST}
+    assert standings(committer, committables) == {CommitStatus.LOST}
 
 
 def test_a_column_that_is_of_another_type_stops_the_commit_and_nothing_is_lost(
@@ -397,7 +397,7 @@ def test_a_column_that_is_of_another_type_stops_the_commit_and_nothing_is_lost(
         commit(committer, at(1, 1), committables)
 
     lake.put_back(tmp_path / "kept")
-    assert commit(life.committer(), at(1, 1), committables) == {Outcome.COMMITTED}
+    assert commit(life.committer(), at(1, 1), committables) == {CommitOutcome.COMMITTED}
     assert rows(lake) == [(5, "a")]
 
 
@@ -430,7 +430,7 @@ def visits(where: Path, sink: DeltaSink[Visit], epoch: int, *found: Visit) -> li
     writer = sink.writer(TaskContext(JOB, 0, 1, "out", first_epoch=Epoch(epoch)))
     writer.write(Batch(found, range(len(found)), ListOrigin("in", "list", 0, 0, found)))
     committables = writer.seal(at(epoch, 1))()
-    assert commit(sink.committer(JOB), at(epoch, 1), committables) == {Outcome.COMMITTED}  # type: ignore[arg-type]
+    assert commit(sink.committer(JOB), at(epoch, 1), committables) == {CommitOutcome.COMMITTED}  # type: ignore[arg-type]
     return sorted((row["day"], row["user"], row["n"]) for row in DeltaTable(where).to_pyarrow_table().to_pylist())
 
 
@@ -453,7 +453,7 @@ def test_rows_are_added_and_replaced_in_one_epoch_by_two_sinks(tmp_path: Path) -
     keyed = staged(life, 1, 1, [(1, "a")])
     appended = Life(Appended(lake.where), life.identity).prepared(1, 1, [1, 8], subtask=1)
 
-    assert commit(committer, at(1, 1), [*keyed, *appended]) == {Outcome.COMMITTED}
+    assert commit(committer, at(1, 1), [*keyed, *appended]) == {CommitOutcome.COMMITTED}
 
     assert rows(lake) == [(1, "1"), (1, "a"), (8, "8")]
 
@@ -520,13 +520,13 @@ def test_keys_that_tell_no_row_are_refused(tmp_path: Path) -> None:
 def test_a_committable_with_a_key_is_read_back_and_none_that_was_altered(lake: Lake, life: Life) -> None:
     life.recovered(1)
     (committable,) = staged(life, 1, 1, [(1, "a")])
-    promise = Promise.read(committable.payload)
+    promise = LakeCommittable.read(committable.payload)
 
     assert promise.key == ("id",)
     assert promise.payload() == committable.payload
     for wrong in ({"key": [1]}, {"key": "id"}, {"version": 2}, {"partition": "a=b"}, {"staged": "../x"}):
         with pytest.raises(CorruptCheckpoint):
-            Promise.read({**committable.payload, **wrong})  # type: ignore[dict-item]
+            LakeCommittable.read({**committable.payload, **wrong})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("name", ["at", "kafka_eos_at", "key0", ".x", "[x]"])
@@ -553,7 +553,7 @@ def test_a_key_that_was_an_int_when_files_were_written_is_found_as_a_long(tmp_pa
         change.update_column("id", LongType())
     life = Life(lake)
 
-    assert commit(life.recovered(1), at(1, 1), staged(life, 1, 1, [(7, "c")])) == {Outcome.COMMITTED}
+    assert commit(life.recovered(1), at(1, 1), staged(life, 1, 1, [(7, "c")])) == {CommitOutcome.COMMITTED}
 
     assert rows(lake) == [(1, "a"), (7, "c")]
 

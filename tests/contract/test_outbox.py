@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors._outbox import committer as outbox
 from kafka_eos.connectors._outbox.committer import OutboxCommitter
-from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Refused, Row
-from kafka_eos.core.errors import ConfigError, GotFurther, Retryable
+from kafka_eos.connectors.idempotent import DeliveryRefused, IdempotentSink, Receiver, Row
+from kafka_eos.core.errors import ConfigError, PartialProgress, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch
 from kafka_eos.testing.list_source import ListOrigin
@@ -77,7 +77,7 @@ class Service(Receiver):
         if answer is Answer.DIES:
             raise Died
         if refused:
-            raise Refused("not wanted")
+            raise DeliveryRefused("not wanted")
         self.confirmed += values
 
 
@@ -137,7 +137,7 @@ class Kit:
         raise AssertionError(f"{MOST_CALLS} processes were not enough")
 
 
-def until_answered(call: Callable[[], Sequence[Outcome]]) -> Sequence[Outcome]:
+def until_answered(call: Callable[[], Sequence[CommitOutcome]]) -> Sequence[CommitOutcome]:
     for _ in range(MOST_CALLS):
         with suppress(Retryable):
             return call()
@@ -181,7 +181,7 @@ def test_each_row_arrives_in_its_order_whatever_becomes_of_requests(
         left = [path.name for path in kit.directory.iterdir() if path.is_file()]
         assert not [name for name in left if not name.startswith((".committed.", ".life."))]
         with closing(kit.committer()) as committer:
-            assert {committer.probe(each).standing for each in prepared[-1:]} == {Standing.COMMITTED}
+            assert {committer.probe(each).status for each in prepared[-1:]} == {CommitStatus.COMMITTED}
 
 
 def test_a_row_that_was_refused_in_a_request_is_not_counted_twice(tmp_path: Path) -> None:
@@ -190,9 +190,9 @@ def test_a_row_that_was_refused_in_a_request_is_not_counted_twice(tmp_path: Path
     kit = Kit(tmp_path, service, batch=3)
     (committable,) = kit.prepared(5)
     with closing(kit.committer()) as committer:
-        with pytest.raises(GotFurther):
+        with pytest.raises(PartialProgress):
             committer.commit_all(CommitPermit(epoch(1)), [committable])
-        assert committer.commit_all(CommitPermit(epoch(1)), [committable]) == [Outcome.COMMITTED]
+        assert committer.commit_all(CommitPermit(epoch(1)), [committable]) == [CommitOutcome.COMMITTED]
 
     assert service.requests == [[0, 1, 2], [0], [1], [2], [3, 4], [3], [4]]
     assert kit.aside() == [1, 3]
@@ -208,7 +208,7 @@ def test_nothing_says_that_a_file_is_done_before_all_of_it_has_arrived(tmp_path:
 
     assert kit.aside() == []
     with closing(kit.committer()) as committer:
-        assert committer.probe(committable).standing is Standing.PREPARED
+        assert committer.probe(committable).status is CommitStatus.PREPARED
 
 
 def test_a_key_is_that_of_its_input_in_each_attempt_and_of_no_other_sink_or_life(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_what_ends_the_job_is_raised_before_what_is_asked_again(tmp_path: Path) 
         def send(self, rows: Sequence[Row]) -> None:
             if json.loads(rows[0].value) == 0:
                 raise TimeoutError("no answer")
-            raise Refused("not wanted")
+            raise DeliveryRefused("not wanted")
 
     kit = Kit(tmp_path, Split(), set_aside=0)
     sink = kit.sink()
@@ -263,4 +263,4 @@ def test_outcomes_are_in_the_order_of_the_committables(tmp_path: Path) -> None:
         committer.commit_all(CommitPermit(epoch(2)), [first])
         outcomes = committer.commit_all(CommitPermit(epoch(2)), [second, first])
 
-    assert outcomes == [Outcome.COMMITTED, Outcome.ALREADY]
+    assert outcomes == [CommitOutcome.COMMITTED, CommitOutcome.ALREADY]

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
-from kafka_eos.connectors.polling import PollingReader, PollingSource, _offset
+from kafka_eos.connectors.polling_source import PollingReader, PollingSource, _offset
 from kafka_eos.core.errors import ConfigError, InputLost, PoisonRecord
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Json, Positions
@@ -68,7 +68,7 @@ def numbers(reader: type[PollingReader[int]] = PollingReader) -> Callable[[], So
             held["b/0"] |= {1: "x", 2: "8"}
             return [7, 8]
 
-        return SourceUnderTest(lambda: Source(held), [1, 2, 3, 4, 5, 6], grow, lose, spoil, within=1.0)
+        return SourceUnderTest(lambda: Source(held), [1, 2, 3, 4, 5, 6], grow, lose, spoil, timeout=1.0)
 
     return fresh
 
@@ -100,15 +100,15 @@ class Miscounting(PollingReader[int]):
 class Unassigned(PollingReader[int]):
     """It has reached the end of whatever it does not read."""
 
-    def reached(self, ends: Positions) -> bool:
-        return super().reached({split: end for split, end in ends.items() if split in self._next})
+    def has_reached(self, ends: Positions) -> bool:
+        return super().has_reached({split: end for split, end in ends.items() if split in self._next})
 
 
 class Behind(PollingReader[int]):
     """It has reached an end when it is behind it."""
 
-    def reached(self, ends: Positions) -> bool:
-        return super().reached({split: {"offset": _offset(end) + 1} for split, end in ends.items()})
+    def has_reached(self, ends: Positions) -> bool:
+        return super().has_reached({split: {"offset": _offset(end) + 1} for split, end in ends.items()})
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_record_that_cannot_be_decoded_is_refused_and_its_neighbours_are_read(
     reader = opened(Numbers({"a/0": {0: "1", 1: "x", 2: "3"}}), services=Services(refuse))
     batch = reader.poll(10, 0.0)
 
-    assert (batch.values, [batch.origin.offsets[row] for row in batch.rows]) == ([1, 3], [0, 2])
+    assert (batch.values, [batch.origin.offsets[row] for row in batch.origin_rows]) == ([1, 3], [0, 2])
     assert refused == [(1, b"x")]
 
 
@@ -211,7 +211,7 @@ def test_a_split_that_was_emptied_is_told_with_what_to_do() -> None:
     ],
 )
 def test_splits_that_are_none_are_told_with_what_to_return(splits: Any, said: str) -> None:
-    for ask in (lambda source: source.discover(CTX, None), lambda source: source.ends(CTX)):
+    for ask in (lambda source: source.discover(CTX, None), lambda source: source.get_end_positions(CTX)):
         with pytest.raises(ConfigError, match=re.escape(f"Answering.{said}")):
             ask(Answering(splits))
 
@@ -239,4 +239,4 @@ def test_check_source_ends_when_an_end_is_never_reached() -> None:
     source = Answering({"a/0": range(10)})
 
     with pytest.raises(ContractBroken, match=r"^reads-all: .*\n  no record came within 0.1 seconds: .*'offset': 0"):
-        check_source(lambda: SourceUnderTest(lambda: source, [1, 2, 3, 4], within=0.1))
+        check_source(lambda: SourceUnderTest(lambda: source, [1, 2, 3, 4], timeout=0.1))

@@ -14,13 +14,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from kafka_eos.abc.committer import Committable, Outcome, Standing
-from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.abc.committer import CommitOutcome, CommitStatus, Committable
+from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.connectors.postgres import connection as client
 from kafka_eos.connectors.postgres.sink import direct_insert as inserting
 from kafka_eos.connectors.postgres.sink import prepared_transactions as prepared
 from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, RestartFromCheckpoint, Retryable
-from kafka_eos.devtools.demo.postgres import Postgres
+from kafka_eos.devtools.demo.postgres import PostgresServer
 from tests.contract.test_postgres_sink import (
     A,
     Account,
@@ -173,12 +173,12 @@ def test_an_epoch_of_which_all_rows_are_refused_leaves_nothing_open(kit: Kit) ->
     sink.check(job())
     with closing_writer(kit.writer(sink)) as writer, committer_of(sink) as committer:
         writer.write(rows(Account("negative", -1)))
-        assert committer.staged(job())
+        assert committer.list_staged(job())
         assert writer.seal(epoch(1))() == ()
-        assert not committer.staged(job())
+        assert not committer.list_staged(job())
         writer.write(rows(Account("a", 1)))
         (committable,) = writer.seal(epoch(2))()
-    assert commit(sink, committable, 2) is Outcome.COMMITTED
+    assert commit(sink, committable, 2) is CommitOutcome.COMMITTED
     assert names(kit) == ["a"]
 
 
@@ -211,7 +211,7 @@ def two_epochs(kit: Kit) -> list[Committable]:
 def test_a_given_up_epoch_keeps_the_next_one_from_nothing(kit: Kit, two_epochs: list[Committable]) -> None:
     older, newer = two_epochs
 
-    assert [commit(kit.sink(), each, 2) for each in (newer, older)] == [Outcome.COMMITTED] * 2
+    assert [commit(kit.sink(), each, 2) for each in (newer, older)] == [CommitOutcome.COMMITTED] * 2
     assert names(kit) == ["a", "b"]
 
 
@@ -220,7 +220,7 @@ def test_traces_of_one_manifest_stay_until_a_later_permit(kit: Kit, two_epochs: 
     for each in two_epochs:
         commit(kit.sink(), each, 2)
 
-    assert [probe(kit.sink(), each) for each in two_epochs] == [Standing.COMMITTED] * 2
+    assert [probe(kit.sink(), each) for each in two_epochs] == [CommitStatus.COMMITTED] * 2
     third = kit.prepared(kit.sink(), Account("c", 3))
     commit(kit.sink(), third, 3)
     assert kit.ask("SELECT count(*) FROM kafka_eos.ledger") == [(1,)]
@@ -232,9 +232,9 @@ def test_a_commit_that_died_before_the_books_is_completed_by_the_next_and_its_tr
     older, newer = two_epochs
     by_hand(kit, "COMMIT", older)  # as by a process that was killed right then
 
-    assert commit(kit.sink(), newer, 2) is Outcome.COMMITTED
-    assert probe(kit.sink(), older) is Standing.COMMITTED
-    assert commit(kit.sink(), older, 2) is Outcome.ALREADY
+    assert commit(kit.sink(), newer, 2) is CommitOutcome.COMMITTED
+    assert probe(kit.sink(), older) is CommitStatus.COMMITTED
+    assert commit(kit.sink(), older, 2) is CommitOutcome.ALREADY
     commit(kit.sink(), kit.prepared(kit.sink(), Account("c", 3)), 3)
 
     assert kit.ask("SELECT count(*) FROM kafka_eos.ledger") == [(1,)]
@@ -251,7 +251,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_ledger(kit: Kit) -> None
             committer.commit(permit(), committable)
         eventually(lambda: names(kit), "the server carries out what it was told")
 
-        assert committer.commit(permit(), committable) is Outcome.ALREADY
+        assert committer.commit(permit(), committable) is CommitOutcome.ALREADY
     assert names(kit) == ["a"]
 
 
@@ -263,8 +263,8 @@ def test_a_transaction_whose_preparation_was_not_answered_is_rolled_back_by_the_
             writer.seal(epoch(1))()
     eventually(lambda: in_doubt(kit), "the server carries out what it was told")
     with committer_of(kit.sink()) as committer:
-        assert len(committer.abort_orphans(job(2))) == 1
-        assert not committer.staged(job(2))
+        assert len(committer.abort_leftovers(job(2))) == 1
+        assert not committer.list_staged(job(2))
     assert (in_doubt(kit), names(kit)) == ([], [])
 
 
@@ -273,11 +273,11 @@ def test_what_was_rolled_back_by_hand_or_by_one_who_died_then_is_lost(kit: Kit) 
     by_hand(kit, "ROLLBACK", committable)
 
     for _ in range(2):  # before and after somebody has cleaned up
-        assert probe(kit.sink(), committable) is Standing.LOST
+        assert probe(kit.sink(), committable) is CommitStatus.LOST
         with pytest.raises(CommittableLost):
             commit(kit.sink(), committable)
         with committer_of(kit.sink()) as committer:
-            committer.abort_orphans(job(2))
+            committer.abort_leftovers(job(2))
     assert names(kit) == []
 
 
@@ -288,14 +288,14 @@ def test_without_a_trace_nobody_can_tell_until_a_person_says_so(kit: Kit) -> Non
 
     with committer_of(kit.sink()) as committer:
         seen = committer.probe(committable)
-        assert seen.standing is Standing.UNKNOWN
+        assert seen.status is CommitStatus.UNKNOWN
         kit.ask("INSERT INTO" + seen.detail.partition("INSERT INTO")[2].partition(";")[0])
-        assert committer.commit(permit(), committable) is Outcome.ALREADY
+        assert committer.commit(permit(), committable) is CommitOutcome.ALREADY
 
 
 def test_two_processes_that_commit_at_once_commit_once(kit: Kit) -> None:
     committable = kit.prepared(kit.sink(), *(Account(str(n), n) for n in range(500)))
-    outcomes: list[Outcome] = []
+    outcomes: list[CommitOutcome] = []
 
     def until_answered() -> None:
         while True:
@@ -329,11 +329,11 @@ def test_the_transaction_of_a_writer_that_stands_still_is_ended_with_its_locks(k
     with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
         writer.write(rows(Account("a", 1)))
         if when == "about to prepare":  # it has taken its row already
-            writer._held._ledger.foretell(writer._held._connection, writer._held.promise)
+            writer._held._ledger.write_marker_ahead(writer._held._connection, writer._held.promise)
         assert locks(kit)
-        assert [each.detail for each in committer.staged(job())] == ["being written, for public.accounts"]
+        assert [each.detail for each in committer.list_staged(job())] == ["being written, for public.accounts"]
 
-        (name,) = committer.abort_orphans(job(2))
+        (name,) = committer.abort_leftovers(job(2))
 
         assert name.startswith("transaction kafka_eos_")
         assert not locks(kit)
@@ -351,11 +351,11 @@ def test_one_that_is_prepared_while_it_is_looked_for_is_ended_by_the_next_look(
         with monkeypatch.context() as too_early:
             too_early.setattr(prepared, "roll_back", lambda *_: False)
             with pytest.raises(Retryable, match="could not drop"):
-                committer.abort_orphans(job(2))
-        assert committer.probe(committable).standing is Standing.PREPARED
+                committer.abort_leftovers(job(2))
+        assert committer.probe(committable).status is CommitStatus.PREPARED
 
-        assert committer.abort_orphans(job(2))
-    assert probe(kit.sink(), committable) is Standing.LOST
+        assert committer.abort_leftovers(job(2))
+    assert probe(kit.sink(), committable) is CommitStatus.LOST
     assert in_doubt(kit) == []
 
 
@@ -363,16 +363,16 @@ def test_a_life_whose_mark_was_taken_away_prepares_nothing_more(kit: Kit) -> Non
     sink = kit.sink()
     sink.check(job())
     with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
-        committer.hold(job())
+        committer.register(job())
         committable = kit.prepared(sink, Account("a", 1))
         writer.write(rows(Account("b", 1)))
 
-        assert len(committer.succeed(job(1, B), A)) == 2
+        assert len(committer.retire(job(1, B), A)) == 2
 
         with pytest.raises((Fenced, RestartFromCheckpoint)):
             writer.seal(epoch(1))()
-        assert committer.probe(committable).standing is Standing.LOST
-        assert [life.state for life in committer.lives(job())] == [LifeState.OVER]
+        assert committer.probe(committable).status is CommitStatus.LOST
+        assert [life.state for life in committer.list_incarnations(job())] == [IncarnationState.OVER]
     assert in_doubt(kit) == []
 
 
@@ -380,8 +380,8 @@ def test_recovery_is_not_kept_waiting_by_what_is_prepared(kit: Kit) -> None:
     """It raises the term and takes marks while transactions of older terms are prepared still."""
     committable = kit.prepared(kit.sink(), Account("a", 1))
     with committer_of(kit.sink()) as committer:
-        committer.hold(job(2))
-        assert committer.commit(permit(), committable) is Outcome.COMMITTED
+        committer.register(job(2))
+        assert committer.commit(permit(), committable) is CommitOutcome.COMMITTED
 
 
 def test_who_changes_the_table_ends_an_attempt_and_stops_no_job(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,13 +401,13 @@ def test_who_changes_the_table_ends_an_attempt_and_stops_no_job(kit: Kit, monkey
         eventually(lambda: kit.ask(waits), "the ALTER TABLE waits")
         with pytest.raises(RestartFromCheckpoint, match="lock timeout"):
             other.write(rows(Account("b", 1)))
-        committer.abort_orphans(job(2))
+        committer.abort_leftovers(job(2))
         altering.join()
         with closing_writer(kit.writer(sink, job(2))) as writer:
             writer.write(rows(Account("a", 1), Account("b", 1)))
             (committable,) = writer.seal(epoch(1, 2))()
     with committer_of(sink) as committer:
-        assert committer.commit(permit(1, 2), committable) is Outcome.COMMITTED
+        assert committer.commit(permit(1, 2), committable) is CommitOutcome.COMMITTED
     assert names(kit) == ["a", "b"]
 
 
@@ -419,10 +419,10 @@ def test_what_one_strategy_has_prepared_the_other_one_ends(kit: Kit, before: Any
     kept, orphan = (kit.prepared(kit.sink(strategy=before), Account(name, 1)) for name in ("kept", "orphan"))
     sink = kit.sink(strategy=after)
     with committer_of(sink) as committer:
-        assert len(committer.staged(job(2))) == 2
-        assert committer.commit(permit(), kept) is Outcome.COMMITTED
-        assert len(committer.abort_orphans(job(2))) == 1
-        assert committer.probe(orphan).standing is Standing.LOST
+        assert len(committer.list_staged(job(2))) == 2
+        assert committer.commit(permit(), kept) is CommitOutcome.COMMITTED
+        assert len(committer.abort_leftovers(job(2))) == 1
+        assert committer.probe(orphan).status is CommitStatus.LOST
     assert (in_doubt(kit), names(kit)) == ([], ["kept"])
 
 
@@ -430,15 +430,17 @@ def test_what_one_strategy_has_prepared_the_other_one_ends(kit: Kit, before: Any
 
 
 @pytest.fixture
-def server() -> Iterator[Postgres]:
+def server() -> Iterator[PostgresServer]:
     """One of this test's own, that lets one transaction be prepared."""
-    server = Postgres(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-")), prepared=1).start()
+    server = PostgresServer(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-")), prepared=1).start()
     Kit(server.conninfo).ask("ALTER DATABASE postgres SET synchronous_commit = off")
     yield server
     server.remove()
 
 
-def test_what_is_prepared_survives_a_crash_of_the_server_which_may_have_no_room_for_another(server: Postgres) -> None:
+def test_what_is_prepared_survives_a_crash_of_the_server_which_may_have_no_room_for_another(
+    server: PostgresServer,
+) -> None:
     kit = Kit(server.conninfo)
     kit.ask("CREATE TABLE accounts (name text, total integer, closed boolean)")
     sink = kit.sink(strategy="prepare")
@@ -449,11 +451,11 @@ def test_what_is_prepared_survives_a_crash_of_the_server_which_may_have_no_room_
         with pytest.raises(RestartFromCheckpoint, match="maximum number of prepared transactions"):
             kit.prepared(sink, Account("b", 1))
         with crashing(server):
-            assert committer.commit(permit(), committable) is Outcome.COMMITTED
+            assert committer.commit(permit(), committable) is CommitOutcome.COMMITTED
         server.start()
 
         committer.close()
-        assert committer.commit(permit(), committable) is Outcome.ALREADY
-        committer.abort_orphans(job(2))
-        assert not committer.staged(job(2))
+        assert committer.commit(permit(), committable) is CommitOutcome.ALREADY
+        committer.abort_leftovers(job(2))
+        assert not committer.list_staged(job(2))
     assert (in_doubt(kit), names(kit)) == ([], ["a"])

@@ -30,18 +30,18 @@ import msgspec
 import psycopg
 import pytest
 
-from kafka_eos._util.retry import Patience
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos._util.retry import Retrier
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.abc.services import Services
 from kafka_eos.connectors.postgres import PostgresCommitter, PostgresSink
-from kafka_eos.coordination.epochs import Finisher
+from kafka_eos.coordination.epochs import EpochCommitter
 from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, PoisonRecord, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch
-from kafka_eos.devtools.demo.postgres import Postgres
-from kafka_eos.protocol.commit import Commit, authorize
+from kafka_eos.devtools.demo.postgres import PostgresServer
+from kafka_eos.protocol.commit import CommitAuthorized, authorize
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing.list_source import ListOrigin
 from tests.marks import campaign
@@ -76,7 +76,7 @@ class Kit:
 
     def writer(self, sink: PostgresSink[Any], ctx: JobContext | None = None, first: int = 1) -> Any:
         def reject(batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
-            self.refused.append((batch.rows[index], str(error)))
+            self.refused.append((batch.origin_rows[index], str(error)))
 
         services = Services(reject_row=reject)
         return sink.writer(TaskContext(ctx or job(), 0, 1, "out", services, Epoch(first)))
@@ -119,14 +119,14 @@ def committer_of(sink: PostgresSink[Any], ctx: JobContext | None = None) -> Iter
         yield committer
 
 
-def commit(sink: PostgresSink[Any], committable: Committable, number: int = 1) -> Outcome:
+def commit(sink: PostgresSink[Any], committable: Committable, number: int = 1) -> CommitOutcome:
     with committer_of(sink) as committer:
         return committer.commit(permit(number), committable)
 
 
-def probe(sink: PostgresSink[Any], committable: Committable) -> Standing:
+def probe(sink: PostgresSink[Any], committable: Committable) -> CommitStatus:
     with committer_of(sink) as committer:
-        return committer.probe(committable).standing
+        return committer.probe(committable).status
 
 
 @pytest.fixture
@@ -234,9 +234,11 @@ def test_the_audit_is_told_what_the_table_holds_of_values_and_of_which_none(kit:
     ]
     refused: list[int] = []
 
-    kept, told = sink.audit_rows(rows(*values), "out", lambda batch, index, *_: refused.append(batch.rows[index]))
+    kept, told = sink.audit_rows(
+        rows(*values), "out", lambda batch, index, *_: refused.append(batch.origin_rows[index])
+    )
 
-    assert (refused, list(kept.rows)) == ([1, 4], [0, 2, 3])
+    assert (refused, list(kept.origin_rows)) == ([1, 4], [0, 2, 3])
     said = b'{"name":"a","price":1.01,"at":"2026-01-31T12:00:01"}'
     assert [(key, value) for key, value, _, _ in told] == [
         (b'{"name":"a"}', said),
@@ -267,7 +269,7 @@ def test_the_audit_is_told_what_the_table_holds_of_values_and_of_which_none(kit:
 def test_a_table_says_why_its_rows_cannot_be_compared(kit: Kit, statement: str, said: str | None) -> None:
     if statement:
         kit.ask(statement)
-    reason = kit.upsert().audit_unfit()
+    reason = kit.upsert().audit_obstacle()
     assert reason is None if said is None else re.search(said, str(reason))
 
 
@@ -276,11 +278,11 @@ def test_the_audit_needs_the_right_to_read_and_to_see_all_rows(kit: Kit) -> None
     kit.ask(f"CREATE ROLE {role} LOGIN; GRANT INSERT ON accounts TO {role}")
     try:
         sink = PostgresSink(kit.conninfo.replace("user=postgres", f"user={role}"), "accounts", value=Account)
-        assert "GRANT SELECT ON public.accounts" in str(sink.audit_unfit())
+        assert "GRANT SELECT ON public.accounts" in str(sink.audit_obstacle())
         kit.ask(f"GRANT SELECT ON accounts TO {role}; ALTER TABLE accounts ENABLE ROW LEVEL SECURITY")
-        assert "row security" in str(sink.audit_unfit())
+        assert "row security" in str(sink.audit_obstacle())
         kit.ask("ALTER TABLE accounts DISABLE ROW LEVEL SECURITY")
-        assert sink.audit_unfit() is None
+        assert sink.audit_obstacle() is None
     finally:
         kit.ask(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
@@ -399,7 +401,7 @@ def test_a_login_that_is_refused_between_decision_and_commit_is_asked_again_unti
         theirs = Kit(kit.conninfo.replace("user=postgres", f"user={user}"))
         committable = theirs.prepared(theirs.upsert(), Account("a", 1))
         with committer_of(theirs.upsert()) as committer:
-            assert committer.probe(committable).standing is Standing.PREPARED
+            assert committer.probe(committable).status is CommitStatus.PREPARED
             kit.ask(f"ALTER ROLE {user} NOLOGIN")
             kit.ask(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'")
             for ask in (committer.probe, partial(committer.commit, permit())):
@@ -409,8 +411,8 @@ def test_a_login_that_is_refused_between_decision_and_commit_is_asked_again_unti
                 committer.commit(permit(), committable)
             kit.ask(f"ALTER ROLE {user} LOGIN")
 
-            assert committer.probe(committable).standing is Standing.PREPARED
-            assert committer.commit(permit(), committable) is Outcome.COMMITTED
+            assert committer.probe(committable).status is CommitStatus.PREPARED
+            assert committer.commit(permit(), committable) is CommitOutcome.COMMITTED
         assert kit.ask("SELECT name FROM accounts") == [("a",)]
     finally:
         kit.ask(f"DROP OWNED BY {user} CASCADE; DROP ROLE {user}")
@@ -450,10 +452,10 @@ def test_rows_that_break_a_rule_of_several_rows_are_kept_until_the_table_is_repa
     with pytest.raises(ConfigError, match=r"duplicate key .*Key \(name\)=\(a\) already exists.* Nothing is lost"):
         commit(kit.sink(), committable)
     assert kit.ask("SELECT name FROM accounts") == [("a",)]
-    assert probe(kit.sink(), committable) is Standing.PREPARED
+    assert probe(kit.sink(), committable) is CommitStatus.PREPARED
     kit.ask("DELETE FROM accounts")
 
-    assert commit(kit.sink(), committable) is Outcome.COMMITTED
+    assert commit(kit.sink(), committable) is CommitOutcome.COMMITTED
     assert kit.ask("SELECT name FROM accounts ORDER BY name") == [("a",), ("b",)]
 
 
@@ -476,21 +478,21 @@ def test_a_table_that_was_changed_meanwhile_takes_the_rows_when_it_is_repaired(
         commit(kit.upsert(), committable)
     kit.ask(repair)
 
-    assert commit(kit.upsert(), committable) is Outcome.COMMITTED
+    assert commit(kit.upsert(), committable) is CommitOutcome.COMMITTED
     assert kit.ask("SELECT name, total FROM accounts") == [("a", 1)]
 
 
 @pytest.fixture
-def server() -> Iterator[Postgres]:
+def server() -> Iterator[PostgresServer]:
     """One of this test's own, whose users have said that commits need not wait for the disk."""
-    server = Postgres(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))).start()
+    server = PostgresServer(Path(tempfile.mkdtemp(prefix="kafka-eos-postgres-"))).start()
     Kit(server.conninfo).ask("ALTER DATABASE postgres SET synchronous_commit = off")
     yield server
     server.remove()
 
 
 @contextmanager
-def crashing(server: Postgres) -> Iterator[None]:
+def crashing(server: PostgresServer) -> Iterator[None]:
     """The server crashes at the end, and loses all that no durable transaction of this block has flushed."""
     asked = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"
     (walwriter,) = eventually(lambda: Kit(server.conninfo).ask(asked), "the log has its writer")[0]
@@ -500,7 +502,7 @@ def crashing(server: Postgres) -> Iterator[None]:
     server.stop(signal.SIGQUIT)
 
 
-def test_what_is_prepared_and_what_is_committed_survive_a_crash_of_the_server(server: Postgres) -> None:
+def test_what_is_prepared_and_what_is_committed_survive_a_crash_of_the_server(server: PostgresServer) -> None:
     kit = Kit(server.conninfo)
     kit.ask("CREATE TABLE accounts (name text, total integer, closed boolean)")
     sink = kit.sink()
@@ -517,12 +519,12 @@ def test_what_is_prepared_and_what_is_committed_survive_a_crash_of_the_server(se
         server.start()
 
         with crashing(server):
-            assert committer.commit(permit(), committable) is Outcome.COMMITTED
+            assert committer.commit(permit(), committable) is CommitOutcome.COMMITTED
         server.start()
 
-        assert _until_answered(lambda: committer.commit(permit(), committable)) is Outcome.ALREADY
-        committer.abort_orphans(job(2))
-        assert not committer.staged(job(2))
+        assert _until_answered(lambda: committer.commit(permit(), committable)) is CommitOutcome.ALREADY
+        committer.abort_leftovers(job(2))
+        assert not committer.list_staged(job(2))
     assert kit.ask("SELECT name FROM accounts") == [("a",)]
 
 
@@ -576,7 +578,7 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_ledger(kit: Kit) -> None
             committer.commit(permit(), committable)
         eventually(lambda: kit.ask("SELECT * FROM accounts"), "the server carries out what it was told")
 
-        assert committer.commit(permit(), committable) is Outcome.ALREADY
+        assert committer.commit(permit(), committable) is CommitOutcome.ALREADY
     assert kit.ask("SELECT name FROM accounts") == [("a",)]
 
 
@@ -587,12 +589,12 @@ def test_without_a_trace_nobody_can_tell_until_a_person_says_so(kit: Kit) -> Non
 
     with committer_of(kit.sink()) as committer:
         seen = committer.probe(committable)
-        assert seen.standing is Standing.UNKNOWN
+        assert seen.status is CommitStatus.UNKNOWN
         with pytest.raises(CommittableLost):
             committer.commit(permit(), committable)
         kit.ask("INSERT INTO" + seen.detail.partition("INSERT INTO")[2].partition(";")[0])
 
-        assert committer.commit(permit(), committable) is Outcome.ALREADY
+        assert committer.commit(permit(), committable) is CommitOutcome.ALREADY
 
 
 def test_the_ledger_keeps_what_may_still_be_asked_for_and_no_more(kit: Kit) -> None:
@@ -616,10 +618,13 @@ def test_each_life_undoes_its_own(kit: Kit) -> None:
     mine, theirs = (kit.prepared(kit.sink(), Account(str(life), 1), ctx=job(1, life)) for life in (A, B))
 
     with committer_of(kit.sink()) as committer:
-        (name,) = committer.abort_orphans(job(9, A))
+        (name,) = committer.abort_leftovers(job(9, A))
         assert name == f"kafka_eos.stage_{mine.payload['id']}"
-        assert (committer.probe(mine).standing, committer.probe(theirs).standing) == (Standing.LOST, Standing.PREPARED)
-        (left,) = committer.staged(job(9, A))
+        assert (committer.probe(mine).status, committer.probe(theirs).status) == (
+            CommitStatus.LOST,
+            CommitStatus.PREPARED,
+        )
+        (left,) = committer.list_staged(job(9, A))
         assert (left.identity, left.term, left.detail) == (B, Term(1), "1 rows, prepared, for public.accounts")
 
 
@@ -627,19 +632,19 @@ def test_a_life_whose_mark_was_taken_away_prepares_nothing_more(kit: Kit) -> Non
     sink = kit.sink()
     sink.check(job())
     with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
-        committer.hold(job())
+        committer.register(job())
         writer.write(rows(Account("a", 1)))
-        assert [life.state for life in committer.lives(job())] == [LifeState.OPEN]
+        assert [life.state for life in committer.list_incarnations(job())] == [IncarnationState.OPEN]
 
-        assert len(committer.succeed(job(1, B), A)) == 1
+        assert len(committer.retire(job(1, B), A)) == 1
 
         with pytest.raises(Fenced):
             writer.seal(epoch(1))()
         with pytest.raises(Fenced):
             writer.write(rows(Account("b", 1)))
         with pytest.raises(Fenced, match="took over"):
-            committer.hold(job(2))
-        assert [life.state for life in committer.lives(job())] == [LifeState.OVER]
+            committer.register(job(2))
+        assert [life.state for life in committer.list_incarnations(job())] == [IncarnationState.OVER]
 
 
 def test_a_writer_whose_rows_were_dropped_prepares_nothing(kit: Kit) -> None:
@@ -647,7 +652,7 @@ def test_a_writer_whose_rows_were_dropped_prepares_nothing(kit: Kit) -> None:
     sink.check(job())
     with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
         writer.write(rows(Account("a", 1)))
-        assert committer.abort_orphans(job(2))
+        assert committer.abort_leftovers(job(2))
 
         with pytest.raises(Fenced, match="a newer term"):
             writer.seal(epoch(1))()
@@ -657,13 +662,13 @@ def test_a_writer_of_an_older_term_begins_nothing_once_a_newer_one_is_there(kit:
     sink = kit.sink()
     sink.check(job())
     with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
-        committer.hold(job(2))
+        committer.register(job(2))
 
         with pytest.raises(Fenced, match="term 2"):
             writer.write(rows(Account("a", 1)))
         with pytest.raises(Fenced, match="term 2"):
-            committer.hold(job(1))
-        assert not committer.staged(job(2))
+            committer.register(job(1))
+        assert not committer.list_staged(job(2))
 
 
 STANDS_STILL = """
@@ -685,7 +690,7 @@ def test_a_process_that_stands_still_in_a_transaction_keeps_nobody_from_ending_i
     try:
         assert zombie.stdout is not None and zombie.stdout.readline() == "holds\n"
         with committer_of(kit.sink()) as committer:
-            assert _until_answered(lambda: committer.commit(permit(), committable)) is Outcome.COMMITTED
+            assert _until_answered(lambda: committer.commit(permit(), committable)) is CommitOutcome.COMMITTED
     finally:
         zombie.kill()
         zombie.wait()
@@ -703,7 +708,7 @@ def _until_answered(call: Callable[[], Any]) -> Any:
 
 def test_two_processes_that_commit_at_once_commit_once(kit: Kit) -> None:
     committable = kit.prepared(kit.sink(), *(Account(str(n), n) for n in range(2000)))
-    outcomes: list[Outcome] = []
+    outcomes: list[CommitOutcome] = []
     threads = [
         threading.Thread(target=lambda: outcomes.append(_until_answered(lambda: commit(kit.sink(), committable))))
         for _ in range(4)
@@ -736,9 +741,9 @@ def test_whichever_epoch_of_a_writer_is_committed_first_the_newer_value_stays(
 ) -> None:
     older, newer = two_epochs
 
-    assert commit(kit.upsert(), newer, 2) is Outcome.COMMITTED
+    assert commit(kit.upsert(), newer, 2) is CommitOutcome.COMMITTED
     assert kit.ask("SELECT name, total FROM accounts ORDER BY name") == [("a", 1), ("k", 2)]
-    assert commit(kit.upsert(), older, 2) is Outcome.ALREADY
+    assert commit(kit.upsert(), older, 2) is CommitOutcome.ALREADY
 
     assert kit.ask("SELECT name, total FROM accounts ORDER BY name") == [("a", 1), ("k", 2)]
 
@@ -750,9 +755,11 @@ def test_a_given_up_epoch_is_committed_before_the_next_one_of_its_writer(
     committables = [other, *two_epochs]
     kit.ask("INSERT INTO accounts VALUES ('a', 0)")
     with committer_of(kit.upsert()) as committer, psycopg.connect(kit.conninfo) as holder:
-        finisher = Finisher(MemoryStorage(), {other.scope: committer}, Patience(threading.Event(), lambda said: None))
+        finisher = EpochCommitter(
+            MemoryStorage(), {other.scope: committer}, Retrier(threading.Event(), lambda said: None)
+        )
         decision = authorize(epoch(2), finisher.probe(committables), margin=10)
-        assert isinstance(decision, Commit)
+        assert isinstance(decision, CommitAuthorized)
         holder.execute("SELECT FROM accounts FOR UPDATE")  # only what is older has this row
         done = threading.Thread(target=lambda: finisher.commit(committables, decision))
         done.start()
@@ -774,7 +781,7 @@ def test_if_a_promise_is_lost_its_older_sibling_is_not_committed_with_it(
     with pytest.raises(CommittableLost):
         commit(kit.upsert(), newer, 2)
 
-    assert probe(kit.upsert(), older) is Standing.PREPARED
+    assert probe(kit.upsert(), older) is CommitStatus.PREPARED
     assert kit.ask("SELECT name FROM accounts") == []
 
 
@@ -787,7 +794,7 @@ def test_what_is_committed_is_not_named_again(kit: Kit) -> None:
             (committable,) = writer.seal(epoch(number))()
             after.append(len(committable.payload["after"]))
             if number == 2:
-                writer.committed(epoch(1))
+                writer.notify_committed(epoch(1))
     assert after == [0, 1, 1]
 
 
@@ -799,19 +806,19 @@ def test_a_commit_that_lands_while_it_is_probed_is_not_lost(kit: Kit) -> None:
     )
     committable = kit.prepared(kit.upsert(), Account("a", 1))
     slow = Kit(f"{kit.conninfo} options='-csearch_path=slow,pg_catalog,public'")
-    seen: list[Standing] = []
+    seen: list[CommitStatus] = []
     with psycopg.connect(kit.conninfo) as holder:
         holder.execute("SELECT pg_advisory_xact_lock(7)")
         probing = threading.Thread(target=lambda: seen.append(probe(slow.upsert(), committable)))
         probing.start()
         waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()"
         eventually(lambda: kit.ask(waits), "the probe has begun")
-        assert commit(kit.upsert(), committable) is Outcome.COMMITTED
+        assert commit(kit.upsert(), committable) is CommitOutcome.COMMITTED
         holder.rollback()
         probing.join()
 
-    assert seen == [Standing.PREPARED]
-    assert probe(kit.upsert(), committable) is Standing.COMMITTED
+    assert seen == [CommitStatus.PREPARED]
+    assert probe(kit.upsert(), committable) is CommitStatus.COMMITTED
 
 
 # ---------------------------------------------------------------- what the server says
@@ -847,7 +854,7 @@ def test_what_does_not_pass_by_itself_is_said_and_not_repeated_for_ever(
         commit(kit.upsert(), committable)
     kit.ask(repair)
 
-    assert commit(kit.upsert(), committable) is Outcome.COMMITTED
+    assert commit(kit.upsert(), committable) is CommitOutcome.COMMITTED
     assert kit.ask("SELECT name, total FROM accounts ORDER BY name") == [("a", 1), ("b", 2)]
 
 
@@ -860,7 +867,7 @@ def test_an_error_inside_the_server_is_asked_again_and_blames_nobody(kit: Kit) -
         commit(kit.upsert(), committable)
     kit.ask("DROP TRIGGER t ON accounts")
 
-    assert commit(kit.upsert(), committable) is Outcome.COMMITTED
+    assert commit(kit.upsert(), committable) is CommitOutcome.COMMITTED
 
 
 @pytest.mark.parametrize("type_name", ["text", "bytea", "numeric"])
@@ -953,7 +960,7 @@ def test_a_zombie_with_an_open_stage_is_fenced(kit: Kit) -> None:
     sink.check(job())
     with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
         writer.write(rows(Account("a", 1)))
-        committer.abort_orphans(job(2))
+        committer.abort_leftovers(job(2))
 
         with pytest.raises(Fenced, match="a newer term"):
             writer.write(rows(Account("b", 1)))

@@ -85,9 +85,9 @@ def test_a_table_keeps_the_contract(splits: int, database: Database) -> None:
         return SourceUnderTest(
             lambda: source_of(where, splits=splits),
             ORDERS,
-            grow=grow if grows else None,
+            append=grow if grows else None,
             spoil=spoil,
-            lose=lambda: do(where, "DELETE FROM orders WHERE id IN (2, 6)"),
+            expire=lambda: do(where, "DELETE FROM orders WHERE id IN (2, 6)"),
         )
 
     check_source(fresh, seeds=seeds(1))
@@ -343,7 +343,7 @@ def test_an_empty_table_is_read_at_once(database: Database) -> None:
     source = source_of(where, splits=2)
     known = source.discover(CTX, None)
     assert source.bounds(known) == known == opened(source, known).positions()
-    assert set(source.not_waited_for(known)) == known.keys()
+    assert set(source.list_excluded_splits(known)) == known.keys()
 
 
 @pytest.mark.parametrize(
@@ -448,4 +448,4 @@ def test_a_snapshot_can_be_a_table_of_a_join(database: Database) -> None:
     stream = pipeline.source(ListSource([1, 2]), name="ids")
     table = pipeline.table(source, name="orders")
     stream.key_by(int).join(table, lambda one, order: order.text, name="named").sink(MemorySink(), name="out")
-    assert pipeline.plan().meets == {"ids": {"orders"}}
+    assert pipeline.plan().prerequisites == {"ids": {"orders"}}

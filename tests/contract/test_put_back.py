@@ -21,8 +21,8 @@ from psycopg import sql
 
 from docs.examples.sqlite_sink import make_sink
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Patience
-from kafka_eos.abc.committer import CommitsTogether, Committable, committed, probed
+from kafka_eos._util.retry import Retrier
+from kafka_eos.abc.committer import Committable, SupportsAtomicCommit, commit_committables, probe_committables
 from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.sink import Sink
 from kafka_eos.connectors.postgres import PostgresSink
@@ -30,8 +30,8 @@ from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_history import History
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.core.records import Batch
-from kafka_eos.protocol.commit import Commit, authorize
-from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.protocol.commit import CommitAuthorized, authorize
+from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource
@@ -134,7 +134,7 @@ class World:
         pipeline = Pipeline("orders")
         pipeline.source(ListSource([{"id": 1}]), name="numbers").sink(self.system.sink(), name="out")
         storage = LocalStorage(self.home / "orders")
-        patience = Patience(threading.Event(), print)
+        patience = Retrier(threading.Event(), print)
         self.open.append(Coordinator(pipeline.plan(), storage, History(storage, print), patience, {}, 2))
         return self.open[-1]
 
@@ -142,13 +142,13 @@ class World:
         """One more epoch, with these rows of each subtask; nothing of it is committed."""
         epoch, committables = coordinator.next_epoch(), list[Committable]()
         for subtask in range(subtasks if ids else 0):
-            job = coordinator.recognise()
+            job = coordinator.load_identity()
             writer = self.system.sink().writer(TaskContext(job, subtask, 2, "out", first_epoch=epoch.epoch))
             values = [{"id": n, "text": str(n)} for n in ids]
             writer.write(Batch(values, range(len(values)), ListOrigin("in", "list", 0, 0, values)))
             committables += writer.seal(epoch)()
             writer.discard()
-        return coordinator.decide(epoch, Acked({"numbers": {}}, (), tuple(committables)))
+        return coordinator.decide(epoch, EpochContents({"numbers": {}}, (), tuple(committables)))
 
     def finished(self, coordinator: Coordinator, *ids: int) -> None:
         coordinator.finish(self.decided(coordinator, *ids))
@@ -226,7 +226,7 @@ def test_a_copy_lacks_what_it_had_before_epochs_without_rows(world: World, tmp_p
     world.finished(coordinator, 2)
     for _ in range(3):
         world.finished(coordinator)
-        coordinator.drop_old()
+        coordinator.drop_old_epochs()
     world.system.keep(tmp_path / "newer")
     world.system.put_back(tmp_path / "older")
 
@@ -270,11 +270,11 @@ def test_an_epoch_that_was_committed_in_part_goes_on(world: World) -> None:
     first = world.started()
     world.finished(first, 1)
     manifest = world.decided(first, 2, subtasks=2)
-    committer = world.system.sink().committer(first.recognise())
-    decision = authorize(manifest.id, probed(committer, manifest.committables), 0.0)
-    assert isinstance(decision, Commit) and len(manifest.committables) == 2
-    some = manifest.committables if isinstance(committer, CommitsTogether) else manifest.committables[:1]
-    committed(committer, decision.permit, some)
+    committer = world.system.sink().committer(first.load_identity())
+    decision = authorize(manifest.id, probe_committables(committer, manifest.committables), 0.0)
+    assert isinstance(decision, CommitAuthorized) and len(manifest.committables) == 2
+    some = manifest.committables if isinstance(committer, SupportsAtomicCommit) else manifest.committables[:1]
+    commit_committables(committer, decision.permit, some)
     committer.close()
 
     world.started()

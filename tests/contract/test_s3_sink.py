@@ -15,12 +15,12 @@ import boto3
 import pytest
 import s3_server
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.connectors.files import FileSink, Roll
 from kafka_eos.connectors.files.s3.bucket import Bucket
-from kafka_eos.connectors.files.sink.s3_names import UploadPromise
+from kafka_eos.connectors.files.sink.s3_names import UploadCommittable
 from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
@@ -108,7 +108,7 @@ def test_uploads_keep_the_contract(check: str, port: int) -> None:
                 store.delete(name)
 
         arguments: dict[str, Json] = {"address": store.address}
-        return SinkUnderTest("sink_factories:s3_sink", arguments, read_back, take_away=take_away)
+        return SinkUnderTest("sink_factories:s3_sink", arguments, read_back, remove_visible=take_away)
 
     check_sink(fresh, check, seeds=other_seeds(1))
 
@@ -129,7 +129,7 @@ def test_a_large_file_is_sent_in_parts_while_it_is_written(store: Store) -> None
     (committable,) = prepared(sink, *rows)
     sink.committer(job()).commit(PERMIT, committable)
 
-    assert len(UploadPromise.read(committable.payload).tags) == 2
+    assert len(UploadCommittable.read(committable.payload).tags) == 2
     assert [json.loads(line) for line in store.read(store.parts()[0]).splitlines()] == rows
 
 
@@ -154,8 +154,8 @@ def test_partitions_rolling_and_the_object_of_an_epoch_are_as_in_a_directory(sto
 # ---------------------------------------------------------------- what is there, and what is not
 
 
-def standing(sink: FileSink, committable: Committable) -> Standing:
-    return sink.committer(job(2)).probe(committable).standing
+def standing(sink: FileSink, committable: Committable) -> CommitStatus:
+    return sink.committer(job(2)).probe(committable).status
 
 
 def test_an_upload_that_a_rule_of_the_bucket_removed_is_unknown_and_a_trace_decides(
@@ -165,11 +165,11 @@ def test_an_upload_that_a_rule_of_the_bucket_removed_is_unknown_and_a_trace_deci
     store.expire()
     seen = sink.committer(job()).probe(committable)
 
-    assert seen.standing is Standing.UNKNOWN and ".committed.orders.1.1.0.out" in seen.detail
+    assert seen.status is CommitStatus.UNKNOWN and ".committed.orders.1.1.0.out" in seen.detail
     with pytest.raises(CommittableLost, match="lifecycle rule"):
         sink.committer(job()).commit(PERMIT, committable)
     store.client.put_object(Bucket=s3_server.BUCKET, Key=f"{store.prefix}/.aborted.orders.1.1.0.out", Body=b"")
-    assert standing(sink, committable) is Standing.LOST
+    assert standing(sink, committable) is CommitStatus.LOST
 
 
 def test_an_object_of_somebody_else_under_the_name_is_not_replaced(sink: FileSink, store: Store) -> None:
@@ -177,7 +177,7 @@ def test_an_object_of_somebody_else_under_the_name_is_not_replaced(sink: FileSin
     name = str(committable.payload["name"])
     store.client.put_object(Bucket=s3_server.BUCKET, Key=f"{store.prefix}/{name}", Body=b"else")
 
-    assert standing(sink, committable) is Standing.LOST
+    assert standing(sink, committable) is CommitStatus.LOST
     with pytest.raises(CommittableLost, match="move it"):
         sink.committer(job()).commit(PERMIT, committable)
     assert store.read(name) == b"else"
@@ -213,9 +213,9 @@ def test_a_commit_that_died_before_it_completed_is_prepared_until_it_is_undone(
         patch.setattr(Bucket, dies, away)
         with pytest.raises(Retryable):
             sink.committer(job()).commit(PERMIT, committable)
-    assert standing(sink, committable) is Standing.PREPARED
-    assert sink.committer(job(2)).abort_orphans(job(2)) == [committable.payload["name"]]
-    assert standing(sink, committable) is Standing.LOST
+    assert standing(sink, committable) is CommitStatus.PREPARED
+    assert sink.committer(job(2)).abort_leftovers(job(2)) == [committable.payload["name"]]
+    assert standing(sink, committable) is CommitStatus.LOST
 
 
 def test_a_completion_whose_answer_was_lost_is_committed(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_a_completion_whose_answer_was_lost_is_committed(sink: FileSink, monkeyp
         with pytest.raises(Retryable):
             sink.committer(job()).commit(PERMIT, committable)
 
-    assert sink.committer(job(2)).commit(PERMIT, committable) is Outcome.ALREADY
+    assert sink.committer(job(2)).commit(PERMIT, committable) is CommitOutcome.ALREADY
 
 
 @pytest.mark.parametrize("lies", [1, 100], ids=["once", "for a while"])
@@ -247,13 +247,13 @@ def test_a_completion_that_is_done_and_answered_with_an_error_is_committed_once(
             committer.commit(PERMIT, committable)
         assert 0 < liar.told <= lies
 
-        assert standing(sink, committable) is Standing.COMMITTED
-        assert committer.commit(PERMIT, committable) is Outcome.ALREADY
+        assert standing(sink, committable) is CommitStatus.COMMITTED
+        assert committer.commit(PERMIT, committable) is CommitOutcome.ALREADY
     assert [store.read(name) for name in store.parts()] == [b'"x"\n']
     assert store.uploads() == []
 
 
-@pytest.mark.parametrize("step", ["sent", "create", "complete"])
+@pytest.mark.parametrize("step", ["list_parts", "create", "complete"])
 def test_two_processes_that_commit_the_same_promise_at_once_both_end_right(
     sink: FileSink, store: Store, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,9 +270,9 @@ def test_two_processes_that_commit_the_same_promise_at_once_both_end_right(
     try:
         committer.commit(PERMIT, committable)
     except Retryable:
-        assert committer.commit(PERMIT, committable) is Outcome.ALREADY
+        assert committer.commit(PERMIT, committable) is CommitOutcome.ALREADY
 
-    assert (standing(sink, committable), store.uploads()) == (Standing.COMMITTED, [])
+    assert (standing(sink, committable), store.uploads()) == (CommitStatus.COMMITTED, [])
     assert [store.read(name) for name in store.parts()] == [b'"x"\n']
 
 
@@ -282,13 +282,13 @@ def test_an_abort_while_a_commit_is_under_way_ends_in_one_of_both(
     (committable,), real = prepared(sink, "x"), Bucket.complete
 
     def late(self: Bucket, *args: Any) -> None:
-        assert sink.committer(job(2)).abort_orphans(job(2))
+        assert sink.committer(job(2)).abort_leftovers(job(2))
         real(self, *args)
 
     monkeypatch.setattr(Bucket, "complete", late)
     with pytest.raises(CommittableLost, match="ended by another process"):
         sink.committer(job()).commit(PERMIT, committable)
-    assert (standing(sink, committable), store.parts()) == (Standing.LOST, [])
+    assert (standing(sink, committable), store.parts()) == (CommitStatus.LOST, [])
 
 
 def test_traces_go_when_a_later_term_proves_that_nobody_asks_for_them(sink: FileSink, store: Store) -> None:
@@ -302,8 +302,8 @@ def test_traces_go_when_a_later_term_proves_that_nobody_asks_for_them(sink: File
 def test_a_writer_whose_upload_was_aborted_is_fenced(sink: FileSink) -> None:
     writer = sink.writer(TaskContext(job(), 0, 1, "out"))
     writer.write(Batch(["x"], range(1), ListOrigin("in", "list", 0, 0, ["x"])))
-    (open_,) = sink.committer(job(2)).staged(job(2))
-    assert sink.committer(job(2)).abort_orphans(job(2)) == [open_.name]
+    (open_,) = sink.committer(job(2)).list_staged(job(2))
+    assert sink.committer(job(2)).abort_leftovers(job(2)) == [open_.name]
 
     with pytest.raises(Fenced, match="aborted its upload"):
         writer.seal(FIRST)()
@@ -311,16 +311,20 @@ def test_a_writer_whose_upload_was_aborted_is_fenced(sink: FileSink) -> None:
 
 def test_a_life_whose_mark_was_taken_stops(sink: FileSink) -> None:
     committer: Any = sink.committer(job())
-    committer.hold(job(identity=A))
-    committer.hold(job(identity=A))
+    committer.register(job(identity=A))
+    committer.register(job(identity=A))
     (committable,) = prepared(sink, "x", ctx=job(identity=A))
-    assert {life.identity: life.state for life in committer.lives(job(identity=B))} == {A: LifeState.OPEN}
+    assert {life.identity: life.state for life in committer.list_incarnations(job(identity=B))} == {
+        A: IncarnationState.OPEN
+    }
 
-    assert committer.succeed(job(identity=B), A) == [committable.payload["name"]]
+    assert committer.retire(job(identity=B), A) == [committable.payload["name"]]
 
     with pytest.raises(Fenced, match="took over from this one"):
-        committer.hold(job(identity=A))
-    assert {life.identity: life.state for life in committer.lives(job(identity=B))} == {A: LifeState.OVER}
+        committer.register(job(identity=A))
+    assert {life.identity: life.state for life in committer.list_incarnations(job(identity=B))} == {
+        A: IncarnationState.OVER
+    }
 
 
 # ---------------------------------------------------------------- what is refused
@@ -372,7 +376,7 @@ PAYLOAD: dict[str, Json] = {
 
 
 def test_a_committable_is_read_and_one_that_leads_elsewhere_is_refused() -> None:
-    promise = UploadPromise.read(PAYLOAD)
+    promise = UploadCommittable.read(PAYLOAD)
     changes: Sequence[dict[str, Json]] = [
         {"name": "../part-000000000007-2-0001-orders.out.jsonl"},
         {"name": "a/part-000000000007-2-0001-orders.out.jsonl"},
@@ -385,4 +389,4 @@ def test_a_committable_is_read_and_one_that_leads_elsewhere_is_refused() -> None
     assert promise.payload() == PAYLOAD and promise.part.number == 12 and promise.part.identity == A
     for change in changes:
         with pytest.raises(CorruptCheckpoint):
-            UploadPromise.read({**PAYLOAD, **change})
+            UploadCommittable.read({**PAYLOAD, **change})

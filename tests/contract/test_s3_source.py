@@ -77,7 +77,7 @@ def test_objects_keep_the_contract(port: int) -> None:
 
         rows = [Order(n) for n in range(5)]
         source = lambda: FileSource(store.address, value=Order)  # noqa: E731
-        return SourceUnderTest(source, rows, grow=grow, lose=lambda: store.delete("b.jsonl.gz"))
+        return SourceUnderTest(source, rows, append=grow, expire=lambda: store.delete("b.jsonl.gz"))
 
     def parts() -> SourceUnderTest:
         store = Store(port)

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from kafka_eos.core.json_values import Json
 from kafka_eos.testing import ContractBroken, SinkUnderTest
-from kafka_eos.testing.sink_harness import Trial
+from kafka_eos.testing.sink_harness import SinkHarness
 from kafka_eos.testing.sink_run import run_choices, run_steps
 from kafka_eos.testing.sink_schedules import AbortStep, CommitStep, NotifyStep, PrepareStep, SealStep, Step, WriteStep
 from tests.examples import examples
@@ -48,7 +48,9 @@ def by_id(rows: Sequence[Any]) -> list[Any]:
 def test_a_sink_in_memory(choices: Sequence[int], workers: Sequence[int]) -> None:
     name = uuid.uuid4().hex
     sink = sink_factories.memory_sink(name)
-    with Trial(SinkUnderTest("sink_factories:memory_sink", {"name": name}, lambda: list(sink.committed))) as trial:
+    with SinkHarness(
+        SinkUnderTest("sink_factories:memory_sink", {"name": name}, lambda: list(sink.committed))
+    ) as trial:
         run_choices(trial, workers, choices)
 
 
@@ -63,7 +65,7 @@ def test_files(choices: Sequence[int], workers: Sequence[int]) -> None:
             return [json.loads(line) for part in parts for line in part.read_bytes().splitlines()]
 
         arguments: dict[str, Json] = {"directory": directory, "roll": 2}
-        with Trial(SinkUnderTest("sink_factories:file_sink", arguments, read_back)) as trial:
+        with SinkHarness(SinkUnderTest("sink_factories:file_sink", arguments, read_back)) as trial:
             run_choices(trial, workers, choices)
 
 
@@ -84,7 +86,7 @@ def test_a_table_whose_rows_replace_each_other(choices: Sequence[int]) -> None:
             lambda: by_id(ask('SELECT id, "te%xt?" FROM rows')),
             rows=REPLACING,
         )
-        with Trial(target) as trial:
+        with SinkHarness(target) as trial:
             run_choices(trial, [0], choices, newest)
 
 
@@ -101,7 +103,7 @@ def test_a_lake_whose_rows_replace_each_other(choices: Sequence[int]) -> None:
             lambda: by_id(pa.table(DeltaTable(table).to_pyarrow_table()).to_pylist()),
             rows=REPLACING,
         )
-        with Trial(target) as trial:
+        with SinkHarness(target) as trial:
             run_choices(trial, [0], choices, newest)
 
 
@@ -125,7 +127,7 @@ def test_what_no_engine_does_is_in_no_schedule(before: Sequence[Step], step: Ste
     name = uuid.uuid4().hex
     sink = sink_factories.memory_sink(name)
     target = SinkUnderTest("sink_factories:memory_sink", {"name": name}, lambda: list(sink.committed))
-    with pytest.raises(ContractBroken, match=r"Bug: no engine takes the step") as caught, Trial(target) as trial:
+    with pytest.raises(ContractBroken, match=r"Bug: no engine takes the step") as caught, SinkHarness(target) as trial:
         run_steps(trial, [0], [*before, step])
 
     assert "The schedule, step by step" in str(caught.value)

@@ -35,8 +35,8 @@ def test_memory_sink(check: str) -> None:
             "sink_factories:memory_sink",
             {"name": name},
             lambda: list(sink.committed),
-            one_process=True,
-            take_away=sink.committed.clear,
+            single_process=True,
+            remove_visible=sink.committed.clear,
         )
 
     check_sink(fresh, check, seeds=other_seeds(1))
@@ -65,7 +65,7 @@ def _files(tmp_path: Path, unwrap: Callable[[Any], Any], **options: bool) -> Cal
                 part.rename(tmp_path / part.name)
 
         arguments: dict[str, Json] = {"directory": str(directory), **options}
-        return SinkUnderTest("sink_factories:file_sink", arguments, read_back, take_away=take_away)
+        return SinkUnderTest("sink_factories:file_sink", arguments, read_back, remove_visible=take_away)
 
     return fresh
 
@@ -104,7 +104,10 @@ def _table(database: Callable[[], str], columns: str, order: str, **options: Any
         asked(f"CREATE TABLE rows ({columns})")
         arguments: dict[str, Json] = {"conninfo": conninfo, **options}
         return SinkUnderTest(
-            "sink_factories:postgres_sink", arguments, read_back, take_away=lambda: asked("DELETE FROM rows").close()
+            "sink_factories:postgres_sink",
+            arguments,
+            read_back,
+            remove_visible=lambda: asked("DELETE FROM rows").close(),
         )
 
     return fresh
@@ -125,7 +128,7 @@ def test_delta_sink(check: str, key: list[Json], tmp_path: Path) -> None:
 
         arguments: dict[str, Json] = {"table": table, "key": key}
         return SinkUnderTest(
-            "sink_factories:delta_sink", arguments, read_back, take_away=lambda: DeltaTable(table).delete()
+            "sink_factories:delta_sink", arguments, read_back, remove_visible=lambda: DeltaTable(table).delete()
         )
 
     check_sink(fresh, check, seeds=other_seeds(1))
@@ -142,7 +145,7 @@ def test_iceberg_sink(check: str, key: list[Json], tmp_path: Path) -> None:
 
         arguments: dict[str, Json] = {"properties": {**lake.properties}, "key": key}
         return SinkUnderTest(
-            "sink_factories:iceberg_sink", arguments, read_back, take_away=lambda: lake.table().delete("true")
+            "sink_factories:iceberg_sink", arguments, read_back, remove_visible=lambda: lake.table().delete("true")
         )
 
     check_sink(fresh, check, seeds=other_seeds(1))
@@ -159,7 +162,7 @@ def test_kafka_sink(check: str, bootstrap: str, topic: Callable[[], str]) -> Non
             settings={"bootstrap_servers": bootstrap},
             visible_within=20.0,
             stable_offset=True,
-            take_away=lambda: _delete_records(bootstrap, name),
+            remove_visible=lambda: _delete_records(bootstrap, name),
         )
 
     check_sink(fresh, check, seeds=other_seeds(1))

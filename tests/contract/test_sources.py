@@ -25,7 +25,7 @@ WORDS = ["one", "two", "three", "four", "five", "six"]
 def of_list(make: Callable[[Sequence[str]], ListSource] = lambda words: ListSource(words, splits=2)) -> SourceUnderTest:
     """A list has its rows at once, so nobody waits long for what does not come."""
     words = [*WORDS]
-    return SourceUnderTest(lambda: make(words), WORDS, lose=words.clear, within=1.0)
+    return SourceUnderTest(lambda: make(words), WORDS, expire=words.clear, timeout=1.0)
 
 
 def test_a_list() -> None:
@@ -73,12 +73,12 @@ class Doubling(ListReader):
 
 
 class Deaf(ListReader):
-    def at_end(self) -> Any:
+    def list_splits_at_end(self) -> Any:
         return []
 
 
 class Hasty(ListReader):
-    def reached(self, ends: Positions) -> bool:
+    def has_reached(self, ends: Positions) -> bool:
         return True
 
 
@@ -99,7 +99,7 @@ class Swapping(ListReader):
         if batch is None or batch.origin.offsets[0] > 0 or len(batch) < 2:
             return batch
         rows = [1, 0, *range(2, len(batch))]
-        return dataclasses.replace(batch, values=[batch.values[row] for row in rows], rows=rows)
+        return dataclasses.replace(batch, values=[batch.values[row] for row in rows], origin_rows=rows)
 
 
 class AllOrNone(ListReader):
@@ -211,8 +211,8 @@ def test_kafka(bootstrap: str, topic: Callable[..., str], admin: AdminClient) ->
         return SourceUnderTest(
             lambda: KafkaSource(names, value=str, config={"fetch.wait.max.ms": 10}, **options),
             WORDS,
-            grow=grow,
-            lose=lose,
+            append=grow,
+            expire=lose,
             settings=settings,
         )
 

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import s3_server
 import storage_writer
 
-from kafka_eos.abc.committer import Unstored
+from kafka_eos.abc.committer import UnstoredCommittable
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.coordination import terms
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced, Retryable
@@ -39,7 +39,7 @@ from kafka_eos.storage import object_store as objects
 from kafka_eos.storage import provenance_files as provenance
 from kafka_eos.storage import retention
 from kafka_eos.storage.job_storage import JobStorage, LocalStorage
-from kafka_eos.storage.provenance_files import Shelf
+from kafka_eos.storage.provenance_files import ProvenanceReader
 from kafka_eos.storage.remote_storage import RemoteStorage
 from kafka_eos.storage.rolling_log import LocalLog
 from kafka_eos.storage.storage_factory import open_storage
@@ -212,14 +212,14 @@ def test_a_writer_that_is_killed_leaves_nothing_that_looks_complete(place: Place
             break
 
     assert cut > 0, "no kill came in time"
-    place.storage.tidy()
+    place.storage.prepare_run()
     place.storage.publish(manifest(99), b"goes on")
     assert place.storage.read(manifest(99)) == b"goes on"
 
 
 def test_a_start_proves_that_nothing_is_replaced_and_may_be_repeated(place: Place) -> None:
     for _ in range(3):
-        place.storage.tidy()
+        place.storage.prepare_run()
     for directory in paths.DIRECTORIES:
         assert list(place.storage.list(directory)) == []
 
@@ -284,7 +284,7 @@ def test_a_file_comes_back_as_it_was_and_equal_content_is_stored_once(place: Pla
     data = os.urandom(size)
     ref, again = upload(place, tmp_path, data), upload(place, tmp_path, data, "b.sst")
     place.storage.fetch(ref, tmp_path / "back")
-    place.storage.check(again)
+    place.storage.check_content(again)
 
     assert (tmp_path / "back").read_bytes() == data
     assert ref == FileRef("a.sst", hashlib.sha256(data).hexdigest(), size)
@@ -300,7 +300,7 @@ def test_the_same_file_from_many_processes_is_stored_once(place: Place, tmp_path
         assert [(writer.hear(), writer.hear()) for writer in uploading] == [("begun", "done")] * 4
 
     ref = place.storage.upload(path, "a.sst")
-    place.storage.check(ref)
+    place.storage.check_content(ref)
     assert list(place.storage.list(paths.SHARED)) == [paths.shared_name(ref.sha256)]
 
 
@@ -309,14 +309,14 @@ def test_a_damaged_file_is_named_and_not_handed_out_as_good(place: Place, tmp_pa
     data = os.urandom(3 * MIB)
     ref = upload(place, tmp_path, data)
     bad = {"flip": bytes([data[0] ^ 1]) + data[1:], "cut": data[:-1], "grow": data + b"x", "empty": b""}
-    place.storage.look(ref)
+    place.storage.check_size(ref)
     place.overwrite(paths.shared_name(ref.sha256), bad[damage])
 
     with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}"):
-        place.storage.check(ref)
+        place.storage.check_content(ref)
     # Of a file that has its size a look sees nothing: it reads none of it.
     with nullcontext() if damage == "flip" else pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}"):
-        place.storage.look(ref)
+        place.storage.check_size(ref)
     with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}"):
         place.storage.fetch(ref, tmp_path / "back")
 
@@ -332,9 +332,9 @@ def test_a_stored_file_of_another_length_is_not_taken_for_stored(place: Place, t
 def test_a_missing_file_is_named(place: Place, tmp_path: Path) -> None:
     ref = FileRef("x.sst", "0" * 64, 3)
     with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}.*x.sst.*missing"):
-        place.storage.check(ref)
+        place.storage.check_content(ref)
     with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}.*x.sst.*missing"):
-        place.storage.look(ref)
+        place.storage.check_size(ref)
     with pytest.raises(CorruptCheckpoint, match="missing"):
         place.storage.fetch(ref, tmp_path / "back")
 
@@ -380,7 +380,7 @@ def test_a_log_keeps_its_lines_over_segments_and_writers(place: Place) -> None:
 
 def test_a_log_that_was_copied_from_a_directory_is_read_first_and_whole(place: Place, tmp_path: Path) -> None:
     local = place.storage.root if isinstance(place.storage, LocalStorage) else tmp_path
-    log = LocalLog(local, paths.HISTORY, full=100)
+    log = LocalLog(local, paths.HISTORY, segment_bytes=100)
     lines = [f"{number:020d}" for number in range(40)]
     for line in lines:
         log.append(line)
@@ -417,18 +417,20 @@ def test_a_log_is_read_whole_while_it_grows(place: Place) -> None:
 
 def test_terms_fence_and_retention_cleans(place: Place, tmp_path: Path) -> None:
     first = terms.claim(place.storage, "job", Term(0))
-    terms.check(place.storage, first)
+    terms.ensure_newest(place.storage, first)
     second = terms.claim(storage_writer.open_for(place.where), "job", Term(0))
     terms.write_base(place.storage, "job", second, None, "first start")
 
     assert second > first
-    assert terms.gather(place.storage, "job").claims == {first, second}
+    assert terms.list_records(place.storage, "job").claims == {first, second}
     with pytest.raises(Fenced):
-        terms.check(place.storage, first)
+        terms.ensure_newest(place.storage, first)
 
     stray = upload(place, tmp_path, b"named by no manifest")
-    assert retention.retain(place.storage, "job", 1, lambda: None) == ()  # nothing is finished yet, so nothing goes
-    place.storage.check(stray)
+    assert (
+        retention.apply_retention(place.storage, "job", 1, lambda: None) == ()
+    )  # nothing is finished yet, so nothing goes
+    place.storage.check_content(stray)
 
 
 @pytest.mark.limits(files_per_pack=8, packs_per_round=16, pack_bytes=1 << 22)
@@ -440,12 +442,14 @@ def test_who_packs_provenance_may_be_killed_while_somebody_reads_and_the_next_on
     for number in range(3 * LIMITS.files_per_pack + 2):
         content = b"of epoch %d" % number
         ref = FileRef(f"{number}-0", hashlib.sha256(content).hexdigest(), len(content))
-        provenance.stored(place.storage, Epoch(number), Unstored("kafka", {}, 1, {}, {}, ref, content))
+        provenance.store_provenance(
+            place.storage, Epoch(number), UnstoredCommittable("kafka", {}, 1, {}, {}, ref, content)
+        )
         files.append((Epoch(number), ref, content))
     log = tmp_path / "failpoints.log"
     monkeypatch.setenv("KAFKA_EOS_FAILPOINTS", f"{point}=kill@2")
     monkeypatch.setenv("KAFKA_EOS_FAILPOINT_LOG", str(log))
-    shelf = Shelf(place.storage)
+    shelf = ProvenanceReader(place.storage)
 
     with writers(place.where, 2) as (one, other):
         one.tell("pack - -")
@@ -458,7 +462,7 @@ def test_who_packs_provenance_may_be_killed_while_somebody_reads_and_the_next_on
     assert (heard, point in log.read_text()) == (["begun", "", "begun", "done"], True)
     assert begun == ended == [content for _, _, content in files]
     assert len(place.storage.list(paths.PROVENANCE)) < LIMITS.files_per_pack
-    assert [Shelf(place.storage).load(ref, epoch) for epoch, ref, _ in files] == begun
+    assert [ProvenanceReader(place.storage).load(ref, epoch) for epoch, ref, _ in files] == begun
 
 
 # ------------------------------------------------------------------ S3 only
@@ -507,8 +511,8 @@ def test_a_server_that_is_away_is_an_io_error_and_never_an_empty_store(
         lambda: storage.read(manifest(1)),
         lambda: storage.publish(manifest(1), b"x"),
         lambda: storage.upload(tmp_path / "x", "x"),
-        lambda: storage.check(FileRef("x", "0" * 64, 1)),
-        lambda: storage.look(FileRef("x", "0" * 64, 1)),
+        lambda: storage.check_content(FileRef("x", "0" * 64, 1)),
+        lambda: storage.check_size(FileRef("x", "0" * 64, 1)),
         lambda: storage.delete(manifest(1)),
     ):
         with pytest.raises(OSError) as raised:  # noqa: PT011 - which, is said below
@@ -519,13 +523,13 @@ def test_a_server_that_is_away_is_an_io_error_and_never_an_empty_store(
 def test_a_bucket_that_does_not_exist_is_named(s3_port: int) -> None:
     storage = open_storage(s3_server.address(s3_port, "x").replace(s3_server.BUCKET, "no-such-bucket"))
     with pytest.raises(ConfigError, match="no-such-bucket"):
-        storage.tidy()
+        storage.prepare_run()
 
 
 def test_wrong_credentials_are_said_at_the_start(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(ConfigError, match="no right to write checkpoints"):
-        open_storage(s3_server.address(s3_port, "x")).tidy()
+        open_storage(s3_server.address(s3_port, "x")).prepare_run()
 
 
 # ------------------------------------------------------------------ refused
@@ -537,12 +541,12 @@ class Replacing(dict[str, bytes]):
     def create(self, name: str, data: bytes) -> None:
         self[name] = data
 
-    def sweep(self) -> None: ...
+    def remove_debris(self) -> None: ...
 
 
 def test_a_store_that_replaces_what_it_must_not_is_refused_at_the_start() -> None:
     with pytest.raises(ConfigError, match="cannot decide which of two supervisors"):
-        RemoteStorage(Replacing()).tidy()  # type: ignore[arg-type]
+        RemoteStorage(Replacing()).prepare_run()  # type: ignore[arg-type]
 
 
 class Away(Replacing):
@@ -554,7 +558,7 @@ class Away(Replacing):
 
 def test_a_store_that_is_away_at_the_start_is_told_with_what_to_check() -> None:
     with pytest.raises(Retryable, match=r"used: no answer from the bucket\. Check checkpoint_dir"):
-        RemoteStorage(Away()).tidy()  # type: ignore[arg-type]
+        RemoteStorage(Away()).prepare_run()  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------ addresses

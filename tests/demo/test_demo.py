@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from kafka_eos.audit import Conclusion
-from kafka_eos.devtools.demo import Options, Result, run_demo
+from kafka_eos.devtools.demo import DemoResult, Options, run_demo
 
 pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.timeout(900)]
 
@@ -33,12 +33,12 @@ def said_by(file: Path) -> str:
         return ""
 
 
-def demonstrate(options: Options) -> Result:
+def demonstrate(options: Options) -> DemoResult:
     with (options.directory / "said.txt").open("w") as said:
         return run_demo(options, Console(file=said))
 
 
-def run_small(directory: Path, engine: str) -> tuple[Result, dict[str, Any]]:
+def run_small(directory: Path, engine: str) -> tuple[DemoResult, dict[str, Any]]:
     options = Options(
         orders=20_000, seed=5, directory=directory, step_kills=1, outside_kills=1, seconds=8.0, engine=engine
     )

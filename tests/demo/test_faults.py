@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from kafka_eos._util import failpoints
-from kafka_eos.devtools.demo.faults import CASTS, Fault, Victim, plan_faults
+from kafka_eos.devtools.demo.faults import FAULT_PROFILES, PlannedFault, Victim, plan_faults
 
-both_engines = pytest.mark.parametrize("engine", CASTS)
+both_engines = pytest.mark.parametrize("engine", FAULT_PROFILES)
 
 
 def test_the_same_seed_plans_the_same_faults() -> None:
@@ -38,11 +38,11 @@ def test_on_spark_driver_executors_and_python_workers_are_killed() -> None:
 def test_steps_of_a_checkpoint_come_first_and_are_all_different(engine: str) -> None:
     for seed in range(50):
         plan = plan_faults(seed, engine=engine)
-        points = [fault.point for fault in plan.first_life]
+        points = [fault.point for fault in plan.step_faults]
 
         assert None not in points and len(set(points)) == len(points)
-        assert plan.first_life[-1].victim is plan.cast.leader
-        assert all(fault.point is None for fault in plan.second_life)
+        assert plan.step_faults[-1].victim is plan.cast.leader
+        assert all(fault.point is None for fault in plan.outside_faults)
 
 
 @both_engines
@@ -60,7 +60,7 @@ def test_the_job_is_rescaled_once_with_faults_before_and_after(engine: str) -> N
 def test_only_workers_that_there_are_at_that_time_are_hit() -> None:
     for seed in range(50):
         workers = 2
-        for fault in plan_faults(seed).second_life:
+        for fault in plan_faults(seed).outside_faults:
             workers = fault.parallelism[1] if fault.parallelism else workers
             assert fault.number is None or fault.number < workers
 
@@ -69,10 +69,10 @@ def test_only_workers_that_there_are_at_that_time_are_hit() -> None:
 def test_the_script_is_one_that_the_job_understands(engine: str) -> None:
     for seed in range(50):
         plan = plan_faults(seed, engine=engine)
-        armed = failpoints.parse(plan.script)
+        armed = failpoints.parse_script(plan.failpoint_spec)
 
         assert [(entry.name, entry.action, entry.at) for entry in armed] == [
-            (fault.point, "kill", fault.epochs) for fault in plan.first_life
+            (fault.point, "kill", fault.epochs) for fault in plan.step_faults
         ]
 
 
@@ -82,7 +82,7 @@ def test_nothing_happens_before_the_job_has_committed_something(engine: str) -> 
 
 
 def test_a_title_names_who_is_hit_and_where() -> None:
-    assert Fault(Victim.WORKER, "sink.seal", 3).title == "worker killed at sink.seal"
-    assert Fault(Victim.WORKER, "sink.seal", 3).told_of("worker 1") == "worker 1 killed at sink.seal"
-    assert Fault(Victim.EXECUTOR, None, 2, number=1).title == "executor 1 killed from outside"
-    assert Fault(Victim.JOB, None, 2, parallelism=(2, 3)).title.startswith("parallelism 2 → 3")
+    assert PlannedFault(Victim.WORKER, "sink.seal", 3).title == "worker killed at sink.seal"
+    assert PlannedFault(Victim.WORKER, "sink.seal", 3).format_title("worker 1") == "worker 1 killed at sink.seal"
+    assert PlannedFault(Victim.EXECUTOR, None, 2, number=1).title == "executor 1 killed from outside"
+    assert PlannedFault(Victim.JOB, None, 2, parallelism=(2, 3)).title.startswith("parallelism 2 → 3")

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.devtools.demo.directory import Home, Options, check_port, children_of, parent_of, started_at
+from kafka_eos.devtools.demo.directory import (
+    DemoDirectory,
+    Options,
+    check_port,
+    children_of,
+    parent_of,
+    read_start_time,
+)
 
 SLEEPER = [sys.executable, "-c", "input()"]
 
@@ -22,17 +29,17 @@ def sleeper() -> subprocess.Popen[bytes]:
 
 
 def test_each_demo_starts_with_an_empty_run_directory(tmp_path: Path) -> None:
-    with Home(tmp_path).occupied():
+    with DemoDirectory(tmp_path).lock():
         (tmp_path / "run" / "old").touch()
-    with Home(tmp_path).occupied():
+    with DemoDirectory(tmp_path).lock():
         assert not (tmp_path / "run" / "old").exists()
 
 
 def test_a_second_demo_is_refused_while_one_runs(tmp_path: Path) -> None:
     with (
-        Home(tmp_path).occupied(),
+        DemoDirectory(tmp_path).lock(),
         pytest.raises(ConfigError, match=f"process {os.getpid()}"),
-        Home(tmp_path).occupied(),
+        DemoDirectory(tmp_path).lock(),
     ):
         pass
 
@@ -41,26 +48,26 @@ def test_a_directory_of_somebody_else_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "precious").touch()
 
-    with pytest.raises(ConfigError, match="not of a demo"), Home(tmp_path).occupied():
+    with pytest.raises(ConfigError, match="not of a demo"), DemoDirectory(tmp_path).lock():
         pass
     assert (tmp_path / "run" / "precious").exists()
 
 
 def test_the_job_of_an_interrupted_demo_is_stopped(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = DemoDirectory(tmp_path)
     with sleeper() as left:
-        with home.occupied():
+        with home.lock():
             home.remember(left.pid)
-        with home.occupied():
+        with home.lock():
             assert left.wait(10) == -9
 
 
 def test_a_process_that_got_the_same_id_later_is_left_alone(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = DemoDirectory(tmp_path)
     with sleeper() as other:
-        with home.occupied():
+        with home.lock():
             home.process_file.write_text(json.dumps({"pid": other.pid, "started": "another time"}))
-        with home.occupied():
+        with home.lock():
             assert other.poll() is None
         other.kill()
 
@@ -69,7 +76,7 @@ def test_a_process_that_is_gone_has_no_start() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
 
-    assert started_at(gone.pid) is None
+    assert read_start_time(gone.pid) is None
 
 
 def test_children_are_those_that_live() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kafka_eos.audit.checks.verdict import Check, Conclusion, Evidence, Observations, Offender, Verdict, judge
+from kafka_eos.audit.checks.verdict import Check, Conclusion, Evidence, Observations, Verdict, Violation, judge
 from kafka_eos.devtools.demo.faults import plan_faults
-from kafka_eos.devtools.demo.result import Ended, Result, Struck, conclude
+from kafka_eos.devtools.demo.result import DemoAborted, DemoResult, InjectedFault, conclude
 
 PLAN = plan_faults(1)
 ORDERS = 1000
@@ -15,11 +15,11 @@ def verdict(**changed: Evidence) -> Verdict:
     return judge(Observations(inputs=ORDERS, outputs=900, expected=900, committed_epochs=9, kills=6, evidence=found))
 
 
-def struck(epochs: int = 2, flowing: bool = True) -> list[Struck]:
-    return [Struck(fault, at, 1, epochs, 10, flowing, fault.name, 0.5) for at, fault in enumerate(PLAN.faults)]
+def struck(epochs: int = 2, flowing: bool = True) -> list[InjectedFault]:
+    return [InjectedFault(fault, at, 1, epochs, 10, flowing, fault.name, 0.5) for at, fault in enumerate(PLAN.faults)]
 
 
-def result(struck: list[Struck], verdict: Verdict | None, ended: Ended | None = None) -> Result:
+def result(struck: list[InjectedFault], verdict: Verdict | None, ended: DemoAborted | None = None) -> DemoResult:
     return conclude(PLAN.faults, struck, ORDERS, verdict, ended, 41.4)
 
 
@@ -34,7 +34,7 @@ def test_all_faults_and_a_clean_audit_pass() -> None:
 
 
 def test_a_finding_of_the_audit_fails() -> None:
-    doubled = Evidence(900, 3, (Offender("totals", 0, 5, "again"),))
+    doubled = Evidence(900, 3, (Violation("totals", 0, 5, "again"),))
     found = result(struck(), verdict(DUPLICATE=doubled))
 
     assert (found.conclusion, found.exit_code, found.numbers["duplicated"]) == (Conclusion.FAIL, 1, 3)
@@ -43,28 +43,28 @@ def test_a_finding_of_the_audit_fails() -> None:
 def test_a_planned_fault_that_did_not_happen_proves_nothing() -> None:
     found = result(struck()[:-1], verdict())
 
-    assert (found.conclusion, found.exit_code) == (Conclusion.INVALID, 2)
+    assert (found.conclusion, found.exit_code) == (Conclusion.INCONCLUSIVE, 2)
     assert PLAN.faults[-1].title in found.headline
 
 
 def test_two_equal_faults_of_which_one_happened_prove_nothing() -> None:
     twin = PLAN.faults[0]
-    seen = [Struck(twin, 1.0, 1, 2, 10, True, twin.name)]
+    seen = [InjectedFault(twin, 1.0, 1, 2, 10, True, twin.name)]
 
-    assert conclude((twin, twin), seen, ORDERS, verdict(), None, 1.0).conclusion is Conclusion.INVALID
+    assert conclude((twin, twin), seen, ORDERS, verdict(), None, 1.0).conclusion is Conclusion.INCONCLUSIVE
 
 
 def test_faults_without_load_prove_nothing() -> None:
-    assert result(struck(flowing=False), verdict()).conclusion is Conclusion.INVALID
-    assert result(struck(epochs=0), verdict()).conclusion is Conclusion.INVALID
+    assert result(struck(flowing=False), verdict()).conclusion is Conclusion.INCONCLUSIVE
+    assert result(struck(epochs=0), verdict()).conclusion is Conclusion.INCONCLUSIVE
 
 
 def test_an_audit_of_fewer_orders_than_were_written_proves_nothing() -> None:
-    assert conclude(PLAN.faults, struck(), ORDERS + 1, verdict(), None, 1.0).conclusion is Conclusion.INVALID
+    assert conclude(PLAN.faults, struck(), ORDERS + 1, verdict(), None, 1.0).conclusion is Conclusion.INCONCLUSIVE
 
 
 def test_a_job_that_breaks_fails_without_an_audit() -> None:
-    found = result(struck()[:2], None, Ended(Conclusion.FAIL, "the job ended with code 1"))
+    found = result(struck()[:2], None, DemoAborted(Conclusion.FAIL, "the job ended with code 1"))
 
     assert found.headline == "FAIL: the job ended with code 1, 2 kills, 0 broker outages, 41 s"
     assert found.exit_code == 1

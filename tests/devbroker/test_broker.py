@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_eos._util.jvm.jars import RELEASES
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.devtools.broker import Broker
-from kafka_eos.devtools.broker.readiness import serves
+from kafka_eos.devtools.broker.readiness import is_ready
 from kafka_eos.devtools.broker.settings import free_ports
 from kafka_eos.devtools.broker.wait_until import wait_until
 from tests.marks import campaign
@@ -78,14 +78,14 @@ def test_a_paused_broker_is_alive_but_silent_until_resumed(broker_factory: Calla
     broker = broker_factory()
     with pytest.raises(ConfigError, match="runs in .* already"):
         Broker(broker.directory).start()
-    assert serves(broker.port)
+    assert is_ready(broker.port)
     broker.pause()
     # A signal is on its way for a moment: what had begun to answer may still do so.
-    assert wait_until(lambda: not serves(broker.port, timeout=0.5), SECONDS)
+    assert wait_until(lambda: not is_ready(broker.port, timeout=0.5), SECONDS)
     assert broker.running
     broker.resume()
 
-    assert wait_until(lambda: serves(broker.port), SECONDS)
+    assert wait_until(lambda: is_ready(broker.port), SECONDS)
 
 
 @pytest.mark.campaign

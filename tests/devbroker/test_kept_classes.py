@@ -20,7 +20,7 @@ def test_a_damaged_archive_is_as_none(tmp_path: Path, monkeypatch: pytest.Monkey
     program.write_text('class Said { public static void main(String[] a) { System.out.println("said"); } }')
 
     def said() -> tuple[int, str]:
-        command = [java, *classes.class_options(java, "jars").keeping, "--source", "17", str(program)]
+        command = [java, *classes.find_archive_options(java, "jars").read_write, "--source", "17", str(program)]
         ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False)
         return ended.returncode, ended.stdout
 

@@ -27,9 +27,9 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT7
 
 from kafka_eos.config.settings import Settings
-from kafka_eos.coordination.job_lock import holder
+from kafka_eos.coordination.job_lock import find_holder
 from kafka_eos.core.errors import Retryable, UserError
-from kafka_eos.monitoring.metrics.http_server import PATHS
+from kafka_eos.monitoring.metrics.http_server import ROUTES
 from kafka_eos.monitoring.terminal.exit_codes import exit_code
 from kafka_eos.storage import object_names as paths
 from tests.waiting import PATIENCE, eventually
@@ -89,7 +89,7 @@ def test_a_manifest_asks_what_a_job_answers_and_waits_until_it_has_drained(
     (port,) = job["ports"]
     assert settings.http_at is not None and settings.http_at[1] == port["containerPort"]
     probes = {name: job[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness", "startup")}
-    assert {probe["path"] for probe in probes.values()} <= PATHS.keys()
+    assert {probe["path"] for probe in probes.values()} <= ROUTES.keys()
     assert {probe["port"] for probe in probes.values()} == {port["name"]}
     assert (probes["liveness"]["path"], probes["startup"]["path"]) == ("/healthz", "/healthz")
     mounted = {mount["name"] for mount in job["volumeMounts"]}
@@ -221,7 +221,7 @@ class Host:
         eventually(more, "it commits more")
 
     def leads(self) -> int | None:
-        return holder(self.home / "jobs" / "counting" / paths.LOCK)
+        return find_holder(self.home / "jobs" / "counting" / paths.LOCK)
 
 
 @pytest.fixture

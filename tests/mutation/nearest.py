@@ -127,7 +127,7 @@ FILES: Mapping[str, Sequence[str]] = {
     "kafka_eos/embedded/background_commits.py": (f"{_UNIT}/audit/test_beside.py",),
     "kafka_eos/runtime/operators/event_time.py": (f"{_UNIT}/coordination/test_event_times.py",),
     "connectors/_shared/plain_rows.py": (f"{_CONTRACT}/test_dbapi_sink.py", f"{_CONTRACT}/test_file_formats.py"),
-    "connectors/polling.py": (f"{_CONTRACT}/test_polling_source.py",),
+    "connectors/polling_source.py": (f"{_CONTRACT}/test_polling_source.py",),
     "connectors/_shared/row_errors.py": (f"{_CONTRACT}/test_lake_sinks.py", f"{_CONTRACT}/test_file_sink.py"),
     "kafka_eos/runtime/worker/task_resources.py": (f"{_UNIT}/embedded", f"{_UNIT}/runtime/operators/test_opening.py"),
     "kafka_eos/core/provenance_blocks.py": (

@@ -21,7 +21,7 @@ from benchmarks.nexmark.generator import KINDS, Generator
 from benchmarks.nexmark.queries import QUERIES
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import AppRef
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
 from tests.conformance.runs import in_log_order
@@ -90,7 +90,7 @@ class Nexmark:
 
     def _on_spark(self, spark: Any) -> None:
         app = self.app("spark")
-        pipeline = load(app)
+        pipeline = load_program(app)
         given = {"parallelism": 2, "max_records_per_epoch": 2000}
         settings = Settings.resolve(code={**pipeline.code_settings, **given})
         SparkEngine(spark).run(pipeline.plan(), app, settings, until_caught_up=True)

@@ -15,14 +15,14 @@ import kafka_eos.coordination.recovery as recovering
 import kafka_eos.coordination.terms as terms
 import kafka_eos.storage.job_storage as storage
 import kafka_eos.storage.local_files as disk
-from kafka_eos.abc.committer import Outcome
+from kafka_eos.abc.committer import CommitOutcome
 from kafka_eos.connectors.files import FileCommitter
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
-from kafka_eos.coordination.epochs import Epochs, Finisher
+from kafka_eos.coordination.epochs import EpochCommitter, EpochManager
 from kafka_eos.coordination.recovery import Recovery
 from kafka_eos.core.errors import RestartFromCheckpoint
 from kafka_eos.protocol import retention as rules
-from kafka_eos.protocol.commit import Commit, CommitPermit, Revoke, Stop
+from kafka_eos.protocol.commit import CommitAuthorized, CommitPermit, EpochRevoked, EpochStuck
 from kafka_eos.storage import retention
 from tests.planted.planting import bug, instead_of
 
@@ -36,10 +36,10 @@ def commits_before_the_manifest() -> None:
     Precedent: sinks that commit "on flush" and store the offset afterwards: at-least-once with transactions.
     """
 
-    @instead_of(Epochs, "decide")
+    @instead_of(EpochManager, "decide")
     def decide(real: Any, self: Any, epoch: Any, acked: Any) -> Any:
         everything = tuple(range(len(acked.committables)))
-        self._finisher.commit(acked.committables, Commit(CommitPermit(epoch), everything))
+        self._finisher.commit(acked.committables, CommitAuthorized(CommitPermit(epoch), everything))
         return real(self, epoch, acked)
 
 
@@ -50,9 +50,9 @@ def receipt_before_the_commit() -> None:
     Precedent: a checkpoint counted as complete while its commits are under way, and never committed after a restore.
     """
 
-    @instead_of(Epochs, "commit")
+    @instead_of(EpochManager, "carry_out")
     def commit(_real: Any, self: Any, manifest: Any, decision: Any) -> None:
-        self._finisher.write_receipt(manifest, [Outcome.COMMITTED] * len(manifest.committables))
+        self._finisher.write_receipt(manifest, [CommitOutcome.COMMITTED] * len(manifest.committables))
         self._finisher.commit(manifest.committables, decision)
 
 
@@ -75,7 +75,7 @@ def no_term_check_after_publication() -> None:
     Precedent: a leader that woke from a long pause and acted on a lease that had passed on.
     """
 
-    @instead_of(terms, "check")
+    @instead_of(terms, "ensure_newest")
     def check(_real: Any, _storage: Any, _term: Any) -> None:
         return None
 
@@ -92,7 +92,7 @@ def unfinished_epoch_is_skipped() -> None:
 
     @instead_of(Recovery, "_unfinished")
     def unfinished(_real: Any, self: Any, found: Any) -> Any:
-        self.ownership.rebase(found.newest, "planted")
+        self.ownership.write_base(found.newest, "planted")
         return self.ownership.load(found.newest)
 
 
@@ -103,16 +103,16 @@ def lost_committable_is_passed_over() -> None:
     Precedent: a knob that turns a commit failure after the transaction timeout into a line in the log.
     """
 
-    @instead_of(recovering, "settle")
+    @instead_of(recovering, "decide_unfinished")
     def settle(_real: Any, unfinished: Any, probes: Any, _damage: Any, _margin: Any) -> Any:
-        return Commit(CommitPermit(unfinished.newest), tuple(range(len(probes))))
+        return CommitAuthorized(CommitPermit(unfinished.newest), tuple(range(len(probes))))
 
-    @instead_of(Finisher, "_commit")
+    @instead_of(EpochCommitter, "_commit")
     def commit(real: Any, self: Any, some: Any, decision: Any) -> Any:
         try:
             return real(self, some, decision)
         except RestartFromCheckpoint:
-            return [Outcome.ALREADY] * len(some)
+            return [CommitOutcome.ALREADY] * len(some)
 
 
 @bug
@@ -122,12 +122,12 @@ def revokes_beside_a_committed_sibling() -> None:
     Precedent: several sinks that roll back one by one, each by what it alone knows.
     """
 
-    @instead_of(recovering, "settle")
+    @instead_of(recovering, "decide_unfinished")
     def settle(real: Any, *facts: Any) -> Any:
         decision = real(*facts)
-        return Revoke(decision.epoch, decision.reason) if isinstance(decision, Stop) else decision
+        return EpochRevoked(decision.epoch, decision.reason) if isinstance(decision, EpochStuck) else decision
 
-    @instead_of(Recovery, "_ensure_lost")
+    @instead_of(Recovery, "_abort_revoked")
     def ensure_lost(_real: Any, _self: Any, _manifest: Any) -> None:
         return None
 
@@ -140,7 +140,7 @@ def orphans_are_not_aborted() -> None:
     """
     for committer in (KafkaCommitter, FileCommitter):
 
-        @instead_of(committer, "abort_orphans")
+        @instead_of(committer, "abort_leftovers")
         def abort_orphans(_real: Any, _self: Any, _ctx: Any) -> tuple[str, ...]:
             return ()
 
@@ -155,12 +155,14 @@ def early_garbage_collection() -> None:
     Precedent: retention that counts completed snapshots, where "completed" comes before "committed".
     """
 
-    @instead_of(Epochs, "decide")
+    @instead_of(EpochManager, "decide")
     def decide(real: Any, self: Any, epoch: Any, acked: Any) -> Any:
         manifest = real(self, epoch, acked)
-        stored = retention.gather(self._storage, manifest.job)
-        older = [rules.Manifest(m) for m in stored.manifests if m != manifest.id]
-        retention.apply(self._storage, [*older, *map(rules.File, stored.stored - manifest.files)], lambda: None)
+        stored = retention.take_inventory(self._storage, manifest.job)
+        older = [rules.DeleteManifest(m) for m in stored.manifests if m != manifest.id]
+        retention.delete_planned(
+            self._storage, [*older, *map(rules.DeleteFile, stored.stored - manifest.files)], lambda: None
+        )
         return manifest
 
 
@@ -171,12 +173,12 @@ def files_go_with_the_first_manifest() -> None:
     Precedent: incremental checkpoints whose shared files were counted by the checkpoint that first uploaded them.
     """
 
-    @instead_of(rules, "plan")
-    def plan(real: Any, facts: Any, keep: int) -> tuple[rules.Object, ...]:
+    @instead_of(rules, "plan_deletions")
+    def plan(real: Any, facts: Any, keep: int) -> tuple[rules.Deletion, ...]:
         objects = real(facts, keep)
-        dropped = [m for m in facts.manifests if rules.Manifest(m) in objects]
+        dropped = [m for m in facts.manifests if rules.DeleteManifest(m) in objects]
         files = frozenset().union(*(facts.manifests[m] for m in dropped))
-        return tuple(dict.fromkeys([*objects, *map(rules.File, files & facts.stored)]))
+        return tuple(dict.fromkeys([*objects, *map(rules.DeleteFile, files & facts.stored)]))
 
 
 @bug
@@ -186,6 +188,6 @@ def checksums_are_not_verified() -> None:
     Precedent: stores that trust the length of a file; a flipped bit becomes a plausible number.
     """
 
-    @instead_of(storage, "expect")
+    @instead_of(storage, "ensure_matches")
     def expect(_real: Any, _ref: Any, _found: Any) -> None:
         return None

@@ -10,10 +10,10 @@ import kafka_eos.connectors.kafka.sink.shared_transaction as staging
 import kafka_eos.connectors.kafka.sink.writer as kafka_writer
 import kafka_eos.runtime.worker.worker_runtime as open_plan
 from kafka_eos.connectors.files import FileWriter
-from kafka_eos.connectors.kafka.sink.producer_pool import Warm, WarmPool
+from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool, WarmProducer
 from kafka_eos.connectors.kafka.source.reader import KafkaReader
 from kafka_eos.core.errors import KafkaEosError
-from kafka_eos.protocol.barrier_alignment import Mode
+from kafka_eos.protocol.barrier_alignment import CheckpointMode
 from kafka_eos.runtime.exchange.channels import Exchanges
 from kafka_eos.runtime.state.keyed_backend import KeyedStateBackend
 from kafka_eos.runtime.state.value_state import CachedValueState
@@ -71,16 +71,16 @@ def rules_are_not_aligned() -> None:
 
     @instead_of(open_plan, "alignment_of")
     def alignment_of(_real: Any, settings: Any, _segment: Any, _plan: Any) -> Any:
-        return Mode.UNALIGNED, settings.aligned_timeout
+        return CheckpointMode.UNALIGNED, settings.aligned_timeout
 
 
 @bug
 def barriers_overtake_rules() -> None:
     """Rule: no barrier overtakes what is broadcast into a state. Precedent: as above, at the sender's end."""
 
-    @instead_of(Exchanges, "forward")
+    @instead_of(Exchanges, "send_barrier")
     def forward(real: Any, self: Any, edge: int, *args: Any) -> Any:
-        vars(self._plan)["copying"] = frozenset()
+        vars(self._plan)["replicating_exchanges"] = frozenset()
         return real(self, edge, *args)
 
 
@@ -148,17 +148,17 @@ def producer_is_reused() -> None:
     Precedent: commits by another process under a producer that goes on writing with the same id and epoch.
     """
 
-    @instead_of(WarmPool, "take")
+    @instead_of(ProducerPool, "acquire")
     def take(real: Any, self: Any, seconds: float) -> Any:
         if not hasattr(self, "only"):
             self.only = real(self, seconds)
         return self.only
 
-    @instead_of(WarmPool, "release")
+    @instead_of(ProducerPool, "release")
     def release(_real: Any, _self: Any, _used: Any) -> None:
         return None
 
-    @instead_of(Warm, "begin")
+    @instead_of(WarmProducer, "begin")
     def begin(real: Any, self: Any) -> None:
         if not hasattr(self, "begun"):
             self.begun = True
@@ -166,12 +166,12 @@ def producer_is_reused() -> None:
 
     writes: list[Any] = []
 
-    @instead_of(kafka_writer.StagedWriter, "write")
+    @instead_of(kafka_writer.TransactionalWriter, "write")
     def write(real: Any, self: Any, batch: Any) -> None:
         real(self, batch)
         writes.append(batch)
 
-    @instead_of(staging.EpochOutput, "prepare")
+    @instead_of(staging.EpochTransaction, "prepare")
     def prepare(real: Any, self: Any, *args: Any) -> Any:
         before = len(writes)
         wait(lambda: len(writes) > before, 0.5)
@@ -196,10 +196,10 @@ def failed_deliveries_are_ignored() -> None:
             real_until_done(call, min(seconds, 5.0), what)
 
     real_until_done = staging.until_done
-    staging.kafka_errors = kafka_writer.kafka_errors = ignored  # type: ignore[assignment]
+    staging.map_errors = kafka_writer.map_errors = ignored  # type: ignore[assignment]
     staging.until_done = until_done
 
-    @instead_of(staging.EpochOutput, "check")
+    @instead_of(staging.EpochTransaction, "check")
     def check(_real: Any, _self: Any) -> None:
         return None
 
@@ -212,7 +212,7 @@ def prepared_without_a_flush() -> None:
     """
     kafka_sink._DEFAULTS = {**kafka_sink._DEFAULTS, "linger.ms": 5000}
 
-    @instead_of(staging.EpochOutput, "flush")
+    @instead_of(staging.EpochTransaction, "flush")
     def flush(_real: Any, _self: Any, final: bool) -> None:
         return None
 
@@ -228,7 +228,7 @@ def next_epoch_overtakes() -> None:
     turns: dict[int, int] = {}
     arrived: set[int] = set()
 
-    @instead_of(staging.SharedTransactions, "enter")
+    @instead_of(staging.SharedTransactions, "get_transaction")
     def enter(real: Any, self: Any, turn: int, topic: str) -> Any:
         before, prepared = self._open, self._prepared
         self._open, self._prepared = {t: out for t, out in before.items() if t == turn}, []
@@ -239,14 +239,14 @@ def next_epoch_overtakes() -> None:
         turns[id(output)] = turn
         return output
 
-    @instead_of(kafka_writer.StagedWriter, "write")
+    @instead_of(kafka_writer.TransactionalWriter, "write")
     def write(real: Any, self: Any, batch: Any) -> None:
         real(self, batch)
         if self._turn % 2 and self._staged is not None:
             self._staged.warm.producer.flush(10)
             arrived.add(self._turn)
 
-    @instead_of(staging.EpochOutput, "prepare")
+    @instead_of(staging.EpochTransaction, "prepare")
     def prepare(real: Any, self: Any, *args: Any) -> Any:
         turn = turns[id(self)]
         if turn % 2 == 0:

@@ -17,12 +17,12 @@ from kafka_eos.abc.services import Resources
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.program import Code
-from kafka_eos.spark.epoch_job import EpochResult, together
-from kafka_eos.spark.messages import Quota, Report, Spec, decode_watermark
-from kafka_eos.spark.row_frames import FRAME, WATERMARK, Outbox, Row
-from kafka_eos.spark.stage_task import OpenLevel, Surroundings
-from kafka_eos.spark.stages import levels
+from kafka_eos.runtime.program import CodeFingerprint
+from kafka_eos.spark.epoch_job import EpochResult, merge_reports
+from kafka_eos.spark.messages import ReadLimit, StageSpec, TaskReport, decode_watermark
+from kafka_eos.spark.row_frames import FRAME, WATERMARK, Row, ShuffleWriter
+from kafka_eos.spark.stage_task import SparkTaskEnvironment, StageTask
+from kafka_eos.spark.stages import split_into_stages
 from kafka_eos.storage.job_storage import MemoryStorage
 from tests.schedules.job import IDENTITY, Job
 
@@ -34,7 +34,7 @@ def live(job: Job, tasks: int, *, to_the_end: bool) -> None:
         life.epoch(whole=False, dies=job.chance.random() < 0.3)
     while to_the_end:
         life.epoch(whole=True, dies=False)
-        if not job.held.waiting and job.has_read_all:
+        if not job.held.waiting_sources and job.has_read_all:
             return
 
 
@@ -48,12 +48,13 @@ class _Life:
     def epoch(self, *, whole: bool, dies: bool) -> None:
         """One Spark job. ``whole``: it reads all that there is."""
         job, decided = self._job, self._job.decided
-        spec = Spec(
-            app="", pipeline=None, shipped=False, code=Code("", {}), settings="", identity=IDENTITY, term=self._term,
+        spec = StageSpec(
+            app="", pipeline=None, shipped=False, code=CodeFingerprint("", {}), settings="",
+            identity=IDENTITY, term=self._term,
             claim=b"",
             epoch=decided.epoch + 1, finished=decided.epoch, generation=0, parallelism=self._parallelism,
             level=0, last=False, positions=dict(decided.positions), ends=dict(self._ends(whole=whole)),
-            quota=Quota(job.chance.choice([5, 1000]), None), states=decided.states, in_flight=decided.in_flight,
+            quota=ReadLimit(job.chance.choice([5, 1000]), None), states=decided.states, in_flight=decided.in_flight,
         )  # fmt: skip
         acked = self._runner.run(spec).acked
         if dies:
@@ -66,7 +67,9 @@ class _Life:
     def _ends(self, *, whole: bool) -> Mapping[str, Positions]:
         known = self._job.decided.positions
         return {
-            source: known[source] if source in self._job.held.waiting else self._up_to(known[source], ends, whole)
+            source: known[source]
+            if source in self._job.held.waiting_sources
+            else self._up_to(known[source], ends, whole)
             for source, ends in self._job.ends.items()
         }
 
@@ -86,10 +89,10 @@ class TaskRunner:
         self._attempt = 0
         self._routers: dict[Any, Any] = {}
 
-    def run(self, spec: Spec) -> EpochResult:
+    def run(self, spec: StageSpec) -> EpochResult:
         """The epoch's result, not decided yet."""
-        depth = len(levels(self._plan))
-        reports: list[Report] = []
+        depth = len(split_into_stages(self._plan))
+        reports: list[TaskReport] = []
         rows: list[list[Row]] = [[] for _ in range(spec.parallelism)]
         for level in range(depth):
             here = msgspec.structs.replace(spec, level=level, last=level == depth - 1)
@@ -100,27 +103,27 @@ class TaskRunner:
                 for row in out:
                     sent[row[0]].append(row)
             rows = sent
-        return together(reports, spec.parallelism, retried=False)
+        return merge_reports(reports, spec.parallelism, retried=False)
 
     def cancel(self) -> None:
         """An epoch runs to its end: nobody waits for it here."""
 
-    def _task(self, spec: Spec, subtask: int, rows: Sequence[Row]) -> tuple[Report, list[Row]]:
+    def _task(self, spec: StageSpec, subtask: int, rows: Sequence[Row]) -> tuple[TaskReport, list[Row]]:
         self._attempt += 1
         place = self._directory / f"{spec.term}-{self._attempt}"
         place.mkdir()
-        outbox = Outbox(spec.level, subtask, spec.parallelism, self._attempt)
+        outbox = ShuffleWriter(spec.level, subtask, spec.parallelism, self._attempt)
         given = (self._plan, self._settings, self._storage, place, subtask, self._attempt, Resources(), self._routers)
-        opened = OpenLevel(spec, Surroundings(*given), outbox)
+        opened = StageTask(spec, SparkTaskEnvironment(*given), outbox)
         try:
             report = _worked(opened, spec.level, outbox, rows)
         finally:
             opened.close()
             shutil.rmtree(place)
-        return report, [tuple(row.values()) for batch in outbox.rest() for row in batch.to_pylist()]
+        return report, [tuple(row.values()) for batch in outbox.flush() for row in batch.to_pylist()]
 
 
-def _worked(opened: OpenLevel, level: int, outbox: Outbox, rows: Sequence[Row]) -> Report:
+def _worked(opened: StageTask, level: int, outbox: ShuffleWriter, rows: Sequence[Row]) -> TaskReport:
     """As ``spark.epoch_task`` does it."""
     if not level:
         opened.replay()
@@ -130,9 +133,9 @@ def _worked(opened: OpenLevel, level: int, outbox: Outbox, rows: Sequence[Row]) 
         if row[1] == level and row[2] == FRAME:
             opened.push(row[5], row[6])
         elif row[1] == level and row[2] == WATERMARK:
-            opened.hear(row[5], row[3], decode_watermark(row[6]))
+            opened.on_watermark(row[5], row[3], decode_watermark(row[6]))
         else:
-            outbox.pass_on(row)
+            outbox.forward(row)
     return opened.finish()
 
 

@@ -18,7 +18,7 @@ from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.abc.state import Clocks
 from kafka_eos.api.aggregates import Aggregate
 from kafka_eos.core.records import Record
-from kafka_eos.plan.window_assigners import RowCount
+from kafka_eos.plan.window_assigners import RowCountWindows
 from tests.schedules.job import Dealt, Named
 from tests.schedules.pipelines import Case, all_of, keyed, rows
 from tests.unit.runtime.operators.test_windows import Row
@@ -29,7 +29,7 @@ _BAD = 4
 """Rows of which the number is a multiple of it are refused."""
 _LONG = 50.0
 """Seconds that are more than the timestamps of rows differ by, and than a life lasts."""
-_KINDS: Mapping[str, RowCount] = {
+_KINDS: Mapping[str, RowCountWindows] = {
     "one-by-one": so_many_rows(3, every=1),
     "in-threes": so_many_rows(3),
     "alone": so_many_rows(1),
@@ -67,7 +67,7 @@ class _Collected(Aggregate[Row, _Rows, _Rows]):
 class _Witness(ProcessFunction[str, Row, Any]):
     """Windows of rows, as anybody would write them by hand."""
 
-    def __init__(self, assigner: RowCount, ttl: Ttl, verb: _Verb) -> None:
+    def __init__(self, assigner: RowCountWindows, ttl: Ttl, verb: _Verb) -> None:
         self._assigner, self._ttl, self._verb = assigner, ttl, verb
 
     def open(self, ctx: ProcessContext) -> None:

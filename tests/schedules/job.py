@@ -16,15 +16,15 @@ from typing import Any
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.sink import PreCommit
-from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.provenance import format_provenance, parse_provenance
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
 from kafka_eos.protocol import source_dependencies as bootstrap
-from kafka_eos.runtime.operators.windows.count_windows import CountedWindows
+from kafka_eos.runtime.operators.windows.count_windows import RowCountWindowOperator
 from kafka_eos.runtime.state.broadcast_copies import expect_same
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
@@ -116,7 +116,7 @@ class _NamedWriter(MemoryWriter):
         sink.writers.add(name)
         self._told = sink.committed_epoch
 
-    def committed(self, epoch: EpochId) -> None:
+    def notify_committed(self, epoch: EpochId) -> None:
         self._told = epoch.epoch.n
 
     def seal(self, epoch: EpochId) -> PreCommit:
@@ -124,8 +124,8 @@ class _NamedWriter(MemoryWriter):
         return super().seal(epoch)
 
     def write(self, batch: Batch[Any]) -> None:
-        names = [parse(text).identity for text in column(batch, Term(1), Epoch(1))]
-        super().write(Batch(list(zip(names, batch.values, strict=True)), batch.rows, batch.origin))
+        names = [parse_provenance(text).identity for text in format_provenance(batch, Term(1), Epoch(1))]
+        super().write(Batch(list(zip(names, batch.values, strict=True)), batch.origin_rows, batch.origin))
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Decided:
     epoch: int
     positions: Mapping[str, Positions]
     states: tuple[StateHandle, ...] = ()
-    in_flight: tuple[InFlight, ...] = ()
+    in_flight: tuple[InFlightRows, ...] = ()
 
 
 @dataclass
@@ -153,29 +153,33 @@ class Job:
     """Decimal logarithm of the turns that a life may last."""
 
     def __post_init__(self) -> None:
-        context = JobContext(self.plan.name, Term(1), self.settings.for_connectors())
+        context = JobContext(self.plan.name, Term(1), self.settings.connector_defaults())
         self.sinks: list[Any] = [node.sink for node in self.plan.sinks]
-        self.ends = {source.name: source.source.ends(context) for source in self.plan.sources}
+        self.ends = {source.name: source.source.get_end_positions(context) for source in self.plan.sources}
         positions = {source.name: source.source.discover(context, None) for source in self.plan.sources}
-        for name, joins in self.plan.awaited.items():
-            positions[name] = bootstrap.begun(positions[name], self.ends[name], joins)
+        for name, joins in self.plan.awaited_sources.items():
+            positions[name] = bootstrap.first_positions(positions[name], self.ends[name], joins)
         self.decided = Decided(0, positions)
 
     @property
-    def held(self) -> bootstrap.Held:
+    def held(self) -> bootstrap.WaitingSources:
         """Who waits for tables."""
-        return bootstrap.Held.at_start(self.plan.meets, self.plan.following, self.decided.positions)
+        return bootstrap.WaitingSources.at_start(
+            self.plan.prerequisites, self.plan.deferred_sources, self.decided.positions
+        )
 
     @property
     def has_read_all(self) -> bool:
         """Of what is decided."""
-        return all(bootstrap.plain(self.decided.positions[name]) == ends for name, ends in self.ends.items())
+        return all(
+            bootstrap.connector_positions(self.decided.positions[name]) == ends for name, ends in self.ends.items()
+        )
 
     def left(self, operator: str, now: int) -> int:
         """How many entries windows of rows have, if nothing comes for some hours, and for one minute more."""
         clock = now + 3 * LEAP_MS
         handles = [handle for handle in self.decided.states if handle.operator == operator]
-        (descriptor,) = CountedWindows(self.plan.node(operator)).states()  # type: ignore[arg-type]
+        (descriptor,) = RowCountWindowOperator(self.plan.node(operator)).states()  # type: ignore[arg-type]
         place, groups = self.directory / f"left-of-{operator}", range(MAX_KEY_GROUPS)
         backend = open_backend("memory", operator, place, groups, handles, self.storage, clock=lambda: clock)
         state = backend.value(descriptor)
@@ -200,7 +204,7 @@ class Job:
         positions: Mapping[str, Positions],
         states: tuple[StateHandle, ...],
         committables: Sequence[Committable],
-        in_flight: tuple[InFlight, ...] = (),
+        in_flight: tuple[InFlightRows, ...] = (),
     ) -> None:
         """An epoch is committed: ``positions`` are what has been read since."""
         expect_same(states)

@@ -16,10 +16,10 @@ from itertools import combinations
 from kafka_eos.abc.committer import Committable
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.json_values import Positions
-from kafka_eos.protocol.split_assignment import share
-from kafka_eos.runtime.worker.control_messages import Start
-from kafka_eos.runtime.worker.segment_task import Captured
-from kafka_eos.runtime.worker.worker_runtime import OpenPlan
+from kafka_eos.protocol.split_assignment import select_positions
+from kafka_eos.runtime.worker.control_messages import StartSession
+from kafka_eos.runtime.worker.segment_task import ChainSnapshot
+from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
 from tests.schedules.job import IDENTITY, Job
 
 _MOST = 60_000
@@ -43,7 +43,7 @@ class _Life:
         """The epoch that is on its way, and whether it leaves nothing under way."""
         self._untold: list[int] = []
         """Who has not heard of it."""
-        self._captured: dict[int, Sequence[Captured]] = {}
+        self._captured: dict[int, Sequence[ChainSnapshot]] = {}
         self._newest = job.decided.epoch
         """The number of the epoch that began last."""
         self._aborted: list[Committable] = []
@@ -54,25 +54,25 @@ class _Life:
             peers[one][other], peers[other][one] = socket.socketpair()
         self._workers = [self._worker(subtask, peers[subtask], closing) for subtask in range(parallelism)]
 
-    def _worker(self, subtask: int, peers: Mapping[int, socket.socket], closing: ExitStack) -> OpenPlan:
+    def _worker(self, subtask: int, peers: Mapping[int, socket.socket], closing: ExitStack) -> SessionRuntime:
         job, decided = self._job, self._job.decided
-        start = Start(
+        start = StartSession(
             session=self._term.n,
             identity=IDENTITY,
             term=self._term.n,
             first_epoch=decided.epoch + 1,
             parallelism=self._parallelism,
             peers=tuple(peers),
-            positions=share(decided.positions, subtask, self._parallelism),
+            positions=select_positions(decided.positions, subtask, self._parallelism),
             states=decided.states,
             in_flight=decided.in_flight,
             ends=None,
-            waiting=self._held.waiting,
-            silent=self._held.silent,
+            waiting_sources=self._held.waiting_sources,
+            excluded_sources=self._held.ignored_by_watermarks,
         )
         place, done = job.directory / f"{self._term}-{subtask}", partial(self._done, subtask)
         closing.callback(shutil.rmtree, place, ignore_errors=True)
-        worker = OpenPlan(
+        worker = SessionRuntime(
             job.plan, job.settings, job.storage, start, [place], subtask, peers, done, lambda restored: None
         )
         closing.callback(worker.close)
@@ -100,12 +100,12 @@ class _Life:
         if self._untold and self._chance.random() < 0.5:
             self._tell(self._untold.pop(self._chance.randrange(len(self._untold))))
         elif not self._pending and self._chance.random() < 0.05:
-            self._begin(aligned=bool(self._held.waiting) or self._chance.random() < 0.2)
+            self._begin(aligned=bool(self._held.waiting_sources) or self._chance.random() < 0.2)
         elif self._pending and self._chance.random() < 0.03:
             self._abort()
         worker = self._workers[subtask]
-        self._job.told["barriers amid what is due"] += worker.due and bool(self._pending)
-        worker.advance(self._job.settings.batch_size, 0.0)
+        self._job.told["barriers amid what is due"] += worker.has_due_work and bool(self._pending)
+        worker.step(self._job.settings.batch_size, 0.0)
         self._decide()
 
     def _end(self) -> None:
@@ -116,15 +116,15 @@ class _Life:
         for _ in range(_MOST):
             if not self._pending:
                 return
-            self._chance.choice(self._workers).work(0.0)
+            self._chance.choice(self._workers).drain(0.0)
             self._decide()
         raise AssertionError("the last epoch does not come to its end")
 
     @property
     def _all_is_read(self) -> bool:
-        ends = [share(self._job.ends, subtask, self._parallelism) for subtask in range(self._parallelism)]
-        return not self._held.waiting and all(
-            worker.reached(mine) for worker, mine in zip(self._workers, ends, strict=True)
+        ends = [select_positions(self._job.ends, subtask, self._parallelism) for subtask in range(self._parallelism)]
+        return not self._held.waiting_sources and all(
+            worker.has_reached(mine) for worker, mine in zip(self._workers, ends, strict=True)
         )
 
     @property
@@ -133,7 +133,7 @@ class _Life:
         if not self._job.plan.feedbacks:
             return True
         exchanges = [worker.exchanges for worker in self._workers]
-        quiet = sum(each.sent for each in exchanges) == sum(each.received for each in exchanges)
+        quiet = sum(each.frames_sent for each in exchanges) == sum(each.frames_processed for each in exchanges)
         return quiet and all(worker.idle for worker in self._workers)
 
     # ------------------------------------------------------------ epochs
@@ -163,7 +163,7 @@ class _Life:
             part.drop()
         self._job.told["epochs aborted"] += 1
 
-    def _done(self, subtask: int, epoch: int, captured: Sequence[Captured]) -> None:
+    def _done(self, subtask: int, epoch: int, captured: Sequence[ChainSnapshot]) -> None:
         self._captured[subtask] = captured
 
     def _decide(self) -> None:
@@ -190,6 +190,9 @@ class _Life:
         self._dies = bool(in_flight) and self._chance.random() < 0.3
         for worker in self._workers:
             worker.completed(epoch)
-        self._held = self._held.decided(self._job.plan.meets, self._job.decided.positions)
+        self._held = self._held.after_epoch(self._job.plan.prerequisites, self._job.decided.positions)
         for worker in self._workers:
-            worker.waiting, worker.silent = self._held.waiting, self._held.silent
+            worker.waiting_sources, worker.excluded_sources = (
+                self._held.waiting_sources,
+                self._held.ignored_by_watermarks,
+            )

@@ -292,7 +292,7 @@ class Met(KeyedBroadcastProcessFunction[str, Row, tuple[str, int], Any]):
 
 
 def rules(case: Case) -> None:
-    """Rows of a key keep their order, and no rule goes back for it. ``Job.decide`` compares the copies."""
+    """Rows of a key keep their order, and no rule goes back for it. ``JobProcess.decide`` compares the copies."""
     splits = rows(case.chance, case.most, 0)
     changes = {split: [(f"{split}-{case.chance.randint(0, 3)}", n) for n in range(30)] for split in range(3)}
     told: Stream[Any] = case.pipeline.source(Dealt("rules", changes, case.chance), name="rules")

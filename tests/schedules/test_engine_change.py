@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Patience
+from kafka_eos._util.retry import Retrier
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_history import History
-from kafka_eos.coordination.request_queue import Desk
+from kafka_eos.coordination.request_queue import RequestHandler
 from kafka_eos.coordination.savepoint_writer import SavepointWriter
 from kafka_eos.core.ids import EpochId
 from kafka_eos.protocol.checkpoint_schedule import Cadence
-from kafka_eos.runtime.epoch_reports import Acked
-from kafka_eos.runtime.program import Code
-from kafka_eos.spark.driver import Driver, Watch
-from kafka_eos.spark.messages import Quota, Spec
+from kafka_eos.runtime.epoch_reports import EpochContents
+from kafka_eos.runtime.program import CodeFingerprint
+from kafka_eos.spark.driver import AttemptCallbacks, SparkAttempt
+from kafka_eos.spark.messages import ReadLimit, StageSpec
 from kafka_eos.storage import savepoint_files as savepoints
 from tests.schedules import batches, lives, ordered
 from tests.schedules.job import IDENTITY, Job
@@ -36,16 +36,19 @@ TASKS = 2
 
 
 def _coordinator(job: Job) -> Coordinator:
-    patience = Patience(threading.Event(), print)
-    return Coordinator(job.plan, job.storage, History(job.storage, print), patience, job.settings.for_connectors(), 3)
+    patience = Retrier(threading.Event(), print)
+    return Coordinator(
+        job.plan, job.storage, History(job.storage, print), patience, job.settings.connector_defaults(), 3
+    )
 
 
 def _drive(job: Job, directory: Path) -> list[int]:
     """Go on from what the coordinator finds until all is read; the epochs that were committed."""
-    coordinator, quota = _coordinator(job), Quota(4, None)
+    coordinator, quota = _coordinator(job), ReadLimit(4, None)
     resumed = coordinator.recover()
-    template = Spec(
-        app="", pipeline=None, shipped=False, code=Code("", {}), settings="", identity=IDENTITY, term=resumed.term.n,
+    template = StageSpec(
+        app="", pipeline=None, shipped=False, code=CodeFingerprint("", {}), settings="", identity=IDENTITY,
+        term=resumed.term.n,
         claim=b"", epoch=0, finished=-1, generation=0, parallelism=TASKS, level=0, last=False, positions={}, ends={},
         quota=quota, states=(),
     )  # fmt: skip
@@ -57,13 +60,13 @@ def _drive(job: Job, directory: Path) -> list[int]:
             for sink in job.sinks:
                 sink.end_epoch()
 
-    watch = Watch(lambda: False, lambda: False, observe)
+    watch = AttemptCallbacks(lambda: False, lambda: False, observe)
     runner: Any = batches.TaskRunner(job.plan, job.settings, job.storage, directory)
     writer = SavepointWriter(directory, job.storage)
-    desk = Desk(directory, writer)
+    desk = RequestHandler(directory, writer)
     newest = partial(savepoints.newest_committed, job.storage, job.plan.name)
     goal, cadence = coordinator.ends(resumed.positions), Cadence(0.0, 0.0, 60.0)
-    driver = Driver(coordinator, resumed, runner, template, cadence, watch, goal, (), {}, (), desk, newest)
+    driver = SparkAttempt(coordinator, resumed, runner, template, cadence, watch, goal, (), {}, (), desk, newest)
     driver.run()
     writer.close()
     return epochs
@@ -84,7 +87,7 @@ def test_rows_under_way_are_taken_up_in_the_first_epoch_on_spark_and_in_no_other
         sink.forget()
     coordinator, decided = _coordinator(job), job.decided
     resumed = coordinator.recover()
-    moved = Acked(decided.positions, decided.states, (), decided.in_flight, parallelism=3)
+    moved = EpochContents(decided.positions, decided.states, (), decided.in_flight, parallelism=3)
     coordinator.finish(coordinator.decide(EpochId(resumed.first_epoch, resumed.term), moved))
     epochs = _drive(job, tmp_path)
 

@@ -18,7 +18,7 @@ import pytest
 
 from kafka_eos import Pipeline
 from kafka_eos.config.settings import Settings
-from kafka_eos.runtime.operators.event_time import Pace
+from kafka_eos.runtime.operators.event_time import WatermarkSchedule
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.worker import task_resources as open_task
 from kafka_eos.runtime.worker import worker_runtime as open_plan
@@ -44,7 +44,7 @@ def in_small_steps(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> Ite
     """Time goes on with each batch, and what it makes due is done one firing at a time. The seed draws other limits."""
     clock = count()
     monkeypatch.setattr(open_plan, "_TICK", 0.0)
-    monkeypatch.setattr(open_plan, "STEADILY", Pace(0.0, lambda: next(clock) / 1000, slice=0.0))
+    monkeypatch.setattr(open_plan, "PERIODIC", WatermarkSchedule(0.0, lambda: next(clock) / 1000, slice=0.0))
     drawn = some_limits(Random(f"limits-{kind}-{seed}")) if seed else TINY
     with set_limits(**{**drawn, **dict.fromkeys(_AT_A_TIME, 1)}):
         yield

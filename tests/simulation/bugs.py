@@ -15,12 +15,12 @@ from kafka_eos.abc.committer import CommitPermit
 from kafka_eos.core.ids import Epoch, EpochId
 from kafka_eos.protocol import attempt as attempts
 from kafka_eos.protocol import commit, recovery, retention
-from kafka_eos.protocol.actions import Action, Decide, End, Ending
+from kafka_eos.protocol.actions import AttemptAction, DecideEpoch, EndJob, JobOutcome
 from kafka_eos.protocol.attempt import Attempt, Phase, Step
-from kafka_eos.protocol.barrier_alignment import Action as GateAction
-from kafka_eos.protocol.barrier_alignment import Channel, Gate, Mode
-from kafka_eos.protocol.checkpoint_schedule import Flights, Kind, Pending
-from kafka_eos.protocol.events import Fact
+from kafka_eos.protocol.barrier_alignment import Channel, CheckpointMode, InputGate
+from kafka_eos.protocol.barrier_alignment import GateAction as GateAction
+from kafka_eos.protocol.checkpoint_schedule import EpochKind, PendingEpoch, PendingEpochs
+from kafka_eos.protocol.events import AttemptEvent
 from tests.simulation.coordinator import Coordinator, Program
 from tests.simulation.durable import Manifest, Refused, State
 from tests.simulation.scenario import Scenario
@@ -52,7 +52,7 @@ def _stalled_loops(scenario: Scenario) -> Scenario:
         exchanges=2,
         loop=(2, 1),
         shortcut=None,
-        mode=Mode.UNALIGNED,
+        mode=CheckpointMode.UNALIGNED,
         aligned_timeout=150.0,
         ends=False,
         saves=0.0,
@@ -72,7 +72,7 @@ def _many_given_up(scenario: Scenario) -> Scenario:
 def _saved_after_many_given_up(scenario: Scenario) -> Scenario:
     """Barriers of epochs that were given up come when one is on its way that must leave nothing under way."""
     many = _many_given_up(scenario)
-    return replace(many, mode=Mode.UNALIGNED, aligned_timeout=0.0, saves=0.4, slow=0.3)
+    return replace(many, mode=CheckpointMode.UNALIGNED, aligned_timeout=0.0, saves=0.4, slow=0.3)
 
 
 def _often_saved(scenario: Scenario) -> Scenario:
@@ -91,58 +91,58 @@ def _often_revoked(scenario: Scenario) -> Scenario:
 
 
 def _no_blocking(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Gate, "blocked", property(lambda gate: frozenset()))
+    patch.setattr(InputGate, "blocked_channels", property(lambda gate: frozenset()))
 
 
 def _no_logging(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Gate, "logged_by", lambda gate, channel: None)
+    patch.setattr(InputGate, "epochs_logging", lambda gate, channel: None)
 
 
 def _early_back_edge_runs_on(patch: pytest.MonkeyPatch) -> None:
-    blocked = Gate.blocked.fget  # type: ignore[attr-defined]
-    patch.setattr(Gate, "blocked", property(lambda gate: blocked(gate) - gate.feedback))
+    blocked = InputGate.blocked_channels.fget  # type: ignore[attr-defined]
+    patch.setattr(InputGate, "blocked_channels", property(lambda gate: blocked(gate) - gate.feedback))
 
 
 def _first_barrier_captures(patch: pytest.MonkeyPatch) -> None:
-    due = Gate._due
-    patch.setattr(Gate, "_due", lambda gate, a, now: gate.mode is Mode.ALIGNED or due(gate, a, now))
-    patch.setattr(Gate, "logged_by", lambda gate, channel: None)
+    due = InputGate._due
+    patch.setattr(InputGate, "_due", lambda gate, a, now: gate.mode is CheckpointMode.ALIGNED or due(gate, a, now))
+    patch.setattr(InputGate, "epochs_logging", lambda gate, channel: None)
 
 
 def _end_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Gate, "ended", lambda gate, channel, now: (gate, ()))
+    patch.setattr(InputGate, "on_end_of_input", lambda gate, channel, now: (gate, ()))
 
 
 def _aborted_epoch_goes_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Gate, "abort", lambda gate, epoch: (gate, ()))
+    patch.setattr(InputGate, "on_abort", lambda gate, epoch: (gate, ()))
 
 
 def _late_barrier_counts(patch: pytest.MonkeyPatch) -> None:
     """A barrier of an aborted epoch counts for the epoch that is pending."""
-    barrier = Gate.barrier
+    barrier = InputGate.on_barrier
 
     def lenient(
-        gate: Gate, channel: Channel, epoch: int, now: float, aligned: bool
-    ) -> tuple[Gate, tuple[GateAction, ...]]:
+        gate: InputGate, channel: Channel, epoch: int, now: float, aligned: bool
+    ) -> tuple[InputGate, tuple[GateAction, ...]]:
         counted = epoch if gate.pending is None else gate.pending.epoch
         return barrier(gate, channel, counted, now, aligned)
 
-    patch.setattr(Gate, "barrier", lenient)
+    patch.setattr(InputGate, "on_barrier", lenient)
 
 
 def _late_barrier_decides_how(patch: pytest.MonkeyPatch) -> None:
     """Whether an epoch may leave rows under way is asked of the barrier that came last, whatever its epoch."""
-    barrier = Gate.barrier
+    barrier = InputGate.on_barrier
 
     def fickle(
-        gate: Gate, channel: Channel, epoch: int, now: float, aligned: bool
-    ) -> tuple[Gate, tuple[GateAction, ...]]:
+        gate: InputGate, channel: Channel, epoch: int, now: float, aligned: bool
+    ) -> tuple[InputGate, tuple[GateAction, ...]]:
         pending = gate.pending
         if pending is not None and not pending.captured:
             gate = replace(gate, pending=replace(pending, aligned=aligned))
         return barrier(gate, channel, epoch, now, aligned)
 
-    patch.setattr(Gate, "barrier", fickle)
+    patch.setattr(InputGate, "on_barrier", fickle)
 
 
 # ---------------------------------------------------------------- snapshots
@@ -222,29 +222,29 @@ def _sealed_when_complete(patch: pytest.MonkeyPatch) -> None:
 def _late_answer_counts(patch: pytest.MonkeyPatch) -> None:
     answered = Coordinator._answered
 
-    def lenient(coordinator: Coordinator, epoch: EpochId, worker: int, answer: Answer) -> Fact:
-        pending = coordinator._attempt.flights.pending
+    def lenient(coordinator: Coordinator, epoch: EpochId, worker: int, answer: Answer) -> AttemptEvent:
+        pending = coordinator._attempt.pending_epochs.pending
         return answered(coordinator, epoch if pending is None else pending.id, worker, answer)
 
     patch.setattr(Coordinator, "_answered", lenient)
 
 
 def _repeated_answer_counts(patch: pytest.MonkeyPatch) -> None:
-    def counted(pending: Pending, epoch: EpochId, subtask: int) -> Pending:
+    def counted(pending: PendingEpoch, epoch: EpochId, subtask: int) -> PendingEpoch:
         if epoch != pending.id:
             return pending
         free = sorted(pending.expected - pending.acked)
         return replace(pending, acked=pending.acked | set(free[:1]))
 
-    patch.setattr(Pending, "ack", counted)
+    patch.setattr(PendingEpoch, "ack", counted)
 
 
 def _output_of_aborted_epochs_is_dropped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Decide, "takes", lambda decision, sealed: sealed == decision.epoch)
+    patch.setattr(DecideEpoch, "includes", lambda decision, sealed: sealed == decision.epoch)
 
 
 def _committed_before_the_manifest(patch: pytest.MonkeyPatch) -> None:
-    def hasty(coordinator: Coordinator, decision: Decide) -> Manifest:
+    def hasty(coordinator: Coordinator, decision: DecideEpoch) -> Manifest:
         manifest = coordinator._manifest(decision)
         with suppress(Refused):
             for transaction in manifest.committables:
@@ -270,7 +270,7 @@ def _every_manifest_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def _unfinished_epoch_is_skipped(patch: pytest.MonkeyPatch) -> None:
-    def skipped(coordinator: Coordinator, unfinished: recovery.Unfinished, base: list[Manifest]) -> Program:
+    def skipped(coordinator: Coordinator, unfinished: recovery.NewestUncommitted, base: list[Manifest]) -> Program:
         coordinator._base(unfinished.newest)
         base.append(coordinator._job.manifests[unfinished.newest])
         yield
@@ -281,7 +281,7 @@ def _unfinished_epoch_is_skipped(patch: pytest.MonkeyPatch) -> None:
 def _what_can_be_committed_is(patch: pytest.MonkeyPatch) -> None:
     """An epoch of which something is lost is committed as far as possible, and revoked then."""
 
-    def partial(coordinator: Coordinator, manifest: Manifest, decision: commit.Commit) -> Program:
+    def partial(coordinator: Coordinator, manifest: Manifest, decision: commit.CommitAuthorized) -> Program:
         for index in decision.order[:1]:
             with suppress(Refused):
                 coordinator._sink.commit(decision.permit, manifest.committables[index])
@@ -299,15 +299,15 @@ def _number_is_used_again(patch: pytest.MonkeyPatch) -> None:
     """The epoch after one that was given up has its number."""
     give_up = Attempt._give_up
 
-    def again(attempt: Attempt, epoch: Pending, what: str, now: float, *, late: bool) -> Step:
+    def again(attempt: Attempt, epoch: PendingEpoch, what: str, now: float, *, late: bool) -> Step:
         after, actions = give_up(attempt, epoch, what, now, late=late)
-        return replace(after, next=min(after.next, epoch.id.epoch)), actions
+        return replace(after, next_epoch=min(after.next_epoch, epoch.id.epoch)), actions
 
     patch.setattr(Attempt, "_give_up", again)
 
 
 def _last_epoch_is_like_any_other(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Kind, "drains", property(lambda kind: kind is Kind.SAVEPOINT))
+    patch.setattr(EpochKind, "must_drain", property(lambda kind: kind is EpochKind.SAVEPOINT))
 
 
 def _over_when_decided(patch: pytest.MonkeyPatch) -> None:
@@ -316,44 +316,46 @@ def _over_when_decided(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(attempt: Attempt, now: float) -> Step | None:
         step = decide(attempt, now)
-        if step is None or attempt.phase is not Phase.ENDING:
+        if step is None or attempt.phase is not Phase.DRAINING:
             return step
         after, actions = step
-        over, end = after._over(End(Ending.DRAINED))
+        over, end = after._over(EndJob(JobOutcome.DRAINED))
         return over, (*actions, *end)
 
     _rule(patch, decide, hasty)
 
 
 def _last_epoch_is_not_tried_again(patch: pytest.MonkeyPatch) -> None:
-    wanted = Attempt._wanted
+    wanted = Attempt._next_kind
 
-    def once(attempt: Attempt, now: float) -> Kind | None:
-        return None if attempt.phase is Phase.ENDING else wanted(attempt, now)
+    def once(attempt: Attempt, now: float) -> EpochKind | None:
+        return None if attempt.phase is Phase.DRAINING else wanted(attempt, now)
 
-    patch.setattr(Attempt, "_wanted", once)
+    patch.setattr(Attempt, "_next_kind", once)
 
 
 def _abort_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     """The next epoch may begin while subtasks still work on one that was aborted."""
-    abort = Flights.abort
-    patch.setattr(Flights, "abort", lambda flights, epoch, now: replace(abort(flights, epoch, now), current=None))
+    abort = PendingEpochs.abort
+    patch.setattr(PendingEpochs, "abort", lambda flights, epoch, now: replace(abort(flights, epoch, now), current=None))
 
 
 def _swept_after_an_abort(patch: pytest.MonkeyPatch) -> None:
     """Files that an aborted epoch has stored are dropped, and the next epoch names them."""
-    abort = Flights.abort
-    patch.setattr(Flights, "abort", lambda flights, epoch, now: replace(abort(flights, epoch, now), leftovers=False))
+    abort = PendingEpochs.abort
+    patch.setattr(
+        PendingEpochs, "abort", lambda flights, epoch, now: replace(abort(flights, epoch, now), leftovers=False)
+    )
 
 
 def _swept_meanwhile(patch: pytest.MonkeyPatch) -> None:
     """Old epochs are dropped while others are on their way."""
-    sweep = Attempt._sweep
+    sweep = Attempt._run_cleanup
 
     def any_time(attempt: Attempt, now: float) -> Step | None:
-        idle = replace(attempt.flights, current=None, committing=None, leftovers=False)
-        step = sweep(replace(attempt, flights=idle), now)
-        return None if step is None else (replace(step[0], flights=attempt.flights), step[1])
+        idle = replace(attempt.pending_epochs, current=None, committing=None, leftovers=False)
+        step = sweep(replace(attempt, pending_epochs=idle), now)
+        return None if step is None else (replace(step[0], pending_epochs=attempt.pending_epochs), step[1])
 
     _rule(patch, sweep, any_time)
 
@@ -365,13 +367,13 @@ def _begun_while_swept(patch: pytest.MonkeyPatch) -> None:
 
 def _committed_first(patch: pytest.MonkeyPatch) -> None:
     """What follows from a fact is carried out in the wrong order."""
-    on = Attempt.on
+    on = Attempt.handle
 
-    def reversed_(attempt: Attempt, fact: Fact, now: float) -> tuple[Attempt, tuple[Action, ...]]:
+    def reversed_(attempt: Attempt, fact: AttemptEvent, now: float) -> tuple[Attempt, tuple[AttemptAction, ...]]:
         after, actions = on(attempt, fact, now)
         return after, tuple(reversed(actions))
 
-    patch.setattr(Attempt, "on", reversed_)
+    patch.setattr(Attempt, "handle", reversed_)
 
 
 def _rule(patch: pytest.MonkeyPatch, rule: object, instead: object) -> None:
@@ -382,66 +384,68 @@ def _rule(patch: pytest.MonkeyPatch, rule: object, instead: object) -> None:
 
 
 def _files_go_first(patch: pytest.MonkeyPatch) -> None:
-    plan = retention.plan
-    patch.setattr(retention, "plan", lambda found, keep: plan(found, keep)[::-1])
+    plan = retention.plan_deletions
+    patch.setattr(retention, "plan_deletions", lambda found, keep: plan(found, keep)[::-1])
 
 
 def _files_go_with_the_first_manifest(patch: pytest.MonkeyPatch) -> None:
     """A file goes with a manifest that names it, though others name it too."""
-    plan = retention.plan
+    plan = retention.plan_deletions
 
-    def careless(found: retention.Inventory, keep: int) -> tuple[retention.Object, ...]:
+    def careless(found: retention.Inventory, keep: int) -> tuple[retention.Deletion, ...]:
         objects = plan(found, keep)
-        named = [found.manifests[each.epoch] for each in objects if isinstance(each, retention.Manifest)]
-        more = map(retention.File, sorted(frozenset[str]().union(*named)))
+        named = [found.manifests[each.epoch] for each in objects if isinstance(each, retention.DeleteManifest)]
+        more = map(retention.DeleteFile, sorted(frozenset[str]().union(*named)))
         return tuple(dict.fromkeys([*objects, *more]))
 
-    patch.setattr(retention, "plan", careless)
+    patch.setattr(retention, "plan_deletions", careless)
 
 
 def _one_epoch_too_few_stays(patch: pytest.MonkeyPatch) -> None:
-    plan = retention.plan
-    patch.setattr(retention, "plan", lambda found, keep: plan(found, max(keep - 1, 1)))
+    plan = retention.plan_deletions
+    patch.setattr(retention, "plan_deletions", lambda found, keep: plan(found, max(keep - 1, 1)))
 
 
 def _files_of_savepoints_go(patch: pytest.MonkeyPatch) -> None:
-    plan = retention.plan
-    patch.setattr(retention, "plan", lambda found, keep: plan(replace(found, held=frozenset()), keep))
+    plan = retention.plan_deletions
+    patch.setattr(retention, "plan_deletions", lambda found, keep: plan(replace(found, pinned=frozenset()), keep))
 
 
 def _newest_claim_goes(patch: pytest.MonkeyPatch) -> None:
     """Claims go with the epochs of their terms, that of the newest term too."""
-    plan = retention.plan
+    plan = retention.plan_deletions
 
-    def all_claims(found: retention.Inventory, keep: int) -> tuple[retention.Object, ...]:
+    def all_claims(found: retention.Inventory, keep: int) -> tuple[retention.Deletion, ...]:
         objects = plan(found, keep)
-        more = (retention.Claim(each.epoch.term) for each in objects if isinstance(each, retention.Manifest))
+        more = (
+            retention.DeleteClaim(each.epoch.term) for each in objects if isinstance(each, retention.DeleteManifest)
+        )
         return tuple(dict.fromkeys([*objects, *more]))
 
-    patch.setattr(retention, "plan", all_claims)
+    patch.setattr(retention, "plan_deletions", all_claims)
 
 
 def _needed_bases_go(patch: pytest.MonkeyPatch) -> None:
     """Of the bases only the newest stays."""
-    plan = retention.plan
+    plan = retention.plan_deletions
 
-    def newest_only(found: retention.Inventory, keep: int) -> tuple[retention.Object, ...]:
-        more = (retention.Base(term) for term in sorted(found.bases)[:-1])
+    def newest_only(found: retention.Inventory, keep: int) -> tuple[retention.Deletion, ...]:
+        more = (retention.DeleteBase(term) for term in sorted(found.bases)[:-1])
         return tuple(dict.fromkeys([*plan(found, keep), *more]))
 
-    patch.setattr(retention, "plan", newest_only)
+    patch.setattr(retention, "plan_deletions", newest_only)
 
 
 def _highest_number_goes(patch: pytest.MonkeyPatch) -> None:
     """A manifest that does not count goes, though the number of no other is higher."""
-    plan = retention.plan
+    plan = retention.plan_deletions
 
-    def forgotten(found: retention.Inventory, keep: int) -> tuple[retention.Object, ...]:
+    def forgotten(found: retention.Inventory, keep: int) -> tuple[retention.Deletion, ...]:
         newest = max(retention.lineage(found.manifests, found.bases), default=None)
-        more = (retention.Manifest(m) for m in found.manifests if newest and m.epoch > newest.epoch)
+        more = (retention.DeleteManifest(m) for m in found.manifests if newest and m.epoch > newest.epoch)
         return (*plan(found, keep), *more)
 
-    patch.setattr(retention, "plan", forgotten)
+    patch.setattr(retention, "plan_deletions", forgotten)
 
 
 BUGS = [

@@ -16,19 +16,28 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from kafka_eos.abc.committer import Probe, Standing
+from kafka_eos.abc.committer import CommitStatus, Probe
 from kafka_eos.core.ids import EpochId, Term
 from kafka_eos.protocol import actions as do
 from kafka_eos.protocol import events as facts
 from kafka_eos.protocol import retention
 from kafka_eos.protocol.attempt import Attempt
-from kafka_eos.protocol.checkpoint_schedule import Cadence, Kind
-from kafka_eos.protocol.cleanup_schedule import Housekeeping
-from kafka_eos.protocol.commit import Commit, Revoke, Stop, authorize
-from kafka_eos.protocol.engine_policy import Policy
-from kafka_eos.protocol.events import Fact
-from kafka_eos.protocol.lineage import unbased
-from kafka_eos.protocol.recovery import Fresh, Settled, Superseded, Unfinished, decided, next_epoch, resolve, settle
+from kafka_eos.protocol.checkpoint_schedule import Cadence, EpochKind
+from kafka_eos.protocol.cleanup_schedule import CleanupSchedule
+from kafka_eos.protocol.commit import CommitAuthorized, EpochRevoked, EpochStuck, authorize
+from kafka_eos.protocol.engine_policy import AttemptPolicy
+from kafka_eos.protocol.events import AttemptEvent
+from kafka_eos.protocol.lineage import terms_without_base
+from kafka_eos.protocol.recovery import (
+    NewestCommitted,
+    NewestUncommitted,
+    NoDecidedEpoch,
+    TermSuperseded,
+    decide_unfinished,
+    decided_epochs,
+    next_epoch,
+    resolve,
+)
 from tests.simulation.durable import Job, Manifest, Refused, Sink, State, Violation
 from tests.simulation.worker import Answer
 
@@ -93,9 +102,9 @@ class Coordinator:
         self.stopping = False
         self.term = Term(0)
         self._sweep_every, self._saves, self._retained = sweep_every, saves, retained
-        self._asked = facts.Asked()
+        self._asked = facts.PendingRequests()
         self._answers: dict[EpochId, dict[int, Answer]] = {}
-        self._kinds: dict[EpochId, Kind] = {}
+        self._kinds: dict[EpochId, EpochKind] = {}
         self._beside: deque[Program] = deque()
         self._saving: deque[Program] = deque()
         self._held: dict[EpochId, frozenset[str]] = {}
@@ -111,8 +120,8 @@ class Coordinator:
         self._job.seen["a restart with rows in flight"] += bool(base[0].in_flight)
         self._whole(base[0])
         workers = self._crew.start(self.term, base[0])
-        policy = Policy(workers, self._cadence, 3, search_every=200.0, silence=float("inf"))
-        housekeeping = Housekeeping(self._sweep_every, self.now, look_every=50.0)
+        policy = AttemptPolicy(workers, self._cadence, 3, discovery_interval=200.0, heartbeat_timeout=float("inf"))
+        housekeeping = CleanupSchedule(self._sweep_every, self.now, max_interval=50.0)
         self._attempt = Attempt.of(
             policy, EpochId(self._next, self.term), base[0].id, housekeeping, self.now, under_way=False
         )
@@ -150,14 +159,14 @@ class Coordinator:
         resumption = resolve(found, self.term)
         yield
         match resumption:
-            case Superseded():
+            case TermSuperseded():
                 raise Fenced
-            case Fresh():
+            case NoDecidedEpoch():
                 yield from self._begin(base)
-            case Settled(newest):
+            case NewestCommitted(newest):
                 self._base(newest)
                 base.append(self._load(newest))
-            case Unfinished() as unfinished:
+            case NewestUncommitted() as unfinished:
                 yield from self._unfinished(unfinished, base)
         yield
         # What is decided is done; what the job goes on with may turn out to be damaged only now.
@@ -171,10 +180,10 @@ class Coordinator:
         """One that sleeps could still write another history."""
         while True:
             found = self._job.facts()
-            open_ = unbased(found.claims, found.bases, self.term)
+            open_ = terms_without_base(found.claims, found.bases, self.term)
             if not open_ or max(found.claims) > self.term:
                 return
-            history = decided(found)
+            history = decided_epochs(found)
             yield
             with suppress(Refused):
                 self._job.base(open_[0], history[-1] if history else None)
@@ -200,26 +209,26 @@ class Coordinator:
         self._check()
         base.append(manifest)
 
-    def _unfinished(self, unfinished: Unfinished, base: list[Manifest]) -> Program:
+    def _unfinished(self, unfinished: NewestUncommitted, base: list[Manifest]) -> Program:
         manifest = self._load(unfinished.newest)
         probes = self._probe(manifest)
         yield
-        match settle(unfinished, probes, (), 0.0):
-            case Commit() as decision:
+        match decide_unfinished(unfinished, probes, (), 0.0):
+            case CommitAuthorized() as decision:
                 self._job.seen["an epoch finished by recovery"] += 1
                 yield from self._commit(manifest, decision)
                 self._base(manifest.id)
                 base.append(manifest)
-            case Revoke():
+            case EpochRevoked():
                 assert unfinished.previous is not None
                 self._job.seen["an epoch revoked"] += 1
                 self._sink.abort_orphans(self.term)
                 yield
-                if any(probe.standing is Standing.COMMITTED for probe in self._probe(manifest)):
+                if any(probe.status is CommitStatus.COMMITTED for probe in self._probe(manifest)):
                     raise NeedsAPerson
                 self._base(unfinished.previous)
                 base.append(self._load(unfinished.previous))
-            case Stop():
+            case EpochStuck():
                 raise NeedsAPerson
 
     # ------------------------------------------------------------ epochs
@@ -236,85 +245,85 @@ class Coordinator:
             for fact in self._happened():
                 self._learn(fact)
 
-    def _happened(self) -> list[Fact]:
+    def _happened(self) -> list[AttemptEvent]:
         """Any message, late ones too, and now and then one twice; what others ask for; a fault of its own."""
-        happened: list[Fact] = []
+        happened: list[AttemptEvent] = []
         if self._crew.inbox:
             at = int(self._chance.random() * len(self._crew.inbox))
             kind, epoch, worker, answer = self._crew.inbox[at]
             if self._chance.random() >= 0.1:
                 self._crew.inbox.pop(at)
             happened.append(self._fact(kind, epoch, worker, answer))
-        if self.spurious and (victim := self._attempt.flights.pending) is not None:
+        if self.spurious and (victim := self._attempt.pending_epochs.pending) is not None:
             self.spurious -= 1
-            happened.append(facts.Declined(victim.id, min(victim.expected), "a whim"))
+            happened.append(facts.EpochDeclined(victim.id, min(victim.expected), "a whim"))
         if self.stopping:
-            happened.append(facts.Stop())
+            happened.append(facts.StopSignalled())
         return [*happened, self._asked]
 
-    def _fact(self, kind: str, epoch: EpochId | None, worker: int, answer: Answer | None) -> Fact:
+    def _fact(self, kind: str, epoch: EpochId | None, worker: int, answer: Answer | None) -> AttemptEvent:
         match kind:
             case "ready":
-                return facts.Ready(worker)
+                return facts.SubtaskReady(worker)
             case "died":
-                return facts.Died(worker, "died")
+                return facts.SubtaskLost(worker, "died")
         assert epoch is not None
         if kind == "confirm":
             return facts.AbortConfirmed(epoch, worker)
         assert answer is not None
         return self._answered(epoch, worker, answer)
 
-    def _answered(self, epoch: EpochId, worker: int, answer: Answer) -> Fact:
-        pending = self._attempt.flights.pending
+    def _answered(self, epoch: EpochId, worker: int, answer: Answer) -> AttemptEvent:
+        pending = self._attempt.pending_epochs.pending
         if pending is None or pending.id != epoch:
             self._job.seen["a late answer"] += 1
         self._answers.setdefault(epoch, {})[worker] = answer
-        return facts.Acked(epoch, worker)
+        return facts.EpochAcked(epoch, worker)
 
-    def _learn(self, fact: Fact) -> None:
-        self._attempt, actions = self._attempt.on(fact, self.now)
+    def _learn(self, fact: AttemptEvent) -> None:
+        self._attempt, actions = self._attempt.handle(fact, self.now)
         for action in actions:
             self._carry_out(action)
 
-    def _carry_out(self, action: do.Action) -> None:
+    def _carry_out(self, action: do.AttemptAction) -> None:
         match action:
-            case do.Begin():
+            case do.StartProcessing():
                 self._crew.send("begin")
-            case do.Trigger(epoch, kind):
+            case do.TriggerEpoch(epoch, kind):
                 self._trigger(epoch, kind)
-            case do.Abort(epoch):
+            case do.AbortEpoch(epoch):
                 self._job.seen["an epoch aborted"] += 1
                 self._crew.send("abort", epoch)
-            case do.Decide():
+            case do.DecideEpoch():
                 self._decided = self._decide(action)
-            case do.Commit():
+            case do.CommitEpoch():
                 if self._decided is None:
                     raise Violation("a commit without a decision")
                 self._beside.append(self._finish(self._decided))
-            case do.Notify(epoch):
+            case do.NotifyCommit(epoch):
                 self._crew.send("decided", epoch)
-                if self._kinds[epoch] is Kind.SAVEPOINT:
+                if self._kinds[epoch] is EpochKind.SAVEPOINT:
                     self._save(self._load(epoch))
-            case do.Sweep():
+            case do.RunCleanup():
                 self._beside.append(self._sweep())
-            case do.Discover():
-                self._learn(facts.Found())
-            case do.Replace():
+            case do.DiscoverSplits():
+                self._learn(facts.DiscoveryFinished())
+            case do.ReplaceAttempt():
                 raise Restart
-            case do.End():
+            case do.EndJob():
                 self._job.seen["a job drained"] += 1
                 raise Drained
-            case do.Halt() | do.Count() | do.GoOn() | do.Answer():
+            case do.PauseSources() | do.RequestCounts() | do.ResumeSources() | do.AnswerRequests():
                 raise Violation(f"{action} makes no sense here")
 
-    def _trigger(self, epoch: EpochId, kind: Kind) -> None:
+    def _trigger(self, epoch: EpochId, kind: EpochKind) -> None:
         """Who asks next for an epoch that leaves nothing under way is decided now."""
         self._kinds[epoch] = kind
         save = bool(self._saves) and self._chance.random() < self._saves
-        self._asked = facts.Asked(Kind.SAVEPOINT if save else None)
-        if kind is Kind.LAST:
+        self._asked = facts.PendingRequests(EpochKind.SAVEPOINT if save else None)
+        if kind is EpochKind.FINAL:
             self._crew.send("read no more")
-        self._crew.send("save" if kind.drains else "trigger", epoch)
+        self._crew.send("save" if kind.must_drain else "trigger", epoch)
 
     def _save(self, manifest: Manifest) -> None:
         self._held[manifest.id] = manifest.files
@@ -337,17 +346,17 @@ class Coordinator:
         found = replace(found, stored=frozenset(self._job.files))
         yield
         self._check()
-        for batch in retention.batches(retention.plan(found, self._retained), BATCH):
-            if batch.asks:
+        for batch in retention.split_batches(retention.plan_deletions(found, self._retained), BATCH):
+            if batch.needs_ownership_check:
                 self._check()
             self._delete(batch)
             yield
-        self._learn(facts.Swept())
+        self._learn(facts.CleanupFinished())
 
-    def _delete(self, batch: retention.Batch) -> None:
+    def _delete(self, batch: retention.DeletionBatch) -> None:
         """In any order, and perhaps not all of it before a crash."""
         objects = list(batch.objects)
-        self._job.seen[f"a {type(objects[0]).__name__.lower()} dropped"] += len(objects)
+        self._job.seen[f"a {type(objects[0]).__name__.removeprefix('Delete').lower()} dropped"] += len(objects)
         if self._fate.random() < 0.01:
             self._fate.shuffle(objects)
             self._job.delete(objects[: self._fate.randint(0, len(objects))])
@@ -355,7 +364,7 @@ class Coordinator:
             raise Restart
         self._job.delete(objects)
 
-    def _decide(self, decision: do.Decide) -> Manifest:
+    def _decide(self, decision: do.DecideEpoch) -> Manifest:
         """From here on the epoch has happened. No step lies between the question and the decision."""
         manifest = self._manifest(decision)
         self._job.publish(manifest)
@@ -367,15 +376,15 @@ class Coordinator:
         probes = self._probe(manifest)
         yield
         match authorize(manifest.id, probes, 0.0):
-            case Commit() as decision:
+            case CommitAuthorized() as decision:
                 yield from self._commit(manifest, decision)
-            case Revoke() | Stop():
+            case EpochRevoked() | EpochStuck():
                 raise Restart
         self._check()
-        self._learn(facts.Committed(manifest.id))
+        self._learn(facts.EpochCommitted(manifest.id))
 
-    def _manifest(self, decision: do.Decide) -> Manifest:
-        epoch, drains = decision.epoch, self._kinds[decision.epoch] is not Kind.CLOCK
+    def _manifest(self, decision: do.DecideEpoch) -> Manifest:
+        epoch, drains = decision.epoch, self._kinds[decision.epoch] is not EpochKind.PERIODIC
         answers = [answer for _, answer in sorted(self._answers[epoch].items())]
         state: State = {}
         for answer in answers:
@@ -386,7 +395,7 @@ class Coordinator:
         self._job.seen["an epoch decided"] += 1
         self._job.seen["an epoch that left nothing under way decided"] += drains
         self._job.seen["output of an aborted epoch decided"] += any(
-            tag != epoch and decision.takes(tag) for tag, _ in sealed
+            tag != epoch and decision.includes(tag) for tag, _ in sealed
         )
         self._job.seen["rows received before their barrier in a snapshot"] += bool(received)
         self._job.seen["overtaken rows in a snapshot"] += bool(unsent)
@@ -395,7 +404,7 @@ class Coordinator:
             offsets={split: at for answer in answers for split, at in answer.offsets.items()},
             state=state,
             in_flight=tuple((row.id, at) for row, at in [*received, *unsent]),
-            committables=tuple(t for tag, t in sealed if decision.takes(tag)),
+            committables=tuple(t for tag, t in sealed if decision.includes(tag)),
             files=frozenset[str]().union(*(answer.files for answer in answers)),
             aligned=drains,
         )
@@ -403,7 +412,7 @@ class Coordinator:
     def _probe(self, manifest: Manifest) -> list[Probe]:
         return [self._sink.probe(transaction) for transaction in manifest.committables]
 
-    def _commit(self, manifest: Manifest, decision: Commit) -> Program:
+    def _commit(self, manifest: Manifest, decision: CommitAuthorized) -> Program:
         """The most urgent alone; the others together, so they come to their server in any order."""
         others = list(decision.order[1:])
         self._fate.shuffle(others)

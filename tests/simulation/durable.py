@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from kafka_eos.abc.committer import CommitPermit, Probe, Standing
+from kafka_eos.abc.committer import CommitPermit, CommitStatus, Probe
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol import retention
-from kafka_eos.protocol.recovery import Facts
+from kafka_eos.protocol.recovery import RecordListing
 
 State = dict[tuple[int, int], list[tuple[tuple[int, int], int]]]
 """(segment, key) -> visits in order, each (row id, how many visits of that row came before)."""
@@ -111,18 +111,18 @@ class Job:
         """What is stored already is not written again."""
         self.files |= files
 
-    def delete(self, objects: Iterable[retention.Object]) -> None:
+    def delete(self, objects: Iterable[retention.Deletion]) -> None:
         for each in objects:
             match each:
-                case retention.Manifest(epoch):
+                case retention.DeleteManifest(epoch):
                     self.manifests.pop(epoch, None)
-                case retention.Receipt(epoch):
+                case retention.DeleteReceipt(epoch):
                     self.receipts.discard(epoch)
-                case retention.Base(term):
+                case retention.DeleteBase(term):
                     self.bases.pop(term, None)
-                case retention.Claim(term):
+                case retention.DeleteClaim(term):
                     self.claims.discard(term)
-                case retention.File(name):
+                case retention.DeleteFile(name):
                     self.files.discard(name)
         self.version += 1
 
@@ -133,8 +133,10 @@ class Job:
             named, frozenset(self.receipts), dict(self.bases), frozenset(self.claims), frozenset(), held
         )
 
-    def facts(self) -> Facts:
-        return Facts(frozenset(self.claims), dict(self.bases), frozenset(self.manifests), frozenset(self.receipts))
+    def facts(self) -> RecordListing:
+        return RecordListing(
+            frozenset(self.claims), dict(self.bases), frozenset(self.manifests), frozenset(self.receipts)
+        )
 
     def history(self) -> list[EpochId]:
         """The lineage back to the first epoch: the newest base's owner, what it continues, and so on."""
@@ -182,8 +184,8 @@ class Sink:
         self.state[transaction] = Transaction.PREPARED
 
     def probe(self, transaction: int) -> Probe:
-        standing = {Transaction.PREPARED: Standing.PREPARED, Transaction.COMMITTED: Standing.COMMITTED}
-        return Probe(standing.get(self.state[transaction], Standing.LOST), f"transaction {transaction}")
+        standing = {Transaction.PREPARED: CommitStatus.PREPARED, Transaction.COMMITTED: CommitStatus.COMMITTED}
+        return Probe(standing.get(self.state[transaction], CommitStatus.LOST), f"transaction {transaction}")
 
     def commit(self, permit: CommitPermit, transaction: int) -> None:
         if self.state[transaction] not in (Transaction.PREPARED, Transaction.COMMITTED):

@@ -9,7 +9,7 @@ from collections import Counter
 from itertools import chain
 
 from kafka_eos.core.ids import EpochId
-from kafka_eos.protocol.recovery import decided, gone
+from kafka_eos.protocol.recovery import decided_epochs, find_missing_records
 from tests.simulation.durable import Job, Manifest, Sink, Transaction, Violation
 from tests.simulation.scenario import Row, Scenario
 
@@ -98,11 +98,11 @@ class Invariants:
 
     def _one_lineage(self, history: list[EpochId]) -> None:
         """What recovery believes is the one history there is, as far as it is stored, and its numbers only grow."""
-        believed = [epoch for epoch in decided(self._job.facts()) if epoch in self._job.manifests]
+        believed = [epoch for epoch in decided_epochs(self._job.facts()) if epoch in self._job.manifests]
         stored = [epoch for epoch in history if epoch in self._job.manifests]
         if believed != stored or history != sorted(set(history)):
             raise Violation(f"two lineages: {believed} and {stored} of {history}")
-        if any(lost := gone(self._job.facts())):
+        if any(lost := find_missing_records(self._job.facts())):
             raise Violation(f"recovery would miss {lost}")
 
     def _retained(self, history: list[EpochId]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from kafka_eos.plan.feedback_edges import back_edges
-from kafka_eos.protocol.barrier_alignment import Mode
+from kafka_eos.protocol.barrier_alignment import CheckpointMode
 
 SPLITS = 3
 KEYS = 4
@@ -82,7 +82,7 @@ class Scenario:
     exchanges: int
     loop: tuple[int, int] | None
     shortcut: int | None
-    mode: Mode
+    mode: CheckpointMode
     aligned_timeout: float
     sweep_every: int
     ends: bool
@@ -100,7 +100,7 @@ class Scenario:
 
     @property
     def exact(self) -> bool:
-        return self.mode is not Mode.AT_LEAST_ONCE
+        return self.mode is not CheckpointMode.AT_LEAST_ONCE
 
     @property
     def feedback(self) -> frozenset[tuple[int, int]]:
@@ -146,7 +146,15 @@ def generate(seed: int) -> Scenario:
         loop = (tail, chance.randint(1, tail))
     forward = random.Random(f"{seed} forward")
     shortcut = forward.randint(1, exchanges) if loop is None and forward.random() < 0.4 else None
-    mode = chance.choice([Mode.ALIGNED, Mode.ALIGNED, Mode.UNALIGNED, Mode.UNALIGNED, Mode.AT_LEAST_ONCE])
+    mode = chance.choice(
+        [
+            CheckpointMode.ALIGNED,
+            CheckpointMode.ALIGNED,
+            CheckpointMode.UNALIGNED,
+            CheckpointMode.UNALIGNED,
+            CheckpointMode.AT_LEAST_ONCE,
+        ]
+    )
     return Scenario(
         seed=seed,
         parallelism=tuple(chance.randint(1, 3) for _ in range(3)),

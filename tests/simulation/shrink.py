@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from kafka_eos.protocol.barrier_alignment import Mode
+from kafka_eos.protocol.barrier_alignment import CheckpointMode
 from tests.simulation.scenario import Scenario
 
 RUNS = 200
@@ -57,7 +57,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, retained=1)
     if scenario.ends:
         yield replace(scenario, ends=False)
-    if scenario.mode is Mode.UNALIGNED:
-        yield replace(scenario, mode=Mode.ALIGNED)
+    if scenario.mode is CheckpointMode.UNALIGNED:
+        yield replace(scenario, mode=CheckpointMode.ALIGNED)
         if scenario.aligned_timeout:
             yield replace(scenario, aligned_timeout=0.0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_eos.protocol.barrier_alignment import Mode
+from kafka_eos.protocol.barrier_alignment import CheckpointMode
 from tests.simulation.__main__ import explain
 from tests.simulation.bugs import BUGS, PlantedBug
 from tests.simulation.scenario import generate
@@ -96,5 +96,5 @@ def test_a_failing_scenario_shrinks_to_what_it_needs(monkeypatch: pytest.MonkeyP
     assert run(small) is not None
     assert small.faults == ()
     assert small.rows < failing.rows
-    assert small.mode is Mode.UNALIGNED
+    assert small.mode is CheckpointMode.UNALIGNED
     assert f"seed {failing.seed}" in explain(failing, run(failing) or AssertionError())

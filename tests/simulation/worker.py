@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kafka_eos.core.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.barrier_alignment import Action, Complete, Gate, Snapshot
+from kafka_eos.protocol.barrier_alignment import CompleteSnapshot, GateAction, InputGate, TakeSnapshot
 from tests.simulation.durable import InFlight, Manifest, Refused, Sink, State, Violation, stored_as
 from tests.simulation.scenario import SPLITS, Input, Row, Scenario
 
@@ -111,7 +111,7 @@ class Segment:
     """What lies between two exchanges, in one worker."""
 
     index: int
-    gate: Gate
+    gate: InputGate
     inputs: dict[object, Channel] = field(default_factory=dict)
     outputs: dict[int, list[Channel]] = field(default_factory=dict)
     """By segment that reads it: a channel to each worker; of a forward exchange the only one."""
@@ -126,7 +126,7 @@ class Segment:
     @property
     def starved(self) -> bool:
         """Has every input ended?"""
-        return self.gate.finished == self.gate.channels
+        return self.gate.ended == self.gate.channels
 
 
 Tell = Callable[[str, EpochId | None, int, Answer | None], None]
@@ -180,7 +180,7 @@ class Worker:
         back = {("back", n) for n in senders if any(head == index for _, head in self._scenario.feedback)}
         stay = {("stay", self.index)} if index and index == self._scenario.shortcut else set[tuple[str, int]]()
         channels, timeout = frozenset(regular | back | stay), self._scenario.aligned_timeout
-        return Segment(index, Gate(channels, self._scenario.mode, timeout, frozenset(back)))
+        return Segment(index, InputGate(channels, self._scenario.mode, timeout, frozenset(back)))
 
     # ------------------------------------------------------------ start
 
@@ -236,21 +236,21 @@ class Worker:
         item, segment = channel.wire.popleft(), channel.receiver
         channel.queue.append(item)
         if isinstance(item, tuple):
-            epoch = segment.gate.logged_by(channel.name)
+            epoch = segment.gate.epochs_logging(channel.name)
             if epoch is not None and epoch in self._captures:
                 self._captures[epoch][segment.index].received.append(item)
-        elif isinstance(item, Barrier) and segment.gate.on_receipt(item.epoch, item.aligned):
+        elif isinstance(item, Barrier) and segment.gate.is_due_on_receipt(item.epoch, item.aligned):
             self._barrier(segment, channel.name, item)
 
     def _process(self, chance: random.Random) -> None:
         if not self._begun:
             return
         segment = self.segments[int(chance.random() * len(self.segments))]
-        if (deadline := segment.gate.deadline) is not None and self._now >= deadline:
-            self._apply(segment, segment.gate.tick(self._now))
+        if (deadline := segment.gate.next_tick_at) is not None and self._now >= deadline:
+            self._apply(segment, segment.gate.on_tick(self._now))
         if segment.full:
             return
-        blocked = segment.gate.blocked if segment.gate.pending else frozenset()
+        blocked = segment.gate.blocked_channels if segment.gate.pending else frozenset()
         ready = [c for c in segment.inputs.values() if c.queue and c.name not in blocked]
         if ready:
             channel = ready[int(chance.random() * len(ready))]
@@ -260,7 +260,7 @@ class Worker:
             elif isinstance(item, Barrier):
                 self._barrier(segment, channel.name, item)
             else:
-                self._apply(segment, segment.gate.ended(channel.name, self._now))
+                self._apply(segment, segment.gate.on_end_of_input(channel.name, self._now))
                 self._starve(segment)
         elif segment.index == 0:
             self._read(segment, chance)
@@ -343,28 +343,28 @@ class Worker:
         self._triggered.pop(epoch, None)
         self._captures.pop(epoch, None)
         for segment in self.segments:
-            self._apply(segment, segment.gate.abort(epoch))
+            self._apply(segment, segment.gate.on_abort(epoch))
 
     def _barrier(self, segment: Segment, channel: object, barrier: Barrier) -> None:
-        self._apply(segment, segment.gate.barrier(channel, barrier.epoch, self._now, barrier.aligned))
+        self._apply(segment, segment.gate.on_barrier(channel, barrier.epoch, self._now, barrier.aligned))
 
-    def _apply(self, segment: Segment, answer: tuple[Gate, tuple[Action, ...]]) -> None:
+    def _apply(self, segment: Segment, answer: tuple[InputGate, tuple[GateAction, ...]]) -> None:
         segment.gate, actions = answer
         for action in actions:
             match action:
-                case Snapshot() as snapshot:
+                case TakeSnapshot() as snapshot:
                     self._capture(segment, snapshot)
-                case Complete(epoch):
+                case CompleteSnapshot(epoch):
                     self._complete(segment, epoch)
 
-    def _capture(self, segment: Segment, snapshot: Snapshot) -> None:
+    def _capture(self, segment: Segment, snapshot: TakeSnapshot) -> None:
         epoch, barrier = snapshot.epoch, Barrier(snapshot.epoch, snapshot.aligned)
         capture = Capture(
             state={place: list(visits) for place, visits in segment.state.items()},
             offsets=dict(self._offsets) if segment.index == 0 else {},
         )
         for channel in segment.inputs.values():
-            missing = epoch == segment.gate.logged_by(channel.name)
+            missing = epoch == segment.gate.epochs_logging(channel.name)
             capture.received += channel.before(epoch, missing)
         if not segment.over:
             capture.unsent += self._forward(segment, barrier, snapshot.unaligned)

@@ -20,7 +20,7 @@ from kafka_eos.coordination.status_file import Observer
 from kafka_eos.core.ids import AppRef
 from kafka_eos.embedded.supervisor import run as run_embedded
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
 from tests.producers import in_order
@@ -131,7 +131,7 @@ class Job:
         return self.directory / "checkpoints"
 
     def plan(self) -> Plan:
-        return load(AppRef(self.app)).plan()
+        return load_program(AppRef(self.app)).plan()
 
     def settings(self, **settings: object) -> Settings:
         given = {"bootstrap_servers": self.bootstrap, "checkpoint_dir": self.checkpoints, "checkpoint_interval": 0.1,

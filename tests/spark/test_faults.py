@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kafka_eos._util.retry import Patience
+from kafka_eos._util.retry import Retrier
 from kafka_eos.coordination.coordinator import Coordinator
-from kafka_eos.coordination.job_history import History, read
+from kafka_eos.coordination.job_history import History, read_events
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fatal, Fenced, InputLost, JobLocked
 from kafka_eos.core.ids import AppRef
 from kafka_eos.spark import SparkEngine
@@ -69,7 +69,7 @@ class Losing(KafkaSink):
 
 def aborted(job: Job) -> list[str]:
     """Names of transactions that the coordinator aborted."""
-    events = read(LocalStorage(job.checkpoints / job.name))
+    events = read_events(LocalStorage(job.checkpoints / job.name))
     return [str(name) for event in events if event["event"] == "aborted" for name in event["names"]]  # type: ignore[union-attr]
 
 
@@ -155,8 +155,8 @@ def test_a_driver_that_was_replaced_stops_and_its_successor_goes_on(new_job: New
         job.observe(event, facts)
         if event == "progress" and job.count("progress") == 2:
             storage = LocalStorage(job.checkpoints / job.name)
-            patience = Patience(threading.Event(), lambda text: None)
-            connectors = job.settings().for_connectors()
+            patience = Retrier(threading.Event(), lambda text: None)
+            connectors = job.settings().connector_defaults()
             second = Coordinator(job.plan(), storage, History(storage, print), patience, connectors, retained=2)
             second.recover()
             second.close()

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kafka_eos.core.records import Batch
-from kafka_eos.monitoring.metrics.job_observer import Observed
-from kafka_eos.spark.admission_control import Meter, share
-from kafka_eos.spark.messages import Quota
+from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
+from kafka_eos.spark.admission_control import ReadBudget, divide_limit
+from kafka_eos.spark.messages import ReadLimit
 from kafka_eos.testing.list_source import ListOrigin
 from tests.producers import in_order
 from tests.spark.kit import TOTALS, Job, feed, payment, rows, same, totals
@@ -32,37 +32,37 @@ def poll(values: list[Any]) -> Batch[Any]:
 
 
 def test_tasks_share_a_quota_and_each_may_read_one_record() -> None:
-    assert share(100, 1000, 4) == Quota(25, 250)
-    assert share(2, 3, 4) == Quota(1, 1)
-    assert share(100, None, 4) == Quota(25, None)
+    assert divide_limit(100, 1000, 4) == ReadLimit(25, 250)
+    assert divide_limit(2, 3, 4) == ReadLimit(1, 1)
+    assert divide_limit(100, None, 4) == ReadLimit(25, None)
 
 
 def test_records_alone() -> None:
-    meter = Meter(Quota(7, None))
-    assert meter.most(5) == 5
-    meter.took(poll([1] * 5))
-    assert meter.left and meter.most(5) == 2
-    meter.took(poll([1] * 2))
-    assert not meter.left
+    meter = ReadBudget(ReadLimit(7, None))
+    assert meter.limit_poll(5) == 5
+    meter.charge(poll([1] * 5))
+    assert meter.has_budget and meter.limit_poll(5) == 2
+    meter.charge(poll([1] * 2))
+    assert not meter.has_budget
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_bytes_are_passed_by_one_poll_at_most(seed: int) -> None:
     rng = random.Random(seed)
-    meter, taken = Meter(Quota(10_000, 50_000)), []
-    while meter.left:
+    meter, taken = ReadBudget(ReadLimit(10_000, 50_000)), []
+    while meter.has_budget:
         number = 10 ** rng.randrange(1, 1000)
-        last = [number] * rng.randint(1, meter.most(500))
+        last = [number] * rng.randint(1, meter.limit_poll(500))
         taken.append(len(str(number)) * len(last))
-        meter.took(poll(last))
+        meter.charge(poll(last))
 
     assert sum(taken) >= 50_000 > sum(taken[:-1])
 
 
 def test_a_record_larger_than_the_quota_is_read_alone() -> None:
-    meter = Meter(Quota(10_000, 5))
-    meter.took(poll(["more than five"]))
-    assert not meter.left
+    meter = ReadBudget(ReadLimit(10_000, 5))
+    meter.charge(poll(["more than five"]))
+    assert not meter.has_budget
 
 
 @pytest.mark.spark
@@ -86,7 +86,7 @@ def test_an_epoch_reads_about_so_many_bytes(new_job: NewJob, spark: Any) -> None
     assert [facts["sources"][0]["startOffset"] for facts in told[1:]] == ends[:-1]
     assert all(facts["durationMs"] and facts["processedRowsPerSecond"] > 0 for facts in told)
     assert all(50 <= rows_ <= 70 for rows_ in read[:-1]), read
-    observed = Observed(job.name, "")
+    observed = MetricsObserver(job.name, "")
     for event, facts in job.events:
         observed(event, facts)
     with observed.samples() as samples:

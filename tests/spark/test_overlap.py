@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.coordination.job_history import read
+from kafka_eos.coordination.job_history import read_events
 from kafka_eos.core.ids import AppRef
-from kafka_eos.monitoring.metrics.epoch_traces import Epochs, EpochTrace
+from kafka_eos.monitoring.metrics.epoch_traces import EpochTrace, EpochTracer
 from kafka_eos.spark import SparkEngine
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import savepoint_files as savepoints
@@ -86,7 +86,7 @@ def check(job: Job, count: int) -> None:
 
 
 def history(job: Job, kind: str) -> list[Any]:
-    return [event for event in read(LocalStorage(job.checkpoints / job.name)) if event["event"] == kind]
+    return [event for event in read_events(LocalStorage(job.checkpoints / job.name)) if event["event"] == kind]
 
 
 def aborted(job: Job) -> str:
@@ -99,7 +99,7 @@ def test_an_epoch_runs_while_the_one_before_it_is_committed(new_job: NewJob, spa
     feed(job, "input", map(payment, range(200)))
 
     traces: list[EpochTrace] = []
-    job.watched_by = Epochs(traces.append, time.time)
+    job.watched_by = EpochTracer(traces.append, time.time)
 
     job.on_spark(spark, max_records_per_epoch=50)
 
@@ -155,8 +155,8 @@ def test_a_stop_between_two_epochs_finishes_both(new_job: NewJob, spark: Any) ->
 
     decided, committed = ([event["epoch"] for event in history(job, kind)] for kind in ("decided", "committed"))
     assert 2 <= len(decided) < 15 and committed == [0, *decided]
-    taken = savepoints.read(job.directory / "taken")
-    assert (taken.epoch, savepoints.verify(job.directory / "taken")) == (decided[-1], [])
+    taken = savepoints.read_savepoint(job.directory / "taken")
+    assert (taken.epoch, savepoints.find_damage(job.directory / "taken")) == (decided[-1], [])
     job.on_spark(spark)
     check(job, 400)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_eos import Pipeline, WatermarkStrategy, monotonic
-from kafka_eos._util.retry import Patience
+from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.coordination import terms
@@ -29,21 +29,21 @@ from kafka_eos.core.errors import (
     PlanError,
     RestartFromCheckpoint,
 )
-from kafka_eos.core.failure_causes import RefusedElsewhere
+from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import Watermark
 from kafka_eos.protocol.checkpoint_schedule import Cadence
-from kafka_eos.runtime.epoch_reports import Acked
-from kafka_eos.runtime.program import Code
+from kafka_eos.runtime.epoch_reports import EpochContents
+from kafka_eos.runtime.program import CodeFingerprint
 from kafka_eos.spark import epoch_inputs as inputs
 from kafka_eos.spark import epoch_task as tasks
-from kafka_eos.spark.epoch_inputs import Inputs
-from kafka_eos.spark.epoch_job import EpochResult, fitting
-from kafka_eos.spark.epoch_task import drivers_storage
-from kafka_eos.spark.messages import Failure, Quota, Report, Spec, decode_report, decode_watermark
-from kafka_eos.spark.row_frames import FRAME, WATERMARK, Inbox, Outbox
-from kafka_eos.spark.stages import destinations, levels
+from kafka_eos.spark.epoch_inputs import EpochInputs
+from kafka_eos.spark.epoch_job import EpochResult, check_attempts
+from kafka_eos.spark.epoch_task import open_shared_storage
+from kafka_eos.spark.messages import ReadLimit, StageSpec, TaskFailure, TaskReport, decode_report, decode_watermark
+from kafka_eos.spark.row_frames import FRAME, WATERMARK, ShuffleReader, ShuffleWriter
+from kafka_eos.spark.stages import find_reading_stages, split_into_stages
 from kafka_eos.spark.state_file_cache import CachedStorage, attempt_directory, own_directory
 from kafka_eos.storage import job_records as manifest
 from kafka_eos.storage import object_names as paths
@@ -61,7 +61,7 @@ def test_a_plan_without_exchanges_is_one_level() -> None:
     pipeline = Pipeline("p")
     pipeline.source(ListSource([1]), name="in").sink(MemorySink(), name="out")
 
-    (level,) = levels(pipeline.plan())
+    (level,) = split_into_stages(pipeline.plan())
 
     assert level.sources == ("in",)
     assert level.nodes == {"in", "out"}
@@ -75,11 +75,11 @@ def test_an_exchange_leads_to_the_deepest_level_that_its_reader_needs() -> None:
         source.rebalance(name="spread", values=int), pipeline.source(ListSource([2]), name="late"), name="all"
     ).sink(MemorySink(), name="out")
 
-    found = levels(pipeline.plan())
+    found = split_into_stages(pipeline.plan())
 
     assert [sorted(level.heads) for level in found] == [[], ["by-one"], ["by-two", "spread"]]
     assert [level.sources for level in found] == [("in",), (), ("late",)]
-    assert destinations(found) == {"by-one": 1, "by-two": 2, "spread": 2}
+    assert find_reading_stages(found) == {"by-one": 1, "by-two": 2, "spread": 2}
 
 
 def test_rows_that_are_fed_back_are_refused() -> None:
@@ -90,7 +90,7 @@ def test_rows_that_are_fed_back_are_refused() -> None:
     )
 
     with pytest.raises(PlanError, match="embedded engine"):
-        levels(pipeline.plan())
+        split_into_stages(pipeline.plan())
 
 
 @pytest.mark.parametrize("strategy", [monotonic().with_idleness(5), monotonic().with_clock(after=5)])
@@ -100,14 +100,14 @@ def test_silence_is_not_told_on_spark(strategy: WatermarkStrategy) -> None:
     source.with_timestamps(watermarks=strategy).sink(MemorySink(), name="out")
 
     with pytest.raises(PlanError, match=r"nobody watches partitions between epochs.*Leave .with_idleness"):
-        levels(pipeline.plan())
+        split_into_stages(pipeline.plan())
 
 
 @pytest.mark.parametrize("watermark", [Watermark(), Watermark(-5), Watermark(2**62, idle=True)])
 def test_a_watermark_passes_between_tasks(watermark: Watermark) -> None:
-    outbox = Outbox(0, 1, 2, attempt=7)
+    outbox = ShuffleWriter(0, 1, 2, attempt=7)
     outbox.watermark(0, 2, "by-key", watermark)
-    (batch,) = outbox.rest()
+    (batch,) = outbox.flush()
     ((target, level, kind, origin, _, exchange, frame),) = zip(*(c.to_pylist() for c in batch.columns), strict=True)
 
     assert (target, level, kind, origin, exchange) == (0, 2, WATERMARK, 1, "by-key")
@@ -125,14 +125,14 @@ def test_a_split_that_is_discovered_late_is_read_though_nothing_else_comes(
     pipeline = Pipeline("p")
     pipeline.source(source, name="in").sink(MemorySink(), name="out")
     storage = LocalStorage(tmp_path / "p")
-    coordinator = Coordinator(pipeline.plan(), storage, History(storage, print), Patience(Event(), print), {}, 3)
+    coordinator = Coordinator(pipeline.plan(), storage, History(storage, print), Retrier(Event(), print), {}, 3)
     positions = coordinator.recover().positions
-    found = Inputs(coordinator, positions, Cadence(0.0, 0.0, 60.0), None, (), {}, (), lambda event, **facts: None)
+    found = EpochInputs(coordinator, positions, Cadence(0.0, 0.0, 60.0), None, (), {}, (), lambda event, **facts: None)
     source.splits[SplitId("in/1")] = [3]
 
     ends = found.ends(timers=True)
     assert ends == {"in": {"in/0": {"index": 2}}}
-    found.decided(result(ends), ends)
+    found.record_epoch(result(ends), ends)
     assert found.ends(timers=True) is None
     monkeypatch.setattr(inputs, "DISCOVERY_INTERVAL", 0.0)
 
@@ -153,25 +153,27 @@ def test_an_epoch_in_which_splits_wait_for_slower_ones_is_followed_at_the_interv
     timed = pipeline.source(source, name="in").with_timestamps(watermarks=strategy, name="times")
     timed.sink(MemorySink(), name="out")
     storage, plan = LocalStorage(tmp_path / "p"), pipeline.plan()
-    coordinator = Coordinator(plan, storage, History(storage, print), Patience(Event(), print), {}, 3)
+    coordinator = Coordinator(plan, storage, History(storage, print), Retrier(Event(), print), {}, 3)
     positions = coordinator.recover().positions
-    goal = {"in": source.ends(JobContext("p", Term(1), {}))} if bounded_run else None
+    goal = {"in": source.get_end_positions(JobContext("p", Term(1), {}))} if bounded_run else None
     cadence = Cadence(3600.0, 0.0, 60.0)
-    found = Inputs(coordinator, positions, cadence, goal, plan.aligned, {}, (), lambda event, **facts: None)
+    found = EpochInputs(
+        coordinator, positions, cadence, goal, plan.watermark_alignments, {}, (), lambda event, **facts: None
+    )
 
     assert found.ends(timers=True) == positions
-    found.decided(result(positions), positions)
-    assert (found.holding, found.due(at_once=False)) == (True, True)
+    found.record_epoch(result(positions), positions)
+    assert (found.holding, found.is_due(at_once=False)) == (True, True)
 
     found.positions = {"in": {SplitId("in/0"): {"index": 1}, SplitId("in/1"): {"index": 1}}}
-    found.decided(result(found.positions, {"times": {"in/0": 0, "in/1": 999}}), found.positions)
+    found.record_epoch(result(found.positions, {"times": {"in/0": 0, "in/1": 999}}), found.positions)
     ends = found.ends(timers=True)
     assert ends == {"in": {"in/0": {"index": 2}, "in/1": {"index": 1}}}
-    found.decided(result(ends, {"times": {"in/0": 1, "in/1": 999}}), ends)
+    found.record_epoch(result(ends, {"times": {"in/0": 1, "in/1": 999}}), ends)
 
     assert found.holding
-    assert (found.due(at_once=False), found.at_goal) == (bounded_run, False)
-    assert found.due(at_once=True)
+    assert (found.is_due(at_once=False), found.has_reached_goal) == (bounded_run, False)
+    assert found.is_due(at_once=True)
     assert found.ends(timers=True) == {"in": {"in/0": {"index": 2}, "in/1": {"index": 2}}}
     assert not found.holding
 
@@ -181,18 +183,19 @@ def result(
 ) -> EpochResult:
     """Of an epoch that read up to there."""
     read = {name: dict(splits) for name, splits in positions.items()}
-    epoch = Acked(positions=read, states=(), committables=(), watermarks=watermarks or {})
+    epoch = EpochContents(positions=read, states=(), committables=(), watermarks=watermarks or {})
     return EpochResult(epoch, {}, {}, {}, None, None, {}, False, {}, ())
 
 
 # ---------------------------------------------------------------- where the storage is
 
 
-def spec_of(claim: bytes) -> Spec:
-    return Spec(
-        app="", pipeline=None, shipped=False, code=Code("", {}), settings="", identity="0" * 12, term=1, claim=claim,
+def spec_of(claim: bytes) -> StageSpec:
+    return StageSpec(
+        app="", pipeline=None, shipped=False, code=CodeFingerprint("", {}), settings="", identity="0" * 12,
+        term=1, claim=claim,
         epoch=1, finished=0, generation=0, parallelism=1, level=0, last=True,
-        positions={}, ends={}, quota=Quota(1, None), states=(),
+        positions={}, ends={}, quota=ReadLimit(1, None), states=(),
     )  # fmt: skip
 
 
@@ -202,7 +205,7 @@ def test_a_task_that_would_load_other_code_than_the_driver_says_so(tmp_path: Pat
         "from kafka_eos import Pipeline\nfrom kafka_eos.testing import ListSource, MemorySink\n"
         "pipeline = Pipeline('p')\npipeline.source(ListSource([1]), name='in').sink(MemorySink(), name='out')\n"
     )
-    spec = msgspec.structs.replace(spec_of(b""), app=str(app), code=Code("", {"app.py": "of before"}))
+    spec = msgspec.structs.replace(spec_of(b""), app=str(app), code=CodeFingerprint("", {"app.py": "of before"}))
 
     (rows,) = tasks._run(spec, [], 0, 0)
 
@@ -211,14 +214,14 @@ def test_a_task_that_would_load_other_code_than_the_driver_says_so(tmp_path: Pat
     assert (report.failure.kind, report.failure.error) == ("fatal", "Fatal")
     assert f"app.py in {tmp_path} changed since the job was started" in report.failure.reason
     with pytest.raises(Fatal) as raised:
-        fitting([report], 1, 1)
+        check_attempts([report], 1, 1)
     assert str(raised.value) == report.failure.reason
 
 
 def test_a_task_works_where_it_reads_the_drivers_claim(tmp_path: Path) -> None:
     claim = paths.claim_name(terms.claim(LocalStorage(tmp_path), "job", Term(0)))
 
-    storage = drivers_storage(tmp_path, spec_of(LocalStorage(tmp_path).read(claim)))
+    storage = open_shared_storage(tmp_path, spec_of(LocalStorage(tmp_path).read(claim)))
 
     assert storage.list(paths.TERMS) == [claim]
 
@@ -227,11 +230,11 @@ def test_a_directory_of_one_name_on_another_machine_is_not_the_drivers(tmp_path:
     """It may be absent, and stays so; or hold the same term of an earlier run, which that machine drove."""
     here, elsewhere = LocalStorage(tmp_path / "here"), LocalStorage(tmp_path / "elsewhere")
     claim = paths.claim_name(terms.claim(here, "job", Term(0)))
-    manifest.publish(elsewhere, manifest.Claim(job="job", term=1, host="elsewhere", pid=1, at=1))
+    manifest.publish(elsewhere, manifest.TermClaim(job="job", term=1, host="elsewhere", pid=1, at=1))
 
     for place in ("absent", "elsewhere"):
         with pytest.raises(ConfigError, match="not the same place on every machine: .* the claim of term 1"):
-            drivers_storage(tmp_path / place, spec_of(here.read(claim)))
+            open_shared_storage(tmp_path / place, spec_of(here.read(claim)))
 
     assert not (tmp_path / "absent").exists()
 
@@ -240,12 +243,12 @@ def test_a_directory_of_one_name_on_another_machine_is_not_the_drivers(tmp_path:
 
 
 def sent(subtask: int, attempt: int, frames: int) -> list[pa.RecordBatch]:
-    outbox = Outbox(0, subtask, 2, attempt)
+    outbox = ShuffleWriter(0, subtask, 2, attempt)
     for number in range(frames):
         outbox.frame(number % 2, 1, "by", b"frame")
     outbox.report(b"report")
-    outbox.ends()
-    return list(outbox.rest())
+    outbox.send_end()
+    return list(outbox.flush())
 
 
 def to(target: int, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -253,7 +256,7 @@ def to(target: int, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def test_an_inbox_gives_every_row_and_knows_who_sent_them() -> None:
-    inbox = Inbox(to(0, sent(0, 70, 3) + sent(1, 71, 4)), 2)
+    inbox = ShuffleReader(to(0, sent(0, 70, 3) + sent(1, 71, 4)), 2)
 
     frames = [row for row in inbox if row[2] == FRAME]
 
@@ -272,16 +275,16 @@ def test_an_inbox_gives_every_row_and_knows_who_sent_them() -> None:
 )
 def test_an_inbox_that_is_not_whole_fails(arrived: Callable[[], list[pa.RecordBatch]]) -> None:
     with pytest.raises(RestartFromCheckpoint):
-        list(Inbox(to(0, arrived()), 2))
+        list(ShuffleReader(to(0, arrived()), 2))
 
 
-def report(level: int, subtask: int, attempt: int, inputs: dict[int, int] | None = None, **more: Any) -> Report:
-    return Report(level=level, subtask=subtask, attempt=attempt, inputs=inputs or {}, **more)
+def report(level: int, subtask: int, attempt: int, inputs: dict[int, int] | None = None, **more: Any) -> TaskReport:
+    return TaskReport(level=level, subtask=subtask, attempt=attempt, inputs=inputs or {}, **more)
 
 
 def test_reports_of_one_run_of_each_task_fit() -> None:
     read = {0: 10, 1: 11}
-    fitting([report(0, 0, 10), report(0, 1, 11), report(1, 0, 12, read), report(1, 1, 13, read)], 2, 2)
+    check_attempts([report(0, 0, 10), report(0, 1, 11), report(1, 0, 12, read), report(1, 1, 13, read)], 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -293,18 +296,20 @@ def test_reports_of_one_run_of_each_task_fit() -> None:
     ],
     ids=["one is missing", "another attempt was read", "a task reports twice"],
 )
-def test_reports_of_different_runs_are_thrown_away(reports: list[Report]) -> None:
+def test_reports_of_different_runs_are_thrown_away(reports: list[TaskReport]) -> None:
     with pytest.raises(RestartFromCheckpoint):
-        fitting(reports, 2, 2)
+        check_attempts(reports, 2, 2)
 
 
 def test_what_no_retry_can_change_comes_out_as_it_was() -> None:
-    with pytest.raises(RefusedElsewhere, match="bad"):
-        fitting([report(0, 0, 1, failure=Failure("user", "PoisonRecord", "bad", "trace"))], 1, 1)
+    with pytest.raises(RemoteUserError, match="bad"):
+        check_attempts([report(0, 0, 1, failure=TaskFailure("user", "PoisonRecord", "bad", "trace"))], 1, 1)
     with pytest.raises(CorruptCheckpoint, match="gone"):
-        fitting([report(0, 0, 1, failure=Failure("fatal", "CorruptCheckpoint", "gone", "trace"))], 1, 1)
+        check_attempts([report(0, 0, 1, failure=TaskFailure("fatal", "CorruptCheckpoint", "gone", "trace"))], 1, 1)
     with pytest.raises(EnvironmentFailed, match="down"):
-        fitting([report(0, 0, 1, failure=Failure("environment", "EnvironmentFailed", "down", "trace"))], 1, 1)
+        check_attempts(
+            [report(0, 0, 1, failure=TaskFailure("environment", "EnvironmentFailed", "down", "trace"))], 1, 1
+        )
 
 
 # ---------------------------------------------------------------- files
@@ -364,9 +369,9 @@ def test_a_new_term_uses_what_the_last_one_has_kept(tmp_path: Path) -> None:
 
     assert (tmp_path / "back.sst").read_bytes() == b"rows"
     assert [path.name for path in (tmp_path / "spark").iterdir()] == ["3"]
-    kept.tidy({ref.sha256})
+    kept.prepare_run({ref.sha256})
     assert (tmp_path / "spark" / "3" / "inherited" / ref.sha256).exists()
-    kept.tidy(())
+    kept.prepare_run(())
     assert list((tmp_path / "spark" / "3" / "inherited").iterdir()) == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Conclusion, audit
-from kafka_eos.core.failure_causes import RefusedElsewhere
+from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage.job_records import Manifest
@@ -110,7 +110,7 @@ def test_a_job_with_provenance_in_the_ledger_is_proved_whatever_engine_it_ran_on
 
     verdict = audit(job.plan(), job.settings(), app=AppRef(job.app), spark=spark)
 
-    assert (Conclusion.PASS, {}) == (verdict.conclusion, verdict.not_possible), verdict.headline
+    assert (Conclusion.PASS, {}) == (verdict.conclusion, verdict.skipped), verdict.headline
     assert {name for message in job.read("output") for name, _ in message.headers() or ()} == set()
 
 
@@ -209,7 +209,7 @@ def test_a_bad_record_stops_the_job_at_once_and_leaves_nothing_open(new_job: New
     job = new_job(TOTALS, input=1, output=1)
     feed(job, "input", [*map(payment, range(20)), b"not json"])
 
-    with pytest.raises(RefusedElsewhere, match="Nothing was skipped") as refused:
+    with pytest.raises(RemoteUserError, match="Nothing was skipped") as refused:
         job.on_spark(spark)
 
     assert refused.value.error == "PoisonRecord"

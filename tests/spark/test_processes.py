@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kafka_eos.coordination.job_history import read
+from kafka_eos.coordination.job_history import read_events
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.storage.savepoint_files import newest_committed
 from tests.contract import s3_server
@@ -110,7 +110,7 @@ def test_an_executor_that_dies_on_a_cluster_with_functions_that_are_not_determin
         assert run.ended() == 0, run.tail()
 
     assert (job.directory / "executor").exists()
-    events = read(LocalStorage(job.checkpoints / job.name))
+    events = read_events(LocalStorage(job.checkpoints / job.name))
     # Spark sees by itself that rows of the lost tasks would come out different, and gives the job up.
     assert [event["event"] for event in events].count("restarting") == 1
     found = rows(job.values("output"))

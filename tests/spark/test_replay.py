@@ -13,7 +13,7 @@ import pytest
 from kafka_eos import Pipeline
 from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.services import Resources
-from kafka_eos.abc.state import InFlight
+from kafka_eos.abc.state import InFlightRows
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
@@ -21,10 +21,10 @@ from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.runtime.exchange import wire_format as wire
-from kafka_eos.runtime.program import Code
-from kafka_eos.spark.messages import Quota, Spec
-from kafka_eos.spark.row_frames import Outbox
-from kafka_eos.spark.stage_task import OpenLevel, Surroundings
+from kafka_eos.runtime.program import CodeFingerprint
+from kafka_eos.spark.messages import ReadLimit, StageSpec
+from kafka_eos.spark.row_frames import ShuffleWriter
+from kafka_eos.spark.stage_task import SparkTaskEnvironment, StageTask
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin, ListReader
@@ -43,41 +43,45 @@ def plan() -> Plan:
 
 def under_way(
     storage: MemoryStorage, path: Path, exchange: str, batches: list[Batch[Any]], overtaken: bool
-) -> InFlight:
+) -> InFlightRows:
     node = plan().node(exchange)
-    assert node.wire is not None
-    log = in_flight.Log(path / "scratch")
+    assert node.exchange_codec is not None
+    log = in_flight.InFlightLog(path / "scratch")
     for batch in batches:
         log.add(wire.encode_at(plan(), node, [batch]))
-    stored = log.store(storage, exchange, node.wire, overtaken)
+    stored = log.store(storage, exchange, node.exchange_codec, overtaken)
     log.drop()
     return stored
 
 
-def taken_up(storage: MemoryStorage, path: Path, kept: tuple[InFlight, ...]) -> dict[tuple[str, int], list[Batch[Any]]]:
+def taken_up(
+    storage: MemoryStorage, path: Path, kept: tuple[InFlightRows, ...]
+) -> dict[tuple[str, int], list[Batch[Any]]]:
     """By exchange and task of the next level: what it gets, in the order in which the shuffle brings it."""
     settings = Settings.resolve(code={"parallelism": TASKS})
     rows = []
     for subtask in range(TASKS):
-        spec = Spec(
-            app="", pipeline=None, shipped=False, code=Code("", {}), settings=json.dumps(settings.as_json()),
+        spec = StageSpec(
+            app="", pipeline=None, shipped=False, code=CodeFingerprint("", {}), settings=json.dumps(settings.as_json()),
             identity="0" * 12, term=1, claim=b"", epoch=1, finished=0, generation=0, parallelism=TASKS,
             level=0, last=False, positions={"in": {SplitId("list/0"): {"index": 0}}},
             ends={"in": {}}, quota=1, states=(), in_flight=kept,
         )  # fmt: skip
-        outbox = Outbox(0, subtask, TASKS, subtask)
+        outbox = ShuffleWriter(0, subtask, TASKS, subtask)
         (path / f"local-{subtask}").mkdir()
-        stage = OpenLevel(
+        stage = StageTask(
             spec,
-            Surroundings(plan(), settings, storage, path / f"local-{subtask}", subtask, subtask, Resources(), {}),
+            SparkTaskEnvironment(
+                plan(), settings, storage, path / f"local-{subtask}", subtask, subtask, Resources(), {}
+            ),
             outbox,
         )
         stage.replay()
         stage.close()
-        rows += [row for batch in outbox.rest() for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
+        rows += [row for batch in outbox.flush() for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
     found: dict[tuple[str, int], list[Batch[Any]]] = defaultdict(list)
     for target, _, _, _, _, exchange, frame in sorted(rows, key=lambda row: (row[3], row[4])):
-        codec = plan().node(exchange).wire
+        codec = plan().node(exchange).exchange_codec
         assert codec is not None
         found[exchange, target].append(wire.decode(frame, codec))
     return found
@@ -98,14 +102,14 @@ def test_a_task_reads_nothing_of_splits_that_wait_and_hands_their_positions_on(t
     pipeline.source(source, name="in").sink(MemorySink(), name="out")
     waits, read = SplitId("list/0"), SplitId("list/1")
     settings = Settings.resolve(code={"parallelism": 1})
-    spec = Spec(
-        app="", pipeline=None, shipped=False, code=Code("", {}), settings=json.dumps(settings.as_json()),
+    spec = StageSpec(
+        app="", pipeline=None, shipped=False, code=CodeFingerprint("", {}), settings=json.dumps(settings.as_json()),
         identity="0" * 12, term=1, claim=b"", epoch=1, finished=0, generation=0, parallelism=1,
         level=0, last=True, positions={"in": {waits: {"index": 1}, read: {"index": 0}}},
-        ends={"in": {waits: {"index": 1}, read: {"index": 2}}}, quota=Quota(10, None), states=(), in_flight=(),
+        ends={"in": {waits: {"index": 1}, read: {"index": 2}}}, quota=ReadLimit(10, None), states=(), in_flight=(),
     )  # fmt: skip
-    around = Surroundings(pipeline.plan(), settings, MemoryStorage(), tmp_path, 0, 0, Resources(), {})
-    task = OpenLevel(spec, around, Outbox(0, 0, 1, 0))
+    around = SparkTaskEnvironment(pipeline.plan(), settings, MemoryStorage(), tmp_path, 0, 0, Resources(), {})
+    task = StageTask(spec, around, ShuffleWriter(0, 0, 1, 0))
     for _ in task.read():
         pass
     report = task.finish()
@@ -132,7 +136,7 @@ def test_forwarded_rows_go_where_their_split_is_read(tmp_path: Path) -> None:
     for task in range(TASKS):
         mine = [batch for n, batch in enumerate(frames) if n % 5 % TASKS == task]
         assert [batch.values for batch in found["stays", task]] == [batch.values for batch in mine]
-        assert all(list(batch.rows) == [0, 0, 2, 2] for batch in found["stays", task])
+        assert all(list(batch.origin_rows) == [0, 0, 2, 2] for batch in found["stays", task])
 
 
 @pytest.mark.parametrize("overtaken_first", [True, False])
@@ -153,12 +157,16 @@ def test_what_a_snapshot_has_left_of_a_time_is_done_before_the_rows_of_an_epoch(
     storage, settings = MemoryStorage(), Settings.resolve(code={"parallelism": 1})
     with ExitStack() as closing:
         before, handles = amid("timers", tmp_path / "before", closing, storage)
-    spec = Spec(
-        app="", pipeline=None, shipped=False, code=Code("", {}), settings=json.dumps(settings.as_json()),
+    spec = StageSpec(
+        app="", pipeline=None, shipped=False, code=CodeFingerprint("", {}), settings=json.dumps(settings.as_json()),
         identity="0" * 12, term=1, claim=b"", epoch=2, finished=0, generation=0, parallelism=1,
-        level=1, last=False, positions={}, ends={}, quota=Quota(10, None), states=tuple(handles), in_flight=(),
+        level=1, last=False, positions={}, ends={}, quota=ReadLimit(10, None), states=tuple(handles), in_flight=(),
     )  # fmt: skip
-    task = OpenLevel(spec, Surroundings(before, settings, storage, tmp_path, 0, 0, Resources(), {}), Outbox(0, 0, 1, 1))
+    task = StageTask(
+        spec,
+        SparkTaskEnvironment(before, settings, storage, tmp_path, 0, 0, Resources(), {}),
+        ShuffleWriter(0, 0, 1, 1),
+    )
     report = task.finish()
     task.close()
 

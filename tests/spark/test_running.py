@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pytest
 
 from kafka_eos.coordination.job_requests import is_running
-from kafka_eos.core.failure_causes import RefusedElsewhere
+from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import savepoint_files as savepoints
@@ -101,7 +101,7 @@ def manifests(job: Job) -> list[Manifest]:
 
 def read_records(savepoint: Path) -> int:
     """How much of the input a savepoint has behind it."""
-    positions = savepoints.read(savepoint).sources["payments"].values()
+    positions = savepoints.read_savepoint(savepoint).sources["payments"].values()
     return sum(int(str(at["offset"])) for at in positions)
 
 
@@ -173,7 +173,7 @@ def test_a_running_job_serves_what_it_is_asked(new_job: NewJob) -> None:
         last = Path(shell.ask("stop", "--savepoint"))
         assert process.wait(PATIENCE) == 0, shell.tail()
 
-    assert savepoints.verify(taken) == savepoints.verify(last) == []
+    assert savepoints.find_damage(taken) == savepoints.find_damage(last) == []
     assert read_records(last) == 150, "a stop begins no epoch"
     same(rows(job.values("output")), totals(map(payment, range(150))))
     assert job.left_open() == []
@@ -216,7 +216,7 @@ def test_local_state_moves_between_engines_at_the_same_parallelism(new_job: NewJ
     for turn, run in enumerate(runs):
         feed(job, "input", map(payment, range(turn * 60, turn * 60 + 60)))
         run()
-    with pytest.raises(RefusedElsewhere, match="parallelism=3 .*or leave local=True out"):
+    with pytest.raises(RemoteUserError, match="parallelism=3 .*or leave local=True out"):
         job.on_spark(spark, parallelism=2)
 
     job.app.write_text(job.app.read_text().replace("local=True", "values=Payment"))

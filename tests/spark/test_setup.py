@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 from kafka_eos.spark import SparkEngine, session
-from kafka_eos.spark.spark_errors import as_ours, of_environment
+from kafka_eos.spark.spark_errors import advise_on_setup, translate_error
 from tests.marks import campaign
 from tests.waiting import PATIENCE
 
@@ -187,10 +187,10 @@ def other_python() -> str:
 def test_what_a_cluster_says_that_is_not_set_up(said: str, advice: str) -> None:
     error = PySparkException(f"Job aborted due to stage failure\n{said}\n\tat org.apache.spark.Somewhere")
 
-    for ours in (as_ours(error), of_environment(error)):
+    for ours in (translate_error(error), advise_on_setup(error)):
         assert isinstance(ours, ConfigError)
         assert advice in str(ours) and said in str(ours)
-    assert of_environment(ValueError(said)) is None
+    assert advise_on_setup(ValueError(said)) is None
 
 
 @pytest.mark.campaign
@@ -226,7 +226,7 @@ def test_a_live_session_that_was_not_passed_is_left_alone(master: str | None, ho
     app = AppRef(home / "flat.py")
 
     with pytest.raises(ConfigError, match=r"Pass it: SparkEngine\(session\)"):
-        SparkEngine(master=master).run(load(app).plan(), app, Settings.resolve(code={"checkpoint_dir": home}))
+        SparkEngine(master=master).run(load_program(app).plan(), app, Settings.resolve(code={"checkpoint_dir": home}))
 
     assert spark.range(3).count() == 3
 
@@ -234,7 +234,7 @@ def test_a_live_session_that_was_not_passed_is_left_alone(master: str | None, ho
 def test_a_submitted_programs_own_session_is_used_and_left_open(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
 
-    with session.session_for(None, None, "job") as found:
+    with session.open_engine_session(None, None, "job") as found:
         assert found.sparkContext is spark.sparkContext
 
     assert spark.range(3).count() == 3

@@ -29,7 +29,7 @@ from kafka_eos.core.ids import Term
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.structured_streaming import ExactlyOnceQuery, exactly_once_kafka
-from kafka_eos.structured_streaming.batch_ledger import Ledger
+from kafka_eos.structured_streaming.batch_ledger import BatchLedger
 from kafka_eos.structured_streaming.spark_checkpoint import OURS
 from tests.producers import in_order
 from tests.structured_streaming import driver
@@ -191,8 +191,8 @@ class Totals:
 
     def transactions(self, batch: int) -> int:
         """How many transactions were promised for the batch: one for each task that had rows."""
-        ledger = Ledger(LocalStorage(self.checkpoint / OURS), "totals")
-        ledger.look()
+        ledger = BatchLedger(LocalStorage(self.checkpoint / OURS), "totals")
+        ledger.refresh()
         return len(ledger.load(ledger.attempts(batch)[-1]).transactions)
 
     def forget(self, batch: int) -> None:
@@ -270,7 +270,7 @@ class Totals:
         ctx = JobContext(self.job, Term(1_000_000), {})
         committer = KafkaCommitter(Cluster(self.bootstrap), ctx)
         try:
-            return [staged.name for staged in committer.staged(ctx) if "Prepare" not in staged.detail]
+            return [staged.name for staged in committer.list_staged(ctx) if "Prepare" not in staged.detail]
         finally:
             committer.close()
 

@@ -98,8 +98,8 @@ def test_complete_mode_writes_all_groups_each_batch(rows: Any, run: Run, topic: 
     query = run(df, topic=target, output_mode="complete")
 
     found = messages(bootstrap, target)
-    assert query.finalised is not None
-    assert len(found) == 6 * (query.finalised + 1)
+    assert query.last_visible_batch is not None
+    assert len(found) == 6 * (query.last_visible_batch + 1)
     last = {m.key().decode(): int(m.value()) for m in found}
     assert last == Counter(f"u{n % 6}" for n in range(100))
 
@@ -176,7 +176,7 @@ def test_a_running_query_is_followed_and_stopped(
     query.processAllAvailable()
 
     assert len(messages(bootstrap, target)) == 100
-    assert query.finalised == query.query.lastProgress["batchId"]
+    assert query.last_visible_batch == query.query.lastProgress["batchId"]
     assert query.isActive
     assert query.stop()
     assert not query.isActive

@@ -14,12 +14,12 @@ from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.structured_streaming import spark_checkpoint as hadoop
 from kafka_eos.structured_streaming.spark_checkpoint import (
     OURS,
-    LocalDecisions,
-    SparkDecisions,
-    SparkFiles,
+    HadoopCommitLog,
+    HadoopFiles,
+    LocalCommitLog,
+    check_exclusive_create,
     local_path,
-    opened,
-    prove_exclusive,
+    open_checkpoint,
 )
 
 NAME = "manifests/000000000001-00000001.json"
@@ -33,7 +33,7 @@ def place(request: Any, spark: Any, tmp_path: Path, viewfs: Callable[[Path], str
 
 @pytest.fixture
 def storage(place: Any, spark: Any) -> CheckpointStorage:
-    return opened(spark, *place)[0]
+    return open_checkpoint(spark, *place)[0]
 
 
 def test_what_is_published_is_read_and_listed(storage: CheckpointStorage, tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def test_files_by_content(storage: CheckpointStorage, tmp_path: Path) -> None:
 
 
 def test_decisions(place: Any, spark: Any, tmp_path: Path) -> None:
-    decisions = opened(spark, *place)[1]
-    assert decisions.newest() is None
+    decisions = open_checkpoint(spark, *place)[1]
+    assert decisions.find_latest_batch() is None
     assert not decisions.has(0)
 
     (tmp_path / "commits").mkdir()
@@ -84,7 +84,7 @@ def test_decisions(place: Any, spark: Any, tmp_path: Path) -> None:
 
     assert decisions.has(9)
     assert not decisions.has(11)
-    assert decisions.newest() == 10
+    assert decisions.find_latest_batch() == 10
 
 
 def test_where_a_checkpoint_is(spark: Any, tmp_path: Path, viewfs: Callable[[Path], str]) -> None:
@@ -92,10 +92,10 @@ def test_where_a_checkpoint_is(spark: Any, tmp_path: Path, viewfs: Callable[[Pat
     assert local_path(spark, tmp_path.as_uri()) == tmp_path
     assert local_path(spark, f"file:{tmp_path}") == tmp_path
     assert local_path(spark, viewfs(tmp_path)) is None
-    assert isinstance(opened(spark, str(tmp_path), tmp_path), tuple)
-    assert isinstance(opened(spark, str(tmp_path), tmp_path)[1], LocalDecisions)
-    assert isinstance(opened(spark, viewfs(tmp_path), None)[1], SparkDecisions)
-    assert isinstance(opened(spark, str(tmp_path), tmp_path)[0], LocalStorage)
+    assert isinstance(open_checkpoint(spark, str(tmp_path), tmp_path), tuple)
+    assert isinstance(open_checkpoint(spark, str(tmp_path), tmp_path)[1], LocalCommitLog)
+    assert isinstance(open_checkpoint(spark, viewfs(tmp_path), None)[1], HadoopCommitLog)
+    assert isinstance(open_checkpoint(spark, str(tmp_path), tmp_path)[0], LocalStorage)
 
 
 _REPLACES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -108,16 +108,16 @@ def test_a_store_that_replaces_what_is_there_is_refused(
     spark.conf.set("spark.sql.streaming.checkpointFileManagerClass", _REPLACES)
     try:
         with pytest.raises(ConfigError, match="FileSystemBasedCheckpointFileManager, which replaces files"):
-            opened(spark, viewfs(tmp_path), None)
+            open_checkpoint(spark, viewfs(tmp_path), None)
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
 
 
 def test_of_two_writers_one_gets_a_name(spark: Any, tmp_path: Path, viewfs: Callable[[Path], str]) -> None:
-    files = SparkFiles(spark, viewfs(tmp_path))
+    files = HadoopFiles(spark, viewfs(tmp_path))
     files.make(OURS)
 
-    prove_exclusive(files)
+    check_exclusive_create(files)
 
     assert files.scheme == "file", "what is mounted"
     assert files.names(OURS) == []
@@ -130,4 +130,4 @@ def test_an_object_store_is_refused(
     monkeypatch.setattr(hadoop, "_OBJECT_STORES", {"file"})
 
     with pytest.raises(ConfigError, match="file: is an object store"):
-        opened(spark, viewfs(tmp_path), None)
+        open_checkpoint(spark, viewfs(tmp_path), None)

@@ -7,12 +7,12 @@ import msgspec
 
 from kafka_eos import (
     Broadcast,
-    BroadcastConnected,
+    BroadcastConnectedStream,
     BroadcastContext,
     BroadcastProcessFunction,
     BroadcastState,
     BroadcastStream,
-    KeyedBroadcastConnected,
+    KeyedBroadcastConnectedStream,
     KeyedBroadcastContext,
     KeyedBroadcastProcessFunction,
     Pipeline,
@@ -68,8 +68,8 @@ stream = pipeline.source(KafkaSource("stream", value=Rule), name="stream").broad
 assert_type(rules, Broadcast[Record[str, Rule]])
 assert_type(stream, BroadcastStream[Rule])
 assert_type(stream.map(lambda rule: rule.above), Stream[int])
-assert_type(connect(payments, rules), BroadcastConnected[Payment, Record[str, Rule]])
-assert_type(connect(by_user, rules), KeyedBroadcastConnected[str, Payment, Record[str, Rule]])
+assert_type(connect(payments, rules), BroadcastConnectedStream[Payment, Record[str, Rule]])
+assert_type(connect(by_user, rules), KeyedBroadcastConnectedStream[str, Payment, Record[str, Rule]])
 assert_type(connect(payments, rules).process(Watch), Stream[int])
 assert_type(connect(payments, rules).process(Watch()), Stream[int])
 assert_type(connect(by_user, rules).process(OfUsers), Stream[str])

@@ -5,7 +5,6 @@ from typing import assert_type
 
 from kafka_eos import (
     AggregatingState,
-    KeyState,
     ListState,
     MapState,
     ProcessContext,
@@ -13,6 +12,7 @@ from kafka_eos import (
     ReducingState,
     Timers,
     Ttl,
+    ValueState,
 )
 
 
@@ -40,8 +40,8 @@ class All(ProcessFunction[str, int, str]):
 
     def process(self, key: str, value: int) -> Iterable[str]:
         assert_type(self.timers.register(5), int)
-        assert_type(self.last, KeyState[int | None])
-        assert_type(self.count.of("window"), KeyState[int])
+        assert_type(self.last, ValueState[int | None])
+        assert_type(self.count.of("window"), ValueState[int])
         assert_type(self.items, ListState[int])
         assert_type(self.items.get(), list[int])
         assert_type(self.by_name, MapState[str, int])

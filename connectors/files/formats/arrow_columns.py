@@ -1,7 +1,7 @@
-"""What goes into a column of Arrow, and what would be changed by it.
+"""Conversion of values to Arrow columns, and detection of values that a column would change.
 
-Rule: a value is taken if the column gives it back equal; what there is to check is found out once, from the type. The
-one exception is said by the type itself: a column of floats of 32 or 16 bits has the nearest one.
+Rule: a value is accepted if the column returns it equal; the checks are derived from the type once. The one exception
+is stated by the type itself: a column of 32- or 16-bit floats stores the nearest value.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from kafka_eos.connectors.files.formats.record_fields import taken_apart
 Make: TypeAlias = Callable[[Any], Any]
 
 _FINEST: Final = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
-"""Microseconds in the unit of a time, as far as a Python value can tell."""
+"""Microseconds per time unit; Python values have no finer resolution."""
 _NARROW: Final = {16: "<e", 32: "<f"}
-"""Floats that have less than Python's, by their bits, as ``struct`` calls them."""
+"""The ``struct`` codes of floats narrower than Python's, by bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """What one column takes."""
+class ArrowColumn:
+    """The conversion of cells to one Arrow column without changing any value."""
 
     field: pa.Field
     exact: frozenset[type]
-    """Types of values that are taken without a look inside."""
+    """Types of values that are accepted without a check."""
     make: Make
-    """What makes a value of another type ready. ValueError for one that the column would change."""
+    """The conversion of values of other types. It raises ValueError if the column would change the value."""
 
     def array(self, cells: Sequence[Any]) -> pa.Array:
         return pa.array(self.ready(cells), self.field.type)
@@ -48,12 +48,12 @@ class Column:
         return [cell if type(cell) in exact else make(cell) for cell in cells]
 
 
-def column_of(field: pa.Field) -> Column:
-    """Of a field of a schema, and of all that is in it."""
+def column_of(field: pa.Field) -> ArrowColumn:
+    """Return the conversion for a field of a schema, and for all nested fields."""
     exact, make = _of(field.type)
     if field.nullable:
-        return Column(field, exact | {type(None)}, lambda cell: None if cell is None else make(cell))
-    return Column(field, exact, _not_null(make))
+        return ArrowColumn(field, exact | {type(None)}, lambda cell: None if cell is None else make(cell))
+    return ArrowColumn(field, exact, _not_null(make))
 
 
 def _not_null(make: Make) -> Make:
@@ -66,7 +66,7 @@ def _not_null(make: Make) -> Make:
 
 
 def _of(tp: pa.DataType) -> tuple[frozenset[type], Make]:
-    """Types that need no look, and what looks at the others; None is nobody's affair here."""
+    """Return the types that need no check, and the conversion of others. None is handled by the caller."""
     for applies, taken in _PLAIN:
         if applies(tp):
             return frozenset({taken}), _one_of(taken)
@@ -109,7 +109,8 @@ _PLAIN: Final[Sequence[tuple[Callable[[pa.DataType], bool], type]]] = (
 
 
 def _one_of(taken: type) -> Make:
-    """Values of enums, and of classes below the one; a datetime is a date and a bool an int only in Python."""
+    """Return a conversion for enums and subclasses. In Python a datetime is a date and a bool an int; here they are
+    not."""
 
     def of(cell: Any) -> Any:
         found = _opened(cell)
@@ -141,7 +142,7 @@ def _decimal(cell: Any) -> Any:
 def _narrow(code: str) -> Make:
     def of(cell: Any) -> float:
         found = _float(cell)
-        struct.pack(code, found)  # an OverflowError if it is too large
+        struct.pack(code, found)  # raises OverflowError if the value is too large
         return found
 
     return of
@@ -190,7 +191,7 @@ def _duration(unit: int) -> Make:
     return of
 
 
-def _list(items: Column) -> Make:
+def _list(items: ArrowColumn) -> Make:
     def of(cell: Any) -> Any:
         if not isinstance(cell, list | tuple):
             raise _unfit(cell)
@@ -199,7 +200,7 @@ def _list(items: Column) -> Make:
     return of
 
 
-def _map(keys: Column, items: Column) -> Make:
+def _map(keys: ArrowColumn, items: ArrowColumn) -> Make:
     def of(cell: Any) -> Any:
         if isinstance(cell, Mapping):
             names, values = list(cell), list(cell.values())
@@ -212,7 +213,7 @@ def _map(keys: Column, items: Column) -> Make:
     return of
 
 
-def _struct(columns: Sequence[Column]) -> Make:
+def _struct(columns: Sequence[ArrowColumn]) -> Make:
     known = frozenset(each.field.name for each in columns)
 
     def of(cell: Any) -> Any:
@@ -227,7 +228,7 @@ def _struct(columns: Sequence[Column]) -> Make:
 
 
 def _given_back(tp: pa.DataType) -> Make:
-    """Of a type that is not known here: what comes back of each value is compared."""
+    """Return a conversion for a type that is unknown here: it compares each value with the stored one."""
 
     def of(cell: Any) -> Any:
         if pa.scalar(cell, tp).as_py() != cell:

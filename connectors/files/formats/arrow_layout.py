@@ -1,6 +1,7 @@
-"""Columns of values as Arrow has them, and Parquet files of these.
+"""Values as Arrow columns, and Parquet files of these.
 
-Rule: a value is never changed to make it fit (``columns``); a schema that cannot be written is refused with the sink.
+Rule: a value is never changed to make it fit (``arrow_columns``); a schema that cannot be written is refused when the
+sink is created.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ import pyarrow.parquet as pq
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import JsonCodec
 from kafka_eos.codecs.type_inspection import is_model, is_record, type_name
-from kafka_eos.connectors._shared.row_errors import BadRows, each_row
+from kafka_eos.connectors._shared.row_errors import BadRows, map_rows
 from kafka_eos.connectors.files.formats.arrow_columns import column_of
-from kafka_eos.connectors.files.formats.format import PROVENANCE, Out
+from kafka_eos.connectors.files.formats.format import PROVENANCE, ByteOutput
 from kafka_eos.connectors.files.formats.record_fields import expect_columns, fields_of, picker
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.limits import LIMITS
 
 _EACH_TABLE: Final = 6 << 10
-"""Bytes that a table of some columns takes besides its rows."""
+"""Bytes that a table with a few columns takes besides its rows."""
 _TYPES: Final[Mapping[Any, pa.DataType]] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -48,7 +49,8 @@ _BAD_DATA: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
 def arrow_schema(tp: Any, otherwise: str) -> pa.Schema:
-    """The schema of a model. ConfigError names a field whose type has no counterpart, and what to do ``otherwise``."""
+    """Return the schema of a model. Raise ConfigError with a field whose type has no counterpart, and advice
+    ``otherwise``."""
     fields = fields_of(tp, otherwise)
     try:
         return pa.schema([_field(name, hint, f"{type_name(tp)}.{name}") for name, hint in fields.items()])
@@ -57,7 +59,7 @@ def arrow_schema(tp: Any, otherwise: str) -> pa.Schema:
 
 
 def arrow_type(tp: Any) -> pa.DataType | None:
-    """Of a field; None if it has no one counterpart."""
+    """Return the Arrow type of a field; None if it has no unique counterpart."""
     try:
         return _type(tp, "")[0]
     except _NoCounterpart:
@@ -65,7 +67,7 @@ def arrow_type(tp: Any) -> pa.DataType | None:
 
 
 class _NoCounterpart(Exception):
-    """It says of which field."""
+    """A field's type has no Arrow counterpart; the message names the field."""
 
 
 def _field(name: str, tp: Any, at: str) -> pa.Field:
@@ -74,7 +76,7 @@ def _field(name: str, tp: Any, at: str) -> pa.Field:
 
 
 def _type(tp: Any, at: str) -> tuple[pa.DataType, bool]:
-    """The type, and whether it may be null."""
+    """Return the Arrow type, and whether it may be null."""
     origin, args = typing.get_origin(tp), typing.get_args(tp)
     if origin is typing.Annotated:
         return _type(args[0], at)
@@ -103,7 +105,7 @@ def _type(tp: Any, at: str) -> tuple[pa.DataType, bool]:
 
 
 class ArrowLayout:
-    """Rows of one schema."""
+    """Rows of one Arrow schema."""
 
     def __init__(
         self,
@@ -114,7 +116,7 @@ class ArrowLayout:
         row_group: int,
         left_out: Container[str] = (),
     ) -> None:
-        """``left_out``: columns that rows have and files do not."""
+        """Create the layout. ``left_out``: columns that rows have and files do not."""
         self._schema = arrow_schema(tp, _SAY_WHICH) if schema is None else schema
         expect_columns(self._schema.names)
         if tp is not None and (missing := set(fields_of(tp, "schema")) ^ set(self._schema.names)):
@@ -129,11 +131,11 @@ class ArrowLayout:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the values."""
+        """Return the columns of the values."""
         return self._schema
 
     def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> pa.Table:
-        rows = each_row(self._pick, values)
+        rows = map_rows(self._pick, values)
         try:
             table = self._table(rows)
         except _BAD_DATA:
@@ -163,10 +165,10 @@ class ArrowLayout:
     def joined(self, blocks: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables(blocks).combine_chunks()
 
-    def body(self, out: Out) -> _Parquet:
-        return _Parquet(out, self._written, self._compression, self._row_group)
+    def body(self, out: ByteOutput) -> _ParquetWriter:
+        return _ParquetWriter(out, self._written, self._compression, self._row_group)
 
-    def told(self, block: pa.Table) -> list[bytes]:
+    def encode_for_audit(self, block: pa.Table) -> list[bytes]:
         columns = [name for name in block.column_names if name != PROVENANCE]
         return [_said(row) for row in block.select(columns).to_pylist()]
 
@@ -180,13 +182,16 @@ class ArrowLayout:
                     yield _said(row), text
 
 
-class _Parquet:
-    """One file. Rows wait until there are enough for a group."""
+class _ParquetWriter:
+    """A writer of one Parquet file; rows are buffered until they fill a row group."""
 
-    def __init__(self, out: Out, schema: pa.Schema, compression: str, row_group: int) -> None:
-        self._row_group, self._waiting, self._rows, self._bytes = row_group, list[pa.Table](), 0, 0
+    def __init__(self, out: ByteOutput, schema: pa.Schema, compression: str, row_group: int) -> None:
+        self._row_group = row_group
+        self._waiting = list[pa.Table]()
+        self._rows = 0
+        self._bytes = 0
         self._apart, self._names = 0, schema.names
-        self._writer = pq.ParquetWriter(pa.PythonFile(_Written(out), mode="w"), schema, compression=compression)
+        self._writer = pq.ParquetWriter(pa.PythonFile(_ArrowOutput(out), mode="w"), schema, compression=compression)
 
     def write(self, block: pa.Table) -> None:
         if block.column_names != self._names:
@@ -202,7 +207,7 @@ class _Parquet:
             self.flush()
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         return self._bytes
 
     @property
@@ -216,15 +221,18 @@ class _Parquet:
     def flush(self) -> None:
         if self._rows:
             self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=self._row_group)
-        self._waiting, self._rows, self._bytes, self._apart = [], 0, 0, 0
+        self._waiting = []
+        self._rows = 0
+        self._bytes = 0
+        self._apart = 0
 
 
-class _Written:
-    """What Arrow wants of a Python file."""
+class _ArrowOutput:
+    """An adapter from a byte output to the file interface that Arrow expects."""
 
     closed = False
 
-    def __init__(self, out: Out) -> None:
+    def __init__(self, out: ByteOutput) -> None:
         self._out, self._at = out, 0
 
     def write(self, data: Any) -> int:
@@ -236,14 +244,14 @@ class _Written:
         return self._at
 
     def flush(self) -> None:
-        """The sink's own file does it."""
+        """Do nothing: the sink flushes its own file."""
 
     def close(self) -> None:
-        """The sink's own file stays open until it is synced."""
+        """Do nothing: the sink's own file stays open until it is synced."""
 
 
 def _read_back(schema: pa.Schema) -> pa.Schema:
-    """The schema as a file gives it back: Parquet has no seconds. ConfigError for one that it does not hold."""
+    """Return the schema as a file returns it: Parquet has no seconds. Raise ConfigError if it cannot be written."""
     file = io.BytesIO()
     try:
         pq.write_table(schema.empty_table(), file)

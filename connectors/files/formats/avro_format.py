@@ -1,6 +1,6 @@
 """Avro object container files: a header with the schema, then blocks of records.
 
-A record's bytes are made when its row is written, so that one that does not fit leaves no half of itself in a block.
+A record is encoded when its row is written, so a bad record leaves no partial bytes in a block.
 Rule: the schema in a file is the one that its records were written with.
 """
 
@@ -19,10 +19,10 @@ import fastavro
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import AvroCodec, JsonCodec
-from kafka_eos.codecs.avro.value_conversion import ready
-from kafka_eos.connectors._shared.plain_rows import said
-from kafka_eos.connectors._shared.row_errors import each_row
-from kafka_eos.connectors.files.formats.format import PROVENANCE, Chunks, Out, expect_compression
+from kafka_eos.codecs.avro.value_conversion import build_preparer
+from kafka_eos.connectors._shared.plain_rows import encode_row
+from kafka_eos.connectors._shared.row_errors import map_rows
+from kafka_eos.connectors.files.formats.format import PROVENANCE, ByteOutput, BytesBlock, expect_compression
 from kafka_eos.connectors.files.formats.record_fields import expect_columns
 from kafka_eos.core.errors import ConfigError, PlanError
 from kafka_eos.core.json_values import Json
@@ -33,7 +33,7 @@ _BAD_DATA: Final = (ValueError, TypeError, LookupError, OverflowError)
 
 @dataclass(frozen=True, slots=True)
 class Avro:
-    """``schema``: that of a stream of dicts, a record. ``compression``: None or "deflate"."""
+    """The Avro format. ``schema``: the record schema for a stream of dicts. ``compression``: None or "deflate"."""
 
     schema: Mapping[str, Any] | None = None
     compression: str | None = "deflate"
@@ -73,7 +73,7 @@ def _encoder(schema: Mapping[str, Any]) -> Callable[[Any], bytes]:
     if not isinstance(parsed, dict) or parsed["type"] != "record":
         raise ConfigError("Avro(schema=…) must be that of a record")
 
-    make = ready(parsed)
+    make = build_preparer(parsed)
 
     def encode(value: Any) -> bytes:
         out = io.BytesIO()
@@ -87,50 +87,54 @@ def _encoder(schema: Mapping[str, Any]) -> Callable[[Any], bytes]:
 
 
 class AvroLayout:
-    """Records of one schema."""
+    """Avro records of one schema."""
 
     def __init__(self, schema: Mapping[str, Any], encode: Callable[[Any], bytes], codec: str) -> None:
-        self._schema, self._encode, self._compression = schema, encode, codec
+        self._schema = schema
+        self._encode = encode
+        self._compression = codec
         self._parsed = fastavro.parse_schema(dict(schema))
         self.codec: Codec[Any] = JsonCodec(Any)
 
-    def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> Chunks:
-        records = each_row(self._encode, values)
+    def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> BytesBlock:
+        records = map_rows(self._encode, values)
         if provenance is None:
-            return Chunks(records)
-        return Chunks(record + _bytes(text.encode()) for record, text in zip(records, provenance, strict=True))
+            return BytesBlock(records)
+        return BytesBlock(record + _bytes(text.encode()) for record, text in zip(records, provenance, strict=True))
 
-    def joined(self, blocks: Sequence[Chunks]) -> Chunks:
-        return Chunks.joined(blocks)
+    def joined(self, blocks: Sequence[BytesBlock]) -> BytesBlock:
+        return BytesBlock.joined(blocks)
 
-    def body(self, out: Out) -> _Container:
-        return _Container(out, self._schema, self._compression)
+    def body(self, out: ByteOutput) -> _AvroWriter:
+        return _AvroWriter(out, self._schema, self._compression)
 
-    def told(self, block: Chunks) -> list[bytes]:
+    def encode_for_audit(self, block: BytesBlock) -> list[bytes]:
         without = fastavro.parse_schema(
             {**self._schema, "fields": [each for each in self._schema["fields"] if each["name"] != PROVENANCE]}
         )
-        return [said(fastavro.schemaless_reader(io.BytesIO(record), without, None)) for record in block]
+        return [encode_row(fastavro.schemaless_reader(io.BytesIO(record), without, None)) for record in block]
 
     def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
         with open(path, "rb") as file:
             for record in fastavro.reader(file, reader_schema=self._parsed):
                 assert isinstance(record, dict)
                 text = record.pop(PROVENANCE, None)
-                yield said(record), None if text is None else str(text)
+                yield encode_row(record), None if text is None else str(text)
 
 
-class _Container:
-    """One file."""
+class _AvroWriter:
+    """A writer of one Avro object container file."""
 
-    def __init__(self, out: Out, schema: Mapping[str, Any], codec: str) -> None:
-        self._out, self._codec, self._sync = out, codec, os.urandom(16)
+    def __init__(self, out: ByteOutput, schema: Mapping[str, Any], codec: str) -> None:
+        self._out = out
+        self._codec = codec
+        self._sync = os.urandom(16)
         self._records, self._size = list[bytes](), 0
         meta = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec.encode()}
         pairs = b"".join(_bytes(name.encode()) + _bytes(value) for name, value in meta.items())
         out.write(b"Obj\x01" + _long(len(meta)) + pairs + _long(0) + self._sync)
 
-    def write(self, block: Chunks) -> None:
+    def write(self, block: BytesBlock) -> None:
         full = LIMITS.avro_block_bytes
         for record in block:
             self._records.append(record)
@@ -139,7 +143,7 @@ class _Container:
                 self.flush()
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         return self._size
 
     @property
@@ -161,7 +165,7 @@ class _Container:
 
 
 def _long(number: int) -> bytes:
-    """As Avro writes a long that is not negative: zigzag, seven bits a byte."""
+    """Return a long that is not negative as Avro encodes it: zigzag, seven bits per byte."""
     number, out = number << 1, bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

@@ -1,7 +1,7 @@
-"""CSV as RFC 4180 has it: a line of names, then one row a value; a nothing is an empty cell, an empty text is ``""``.
+"""CSV as in RFC 4180: a line of names, then one row per value. None is an empty cell, an empty text is ``""``.
 
 A list, a dict or a model is a cell of JSON.
-Rule: a cell is never changed to make it fit: what has no one spelling as text is refused.
+Rule: a cell is never changed to make it fit: a value without a unique text form is rejected.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ import msgspec
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import JsonCodec
 from kafka_eos.codecs.type_inspection import to_plain, type_name, without_none
-from kafka_eos.connectors._shared.row_errors import each_row
-from kafka_eos.connectors.files.formats.format import PROVENANCE, Chunks, Out, Text, expect_compression
+from kafka_eos.connectors._shared.row_errors import map_rows
+from kafka_eos.connectors.files.formats.format import PROVENANCE, ByteOutput, BytesBlock, TextWriter, expect_compression
 from kafka_eos.connectors.files.formats.record_fields import expect_columns, fields_of, picker
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
 _QUOTED: Final = frozenset(',"\r\n')
 _LARGEST: Final = 1 << 31
-"""Characters of a cell that the audit reads; the library's own limit is far below what a broker takes."""
+"""Most characters of a cell that the audit reads; the library's default is far below a broker's record limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Csv:
-    """``columns``: the keys of a stream of dicts. ``compression``: None or "gzip"."""
+    """The CSV format. ``columns``: the keys of a stream of dicts. ``compression``: None or "gzip"."""
 
     columns: tuple[str, ...] | None = None
     compression: str | None = None
@@ -69,26 +69,28 @@ class Csv:
 
 
 class CsvLayout:
-    """Rows of one list of columns."""
+    """CSV rows with one list of columns."""
 
     def __init__(self, tp: Any, names: Sequence[str], envelope: bool, compressed: bool) -> None:
-        self._pick, self._compressed, self._envelope = picker(tp, names), compressed, envelope
+        self._pick = picker(tp, names)
+        self._compressed = compressed
+        self._envelope = envelope
         self._header = _row([*names, PROVENANCE] if envelope else names)
         self.codec: Codec[Any] = JsonCodec(Any)
 
-    def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> Chunks:
-        rows = each_row(lambda value: _row([*map(_cell, self._pick(value))]), values)
+    def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> BytesBlock:
+        rows = map_rows(lambda value: _row([*map(_cell, self._pick(value))]), values)
         if provenance is None:
-            return Chunks(rows)
-        return Chunks(row + b"," + text.encode() for row, text in zip(rows, provenance, strict=True))
+            return BytesBlock(rows)
+        return BytesBlock(row + b"," + text.encode() for row, text in zip(rows, provenance, strict=True))
 
-    def joined(self, blocks: Sequence[Chunks]) -> Chunks:
-        return Chunks.joined(blocks)
+    def joined(self, blocks: Sequence[BytesBlock]) -> BytesBlock:
+        return BytesBlock.joined(blocks)
 
-    def body(self, out: Out) -> Text:
-        return Text(out, self._compressed, self._header + b"\n")
+    def body(self, out: ByteOutput) -> TextWriter:
+        return TextWriter(out, self._compressed, self._header + b"\n")
 
-    def told(self, block: Chunks) -> list[bytes]:
+    def encode_for_audit(self, block: BytesBlock) -> list[bytes]:
         return [_said(row) for row in _parsed(io.StringIO("\n".join(row.decode() for row in block), newline=""))]
 
     def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
@@ -103,7 +105,7 @@ class CsvLayout:
 
 
 def _is_binary(tp: Any) -> bool:
-    """Are all values of a field bytes, or nothing?"""
+    """Return whether all values of a field are bytes or None."""
     tp = without_none(tp)
     if typing.get_origin(tp) is typing.Annotated:
         return _is_binary(typing.get_args(tp)[0])
@@ -122,7 +124,7 @@ def _said(row: Sequence[str]) -> bytes:
 
 
 def _row(cells: Sequence[str | None]) -> bytes:
-    """One line. A row of one empty cell is ``""`` too, since an empty line is no row."""
+    """Return one line. A row of one empty cell is ``""``, because an empty line is not a row."""
     if len(cells) == 1 and cells[0] is None:
         cells = [""]
     return ",".join(map(_quoted, cells)).encode()

@@ -1,6 +1,6 @@
-"""The contract of a format: rows become a block, blocks become a file, and a file becomes rows again for the audit.
+"""The interface of a format: rows become a block, blocks become a file, and a file becomes rows again for the audit.
 
-Rule: a format sees one file from its beginning to its end; where that lies and what it is called is not its affair.
+Rule: a format sees one file from its beginning to its end, and knows neither its location nor its name.
 """
 
 from __future__ import annotations
@@ -16,115 +16,116 @@ from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
 PROVENANCE: Final = "kafka_eos_provenance"
-"""The column that tells where a row came from, where a format has columns."""
+"""The column with the origin of a row, in formats with columns."""
 
 
-class Out(Protocol):
-    """Where a file's bytes go."""
+class ByteOutput(Protocol):
+    """The destination of a file's bytes."""
 
     def write(self, data: bytes, /) -> int: ...
 
 
-class Block(Protocol):
-    """Rows, as their format holds them until they are written."""
+class RowBlock(Protocol):
+    """A batch of encoded rows, in the representation of its format."""
 
     def __len__(self) -> int: ...
 
     @property
     def nbytes(self) -> int: ...
 
-    def slice(self, offset: int, length: int, /) -> Block: ...
+    def slice(self, offset: int, length: int, /) -> RowBlock: ...
 
-    def take(self, indices: Sequence[int], /) -> Block: ...
+    def take(self, indices: Sequence[int], /) -> RowBlock: ...
 
 
-class Body(Protocol):
-    """The rows of one file."""
+class BlockWriter(Protocol):
+    """A writer of row blocks into one file."""
 
     def write(self, block: Any) -> None: ...
 
     @property
-    def held(self) -> int:
-        """Bytes that are not written yet."""
+    def buffered_bytes(self) -> int:
+        """Return the bytes that are not written yet."""
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that these take."""
+        """Return the bytes of memory that these take."""
 
     def flush(self) -> None:
-        """Write what is held, though the file would be better with more of it at once."""
+        """Write the buffered rows, even if the file would be better with larger blocks."""
 
     def close(self) -> None:
-        """Write what is left, and the file's end."""
+        """Write the remaining rows, and the end of the file."""
 
 
-class Layout(Protocol):
-    """How one sink's values lie in a file."""
+class FileLayout(Protocol):
+    """The encoding of one sink's values as rows of a file, and the decoding for the audit."""
 
     @property
     def codec(self) -> Codec[Any]:
-        """What decodes what ``told`` gives."""
+        """Return the codec that decodes the results of ``encode_for_audit``."""
 
-    def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> Block:
-        """Rows of values. Raises BadRows for all that cannot be written."""
+    def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> RowBlock:
+        """Return the rows of these values. Raise BadRows for all values that cannot be written."""
 
-    def joined(self, blocks: Sequence[Any]) -> Block:
-        """One block of several: many small ones take more memory than their rows."""
+    def joined(self, blocks: Sequence[Any]) -> RowBlock:
+        """Return several blocks as one: many small blocks take more memory than their rows."""
 
-    def body(self, out: Out) -> Body:
-        """Begin a file."""
+    def body(self, out: ByteOutput) -> BlockWriter:
+        """Return a writer that begins a file."""
 
-    def told(self, block: Any) -> list[bytes]:
-        """What each row says, for the audit: the same bytes for the same row, read back or not."""
+    def encode_for_audit(self, block: Any) -> list[bytes]:
+        """Return each row encoded for the audit; a row read from a file gives the same bytes."""
 
     def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
-        """For the audit: of each row of a file what it says, and its provenance."""
+        """Yield each row of a file, encoded for the audit, and its provenance."""
 
 
 class Format(Protocol):
-    """A format with its options."""
+    """A file format with its options."""
 
     @property
     def extension(self) -> str: ...
 
-    def layout(self, value: Any, envelope: bool) -> Layout:
-        """For values of a type; None is any. ConfigError if the format cannot hold them."""
+    def layout(self, value: Any, envelope: bool) -> FileLayout:
+        """Return the layout for values of a type; None is any type. Raise ConfigError if the format cannot
+        store them."""
 
     def describe(self) -> Mapping[str, Json]:
-        """Its options, as far as they are not the usual ones."""
+        """Return its options that differ from the defaults."""
 
 
-class Chunks(list[bytes]):
-    """A block of rows that are bytes."""
+class BytesBlock(list[bytes]):
+    """A row block whose rows are bytes."""
 
     @property
     def nbytes(self) -> int:
         return sum(map(len, self))
 
     @staticmethod
-    def joined(blocks: Sequence[Chunks]) -> Chunks:
-        return Chunks(chain.from_iterable(blocks))
+    def joined(blocks: Sequence[BytesBlock]) -> BytesBlock:
+        return BytesBlock(chain.from_iterable(blocks))
 
-    def slice(self, offset: int, length: int, /) -> Chunks:
-        return Chunks(self[offset : offset + length])
+    def slice(self, offset: int, length: int, /) -> BytesBlock:
+        return BytesBlock(self[offset : offset + length])
 
-    def take(self, indices: Sequence[int], /) -> Chunks:
-        return Chunks(self[index] for index in indices)
+    def take(self, indices: Sequence[int], /) -> BytesBlock:
+        return BytesBlock(self[index] for index in indices)
 
 
-class Text:
-    """A body of lines, as they are or as one gzip member."""
+class TextWriter:
+    """A writer of rows as lines, optionally gzip-compressed."""
 
-    def __init__(self, out: Out, compressed: bool, header: bytes = b"") -> None:
+    def __init__(self, out: ByteOutput, compressed: bool, header: bytes = b"") -> None:
         self._out = out
         self._zlib = zlib.compressobj(wbits=31) if compressed else None
         self._put(header)
 
-    def write(self, block: Chunks) -> None:
+    def write(self, block: BytesBlock) -> None:
         self._put(b"\n".join([*block, b""]))
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         return 0
 
     @property
@@ -132,7 +133,7 @@ class Text:
         return 0
 
     def flush(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no rows are buffered."""
 
     def close(self) -> None:
         if self._zlib is not None:
@@ -145,6 +146,6 @@ class Text:
 
 
 def expect_compression(given: str | None, known: Sequence[str | None], what: str) -> None:
-    """ConfigError that says which there are."""
+    """Raise ConfigError, with the possible values, unless the compression is known."""
     if given not in known:
         raise ConfigError(f"compression={given!r}: {what} can be compressed by {', '.join(map(repr, known))}")

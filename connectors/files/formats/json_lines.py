@@ -1,6 +1,6 @@
-"""JSON lines: what the values' codec writes, one line each.
+"""JSON lines: each value, as its codec encodes it, is one line.
 
-Rule: an encoding with a newline is no line; its row is refused.
+Rule: an encoding with a newline is not a line; its row is rejected.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import codec_for
-from kafka_eos.connectors._shared.row_errors import BadRows, tried
-from kafka_eos.connectors.files.formats.format import Chunks, Out, Text, expect_compression
+from kafka_eos.connectors._shared.row_errors import BadRows, try_rows
+from kafka_eos.connectors.files.formats.format import ByteOutput, BytesBlock, TextWriter, expect_compression
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
@@ -26,7 +26,7 @@ _ENVELOPE: Final = re.compile(rb'\{"provenance":"([^"]*)","value":(.*)\}', re.DO
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """``compression``: None or "gzip"."""
+    """The JSON lines format. ``compression``: None or "gzip"."""
 
     compression: str | None = None
 
@@ -37,54 +37,56 @@ class JsonLines:
     def extension(self) -> str:
         return "jsonl.gz" if self.compression else "jsonl"
 
-    def layout(self, value: Any, envelope: bool) -> LinesLayout:
+    def layout(self, value: Any, envelope: bool) -> JsonLinesLayout:
         codec: Codec[Any] = codec_for(Any if value is None else value)
         if codec.name in _BINARY or (envelope and codec.name != "json"):
             what = "its envelope holds JSON" if envelope else "it writes lines of text"
             raise ConfigError(f"a file of lines cannot hold values in the format {codec.name!r}: {what}.")
-        return LinesLayout(codec, envelope, self.compression is not None)
+        return JsonLinesLayout(codec, envelope, self.compression is not None)
 
     def describe(self) -> Mapping[str, Json]:
         return {"compression": self.compression} if self.compression else {}
 
 
-class LinesLayout:
-    """Lines of one codec; in an envelope if they have a provenance."""
+class JsonLinesLayout:
+    """JSON lines of one codec, optionally with a provenance envelope."""
 
     def __init__(self, codec: Codec[Any], envelope: bool, compressed: bool) -> None:
-        self.codec, self._envelope, self._compressed = codec, envelope, compressed
+        self.codec = codec
+        self._envelope = envelope
+        self._compressed = compressed
 
-    def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> Chunks:
+    def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> BytesBlock:
         lines = _lines(self.codec.encode, values)
         if provenance is None:
-            return Chunks(lines)
+            return BytesBlock(lines)
         pairs = zip(provenance, lines, strict=True)
-        return Chunks(b'{"provenance":"%b","value":%b}' % (text.encode(), line) for text, line in pairs)
+        return BytesBlock(b'{"provenance":"%b","value":%b}' % (text.encode(), line) for text, line in pairs)
 
-    def joined(self, blocks: Sequence[Chunks]) -> Chunks:
-        return Chunks.joined(blocks)
+    def joined(self, blocks: Sequence[BytesBlock]) -> BytesBlock:
+        return BytesBlock.joined(blocks)
 
-    def body(self, out: Out) -> Text:
-        return Text(out, self._compressed)
+    def body(self, out: ByteOutput) -> TextWriter:
+        return TextWriter(out, self._compressed)
 
-    def told(self, block: Chunks) -> list[bytes]:
+    def encode_for_audit(self, block: BytesBlock) -> list[bytes]:
         return block
 
     def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rb") as file:
             for line in file:
-                said = line.removesuffix(b"\n")
-                match = _ENVELOPE.fullmatch(said) if self._envelope else None
-                yield (said, None) if match is None else (match[2], match[1].decode("ascii", "replace"))
+                row = line.removesuffix(b"\n")
+                match = _ENVELOPE.fullmatch(row) if self._envelope else None
+                yield (row, None) if match is None else (match[2], match[1].decode("ascii", "replace"))
 
 
 def _lines(encode: Callable[[Any], bytes], values: Sequence[Any]) -> list[bytes]:
-    """The encoded values. Raises BadRows for all that cannot be a line, up to one that may be the environment's fault.
+    """Return the encoded values. Raise BadRows for those that cannot be a line, up to a possible environment error.
 
-    One pass: what failed in passing might work in a second one, and nothing would say why the batch was refused.
+    Each value is encoded once: a temporary failure might not recur in a second pass, and the cause would be lost.
     """
-    lines, errors = tried(encode, values)
+    lines, errors = try_rows(encode, values)
     if errors or any(b"\n" in line for line in lines):
         those = (index for index in range(len(values)) if index not in errors)
         torn = {index: ValueError(_TORN) for index, line in zip(those, lines, strict=False) if b"\n" in line}

@@ -1,6 +1,6 @@
-"""Parquet, by pyarrow: the options. What needs pyarrow is in ``arrow``, and imported when a sink is made.
+"""The options of Parquet. Code that needs pyarrow is in ``arrow_layout``, which is imported when a sink is created.
 
-Rule: a type without one obvious counterpart is refused with the field's name; ``schema`` says it then.
+Rule: a type without one obvious counterpart is refused with the field's name; ``schema`` then defines its column.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.extras import ensure_extra
 from kafka_eos.connectors.files.formats.format import expect_compression
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
-    """``schema``: a pyarrow schema, for streams of dicts, or where a model's own types are not what is wanted.
+    """The Parquet format.
 
-    ``compression``: "snappy", "zstd", "gzip", "lz4" or None. ``row_group``: rows of a group, which are in memory until
-    they are written.
+    ``schema``: a pyarrow schema, for streams of dicts, or to override the types of a model.
+    ``compression``: "snappy", "zstd", "gzip", "lz4" or None.
+    ``row_group``: rows per row group, which are in memory until they are written.
     """
 
     schema: pa.Schema | None = None
@@ -42,7 +43,7 @@ class Parquet:
         return "parquet"
 
     def layout(self, value: Any, envelope: bool) -> ArrowLayout:
-        expect_extra("parquet", "FileSink with format=parquet")
+        ensure_extra("parquet", "FileSink with format=parquet")
         if value is None and self.schema is None:
             raise ConfigError(
                 "Parquet needs its columns: value=Model, or format=Parquet(schema=pyarrow.schema(…)) for dicts"

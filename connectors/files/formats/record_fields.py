@@ -1,6 +1,6 @@
 """The fields of a user's type, for formats with columns.
 
-Rule: a value of another type, or a dict with a key that is no column, is refused: nothing is left out silently.
+Rule: a value of another type, or a dict with a key that is not a column, is rejected: nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _EXTRA: Final = "__pydantic_extra__"
 
 
 def fields_of(tp: Any, what: str) -> dict[str, Any]:
-    """Names and types. ConfigError if it has none; ``what`` says how to name columns without a type."""
+    """Return names and types of the fields. Raise ConfigError if the type has none.
+
+    ``what``: how to define columns without a type, for the message.
+    """
     if not is_model(tp) and not is_record(tp):
         raise ConfigError(
             f"value={type_name(tp)}: a file with columns holds pydantic models, msgspec Structs or dataclasses; for "
@@ -41,7 +44,7 @@ def _names(tp: Any) -> Sequence[str]:
 
 
 def taken_apart(value: Any) -> Mapping[str, Any] | None:
-    """The fields of a dict or of a record, those that its class does not declare too; None for any other value."""
+    """Return the fields of a dict or a record, including undeclared ones; None for any other value."""
     if isinstance(value, Mapping):
         return value
     if not is_model(type(value)) and not is_record(type(value)):
@@ -50,14 +53,14 @@ def taken_apart(value: Any) -> Mapping[str, Any] | None:
 
 
 def expect_declared(value: Any, known: Set[str]) -> None:
-    """ValueError if the record has a field that is none of these."""
+    """Raise ValueError if the record has a field that is not among these."""
     found = taken_apart(value) or {}
     if not known >= found.keys():
         raise ValueError(f"no column for {', '.join(sorted(found.keys() - known))}")
 
 
 def expect_columns(names: Sequence[str]) -> None:
-    """ConfigError for names that cannot be the columns of a file."""
+    """Raise ConfigError for names that cannot be the columns of a file."""
     if not names or len(set(names)) < len(names) or PROVENANCE in names:
         raise ConfigError(
             f"columns: {', '.join(names) or 'none'}: at least one, none twice, and none that is called {PROVENANCE}"
@@ -65,7 +68,7 @@ def expect_columns(names: Sequence[str]) -> None:
 
 
 def picker(tp: Any, names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
-    """What takes a value apart into its columns. ValueError for a value that is not of the sink's type."""
+    """Return a function that splits a value into its columns; it raises ValueError for a value of another type."""
     known = frozenset(names)
     extra = tp.model_config.get("extra") if is_model(tp) else None
 

@@ -1,7 +1,7 @@
-"""One prefix of a bucket, as commits need it: uploads that anybody can complete, and names that are made once.
+"""One bucket prefix, for commits: uploads that any process can complete, and names that are created once.
 
-Rule: an answer is either what S3 has said, or an OSError that says that nobody knows. Not found is FileNotFoundError,
-and a name that is there already FileExistsError.
+Rule: a result is either S3's response, or an OSError if the outcome is unknown. An absent name is FileNotFoundError, an
+existing one FileExistsError.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 from kafka_eos._util import store_urls as addresses
-from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.extras import ensure_extra
 from kafka_eos.core.errors import ConfigError
 
-MARK: Final = "kafka-eos"
-"""Metadata of an object: which upload it was. It appears with the object, and only by completing that upload."""
+UPLOAD_TAG: Final = "kafka-eos"
+"""Metadata key that identifies the upload that created an object.
+
+It appears with the object, and only by completing that upload.
+"""
 _OPTIONS: Final = ("endpoint", "region")
 _ABSENT: Final = ("404", "NoSuchKey", "NoSuchUpload", "NotFound")
 _THERE: Final = ("412", "PreconditionFailed")
@@ -34,8 +37,8 @@ _CLIENT: Final[Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """``s3://bucket/prefix?endpoint=…&region=…``."""
+class BucketAddress:
+    """A bucket prefix as the user writes it: s3://bucket/prefix?endpoint=…&region=…."""
 
     bucket: str
     prefix: str
@@ -43,13 +46,13 @@ class Address:
     region: str | None
 
     @staticmethod
-    def read(given: str) -> Address:
-        """ConfigError if it is none, or has a secret in it."""
+    def read(given: str) -> BucketAddress:
+        """Parse an address. Raise ConfigError if it is not valid, or contains a secret."""
         try:
-            addresses.expect_no_secret(given)
+            addresses.ensure_no_secret(given)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        parts, options = urlsplit(given), addresses.options(given)
+        parts, options = urlsplit(given), addresses.parse_options(given)
         if parts.scheme not in ("s3", "s3a"):
             raise ConfigError(f"{given}: files lie in directories and in s3://bucket/prefix, not in {parts.scheme}://")
         if unknown := [name for name in options if name not in _OPTIONS]:
@@ -57,18 +60,18 @@ class Address:
         prefix = parts.path.strip("/")
         if not parts.netloc or not prefix:
             raise ConfigError(f"{given}: give a bucket and a prefix, s3://bucket/prefix")
-        return Address(parts.netloc, prefix, options.get("endpoint"), options.get("region"))
+        return BucketAddress(parts.netloc, prefix, options.get("endpoint"), options.get("region"))
 
     @property
     def text(self) -> str:
-        """For people, and the scope: the same as long as it is the same place."""
+        """Return the address for messages and for the scope: always the same for the same location."""
         where = urlsplit(self.endpoint or "").netloc
         return f"s3://{self.bucket}/{self.prefix}" + (f" at {where}" if where else "")
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
-    """Who asks, where it is not left to boto3 to find that out. Shown nowhere."""
+class AccessKeys:
+    """Explicit S3 credentials, which are never shown."""
 
     identity: str = field(repr=False)
     secret: str = field(repr=False)
@@ -76,8 +79,8 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
-    """An upload that has not ended."""
+class OpenUpload:
+    """A multipart upload that is neither completed nor aborted."""
 
     name: str
     id: str
@@ -85,16 +88,16 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """An object: its bytes, when it came, in seconds since 1970, and the store's tag of what is in it."""
+class ObjectInfo:
+    """The size, modification time and ETag of an object."""
 
     size: int
     since: float
     tag: str
 
 
-def _session(keys: Keys | None) -> Any:
-    """A session of its own: the default one is no affair of threads. ``keys`` None: those of the environment."""
+def _session(keys: AccessKeys | None) -> Any:
+    """Return a new session, because the default one is not thread-safe. ``keys`` None: use the environment."""
     import boto3
     from botocore.session import get_session
 
@@ -106,7 +109,7 @@ def _session(keys: Keys | None) -> Any:
 
 @cache
 def _models() -> Any:
-    """What S3 can be asked, for all sessions: to read it from its files takes longer than to connect."""
+    """Return the loader of S3's API model for all sessions: loading it takes longer than connecting."""
     from botocore.loaders import create_loader
     from botocore.session import get_session
 
@@ -114,10 +117,10 @@ def _models() -> Any:
 
 
 class Bucket:
-    """May be used from threads. Names are below the prefix."""
+    """A client for one bucket prefix. Thread-safe. Names are relative to the prefix."""
 
-    def __init__(self, address: Address, keys: Keys | None = None) -> None:
-        expect_extra("s3", "files on S3")
+    def __init__(self, address: BucketAddress, keys: AccessKeys | None = None) -> None:
+        ensure_extra("s3", "files on S3")
         from botocore.config import Config
 
         self.address = address
@@ -126,19 +129,20 @@ class Bucket:
         )
 
     def begin(self, name: str, mark: str) -> str:
-        """Begin an upload; its id."""
+        """Begin an upload; return its id."""
         with self._errors(name):
-            made = self._s3.create_multipart_upload(**self._at(name), Metadata={MARK: mark})
+            made = self._s3.create_multipart_upload(**self._at(name), Metadata={UPLOAD_TAG: mark})
             return str(made["UploadId"])
 
     def send(self, name: str, upload: str, number: int, data: bytes) -> str:
-        """Send a part; its tag."""
+        """Send a part; return its ETag."""
         with self._errors(name):
             sent = self._s3.upload_part(**self._at(name), UploadId=upload, PartNumber=number, Body=data)
             return str(sent["ETag"])
 
-    def sent(self, name: str, upload: str) -> list[tuple[str, int]]:
-        """Tag and size of each part. FileNotFoundError if the upload has ended, or never was."""
+    def list_parts(self, name: str, upload: str) -> list[tuple[str, int]]:
+        """Return ETag and size of the parts of an upload. Raise FileNotFoundError if the upload does not exist any
+        more."""
         found: list[tuple[str, int]] = []
         marker = 0
         while True:
@@ -150,7 +154,7 @@ class Bucket:
             marker = page["NextPartNumberMarker"]
 
     def complete(self, name: str, upload: str, tags: Sequence[str]) -> None:
-        """Make it an object. FileExistsError if there is one, FileNotFoundError if the upload has ended."""
+        """Complete an upload. Raise FileExistsError if the object exists, FileNotFoundError if the upload has ended."""
         parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
         with self._errors(name):
             self._s3.complete_multipart_upload(
@@ -158,36 +162,38 @@ class Bucket:
             )
 
     def abort(self, name: str, upload: str) -> None:
-        """FileNotFoundError if the upload has ended."""
+        """Abort an upload. Raise FileNotFoundError if it has ended."""
         with self._errors(name):
             self._s3.abort_multipart_upload(**self._at(name), UploadId=upload)
 
-    def uploads(self) -> list[Upload]:
-        """All that have not ended, below the prefix."""
-        found: list[Upload] = []
+    def uploads(self) -> list[OpenUpload]:
+        """Return all open uploads below the prefix."""
+        found: list[OpenUpload] = []
         after: dict[str, str] = {}
         now, prefix = datetime.now(UTC), f"{self.address.prefix}/"
         while True:
             with self._errors(prefix):
                 page = self._s3.list_multipart_uploads(Bucket=self.address.bucket, Prefix=prefix, **after)
             found += [
-                Upload(each["Key"].removeprefix(prefix), each["UploadId"], (now - each["Initiated"]).total_seconds())
+                OpenUpload(
+                    each["Key"].removeprefix(prefix), each["UploadId"], (now - each["Initiated"]).total_seconds()
+                )
                 for each in page.get("Uploads", ())
             ]
             if not page.get("IsTruncated"):
                 return found
             after = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
-    def mark(self, name: str) -> str | None:
-        """Of an object: which upload it was, "" if it was none of ours. None if there is no object."""
+    def read_upload_tag(self, name: str) -> str | None:
+        """Return the upload tag of an object; None if it does not exist."""
         try:
             with self._errors(name):
-                return str(self._s3.head_object(**self._at(name))["Metadata"].get(MARK, ""))
+                return str(self._s3.head_object(**self._at(name))["Metadata"].get(UPLOAD_TAG, ""))
         except FileNotFoundError:
             return None
 
     def create(self, name: str) -> bool:
-        """An empty object. False if there is one."""
+        """Create an empty object. Return False if it exists."""
         try:
             with self._errors(name):
                 self._s3.put_object(**self._at(name), Body=b"", IfNoneMatch="*")
@@ -200,44 +206,44 @@ class Bucket:
             self._s3.put_object(**self._at(name), Body=data)
 
     def read(self, name: str) -> bytes:
-        """All of an object."""
+        """Return the content of an object."""
         with self._errors(name):
             return bytes(self._s3.get_object(**self._at(name))["Body"].read())
 
     def fetch(self, name: str, path: Path) -> None:
-        """An object, into a file."""
+        """Download an object into a file."""
         with self._errors(name), path.open("wb") as file:
             self._s3.download_fileobj(**self._at(name), Fileobj=file)
 
     def hidden(self) -> list[str]:
-        """Names that begin with a dot."""
+        """Return the names that begin with a dot."""
         return self.names(".")
 
     def names(self, begin: str) -> list[str]:
-        """Of objects: those that begin so."""
+        """Return the names of objects with this beginning."""
         return [*self.listed(begin)]
 
-    def listed(self, begin: str) -> dict[str, Listed]:
-        """Objects whose names begin so."""
-        prefix, found = f"{self.address.prefix}/", dict[str, Listed]()
+    def listed(self, begin: str) -> dict[str, ObjectInfo]:
+        """Return the objects whose names have this beginning."""
+        prefix, found = f"{self.address.prefix}/", dict[str, ObjectInfo]()
         with self._errors(prefix):
             pages = self._s3.get_paginator("list_objects_v2").paginate(
                 Bucket=self.address.bucket, Prefix=f"{prefix}{begin}"
             )
             for page in pages:
                 for each in page.get("Contents", ()):
-                    listed = Listed(int(each["Size"]), each["LastModified"].timestamp(), str(each["ETag"]))
+                    listed = ObjectInfo(int(each["Size"]), each["LastModified"].timestamp(), str(each["ETag"]))
                     found[each["Key"].removeprefix(prefix)] = listed
         return found
 
-    def told(self, name: str) -> Listed:
-        """Of one object. FileNotFoundError if it is not there."""
+    def head_object(self, name: str) -> ObjectInfo:
+        """Return size, time and ETag of one object. Raise FileNotFoundError if it does not exist."""
         with self._errors(name):
             now = self._s3.head_object(**self._at(name))
-        return Listed(int(now["ContentLength"]), now["LastModified"].timestamp(), str(now["ETag"]))
+        return ObjectInfo(int(now["ContentLength"]), now["LastModified"].timestamp(), str(now["ETag"]))
 
     def delete(self, name: str) -> None:
-        """One that is not there is fine."""
+        """Delete an object. An absent one is ignored."""
         with self._errors(name):
             self._s3.delete_object(**self._at(name))
 
@@ -251,16 +257,16 @@ class Bucket:
         try:
             yield
         except ClientError as error:
-            code, said = str(error.response["Error"].get("Code")), str(error.response["Error"].get("Message"))
+            code, message = str(error.response["Error"].get("Code")), str(error.response["Error"].get("Message"))
             if code == "NoSuchBucket":
                 raise ConfigError(f"there is no bucket {self.address.bucket}: make it first") from error
             if code in _ABSENT:
-                raise FileNotFoundError(errno.ENOENT, said, name) from error
+                raise FileNotFoundError(errno.ENOENT, message, name) from error
             if code in _THERE:
-                raise FileExistsError(errno.EEXIST, said, name) from error
+                raise FileExistsError(errno.EEXIST, message, name) from error
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             kind = PermissionError if status in _DENIED else OSError
-            raise kind(errno.EACCES if kind is PermissionError else errno.EIO, f"{said} ({code})", name) from error
+            raise kind(errno.EACCES if kind is PermissionError else errno.EIO, f"{message} ({code})", name) from error
         except (NoCredentialsError, NoRegionError) as error:
             raise ConfigError(
                 f"cannot reach {self.address.text}: {error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "

@@ -1,18 +1,18 @@
-"""What the names in a directory mean for one promise. Pure.
+"""The status of a committable, derived from the names in a directory. Pure.
 
-    staged file   final file    besides              standing
-    there         as promised                        COMMITTED
-    there         other                              LOST: it can never get its name
-    as promised   absent                             PREPARED
-    other         absent                             LOST: it is damaged
-    absent        any           trace of an abort    LOST
-    absent        as promised                        COMMITTED
-    absent        any           trace of a commit    COMMITTED: readers took or changed it
-    absent        any           no trace             UNKNOWN
+    staged file    final file     marker       status
+    present        as promised                 COMMITTED
+    present        other                       LOST: it can never get its name
+    as promised    absent                      PREPARED
+    other          absent                      LOST: it is damaged
+    absent         any            of an abort  LOST
+    absent         as promised                 COMMITTED
+    absent         any            of a commit  COMMITTED: readers removed or changed it
+    absent         any            none         UNKNOWN
 
-A commit makes its trace durable before it renames the staged file to the final name, and an abort renames the staged
-file too. So a staged file that is there was not published; one that is not was published or undone, and exactly one
-of both. Rule: a file that is not there proves nothing by itself, for readers take what is published.
+A commit makes its marker durable before it renames the staged file to the final name; an abort also renames the staged
+file. So a present staged file was not published; an absent one was either published or aborted, never both. Rule: an
+absent file proves nothing by itself, because readers may remove published files.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from kafka_eos.abc.committer import Standing
+from kafka_eos.abc.committer import CommitStatus
 
 
-class Content(enum.Enum):
-    """What is under a name. Only length and checksum together make it RIGHT."""
+class ContentState(enum.Enum):
+    """The state of a file: absent, matching the committable, or different.
+
+    Both length and checksum must match.
+    """
 
     ABSENT = "absent"
     RIGHT = "as promised"
@@ -32,31 +35,31 @@ class Content(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """What a look at the directory found, in the order of the fields: whoever commits meanwhile is noticed."""
+class DirectoryEvidence:
+    """The findings of one check of the directory for one committable."""
 
-    staged: Content
-    final: Content
+    staged: ContentState
+    final: ContentState
     aborted: bool
     committed: bool
-    """Whether the traces are there."""
+    """Whether the markers exist."""
 
 
-def judged(facts: Listing) -> Standing:
-    """The standing of a promise, by the table above."""
-    if facts.staged is Content.ABSENT:
+def derive_status(facts: DirectoryEvidence) -> CommitStatus:
+    """Return a committable's status, by the table in the module's docstring."""
+    if facts.staged is ContentState.ABSENT:
         return _gone(facts)
     match facts.final:
-        case Content.RIGHT:
-            return Standing.COMMITTED
-        case Content.OTHER:
-            return Standing.LOST
-    return Standing.PREPARED if facts.staged is Content.RIGHT else Standing.LOST
+        case ContentState.RIGHT:
+            return CommitStatus.COMMITTED
+        case ContentState.OTHER:
+            return CommitStatus.LOST
+    return CommitStatus.PREPARED if facts.staged is ContentState.RIGHT else CommitStatus.LOST
 
 
-def _gone(facts: Listing) -> Standing:
+def _gone(facts: DirectoryEvidence) -> CommitStatus:
     if facts.aborted:
-        return Standing.LOST
-    if facts.committed or facts.final is Content.RIGHT:
-        return Standing.COMMITTED
-    return Standing.UNKNOWN
+        return CommitStatus.LOST
+    if facts.committed or facts.final is ContentState.RIGHT:
+        return CommitStatus.COMMITTED
+    return CommitStatus.UNKNOWN

@@ -1,9 +1,9 @@
-"""Traces of commits and aborts, which outlive what readers take away.
+"""Markers of commits and aborts, which remain when readers remove files.
 
-Rule: a trace goes only when nobody can ask for it any more. One is needed until the receipt of the epoch that its
-commit was permitted for. An epoch is decided only after the receipt of the one before it, and no number is used twice:
-so a permit for a later epoch proves the receipt, and a permit of a later term proves that everything of the terms
-before it is settled, whatever became of it.
+Rule: a marker is deleted only when no process can need it any more. It is needed until the receipt of the epoch that
+its commit was permitted for. An epoch is decided only after the receipt of the previous one, and no number is used
+twice. So a permit for a later epoch proves the receipt, and a permit of a later term proves that all epochs of earlier
+terms are finished, committed or not.
 """
 
 from __future__ import annotations
@@ -12,45 +12,45 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import Protocol
 
-from kafka_eos.connectors.files.file_names import Kind, Part
+from kafka_eos.connectors.files.file_names import PartId, PartState
 from kafka_eos.core.ids import Epoch, EpochId, Term
 
 
-class Shelf(Protocol):
-    """Where traces are."""
+class MarkerStore(Protocol):
+    """The storage of markers."""
 
     def create(self, name: str) -> bool:
-        """An empty file. False if it was there."""
+        """Create an empty file. Return False if it exists."""
 
-    def hidden(self, job: str) -> Sequence[tuple[str, Kind, Part]]:
-        """A job's hidden files, by name."""
+    def hidden(self, job: str) -> Sequence[tuple[str, PartState, PartId]]:
+        """Return a job's hidden files, by name."""
 
     def remove(self, name: str) -> None:
-        """One that is not there is fine."""
+        """Delete a marker. An absent one is ignored."""
 
 
-class Traces:
-    """Makes and removes them. May be used from threads."""
+class CommitMarkers:
+    """The commit and abort markers: creation and deletion. Thread-safe."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: MarkerStore) -> None:
         self._shelf, self._lock = shelf, Lock()
         self._noted: dict[str, Epoch] = {}
         self._settled: Epoch | None = None
-        """What an epoch's first commit found settled is not looked for at each of its files."""
+        """The epoch whose first commit has deleted old markers; its other files need not repeat that."""
         self._swept: Term | None = None
 
-    def make(self, part: Part, permit: EpochId) -> bool:
-        """Leave the trace of a commit, not synced. False if it was there."""
-        first = self._shelf.create(part.hidden(Kind.COMMITTED))
-        self.note(part, Kind.COMMITTED, permit)
+    def make(self, part: PartId, permit: EpochId) -> bool:
+        """Create the marker of a commit, without a sync. Return False if it exists."""
+        first = self._shelf.create(part.build_hidden_name(PartState.COMMITTED))
+        self.note(part, PartState.COMMITTED, permit)
         return first
 
-    def note(self, part: Part, kind: Kind, needed_by: EpochId) -> None:
+    def note(self, part: PartId, kind: PartState, needed_by: EpochId) -> None:
         with self._lock:
-            self._noted[part.hidden(kind)] = needed_by.epoch
+            self._noted[part.build_hidden_name(kind)] = needed_by.epoch
 
-    def forget(self, of: Part, permit: EpochId) -> None:
-        """Remove those of a life that nobody can ask for any more. One that stays by accident goes in a later term."""
+    def forget(self, of: PartId, permit: EpochId) -> None:
+        """Delete markers that are no longer needed. One that remains by accident is deleted in a later term."""
         with self._lock:
             settled = []
             if self._settled != permit.epoch:
@@ -62,7 +62,7 @@ class Traces:
             self._swept = permit.term
         if sweep:
             old = [each for each in self._shelf.hidden(of.job) if each[2].identity == of.identity]
-            traces = (Kind.COMMITTED, Kind.ABORTED)
+            traces = (PartState.COMMITTED, PartState.ABORTED)
             settled += [name for name, kind, part in old if kind in traces and part.epoch.term < permit.term]
         for name in settled:
             self._shelf.remove(name)

@@ -1,6 +1,6 @@
-"""Where a FileSink writes: a directory of a file system, or a prefix of a bucket.
+"""The location of a FileSink's files: a directory of a file system, or a bucket prefix.
 
-Rule: what would break the promise of a place is refused in ``check``, by trying it.
+Rule: ``check`` tests the operations that the guarantee needs, and refuses a location where one fails.
 """
 
 from __future__ import annotations
@@ -17,55 +17,56 @@ from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.files import file_names as names
-from kafka_eos.connectors.files.os_errors import expecting, mapped
-from kafka_eos.connectors.files.s3.bucket import Address, Bucket
+from kafka_eos.connectors.files.os_errors import map_errors, refuse_permanent_errors
+from kafka_eos.connectors.files.s3.bucket import Bucket, BucketAddress
 from kafka_eos.connectors.files.sink import s3_names as objects
 from kafka_eos.connectors.files.sink.committer import FileCommitter
+from kafka_eos.connectors.files.sink.file_staging import DirectoryStaging, FileStaging
 from kafka_eos.connectors.files.sink.s3_committer import UploadCommitter
 from kafka_eos.connectors.files.sink.s3_staging import UploadStaging
-from kafka_eos.connectors.files.sink.staging import DiskStaging, Staging
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
-from kafka_eos.core.ids import token
+from kafka_eos.core.ids import ensure_name
 
 _NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "glusterfs", "fuse")
-"""File systems whose disks are elsewhere."""
+"""Network file systems."""
 
 
-class Place(Protocol):
-    """A place for files."""
+class SinkLocation(Protocol):
+    """The location of a FileSink's files."""
 
     @property
     def text(self) -> str:
-        """For people; stored in manifests as part of the scope."""
+        """Return the location for messages; manifests store it as part of the scope."""
 
     @property
     def advice(self) -> str:
-        """What to look at if the place cannot be reached."""
+        """Return what to check if the location cannot be reached."""
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """Try what commits need. Raises ConfigError if something fails; notices."""
+        """Test the operations that commits need; return notices. Raise ConfigError if one fails."""
 
-    def staging(self) -> Staging[Any]: ...
+    def staging(self) -> FileStaging[Any]: ...
 
     def committer(self) -> Committer: ...
 
     def pattern(self, job: str, operator: str) -> str:
-        """What the final names of one operator match in full, of any life; its groups: epoch and subtask."""
+        """Return a pattern that matches the final names of one operator, of any incarnation; groups: epoch
+        and subtask."""
 
     def names(self) -> Sequence[str]:
-        """What is committed, whoever did it: names, in partitions too."""
+        """Return the names of all committed files, whoever wrote them, including those in partitions."""
 
     def opened(self, name: str) -> AbstractContextManager[Path]:
-        """A committed file, to be read. OSError with a number if it cannot be had."""
+        """Yield a local path of a committed file for reading. Raise OSError with a number if it is not available."""
 
 
-def place_of(given: str | os.PathLike[str]) -> Place:
-    """A path is a directory; what has a scheme must be S3."""
+def place_of(given: str | os.PathLike[str]) -> SinkLocation:
+    """Return the location of an argument: a path is a directory, an address must be S3."""
     if isinstance(given, str) and "://" in given:
-        return Objects(Address.read(given))
+        return SinkBucket(BucketAddress.read(given))
     if not os.fspath(given):
         raise ConfigError("FileSink('') names no directory: for the one that the job is started in write FileSink('.')")
-    return Directory(Path(os.path.abspath(os.path.expanduser(given))))
+    return SinkDirectory(Path(os.path.abspath(os.path.expanduser(given))))
 
 
 ON_A_DISK: Final = "that its disk is mounted and answers"
@@ -81,8 +82,8 @@ MAY_WRITE_IN_A_BUCKET: Final = (
 )
 
 
-class Directory:
-    """A directory, which is made if it is not there."""
+class SinkDirectory:
+    """A local directory, created if it is missing."""
 
     advice = ON_A_DISK
 
@@ -94,7 +95,7 @@ class Directory:
         return str(self.path)
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        name = f".check.{token(ctx.job, 'job name')}.{ctx.term}.{os.getpid()}"
+        name = f".check.{ensure_name(ctx.job, 'job name')}.{ctx.term}.{os.getpid()}"
         trial, renamed = self.path / name, self.path / f"{name}.renamed"
         try:
             disk.create_directory(self.path)
@@ -119,8 +120,9 @@ class Directory:
         return notices
 
     def expect_mark_of(self, job: str) -> None:
-        """ConfigError if the directory has nothing of a job that has written there: it is gone, or not mounted."""
-        with mapped(Retryable, f"look into {self.path}"):
+        """Raise ConfigError if the directory contains nothing of a job that has written there: deleted, or
+        not mounted."""
+        with map_errors(Retryable, f"look into {self.path}"):
             found = os.listdir(self.path) if self.path.exists() else []
         if not any((mark := names.marked(name)) is not None and mark[0] == job for name in found):
             raise ConfigError(
@@ -128,10 +130,10 @@ class Directory:
                 "is not mounted. Bring it back. To go on with an empty one, give the sink another directory"
             )
 
-    def staging(self) -> DiskStaging:
-        with mapped(RestartFromCheckpoint, f"create {self.path}"):
+    def staging(self) -> DirectoryStaging:
+        with map_errors(RestartFromCheckpoint, f"create {self.path}"):
             disk.create_directory(self.path)
-        return DiskStaging(self.path)
+        return DirectoryStaging(self.path)
 
     def committer(self) -> FileCommitter:
         return FileCommitter(self.path)
@@ -146,24 +148,24 @@ class Directory:
     @contextmanager
     def opened(self, name: str) -> Iterator[Path]:
         path = self.path / name
-        path.open("rb").close()  # what fails here says nothing about the content
+        path.open("rb").close()  # an error here is not about the content
         yield path
 
 
 def on_network(path: Path) -> list[str]:
-    """A notice, if the path is on a disk that is elsewhere."""
+    """Return a notice if the path is on a network file system."""
     kind = disk.filesystem(path)
     if kind.split(".")[0] not in _NETWORK:
         return []
     return [f"{path} is on {kind}: exactly-once depends on its server keeping what fsync promised."]
 
 
-class Objects:
-    """A prefix of a bucket. Nothing is asked of it before it is used."""
+class SinkBucket:
+    """A bucket prefix, which is contacted on first use."""
 
     advice = IN_A_BUCKET
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BucketAddress) -> None:
         self.address = address
 
     @property
@@ -175,9 +177,9 @@ class Objects:
         return Bucket(self.address)
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """An upload is completed, and another one must not replace it."""
-        name, bucket = f".check.{token(ctx.job, 'job name')}.{ctx.term}.{os.getpid()}", self._bucket
-        with expecting(_MAY_UPLOAD), mapped(Retryable, f"reach {self.text}"):
+        """Test that an upload can be completed, and that a second upload cannot replace it."""
+        name, bucket = f".check.{ensure_name(ctx.job, 'job name')}.{ctx.term}.{os.getpid()}", self._bucket
+        with refuse_permanent_errors(_MAY_UPLOAD), map_errors(Retryable, f"reach {self.text}"):
             bucket.delete(name)
             self._made(bucket, name)
             try:

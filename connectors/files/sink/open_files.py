@@ -1,7 +1,7 @@
-"""The files of one epoch while a writer fills them: one a partition, and more only where files end early.
+"""The files of one epoch while a writer fills them: one per partition, and more only if files are rolled.
 
-Rule: few files are open and little is in memory, however many partitions there are. Rows of a partition that finds no
-place among the open files wait, and are written in one go.
+Rule: few files are open and little memory is used, however many partitions exist. Rows of a partition without an open
+file are buffered, and are written at once.
 """
 
 from __future__ import annotations
@@ -11,27 +11,28 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-from kafka_eos.connectors.files.file_names import Part
-from kafka_eos.connectors.files.formats.format import Block, Layout
-from kafka_eos.connectors.files.sink.staging import StagedFile, Staging
+from kafka_eos.connectors.files.file_names import PartId
+from kafka_eos.connectors.files.formats.format import FileLayout, RowBlock
+from kafka_eos.connectors.files.sink.file_staging import FileStaging, StagedFile
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.limits import LIMITS
 
 MOST_FILES: Final = 10_000
-"""Of a writer in an epoch. Each has a line in the manifest, and steps of its own on the disk."""
+"""Most files of a writer in an epoch. Each has an entry in the manifest, and needs its own disk operations."""
 _EACH_BLOCK: Final = 6 << 10
-"""Bytes that a block takes besides its rows: an Arrow table of some columns."""
+"""Bytes that a block takes besides its rows, such as an Arrow table with a few columns."""
 _EACH_ROW: Final = 48
-"""Bytes that a row takes besides its own: an object of Python."""
+"""Bytes that a row takes besides its content, as a Python object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """When a file ends within an epoch: at so many ``rows``, as soon as it has so many bytes (``size``), or when a row
-    comes so many ``seconds`` after its first one.
+    """The conditions that end a file within an epoch. The end of an epoch ends every file.
 
-    The end of an epoch ends every file.
+    ``rows``: the number of rows of a file.
+    ``size``: bytes after which a file ends.
+    ``seconds``: a row that arrives this long after the file's first row begins a new file.
     """
 
     rows: int | None = None
@@ -45,8 +46,8 @@ class Roll:
     def reached(self, rows: int, size: int) -> bool:
         return (self.rows is not None and rows >= self.rows) or (self.size is not None and size >= self.size)
 
-    def over(self, since: float) -> bool:
-        """Does a row that comes now belong into another file than one that came at ``since``?"""
+    def is_expired(self, since: float) -> bool:
+        """Return whether the file's first row is too old to add another one."""
         return self.seconds is not None and monotonic() - since >= self.seconds
 
     def describe(self) -> dict[str, Json]:
@@ -55,10 +56,10 @@ class Roll:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """How a sink's rows become files; see ``FileSink``."""
+class FileOptions:
+    """The conversion of rows to files: layout, envelope, partitions, rolling."""
 
-    layout: Layout
+    layout: FileLayout
     extension: str
     envelope: bool
     partition_by: Callable[[Any], Mapping[str, object]] | None
@@ -66,23 +67,23 @@ class Shape:
     announced: bool
 
 
-class Segment:
-    """One open file of an epoch."""
+class PartFile:
+    """One open part file of an epoch."""
 
-    def __init__(self, file: StagedFile, layout: Layout) -> None:
+    def __init__(self, file: StagedFile, layout: FileLayout) -> None:
         self.file, self.records = file, 0
         self._body = layout.body(file)
 
     @property
     def size(self) -> int:
-        return self.file.size + self._body.held
+        return self.file.size + self._body.buffered_bytes
 
     @property
     def memory(self) -> int:
-        """Bytes of rows that are not written."""
+        """Return the bytes of rows that are not written yet."""
         return self._body.memory
 
-    def append(self, block: Block) -> None:
+    def append(self, block: RowBlock) -> None:
         self._body.write(block)
         self.records += len(block)
 
@@ -94,40 +95,44 @@ class Segment:
         self.file.finish()
 
 
-class _Waiting:
-    """Rows of a partition without an open file."""
+class _BufferedRows:
+    """Buffered rows of a partition that has no open file."""
 
     def __init__(self) -> None:
-        self.blocks, self.records, self.size = list[Block](), 0, 0
+        self.blocks = list[RowBlock]()
+        self.records = 0
+        self.size = 0
 
     @property
     def memory(self) -> int:
         return self.size + self.records * _EACH_ROW + len(self.blocks) * _EACH_BLOCK
 
-    def append(self, block: Block) -> None:
+    def append(self, block: RowBlock) -> None:
         self.blocks.append(block)
         self.records += len(block)
         self.size += block.nbytes
 
 
-class OpenFiles:
-    """The files of one writer and one epoch."""
+class PartFiles:
+    """All part files of one writer and epoch."""
 
-    def __init__(self, staging: Staging[Any], shape: Shape, part: Callable[[int], Part]) -> None:
-        self._staging, self._shape, self._part = staging, shape, part
-        self._open, self._waiting = dict[str, Segment](), dict[str, _Waiting]()
-        """By the directory of the partition."""
+    def __init__(self, staging: FileStaging[Any], shape: FileOptions, part: Callable[[int], PartId]) -> None:
+        self._staging = staging
+        self._shape = shape
+        self._part = part
+        self._open, self._waiting = dict[str, PartFile](), dict[str, _BufferedRows]()
+        """Open files and buffered rows, by the directory of the partition."""
         self._since = dict[str, float]()
-        """When the first row came that is open or waits."""
-        self._finished = list[Segment]()
+        """The arrival time of the first row that is in an open file or buffered."""
+        self._finished = list[PartFile]()
         self._count = self._memory = 0
 
     def __bool__(self) -> bool:
         return self._count > 0
 
-    def append(self, place: str, block: Block) -> None:
-        """Write rows to the file of a partition; to several, where files end."""
-        if place in self._since and self._shape.roll.over(self._since[place]):
+    def append(self, place: str, block: RowBlock) -> None:
+        """Write rows to the file of a partition, or to several files if they are rolled."""
+        if place in self._since and self._shape.roll.is_expired(self._since[place]):
             self._write_out(place)
         self._since.setdefault(place, monotonic())
         if place in self._open or len(self._open) < LIMITS.open_files:
@@ -137,8 +142,8 @@ class OpenFiles:
         if self._memory > LIMITS.open_file_bytes:
             self._relieve()
 
-    def finish(self) -> list[Segment]:
-        """All of them, complete and durable."""
+    def finish(self) -> list[PartFile]:
+        """Finish all files; return them complete and durable."""
         for place in list(self._open):
             self._end(place)
         for place in list(self._waiting):
@@ -147,9 +152,9 @@ class OpenFiles:
 
     def let_go(self) -> None:
         for segment in self._open.values():
-            segment.file.let_go()
+            segment.file.discard()
 
-    def _write(self, place: str, blocks: Sequence[Block]) -> None:
+    def _write(self, place: str, blocks: Sequence[RowBlock]) -> None:
         for block in blocks:
             begin = 0
             while begin < len(block):
@@ -163,16 +168,16 @@ class OpenFiles:
                 if self._shape.roll.reached(segment.records, segment.size):
                     self._end(place)
 
-    def _wait(self, place: str, block: Block) -> None:
-        waiting = self._waiting.setdefault(place, _Waiting())
+    def _wait(self, place: str, block: RowBlock) -> None:
+        waiting = self._waiting.setdefault(place, _BufferedRows())
         before = waiting.memory
         waiting.append(block)
         self._memory += waiting.memory - before
         if self._shape.roll.reached(waiting.records, waiting.size):
             self._write_out(place)
 
-    def _taken(self, place: str) -> list[Block]:
-        """What waits for a partition, which waits no more."""
+    def _taken(self, place: str) -> list[RowBlock]:
+        """Remove and return the buffered rows of a partition."""
         waiting = self._waiting.pop(place, None)
         if waiting is None:
             return []
@@ -185,11 +190,11 @@ class OpenFiles:
             self._end(place)
 
     def _relieve(self) -> None:
-        """Join what waits in small blocks; where that is not enough, write what is largest."""
+        """Merge small buffered blocks; if that is not enough, write the largest buffers."""
         for waiting in self._waiting.values():
             before, waiting.blocks = waiting.memory, [self._shape.layout.joined(waiting.blocks)]
             self._memory -= before - waiting.memory
-        held: Mapping[str, Segment | _Waiting] = {**self._open, **self._waiting}
+        held: Mapping[str, PartFile | _BufferedRows] = {**self._open, **self._waiting}
         for place in sorted(held, key=lambda each: held[each].memory, reverse=True):
             if self._memory <= LIMITS.open_file_bytes // 2:
                 return
@@ -200,7 +205,7 @@ class OpenFiles:
                 segment.flush()
                 self._memory += segment.memory
 
-    def _opened(self, place: str) -> Segment:
+    def _opened(self, place: str) -> PartFile:
         if self._count >= MOST_FILES:
             raise ConfigError(
                 f"an epoch has more than {MOST_FILES} files of one writer in {self._staging.where}: let partition_by "
@@ -209,7 +214,7 @@ class OpenFiles:
         part, shape = self._part(self._count), self._shape
         self._count += 1
         file = self._staging.open(part, place, shape.extension, shape.announced)
-        segment = self._open[place] = Segment(file, shape.layout)
+        segment = self._open[place] = PartFile(file, shape.layout)
         self._since.setdefault(place, monotonic())
         return segment
 

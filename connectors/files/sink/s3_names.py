@@ -1,10 +1,10 @@
-"""Names in a bucket, and what a committable says about one upload. No other module forms such a name.
+"""Names in a bucket, and the payload of an upload's committable. No other module builds such a name.
 
-    part-<epoch>-<term>-<subtask>-<life>.<operator>[~<number>].<extension>    an upload, or the object that it became
-    .committed.… .aborted.… .life.… .over.…                                   as in a directory, see ``files.names``
+    part-<epoch>-<term>-<subtask>-<life>.<operator>[~<number>].<extension>  an upload, or the object that it became
+    .committed.…  .aborted.…  .life.…  .over.…                              as in a directory, see ``file_names``
 
-A name has the term, as an upload has nothing else that tells whose it is. Three numbers are in front of the job, and
-none of them has a minus: so a name never reads two ways.
+A name has the term, because an upload has no other field that identifies its writer. Three numbers precede the job, and
+they contain no minus, so parsing is unambiguous.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.connectors.files.file_names import EXTENSION, IDENTITY, NUMBER, PARTITION, Part
+from kafka_eos.connectors.files.file_names import EXTENSION, IDENTITY, NUMBER, PARTITION, PartId
 from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
@@ -23,31 +23,34 @@ VERSION: Final = 1
 _NAME = re.compile(rf"part-(\d+)-(\d+)-(\d+)-([^.]+){IDENTITY}\.([^.~]+){NUMBER}\.({EXTENSION})", re.ASCII)
 
 
-def name_of(part: Part, extension: str) -> str:
-    """The final name of a part, without its partition."""
+def name_of(part: PartId, extension: str) -> str:
+    """Return the final name of a part, without its partition."""
     at = part.epoch
     return f"part-{at.epoch.n:012d}-{at.term}-{part.subtask:04d}-{part.life}.{part.numbered}.{extension}"
 
 
-def part_of(name: str) -> Part | None:
-    """What an upload is, by its name; None if it is none of ours."""
+def part_of(name: str) -> PartId | None:
+    """Return the part of an upload, by its name; None if the name is not a FileSink's."""
     match = _NAME.fullmatch(name.rpartition("/")[2])
     if match is None:
         return None
     epoch, term, subtask, job, identity, operator, number, _ = match.groups()
     life = None if identity is None else JobIdentity(identity)
-    return Part(job, life, EpochId(Epoch(int(epoch)), Term(int(term))), int(subtask), operator, int(number or 0))
+    return PartId(job, life, EpochId(Epoch(int(epoch)), Term(int(term))), int(subtask), operator, int(number or 0))
 
 
 def files_of(job: str, operator: str) -> str:
-    """As in a directory, see ``files.names``: a pattern, and its groups: epoch and subtask."""
+    """Return a pattern of final names, with the groups epoch and subtask, as ``file_names.files_of`` does."""
     whose = rf"{re.escape(job)}(?:\.[0-9a-f]{{12}})?\.{re.escape(operator)}(?:~\d+)?"
     return rf"part-(\d+)-\d+-(\d+)-{whose}\.{EXTENSION}"
 
 
 @dataclass(frozen=True, slots=True)
-class UploadPromise:
-    """What a committable's payload says. Reading it proves that its name stays below the prefix."""
+class UploadCommittable:
+    """The payload of an S3 committable: one multipart upload that is ready to complete.
+
+    Reading a payload proves that its name stays below the prefix.
+    """
 
     name: str
     upload: str
@@ -57,7 +60,7 @@ class UploadPromise:
     announced: bool
 
     @property
-    def part(self) -> Part:
+    def part(self) -> PartId:
         part = part_of(self.name)
         assert part is not None
         return part
@@ -74,8 +77,8 @@ class UploadPromise:
         }
 
     @staticmethod
-    def read(payload: Mapping[str, Json]) -> UploadPromise:
-        """CorruptCheckpoint if it is not a payload of this package."""
+    def read(payload: Mapping[str, Json]) -> UploadCommittable:
+        """Parse a payload. Raise CorruptCheckpoint if it is not one of this package."""
         match payload:
             case {
                 "version": 1,
@@ -86,7 +89,7 @@ class UploadPromise:
                 "size": int(size),
                 "announced": bool(announced),
             } if len(payload) == 7 and _is_below(name) and all(isinstance(tag, str) for tag in tags):
-                return UploadPromise(name, upload, mark, tuple(map(str, tags)), size, announced)
+                return UploadCommittable(name, upload, mark, tuple(map(str, tags)), size, announced)
         raise CorruptCheckpoint(f"not a committable of files on S3: {dict(payload)!r}")
 
 

@@ -1,6 +1,6 @@
-"""Files that are multipart uploads: parts are sent while rows are written, the rest before the epoch is prepared.
+"""Staged files as multipart uploads: parts are sent while rows are written, the rest before the epoch is prepared.
 
-Rule: nothing of an upload is on this machine once it is prepared, and letting go of one ends nothing.
+Rule: a prepared upload has no data on this machine, and discarding an upload does not abort it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kafka_eos.connectors.files.file_names import Part
+from kafka_eos.connectors.files.file_names import PartId
 from kafka_eos.connectors.files.s3.bucket import Bucket
-from kafka_eos.connectors.files.sink.s3_names import UploadPromise, name_of
+from kafka_eos.connectors.files.sink.s3_names import UploadCommittable, name_of
 from kafka_eos.core.errors import ConfigError, Fenced
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.limits import LIMITS
@@ -20,10 +20,13 @@ _MOST: Final = 10_000
 
 
 class UploadFile:
-    """One upload."""
+    """A staged file that is written to one upload."""
 
-    def __init__(self, bucket: Bucket, part: Part, name: str, announced: bool) -> None:
-        self._bucket, self._part, self.name, self._announced = bucket, part, name, announced
+    def __init__(self, bucket: Bucket, part: PartId, name: str, announced: bool) -> None:
+        self._bucket = bucket
+        self._part = part
+        self.name = name
+        self._announced = announced
         self._mark = uuid.uuid4().hex
         self._upload = bucket.begin(name, self._mark)
         self._waiting, self._tags = bytearray(), list[str]()
@@ -31,7 +34,7 @@ class UploadFile:
         self.size = 0
 
     def write(self, data: bytes, /) -> int:
-        if not self._gone:  # a library may write an end to what was let go
+        if not self._gone:  # a library may still write a footer after ``discard``
             self._waiting += data
             self.size += len(data)
             while len(self._waiting) >= LIMITS.upload_part_bytes:
@@ -42,12 +45,12 @@ class UploadFile:
         if self._waiting or not self._tags:
             self._send(len(self._waiting))
 
-    def let_go(self) -> None:
+    def discard(self) -> None:
         self._gone = True
         self._waiting.clear()
 
     def payload(self) -> dict[str, Json]:
-        promise = UploadPromise(self.name, self._upload, self._mark, tuple(self._tags), self.size, self._announced)
+        promise = UploadCommittable(self.name, self._upload, self._mark, tuple(self._tags), self.size, self._announced)
         return promise.payload()
 
     def _send(self, count: int) -> None:
@@ -65,13 +68,13 @@ class UploadFile:
 
 
 class UploadStaging:
-    """Makes the files of one writer."""
+    """The creation of one writer's uploads."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self.where = bucket.address.text
 
-    def open(self, part: Part, place: str, extension: str, announced: bool) -> UploadFile:
+    def open(self, part: PartId, place: str, extension: str, announced: bool) -> UploadFile:
         name = name_of(part, extension)
         return UploadFile(self._bucket, part, f"{place}/{name}" if place else name, announced)
 

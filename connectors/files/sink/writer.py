@@ -1,6 +1,6 @@
-"""The writer of a FileSink: rows become files of one epoch, in partitions, and those end where the sink says.
+"""The writer of a FileSink: rows become the files of one epoch, by partition, and files end as the sink configures.
 
-Rule: it knows nothing of where files are; ``staging`` makes them in a directory, ``s3.staging`` in a bucket.
+Rule: it does not know where files are; ``file_staging`` creates them in a directory, ``s3_staging`` in a bucket.
 """
 
 from __future__ import annotations
@@ -13,35 +13,37 @@ from kafka_eos._util import failpoints
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.sink import PreCommit
-from kafka_eos.connectors._shared.row_errors import each_row, encoded
+from kafka_eos.connectors._shared.row_errors import encode_or_reject, map_rows
 from kafka_eos.connectors.files import file_names as names
-from kafka_eos.connectors.files.file_names import Part
-from kafka_eos.connectors.files.formats.format import Block
-from kafka_eos.connectors.files.os_errors import mapped
-from kafka_eos.connectors.files.sink.open_files import OpenFiles, Shape
-from kafka_eos.connectors.files.sink.staging import Staging
+from kafka_eos.connectors.files.file_names import PartId
+from kafka_eos.connectors.files.formats.format import RowBlock
+from kafka_eos.connectors.files.os_errors import map_errors
+from kafka_eos.connectors.files.sink.file_staging import FileStaging
+from kafka_eos.connectors.files.sink.open_files import FileOptions, PartFiles
 from kafka_eos.core import provenance
 from kafka_eos.core.errors import RestartFromCheckpoint
-from kafka_eos.core.ids import EpochId, token
+from kafka_eos.core.ids import EpochId, ensure_name
 from kafka_eos.core.records import Batch
 
 
 class FileWriter:
-    """Writes the hidden files of a subtask."""
+    """The writer of a subtask's hidden files."""
 
-    def __init__(self, staging: Staging[Any], scope: str, shape: Shape, ctx: TaskContext) -> None:
-        self._staging, self._scope, self._shape = staging, scope, shape
-        self._operator, self._term = token(ctx.operator, "operator name"), ctx.job.term
-        job = token(ctx.job.job, "job name")
-        self._part = partial(Part, job, ctx.job.identity, subtask=ctx.owner, operator=ctx.operator)
+    def __init__(self, staging: FileStaging[Any], scope: str, shape: FileOptions, ctx: TaskContext) -> None:
+        self._staging = staging
+        self._scope = scope
+        self._shape = shape
+        self._operator, self._term = ensure_name(ctx.operator, "operator name"), ctx.job.term
+        job = ensure_name(ctx.job.job, "job name")
+        self._part = partial(PartId, job, ctx.job.identity, subtask=ctx.owner, operator=ctx.operator)
         self._epoch, self._reject = ctx.first_epoch, ctx.services.reject_row
         self._files = self._new_files()
 
     def write(self, batch: Batch[Any]) -> None:
-        _, (block, places) = encoded(self._data, batch, self._operator, self._reject)
+        _, (block, places) = encode_or_reject(self._data, batch, self._operator, self._reject)
         if not len(block):
             return
-        with mapped(RestartFromCheckpoint, f"stage rows in {self._staging.where}"):
+        with map_errors(RestartFromCheckpoint, f"stage rows in {self._staging.where}"):
             if places is None:
                 self._files.append("", block)
             else:
@@ -53,26 +55,26 @@ class FileWriter:
         self._files = self._new_files()
         return partial(self._prepare, epoch, files) if files else lambda: ()
 
-    def committed(self, epoch: EpochId) -> None:
-        """Nothing is kept for an epoch once it is prepared."""
+    def notify_committed(self, epoch: EpochId) -> None:
+        """Do nothing: the writer keeps no data of a prepared epoch."""
 
     def discard(self) -> None:
         self._files.let_go()
         self._files = self._new_files()
 
-    def _data(self, batch: Batch[Any]) -> tuple[Block, list[str] | None]:
-        """The rows, and the partition of each. Raises BadRows for all values that cannot be written."""
+    def _data(self, batch: Batch[Any]) -> tuple[RowBlock, list[str] | None]:
+        """Return the rows, and the partition of each. Raise BadRows for all values that cannot be written."""
         by = self._shape.partition_by
-        places = None if by is None else each_row(lambda value: names.partition(_mapping(by(value))), batch.values)
-        texts = provenance.column(batch, self._term, self._epoch) if self._shape.envelope else None
+        places = None if by is None else map_rows(lambda value: names.partition(_mapping(by(value))), batch.values)
+        texts = provenance.format_provenance(batch, self._term, self._epoch) if self._shape.envelope else None
         return self._shape.layout.block(batch.values, texts), places
 
-    def _new_files(self) -> OpenFiles:
+    def _new_files(self) -> PartFiles:
         at = EpochId(self._epoch, self._term)
-        return OpenFiles(self._staging, self._shape, lambda number: self._part(at, number=number))
+        return PartFiles(self._staging, self._shape, lambda number: self._part(at, number=number))
 
-    def _prepare(self, epoch: EpochId, files: OpenFiles) -> Sequence[Committable]:
-        with mapped(RestartFromCheckpoint, f"prepare epoch {epoch} in {self._staging.where}"):
+    def _prepare(self, epoch: EpochId, files: PartFiles) -> Sequence[Committable]:
+        with map_errors(RestartFromCheckpoint, f"prepare epoch {epoch} in {self._staging.where}"):
             failpoints.hit("sink.flush.before")
             segments = files.finish()
             failpoints.hit("sink.flush.after")

@@ -1,1 +1,1 @@
-"""The file source: listing, splits and positions in a file."""
+"""The file source: listing, splits, and positions within a file."""

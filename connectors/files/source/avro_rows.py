@@ -1,7 +1,7 @@
 """Rows of an Avro object container: a header with the schema, then blocks of records.
 
-Rule: whatever the bytes are, there are rows or a ValueError, and no block takes more memory than the user allows.
-fastavro itself unpacks a block whole, and follows nested records on the stack of the process until that ends.
+Rule: any bytes give rows or a ValueError, and no block takes more memory than the user allows. fastavro itself
+decompresses a block without a limit. It also reads nested records recursively until the process's stack overflows.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import fastavro
 
-from kafka_eos._util.extras import expect_extra
-from kafka_eos.codecs.avro.foreign_schemas import careful, parsed
-from kafka_eos.codecs.avro.inlined_types import linked
-from kafka_eos.connectors.files.source.bounded_text import TooLarge
+from kafka_eos._util.extras import ensure_extra
+from kafka_eos.codecs.avro.foreign_schemas import create_safe_reader, parse_schema
+from kafka_eos.codecs.avro.inlined_types import inline_named_types
+from kafka_eos.connectors.files.source.bounded_text import BlockTooLarge
 from kafka_eos.connectors.files.varints import unsigned
 
 _SYNC: Final = 16
@@ -33,23 +33,25 @@ _HEADER: Final = fastavro.parse_schema({
     ],
 })  # fmt: skip
 _MOST_OF_XZ: Final = 256 << 20
-"""Bytes of memory that a block in xz may ask for."""
+"""Bytes of memory that decompressing an xz block may use."""
 _NO_SIZE: Final = "a block has a size that is none"
 _CHECKSUM: Final = 4
-"""Bytes behind a block in snappy."""
+"""Bytes of the checksum after a snappy block."""
 
 
 def avro_rows(largest: int, path: Path, first: int) -> Generator[Any]:
-    """From the row ``first`` on. ``largest``: bytes of a block, packed or not."""
+    """Yield the rows from number ``first`` on. ``largest``: most bytes of a block, compressed or not."""
     with open(path, "rb") as opened:
-        file = _Bounded(opened, largest)
+        file = _LimitedFile(opened, largest)
         header: Any = fastavro.schemaless_reader(file, _HEADER, None)  # type: ignore[arg-type]
         if header["magic"] != b"Obj\x01":
             raise ValueError("it does not begin as files of Avro do")
         unpacked = _unpacking(header["meta"].get("avro.codec", b"null"), largest)
-        schema, names = parsed(json.loads(header["meta"].get("avro.schema", b"null")))
-        read = careful({"type": "array", "items": schema}, names)  # rows that take no bytes may be any number, too
-        linked(schema)
+        schema, names = parse_schema(json.loads(header["meta"].get("avro.schema", b"null")))
+        read = create_safe_reader(
+            {"type": "array", "items": schema}, names
+        )  # a block may have any number of rows that take no bytes
+        inline_named_types(schema)
         while (count := _count(file)) is not None:
             packed = file.read(_long(file))
             if file.read(_SYNC) != header["sync"]:
@@ -69,46 +71,48 @@ def _records(data: bytes, count: int, read: Callable[[io.BytesIO], Any]) -> Iter
         raise ValueError("a block has more bytes than its records")
 
 
-class _Bounded:
-    """A file of which no part, its header or a block, is larger than allowed."""
+class _LimitedFile:
+    """A file whose header and blocks may not exceed a size limit."""
 
     def __init__(self, file: Any, largest: int) -> None:
-        self._file, self._largest, self._left = file, largest, largest
+        self._file = file
+        self._largest = largest
+        self._left = largest
 
     def read(self, size: int, /) -> bytes:
         if size < 0:
             raise ValueError("something in it has a size below zero")
         self._left -= size
         if self._left < 0:
-            raise TooLarge(self._largest)
+            raise BlockTooLarge(self._largest)
         data = bytes(self._file.read(size))
         if len(data) < size:
             raise EOFError(f"it is cut off: {size} bytes should follow, and there are {len(data)}")
         return data
 
     def next_part(self) -> bytes:
-        """Its first byte; none at the end of the file."""
+        """Begin a new part; return its first byte, or b"" at the end of the file."""
         self._left = self._largest
         return bytes(self._file.read(1))
 
 
-def _count(file: _Bounded) -> int | None:
-    """Of the records of the next block; None if there is none."""
+def _count(file: _LimitedFile) -> int | None:
+    """Return the number of records of the next block; None at the end of the file."""
     first = file.next_part()
     return _number(chain(first, _rest(file))) if first else None
 
 
-def _long(file: _Bounded) -> int:
+def _long(file: _LimitedFile) -> int:
     return _number(_rest(file))
 
 
-def _rest(file: _Bounded) -> Iterator[int]:
+def _rest(file: _LimitedFile) -> Iterator[int]:
     while True:
         yield file.read(1)[0]
 
 
 def _number(data: Iterable[int]) -> int:
-    """A count or a size. ValueError if it is negative."""
+    """Return a count or a size. Raise ValueError if it is negative."""
     number = unsigned(data, _NO_SIZE)
     if number & 1:
         raise ValueError(_NO_SIZE)
@@ -116,7 +120,7 @@ def _number(data: Iterable[int]) -> int:
 
 
 def _unpacking(codec: bytes, largest: int) -> Callable[[bytes], bytes]:
-    """What unpacks a block. ValueError if nobody knows how."""
+    """Return a function that decompresses a block. Raise ValueError if the codec is not known."""
     name = codec.decode("ascii", "replace")
     if (begin := _STEPWISE.get(name)) is not None:
         return lambda data: _within(largest, begin().decompress(data, largest + 1))
@@ -124,14 +128,14 @@ def _unpacking(codec: bytes, largest: int) -> Callable[[bytes], bytes]:
         case "null":
             return bytes
         case "snappy" | "zstandard":
-            expect_extra("parquet", f"a file of Avro with blocks in {name}")
+            ensure_extra("parquet", f"a file of Avro with blocks in {name}")
             return lambda data: _by_pyarrow(name, data, largest)
     raise ValueError(f"its blocks are packed by {name!r}, which is not read")
 
 
 def _within(largest: int, data: bytes) -> bytes:
     if len(data) > largest:
-        raise TooLarge(largest)
+        raise BlockTooLarge(largest)
     return data
 
 
@@ -141,10 +145,10 @@ def _by_pyarrow(name: str, data: bytes, largest: int) -> bytes:
     if name == "zstandard":
         with pyarrow.input_stream(pyarrow.py_buffer(data), compression="zstd") as stream:
             return _within(largest, bytes(stream.read(largest + 1)))
-    body = _Bounded(io.BytesIO(data[:-_CHECKSUM]), largest)
+    body = _LimitedFile(io.BytesIO(data[:-_CHECKSUM]), largest)
     size = unsigned(_rest(body), _NO_SIZE)
     if size > largest:
-        raise TooLarge(largest)
+        raise BlockTooLarge(largest)
     return bytes(pyarrow.Codec("snappy").decompress(data[:-_CHECKSUM], decompressed_size=size, asbytes=True))
 
 

@@ -1,7 +1,7 @@
-"""Rows of text, none of them longer than the user says; and what is raised of them, and of larger parts of files.
+"""Rows of text with a length limit, and the errors for rows and blocks that exceed the user's limits.
 
-Rule: no more than that of a row is in memory before it is refused. A compressed line of a few kilobytes may be
-gigabytes long.
+Rule: at most that many bytes of a row are in memory before it is rejected. A compressed line of a few kilobytes may
+have gigabytes when it is decompressed.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from functools import partial
 from typing import Any
 
 
-class NotAllowed(ValueError):
-    """Something takes more memory than the user allows."""
+class LimitExceeded(ValueError):
+    """Reading would take more memory than the user allows."""
 
 
-class TooLong(NotAllowed):
-    """A row is longer than allowed."""
+class RowTooLong(LimitExceeded):
+    """A row is longer than longest_row allows."""
 
     def __init__(self, longest: int) -> None:
         super().__init__(f"the next row has more than {longest:,} bytes, which is what longest_row= allows")
 
 
-class TooLarge(NotAllowed):
-    """A block or a page is larger than allowed, packed or unpacked."""
+class BlockTooLarge(LimitExceeded):
+    """A block or page is larger than largest_block allows."""
 
     def __init__(self, largest: int) -> None:
         super().__init__(
@@ -33,15 +33,15 @@ class TooLarge(NotAllowed):
 
 
 def lines(file: Any, longest: int) -> Iterator[Any]:
-    """With their newlines."""
+    """Yield the lines, with their newlines."""
     for line in iter(partial(file.readline, longest + 1), file.read(0)):
         if len(line) > longest:
-            raise TooLong(longest)
+            raise RowTooLong(longest)
         yield line
 
 
 def csv_rows(file: Any, longest: int) -> Iterator[Sequence[str]]:
-    """Rows of CSV that are not empty. A row may have several lines; its characters count as bytes."""
+    """Yield the rows of CSV that are not empty. A row may have several lines; its characters count as bytes."""
     taken = 0
 
     def counted() -> Iterator[str]:
@@ -49,7 +49,7 @@ def csv_rows(file: Any, longest: int) -> Iterator[Sequence[str]]:
         for line in lines(file, longest):
             taken += len(line)
             if taken > longest:
-                raise TooLong(longest)
+                raise RowTooLong(longest)
             yield line
 
     for row in csv.reader(counted(), strict=True):

@@ -1,7 +1,8 @@
-"""FileSource: the files of a directory or a bucket, each read once, row by row; files that come later are found.
+"""``FileSource``: the files of a directory or a bucket, each read once, row by row; files that arrive later are found.
 
-Rule: a file is one split, and never changes. Size and time of its last change stand in every position of it: one that
-is not what it was when it was found is InputLost, before and while it is read, and after that as long as it is there.
+Rule: a file is one split, and never changes. Its size and modification time are stored in each of its positions. If a
+file differs from its position, the job fails with InputLost: before the file is read, while it is read, and afterwards
+as long as it exists.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
-from kafka_eos.connectors.files.hive_partitions import Levels
-from kafka_eos.connectors.files.os_errors import mapped
-from kafka_eos.connectors.files.s3.bucket import Address
-from kafka_eos.connectors.files.source.locations import Directory, Objects, Place
-from kafka_eos.connectors.files.source.positions import Progress
+from kafka_eos.connectors.files.hive_partitions import PartitionLevels
+from kafka_eos.connectors.files.os_errors import map_errors
+from kafka_eos.connectors.files.s3.bucket import BucketAddress
+from kafka_eos.connectors.files.source.locations import SourceBucket, SourceDirectory, SourceLocation
+from kafka_eos.connectors.files.source.positions import FileProgress
 from kafka_eos.connectors.files.source.reader import FileReader
-from kafka_eos.connectors.files.source.row_formats import Reading, reading
+from kafka_eos.connectors.files.source.row_formats import ReadFormat, read_format
 from kafka_eos.core.errors import ConfigError, InputLost, Retryable
 from kafka_eos.core.ids import EpochId, SplitId
 from kafka_eos.core.json_values import Json, Positions
@@ -29,31 +30,31 @@ T = TypeVar("T")
 
 Until: TypeAlias = Literal["latest"]
 LONGEST_ROW: Final = 16 << 20
-"""Bytes of a row, unless the user says. A worker holds ``batch_size`` rows at most."""
+"""The default for the most bytes of a row. A worker holds at most ``batch_size`` rows."""
 LARGEST_BLOCK: Final = 256 << 20
-"""Bytes of a block, unless the user says. Writers make them of some ten kilobytes, or a few megabytes."""
+"""The default for the most bytes of a block. Writers usually create blocks of 10 kB to a few MB."""
 
 
 class FileSource(Generic[T]):
-    """Reads the files of a directory as a stream of ``T``, also those that come later while the job runs.
+    """A source that reads the files of a directory as a stream of ``T``, including files that arrive later.
 
-    ``directory``  a path, or ``s3://bucket/prefix?endpoint=…&region=…`` for objects. Files in it are read, not those of
-                   directories below it, nor names that begin with . or _
-    ``value``      the values' type; for JSON lines also a codec. Default what the format gives: dicts for most
-    ``format``     "jsonl", "csv", "avro" or "parquet"
-    ``files``      which names, as a shell has it: "part-*.parquet". Default: all with the format's extension
-    ``partitions``  the levels of directories below it in which the files are: ("day", "hour") for
-                   ``day=2026-01-31/hour=5/``. They are columns of each row
-    ``until``      "latest": the files that are there at the job's first start, and no others. Default: it has no end
-    ``in_order``   you vouch that names tell the order of event time: no row of a file is late for those of files whose
-                   names come before. Then event time goes on file by file; else it waits until each was begun
-    ``longest_row``  bytes that a row of JSON lines or CSV may have. A longer one stops the job before it is read
-                   to its end
-    ``largest_block``  bytes that a block of Avro may have when it is unpacked, or the pages of Parquet that are
-                   unpacked together: the largest of each column. More of them stop the job before that
+    ``directory``: a path, or ``s3://bucket/prefix?endpoint=…&region=…`` for objects. Files in it are read, except those
+    in subdirectories and those whose names begin with . or _.
+    ``value``: the type of the values; for JSON lines also a codec. Default: the format's own values, mostly dicts.
+    ``format``: "jsonl", "csv", "avro" or "parquet".
+    ``files``: a shell pattern of names: "part-*.parquet". Default: all names with the format's extension.
+    ``partitions``: the levels of subdirectories that contain the files: ("day", "hour") for ``day=2026-01-31/hour=5/``.
+    They are columns of each row.
+    ``until``: "latest": only the files that exist at the job's first start. Default: unbounded.
+    ``in_order``: you guarantee that the order of names is the order of event times: no row of a file is late because of
+    files with earlier names. Then the watermark advances file by file; otherwise it waits until each file was begun.
+    ``longest_row``: most bytes of a row of JSON lines or CSV. A longer row stops the job before it is read to its end.
+    ``largest_block``: most decompressed bytes of an Avro block, or of the Parquet pages that are decompressed together:
+    the largest page of each column. Larger ones stop the job before they are decompressed.
 
-    Files must be moved into the directory when they are whole, and never be changed. Raises ConfigError if ``value``
-    and ``format`` do not fit.
+    Move files into the directory only when they are complete, and never change them. Raises ConfigError if ``value``
+    and
+    ``format`` do not match.
     """
 
     @overload
@@ -91,7 +92,7 @@ class FileSource(Generic[T]):
         directory: str | os.PathLike[str],
         *,
         value: Any = None,
-        format: str = "jsonl",  # noqa: A002 - what everybody calls it
+        format: str = "jsonl",  # noqa: A002 - the usual name
         files: str | None = None,
         partitions: Sequence[str] = (),
         until: Until | None = None,
@@ -107,21 +108,21 @@ class FileSource(Generic[T]):
             raise ConfigError(f"largest_block={largest_block}: a block has a byte at least")
         if files is not None and "/" in files:
             raise ConfigError(f"files={files!r} is a pattern of names in {os.fspath(directory)}: it has no slash")
-        self._place, self._levels = _place(directory), Levels.of(partitions)
-        self._reading: Reading = reading(
+        self._place, self._levels = _place(directory), PartitionLevels.of(partitions)
+        self._reading: ReadFormat = read_format(
             format, value, longest=longest_row, largest=largest_block, in_partitions=bool(partitions)
         )
         self._files = (files,) if files is not None else self._reading.names
         self._ended, self._in_order = until is not None, in_order
         self.value_type: Any = value
-        """What a stream of this source holds, for codecs between workers."""
+        """The type of the source's values, for codecs between workers."""
 
     @property
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
 
     def describe(self) -> Mapping[str, Json]:
-        said: dict[str, Json] = {
+        description: dict[str, Json] = {
             "connector": "files",
             "directory": self._place.text,
             "files": ", ".join(self._files),
@@ -129,15 +130,16 @@ class FileSource(Generic[T]):
         }
         levels: dict[str, Json] = {"partitions": "/".join(self._levels.names)} if self._levels.names else {}
         ends: dict[str, Json] = {"until": "latest"} if self._ended else {}
-        return said | levels | ends | ({"in_order": True} if self._in_order else {})
+        return description | levels | ends | ({"in_order": True} if self._in_order else {})
 
     def __repr__(self) -> str:
         return f"FileSource({self._place.text!r})"
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
-        """See ``abc.Source``. Retryable if the directory cannot be looked at now."""
-        if self._ended and known and not self._place.there() and len(self.not_waited_for(known)) == len(known):
-            return known  # all of it was read: it may go
+        """Return the splits with their positions, see ``Source.discover``. Raise Retryable if the directory cannot be
+        listed."""
+        if self._ended and known and not self._place.there() and len(self.list_excluded_splits(known)) == len(known):
+            return known  # everything was read, so the directory may be deleted
         found = self._found()
         if self._ended and known is None and not found:
             raise ConfigError(
@@ -145,34 +147,35 @@ class FileSource(Generic[T]):
                 "nothing that comes later would be read: put the files there first, or name others with files="
             )
         there = {self._levels.split(name): progress.position() for name, progress in found.items()}
-        read = {split: at for split, at in (known or {}).items() if self._is_begun(split, Progress.read(at), found)}
+        read = {split: at for split, at in (known or {}).items() if self._is_begun(split, FileProgress.read(at), found)}
         later = there.keys() - (known or there).keys() if self._ended else ()
         return {split: at for split, at in {**(known or {}), **there, **read}.items() if split not in later}
 
     def bounds(self, positions: Positions) -> Positions | None:
-        """See ``abc.Bounded``."""
+        """Return the end positions of a bounded source, or None. See ``BoundedSource``."""
         if not self._ended:
             return None
-        return {split: Progress.read(at).at_end().position() for split, at in positions.items()}
+        return {split: FileProgress.read(at).at_end().position() for split, at in positions.items()}
 
-    def not_waited_for(self, positions: Positions) -> Collection[SplitId]:
-        """See ``abc.Sequenced``: files that were read, and with ``in_order`` those behind the one at hand."""
-        unread = [split for split, at in positions.items() if not Progress.read(at).done]
+    def list_excluded_splits(self, positions: Positions) -> Collection[SplitId]:
+        """Return splits excluded from the watermark: files that were read, and with ``in_order`` those after the
+        current."""
+        unread = [split for split, at in positions.items() if not FileProgress.read(at).done]
         waited_for = {min(unread, key=self._levels.name)} if unread and self._in_order else set(unread)
         return positions.keys() - waited_for
 
-    def ends(self, ctx: JobContext) -> Positions:
+    def get_end_positions(self, ctx: JobContext) -> Positions:
         return {self._levels.split(name): at.at_end().position() for name, at in self._found().items()}
 
     def reader(self, ctx: TaskContext, positions: Positions) -> FileReader:
         return FileReader(self._place, self._reading, self._levels, ctx, positions, in_order=self._in_order)
 
-    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
-        """Nobody watches the lag of a directory."""
+    def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        """Do nothing: a directory has no consumer lag to report."""
 
-    def _found(self) -> Mapping[str, Progress]:
-        """The files that are there, as they would be read from their beginning."""
-        with mapped(Retryable, f"list {self._place.text}"):
+    def _found(self) -> Mapping[str, FileProgress]:
+        """Return the files that exist, with their start positions."""
+        with map_errors(Retryable, f"list {self._place.text}"):
             return self._place.found(len(self._levels.names), self._reads)
 
     def _reads(self, name: str) -> bool:
@@ -187,10 +190,10 @@ class FileSource(Generic[T]):
             raise ConfigError(f"{self._place.text}: {error}: move it, or name others with files=") from None
         return True
 
-    def _is_begun(self, split: SplitId, progress: Progress, found: Mapping[str, Progress]) -> bool:
-        """Is anything of a known file in the results? If not, it may have changed: it is read as it is now.
+    def _is_begun(self, split: SplitId, progress: FileProgress, found: Mapping[str, FileProgress]) -> bool:
+        """Return whether rows of a known file were processed. If not, it may have changed, and is read as it is now.
 
-        InputLost if it is not what it was, or gone before its end.
+        Raises InputLost if the file was changed, or deleted before its end was read.
         """
         name = self._levels.name(split)
         path, now = f"{self._place.text}/{name}", found.get(name)
@@ -201,10 +204,10 @@ class FileSource(Generic[T]):
         return progress.begun
 
 
-def _place(given: str | os.PathLike[str]) -> Place:
-    """ConfigError if it is none."""
+def _place(given: str | os.PathLike[str]) -> SourceLocation:
+    """Return the location of an argument. Raise ConfigError if it is not valid."""
     if isinstance(given, str) and "://" in given:
-        return Objects(Address.read(given))
+        return SourceBucket(BucketAddress.read(given))
     if not os.fspath(given):
         raise ConfigError("FileSource('') names no directory: for the one that the job is started in write '.'")
-    return Directory(Path(os.path.abspath(os.path.expanduser(given))))
+    return SourceDirectory(Path(os.path.abspath(os.path.expanduser(given))))

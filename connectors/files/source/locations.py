@@ -1,7 +1,8 @@
-"""Where the files of a FileSource are: a directory of this machine, or a prefix of a bucket.
+"""The location of a FileSource's files: a local directory, or a bucket prefix.
 
-Rule: a file is called by its name below that place, with a slash behind each directory. What it is now the place is
-asked; an answer is an OSError if nobody can tell, FileNotFoundError if it is not there.
+Rule: a file is identified by its name below that location, with slashes. Its state is read from the location. Errors
+are
+OSError if the state is unknown, FileNotFoundError if the file does not exist.
 """
 
 from __future__ import annotations
@@ -15,43 +16,43 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from kafka_eos._util.extras import expect_extra
-from kafka_eos.connectors.files.s3.bucket import Address, Bucket
-from kafka_eos.connectors.files.source.positions import Progress
+from kafka_eos._util.extras import ensure_extra
+from kafka_eos.connectors.files.s3.bucket import Bucket, BucketAddress
+from kafka_eos.connectors.files.source.positions import FileProgress
 from kafka_eos.core.errors import ConfigError
 
 Reads: TypeAlias = Callable[[str], bool]
-"""Is the file of that name one of the source's?"""
+"""A predicate: whether the file of that name belongs to the source."""
 _HIDDEN = (".", "_")
 _SECOND = 10**9
 
 
-class Place(Protocol):
+class SourceLocation(Protocol):
     @property
     def text(self) -> str:
-        """For people."""
+        """Return the location for messages."""
 
     def there(self) -> bool:
-        """Is the place itself there? Objects need none."""
+        """Return whether the location exists. A bucket prefix always does."""
 
-    def found(self, depth: int, reads: Reads) -> Mapping[str, Progress]:
-        """The files in it that the source ``reads``, and those in up to ``depth`` directories below each other, as they
-        would be read from their beginning. Files and directories whose names begin with . or _ are passed over.
+    def found(self, depth: int, reads: Reads) -> Mapping[str, FileProgress]:
+        """Return the files that the source ``reads``, up to ``depth`` levels deep, with their start positions.
 
-        ConfigError if it is not there, or if what may be one of the files is a link to nothing.
+        Names that begin with . or _ are ignored. Raises ConfigError if the location does not exist, or if a name that
+        the source would read is a broken link.
         """
 
     def has(self, name: str) -> bool:
-        """Is there such a file?"""
+        """Return whether such a file exists."""
 
-    def state(self, name: str) -> Progress:
-        """What the file is now, as it would be read from its beginning."""
+    def state(self, name: str) -> FileProgress:
+        """Return the start position of the file in its present state."""
 
     def opened(self, name: str) -> AbstractContextManager[Path]:
-        """The file as one of this machine."""
+        """Yield a local path of the file."""
 
 
-class Directory:
+class SourceDirectory:
     def __init__(self, path: Path) -> None:
         self._path = path
 
@@ -62,12 +63,12 @@ class Directory:
     def there(self) -> bool:
         return self._path.exists()
 
-    def found(self, depth: int, reads: Reads) -> Mapping[str, Progress]:
+    def found(self, depth: int, reads: Reads) -> Mapping[str, FileProgress]:
         if not self._path.is_dir():
             raise ConfigError(f"FileSource reads {self._path}, and there is no such directory: make it first")
         return dict(self._below(self._path, "", depth, reads))
 
-    def _below(self, directory: Path, before: str, depth: int, reads: Reads) -> Iterator[tuple[str, Progress]]:
+    def _below(self, directory: Path, before: str, depth: int, reads: Reads) -> Iterator[tuple[str, FileProgress]]:
         for name in sorted(os.listdir(directory)):
             if name.startswith(_HIDDEN):
                 continue
@@ -78,29 +79,29 @@ class Directory:
                     raise ConfigError(
                         f"{directory / name} is a link to what is not there: repair it, or remove it"
                     ) from None
-                continue  # it was moved away since it was listed, or is none of the source's
+                continue  # it was moved since it was listed, or does not belong to the source
             if stat.S_ISREG(state.st_mode):
                 if reads(f"{before}{name}"):
-                    yield f"{before}{name}", Progress.of(state)
+                    yield f"{before}{name}", FileProgress.of(state)
             elif stat.S_ISDIR(state.st_mode) and depth:
                 yield from self._below(directory / name, f"{before}{name}/", depth - 1, reads)
 
     def has(self, name: str) -> bool:
         return (self._path / name).exists()
 
-    def state(self, name: str) -> Progress:
-        return Progress.of(os.stat(self._path / name))
+    def state(self, name: str) -> FileProgress:
+        return FileProgress.of(os.stat(self._path / name))
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Path]:
         yield self._path / name
 
 
-class Objects:
-    """Objects below a prefix. Each is fetched whole before it is read."""
+class SourceBucket:
+    """Objects below a bucket prefix; each is downloaded completely before it is read."""
 
-    def __init__(self, address: Address) -> None:
-        expect_extra("s3", "FileSource on S3")
+    def __init__(self, address: BucketAddress) -> None:
+        ensure_extra("s3", "FileSource on S3")
         self._address = address
         self._made: Bucket | None = None
 
@@ -117,8 +118,8 @@ class Objects:
     def there(self) -> bool:
         return True
 
-    def found(self, depth: int, reads: Reads) -> Mapping[str, Progress]:
-        found: dict[str, Progress] = {}
+    def found(self, depth: int, reads: Reads) -> Mapping[str, FileProgress]:
+        found: dict[str, FileProgress] = {}
         for name, listed in sorted(self._bucket.listed("").items()):
             parts = name.split("/")
             hidden = any(part.startswith(_HIDDEN) for part in parts)
@@ -128,13 +129,13 @@ class Objects:
 
     def has(self, name: str) -> bool:
         try:
-            self._bucket.told(name)
+            self._bucket.head_object(name)
         except FileNotFoundError:
             return False
         return True
 
-    def state(self, name: str) -> Progress:
-        now = self._bucket.told(name)
+    def state(self, name: str) -> FileProgress:
+        now = self._bucket.head_object(name)
         return _progress(now.size, now.since, now.tag)
 
     @contextmanager
@@ -145,7 +146,7 @@ class Objects:
             yield path
 
 
-def _progress(size: int, since: float, tag: str) -> Progress:
-    """Stores tell seconds; what the object's tag is stands in the rest of them, so that two of a second differ."""
+def _progress(size: int, since: float, tag: str) -> FileProgress:
+    """Return a start position. Stores give seconds, so a hash of the ETag fills the rest of the time."""
     rest = int.from_bytes(hashlib.sha256(tag.encode()).digest()[:8], "big") % _SECOND
-    return Progress(0, size, int(since) * _SECOND + rest)
+    return FileProgress(0, size, int(since) * _SECOND + rest)

@@ -1,6 +1,6 @@
-"""Does a page of Parquet begin with a row, or in the middle of one? The first repetition level in it says so.
+"""Detection of Parquet pages that begin in the middle of a row, by their first repetition level.
 
-Pure. Rule: what cannot be told is no.
+Pure. Rule: if it cannot be determined, the answer is that the page does not begin with a row.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from typing import Final
 from kafka_eos.connectors.files.varints import unsigned
 
 _CODECS: Final = ("SNAPPY", "GZIP", "ZSTD", "BROTLI")
-"""Of LZ4 there are two forms, and files do not say which."""
+"""Supported codecs. LZ4 is missing: it has two variants, and files do not state which."""
 _LENGTH: Final = 4
-"""Bytes in which pages of the first version say how long their levels are."""
+"""Bytes of the length of the levels in version 1 pages."""
 
 
 def begins_with_a_row(levels: bytes, highest: int) -> bool:
-    """``levels``: of repetition, as runs; the beginning is enough. ``highest``: the largest there may be."""
+    """Return whether a page begins with a row.
+
+    ``levels``: the repetition levels as runs; the beginning is enough. ``highest``: the maximum repetition level.
+    """
     at = iter(levels)
     try:
         run = unsigned(at, "the levels of a page do not begin with a number")
@@ -29,7 +32,7 @@ def begins_with_a_row(levels: bytes, highest: int) -> bool:
 
 
 def unpacked(page: bytes, codec: str, size: int) -> bytes:
-    """The levels of a page of the first version, and what comes behind; nothing if nobody can tell."""
+    """Return the levels of a version 1 page and the bytes after them; b"" if the codec is not supported."""
     import pyarrow
 
     if codec == "UNCOMPRESSED":

@@ -1,8 +1,8 @@
-"""How much of a row group of Parquet is unpacked at once, told from the headers of its pages.
+"""The number of rows of a Parquet row group that may be decoded at once, computed from the headers of its pages.
 
-Rule: pyarrow believes what a header says and takes memory for it. So headers are looked at first. Pages are passed over
-unread, but of a column with lists that is larger than what is allowed: there a row may go on in the next page, and the
-beginning of each page says whether it does.
+Rule: pyarrow trusts the sizes in a header and allocates that memory, so headers are checked first. Pages are skipped
+without being read, except in a column with lists that is larger than the limit. There a row may continue in the next
+page, and the beginning of each page shows whether it does.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from kafka_eos.connectors.files.source.bounded_text import TooLarge
+from kafka_eos.connectors.files.source.bounded_text import BlockTooLarge
 from kafka_eos.connectors.files.source.parquet_levels import begins_with_a_row, unpacked
 from kafka_eos.connectors.files.varints import unsigned
 
 
-class _Kind:
-    """Types of Thrift's compact protocol, in which headers are written. A page has no sets nor maps."""
+class _ThriftType:
+    """Types of Thrift's compact protocol. A page header has no sets or maps."""
 
     TRUE, FALSE, BYTE, SHORT, INT, LONG, DOUBLE, BINARY, LIST = range(1, 10)
     STRUCT = 12
@@ -29,22 +29,22 @@ class _Kind:
 
 _DICTIONARY: Final = 2
 _KIND, _UNPACKED, _PACKED, _OF_DATA, _OF_DATA_2 = 1, 2, 3, 5, 8
-"""Fields of a header."""
+"""Field numbers of a page header."""
 _VALUES, _OF_LEVELS = 1, 4
-"""Fields of what a header says of data; of the first version, how levels of repetition are written."""
+"""Field numbers in the data part of a header; in version 1 also the encoding of repetition levels."""
 _RUNS: Final = 3
 _LEVELS: Final = 8
-"""Bytes that a value takes at least in a column with lists, whatever it is."""
+"""Least bytes that any value takes in a column with lists."""
 _NUMBER: Final = 16
-"""Bytes of a number, at most."""
+"""Most bytes of a number."""
 _DEEPEST: Final = 16
 _SHARE: Final = 64
-"""A dictionary that takes less than this part of what is allowed, if each row had all of it, is not looked at."""
+"""A dictionary is not checked if it takes less than this fraction of the limit, even if each row had all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """``begins``: where what is behind its header begins, and ``packed`` is how long that is."""
+    """One page. ``begins``: the offset behind its header; ``packed``: the compressed length from there."""
 
     dictionary: bool
     unpacked: int
@@ -53,13 +53,14 @@ class _Page:
     packed: int
     first_version: bool
     readable: bool
-    """Are its levels written as runs?"""
+    """True if its levels are encoded as runs."""
 
 
-class _Column:
-    """The parts of one column of a row group: of each, how many rows it has at least, and the bytes that it takes.
+class _ColumnPages:
+    """The row counts and sizes of the pages of one column.
 
-    A part is a page, or several where a row goes on in the next page. Numbers only: a file may have millions of pages.
+    A part is a page, or several pages if a row continues in the next page. Only numbers are stored, because a file may
+    have millions of pages.
     """
 
     def __init__(self, lists: bool) -> None:
@@ -83,7 +84,7 @@ class _Column:
         return max(self._sizes, default=0)
 
     def together(self, rows: int) -> int:
-        """The bytes of all parts in which so many rows in a row may be."""
+        """Return the most bytes of consecutive parts that this many consecutive rows can touch."""
         most = size = first = between = 0
         for last, more in enumerate(self._sizes):
             size += more
@@ -97,19 +98,20 @@ class _Column:
 
 
 def rows_at_once(path: Path, file: Any, number: int, largest: int, most: int) -> int:
-    """How many rows of a row group may be made at once, ``most`` at most. ``file``: as pyarrow has opened ``path``.
+    """Return how many rows of a row group may be decoded at once, at most ``most``. ``file``: ``path`` as pyarrow
+    opened it.
 
-    A value stands in a dictionary once, and may be that of each row. TooLarge if what must be unpacked for one of them
-    is larger than ``largest``. ValueError if a header is damaged.
+    A dictionary stores a value once, but each row may have it. Raises BlockTooLarge if decompressing a single row
+    takes more than ``largest`` bytes. Raises ValueError if a header is damaged.
     """
-    group, whole, longest, columns = file.metadata.row_group(number), 0, 0, list[_Column]()
+    group, whole, longest, columns = file.metadata.row_group(number), 0, 0, list[_ColumnPages]()
     with open(path, "rb") as pages:
         for index in range(group.num_columns):
             of_file = group.column(index)
             column = _column(pages, of_file, file.schema.column(index).max_repetition_level, largest)
             whole += column.dictionary + column.largest
             if whole > largest:
-                raise TooLarge(largest)
+                raise BlockTooLarge(largest)
             if column.dictionary * most > largest // _SHARE:
                 longest += _longest(path, number, of_file, column.dictionary)
             columns.append(column)
@@ -119,13 +121,16 @@ def rows_at_once(path: Path, file: Any, number: int, largest: int, most: int) ->
     return most
 
 
-def _column(file: Any, column: Any, highest: int, largest: int) -> _Column:
-    """``highest``: the level of repetition, 0 for a column without lists. TooLarge for one page that is."""
-    found = _Column(highest > 0)
+def _column(file: Any, column: Any, highest: int, largest: int) -> _ColumnPages:
+    """Return the pages of a column. Raise BlockTooLarge for a page that exceeds the limit.
+
+    ``highest``: the maximum repetition level, 0 for a column without lists.
+    """
+    found = _ColumnPages(highest > 0)
     total = column.total_uncompressed_size + column.num_values * _LEVELS
     for page in _pages(file, column):
         if page.unpacked > largest:
-            raise TooLarge(largest)
+            raise BlockTooLarge(largest)
         looked_at = highest and total > largest and not page.dictionary
         found.add(page, goes_on=bool(looked_at and not _begins_with_a_row(file, page, column.compression, highest)))
     return found
@@ -140,14 +145,14 @@ def _begins_with_a_row(file: Any, page: _Page, codec: str, highest: int) -> bool
 
 
 def _longest(path: Path, number: int, column: Any, dictionary: int) -> int:
-    """The bytes of the longest value in a column's dictionary, or more; ``dictionary``: those of all."""
+    """Return at least the bytes of the longest value in a column's dictionary; ``dictionary``: the bytes of all."""
     import pyarrow.compute
     import pyarrow.parquet
 
     name = column.path_in_schema
     if column.physical_type != "BYTE_ARRAY":
         return dictionary if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else _NUMBER
-    if "." in name:  # within another value
+    if "." in name:  # nested in another value
         return dictionary
     with pyarrow.parquet.ParquetFile(path, read_dictionary=[name]) as file:
         lengths = [
@@ -176,7 +181,7 @@ def _pages(file: Any, column: Any) -> Iterator[_Page]:
 
 
 def _struct(file: Any, depth: int) -> dict[int, Any]:
-    """Integers, and structures of these, by the number of their field. Everything else is passed over."""
+    """Return integers and nested structures by field number. Other fields are skipped."""
     if depth > _DEEPEST:
         raise ValueError("the header of a page is nested too deeply")
     made: dict[int, Any] = {}
@@ -189,22 +194,22 @@ def _struct(file: Any, depth: int) -> dict[int, Any]:
 
 def _value(file: Any, kind: int, depth: int) -> Any:
     match kind:
-        case _Kind.SHORT | _Kind.INT | _Kind.LONG:
+        case _ThriftType.SHORT | _ThriftType.INT | _ThriftType.LONG:
             return _integer(file)
-        case _Kind.BYTE:
+        case _ThriftType.BYTE:
             return _byte(file)
-        case _Kind.TRUE | _Kind.FALSE:
-            pass  # the type says it all
-        case _Kind.DOUBLE:
+        case _ThriftType.TRUE | _ThriftType.FALSE:
+            pass  # the type is the value
+        case _ThriftType.DOUBLE:
             file.seek(8, os.SEEK_CUR)
-        case _Kind.BINARY:
+        case _ThriftType.BINARY:
             file.seek(_unsigned(file), os.SEEK_CUR)
-        case _Kind.LIST:
+        case _ThriftType.LIST:
             head = _byte(file)
             count = head >> 4 if head >> 4 < 0x0F else _unsigned(file)
             for _ in range(count):
                 _value(file, head & 0x0F, depth + 1)
-        case _Kind.STRUCT:
+        case _ThriftType.STRUCT:
             return _struct(file, depth + 1)
         case _:
             raise ValueError(f"the header of a page has a field of type {kind}")

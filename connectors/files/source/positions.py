@@ -1,6 +1,6 @@
-"""What a position in a file is: the next row, and what the file was when it was found.
+"""Positions in a file: the next row, and the file's size and modification time when it was found.
 
-Pure. Rule: the split names the file; its position says the rest.
+Pure. Rule: the split names the file; its position contains everything else.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ from kafka_eos.core.json_values import Json, Position
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """``size`` in bytes, ``modified`` in nanoseconds since the Unix epoch, as the file system says them."""
+class FileProgress:
+    """The progress in reading a file, with the file's size and modification time."""
 
     row: int
-    """The next one to read; of a file that is ``done`` it does not matter."""
+    """The next row to read; meaningless if the file is ``done``."""
     size: int
     modified: int
     done: bool = False
 
     @staticmethod
-    def of(state: os.stat_result) -> Progress:
-        """Of a file that is read from its beginning."""
-        return Progress(0, state.st_size, state.st_mtime_ns)
+    def of(state: os.stat_result) -> FileProgress:
+        """Return the start position of a file."""
+        return FileProgress(0, state.st_size, state.st_mtime_ns)
 
     @staticmethod
-    def read(position: Mapping[str, Json]) -> Progress:
-        """CorruptCheckpoint if it is none."""
+    def read(position: Mapping[str, Json]) -> FileProgress:
+        """Parse a position. Raise CorruptCheckpoint if it is not valid."""
         match position:
             case {"size": int(size), "modified": int(modified), "done": True}:
-                return Progress(0, size, modified, done=True)
+                return FileProgress(0, size, modified, done=True)
             case {"size": int(size), "modified": int(modified), "row": int(row)} if row >= 0:
-                return Progress(row, size, modified)
+                return FileProgress(row, size, modified)
         raise CorruptCheckpoint(f"not a position in a file: {dict(position)!r}")
 
     @property
     def begun(self) -> bool:
-        """Has a row of it been read, or is it known that it has none?"""
+        """Return whether a row was read, or the file is known to have none."""
         return self.done or self.row > 0
 
     def position(self) -> Position:
         file: dict[str, Json] = {"size": self.size, "modified": self.modified}
         return {**file, "done": True} if self.done else {**file, "row": self.row}
 
-    def at_end(self) -> Progress:
+    def at_end(self) -> FileProgress:
         return replace(self, row=0, done=True)
 
-    def after(self, row: int) -> Progress:
+    def after(self, row: int) -> FileProgress:
         return replace(self, row=row)
 
-    def reaches(self, end: Progress) -> bool:
+    def reaches(self, end: FileProgress) -> bool:
         return self.done or (not end.done and self.row >= end.row)
 
-    def expect_unchanged(self, path: str, now: Progress) -> None:
-        """InputLost if the file is another one now."""
+    def expect_unchanged(self, path: str, now: FileProgress) -> None:
+        """Raise InputLost if the file was changed."""
         if (self.size, self.modified) != (now.size, now.modified):
             raise InputLost(
                 f"{path} has changed since it was found: it had {self.size:,} bytes and now has {now.size:,}, last "

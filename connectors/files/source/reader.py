@@ -1,7 +1,7 @@
-"""Reads files one after the other, in the order of their names.
+"""The reader of files, one after the other, in the order of their names.
 
-Rule: a position moves when the rows before it have been returned; a file is done when its last row has, and when it
-still is what it was.
+Rule: a position advances when the rows before it have been returned. A file is done when its last row was returned, and
+the file is still unchanged.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from kafka_eos._util.bulk_calls import each
+from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.context import TaskContext
-from kafka_eos.connectors.files.hive_partitions import Levels
-from kafka_eos.connectors.files.os_errors import mapped
-from kafka_eos.connectors.files.source.bounded_text import NotAllowed
-from kafka_eos.connectors.files.source.locations import Place
-from kafka_eos.connectors.files.source.positions import Progress
-from kafka_eos.connectors.files.source.row_formats import Reading
+from kafka_eos.connectors.files.hive_partitions import PartitionLevels
+from kafka_eos.connectors.files.os_errors import map_errors
+from kafka_eos.connectors.files.source.bounded_text import LimitExceeded
+from kafka_eos.connectors.files.source.locations import SourceLocation
+from kafka_eos.connectors.files.source.positions import FileProgress
+from kafka_eos.connectors.files.source.row_formats import ReadFormat
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
@@ -30,7 +30,7 @@ from kafka_eos.core.records import Batch, RawRecord
 
 @dataclass(frozen=True, slots=True)
 class _OpenFile:
-    """``held``: what must be let go of after it."""
+    """The file that is being read. ``held``: resources to release after it."""
 
     split: SplitId
     rows: Iterator[Any]
@@ -44,23 +44,27 @@ class _OpenFile:
 
 
 class FileReader:
-    """Of the files of one subtask. One of them is open at a time."""
+    """The reader of one subtask's files. Only one of them is open at a time."""
 
     def __init__(
         self,
-        place: Place,
-        reading: Reading,
-        levels: Levels,
+        place: SourceLocation,
+        reading: ReadFormat,
+        levels: PartitionLevels,
         ctx: TaskContext,
         positions: Positions,
         *,
         in_order: bool,
     ) -> None:
-        """``in_order``: no file is begun before the one whose name comes before it is read, also if that is paused."""
-        self._place, self._reading, self._levels, self._operator = place, reading, levels, ctx.operator
+        """Create a reader. ``in_order``: a file is begun only when all files with earlier names are read, even if one
+        is paused."""
+        self._place = place
+        self._reading = reading
+        self._levels = levels
+        self._operator = ctx.operator
         self._reject = partial(ctx.services.reject_record, ctx.operator)
         self._in_order = in_order
-        self._at: dict[SplitId, Progress] = {}
+        self._at: dict[SplitId, FileProgress] = {}
         self._paused: frozenset[SplitId] = frozenset()
         self._open: _OpenFile | None = None
         self.assign(positions)
@@ -74,7 +78,7 @@ class FileReader:
         return None
 
     def _next(self) -> SplitId | None:
-        """The file to read on; None if there is none."""
+        """Return the file to read next, or None."""
         if self._open is not None and self._open.split not in self._paused:
             return self._open.split
         self._close()
@@ -85,7 +89,7 @@ class FileReader:
         return min((split for split in unread if split not in self._paused), key=self._levels.name, default=None)
 
     def _read(self, split: SplitId, max_records: int) -> Batch[Any] | None:
-        """The next rows of a file, None at its end. Whatever goes wrong, nothing has moved."""
+        """Return the next rows of a file, None at its end. After an error no position has advanced."""
         at, name = self._at[split], self._levels.name(split)
         try:
             if self._open is None:
@@ -104,43 +108,43 @@ class FileReader:
         self._at[split] = at.after(at.row + len(rows))
         return batch
 
-    def _opened(self, split: SplitId, at: Progress) -> _OpenFile:
+    def _opened(self, split: SplitId, at: FileProgress) -> _OpenFile:
         name = self._levels.name(split)
         try:
             decode = self._reading.decoder(self._levels.columns(name))
         except ValueError as error:
             raise ConfigError(f"{self._path(name)} cannot be read: its directory is no {error}. Move it") from None
-        with ExitStack() as opened, mapped(RestartFromCheckpoint, f"open {self._path(name)}"):
+        with ExitStack() as opened, map_errors(RestartFromCheckpoint, f"open {self._path(name)}"):
             path = opened.enter_context(self._place.opened(name))
             return _OpenFile(split, self._reading.rows(path, at.row), decode, opened.pop_all())
 
     def _path(self, name: str) -> str:
         return f"{self._place.text}/{name}"
 
-    def _rows(self, name: str, at: Progress, rows: Iterator[Any], max_records: int) -> Sequence[Any]:
+    def _rows(self, name: str, at: FileProgress, rows: Iterator[Any], max_records: int) -> Sequence[Any]:
         try:
             return list(islice(rows, max_records))
-        except ConfigError:  # something is not installed
+        except ConfigError:  # a package is not installed
             raise
         except Exception as error:
-            # What the operating system says has a number; what a library says of damaged data has none.
+            # Errors of the operating system have a number; a library's errors about damaged data have none.
             if isinstance(error, OSError) and error.errno is not None:
                 raise RestartFromCheckpoint(f"could not read {self._path(name)}: {error}") from error
             self._expect_unchanged(name, at)
-            said = f"{type(error).__name__}: {error}".rstrip(".")
+            cause = f"{type(error).__name__}: {error}".rstrip(".")
             raise ConfigError(
-                f"{self._path(name)} cannot be read behind row {at.row}: {said}. "
+                f"{self._path(name)} cannot be read behind row {at.row}: {cause}. "
                 f"{_what_to_do(error, self._reading.name, begun=at.begun)}. Nothing was skipped"
             ) from error
 
-    def _expect_unchanged(self, name: str, at: Progress) -> None:
-        with mapped(RestartFromCheckpoint, f"look at {self._path(name)}"):
+    def _expect_unchanged(self, name: str, at: FileProgress) -> None:
+        with map_errors(RestartFromCheckpoint, f"look at {self._path(name)}"):
             now = self._place.state(name)
         at.expect_unchanged(self._path(name), now)
 
     def _decoded(self, name: str, first: int, rows: Sequence[Any], decode: Callable[[Any], Any]) -> Batch[Any]:
         origin = FileOrigin(self._operator, self._levels.origin(name), first, rows, self._reading)
-        values, refused = each(decode, rows, refuse=lambda row, error: self._reject(origin.raw(row), error))
+        values, refused = map_rows(decode, rows, refuse=lambda row, error: self._reject(origin.raw(row), error))
         bad = frozenset(refused)
         return Batch(values, [row for row in range(len(rows)) if row not in bad] if bad else range(len(rows)), origin)
 
@@ -153,28 +157,28 @@ class FileReader:
         return {split: at.position() for split, at in self._at.items()}
 
     def assign(self, positions: Positions) -> None:
-        self._at |= {split: Progress.read(position) for split, position in positions.items()}
+        self._at |= {split: FileProgress.read(position) for split, position in positions.items()}
 
     def pause(self, splits: Collection[SplitId]) -> None:
         self._paused = frozenset(splits)
 
-    def at_end(self) -> Collection[SplitId]:
+    def list_splits_at_end(self) -> Collection[SplitId]:
         return [split for split, at in self._at.items() if at.done]
 
     def lag(self) -> int | None:
-        """How many rows a file has, only its end tells."""
+        """Return 0 if all files are done, else None: the number of rows is known only at the end of a file."""
         return 0 if all(at.done for at in self._at.values()) else None
 
-    def reached(self, ends: Positions) -> bool:
-        return all(split in self._at and self._at[split].reaches(Progress.read(end)) for split, end in ends.items())
+    def has_reached(self, ends: Positions) -> bool:
+        return all(split in self._at and self._at[split].reaches(FileProgress.read(end)) for split, end in ends.items())
 
     def close(self) -> None:
         self._close()
 
 
 def _what_to_do(error: Exception, form: str, *, begun: bool) -> str:
-    """``begun``: rows of the file are in the results."""
-    if isinstance(error, NotAllowed):
+    """Return the remedy for an error. ``begun``: rows of the file were processed."""
+    if isinstance(error, LimitExceeded):
         wrong = "If the file is right, allow more. If not, it is damaged"
     elif isinstance(error, UnicodeDecodeError):
         wrong = "It is not in UTF-8"
@@ -186,12 +190,16 @@ def _what_to_do(error: Exception, form: str, *, begun: bool) -> str:
 
 
 class FileOrigin:
-    """Rows of one file, from ``first`` on. What a row is as bytes is made only when asked for."""
+    """The origin of rows of one file, starting with row ``first``. A row is encoded only when it is requested."""
 
     __slots__ = ("_first", "_reading", "_rows", "offsets", "partitions", "source", "topic")
 
-    def __init__(self, source: str, name: str, first: int, rows: Sequence[Any], reading: Reading) -> None:
-        self.source, self.topic, self._first, self._rows, self._reading = source, name, first, rows, reading
+    def __init__(self, source: str, name: str, first: int, rows: Sequence[Any], reading: ReadFormat) -> None:
+        self.source = source
+        self.topic = name
+        self._first = first
+        self._rows = rows
+        self._reading = reading
         self.partitions: Sequence[int] = [0] * len(rows)
         self.offsets: Sequence[int] = range(first, first + len(rows))
 
@@ -199,4 +207,4 @@ class FileOrigin:
         return [-1] * len(self._rows)
 
     def raw(self, row: int) -> RawRecord:
-        return RawRecord(self.topic, 0, self._first + row, -1, None, self._reading.told(self._rows[row]), ())
+        return RawRecord(self.topic, 0, self._first + row, -1, None, self._reading.encode_raw(self._rows[row]), ())

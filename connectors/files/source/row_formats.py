@@ -1,8 +1,8 @@
-"""The rows of a file, one after the other, from any row on: as JSON lines, CSV, Avro or Parquet.
+"""The rows of a JSON lines, CSV, Avro or Parquet file, in sequence from any row on.
 
-Rule: the same rows in the same order whenever a file is read. What a row holds is decoded by itself, so that one that
-cannot be is named; a file that cannot be read any further stops the job, because nobody knows what else was in it. So
-does one whose columns are none of the type's: it is another file than the user thinks, or it lacks its line of names.
+Rule: a file gives the same rows in the same order each time it is read. Each row is decoded by itself, so that a bad
+row is named. A file that cannot be read further stops the job, because its remaining rows are unknown. A file that has
+none of the type's columns also stops the job: it is the wrong file, or its header line is missing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.extras import ensure_extra
 from kafka_eos.codecs import codec_for
 from kafka_eos.codecs.type_inspection import type_name
-from kafka_eos.connectors._shared.plain_rows import columns_taken, converter, said
+from kafka_eos.connectors._shared.plain_rows import build_converter, columns_taken, encode_row
 from kafka_eos.connectors.files.hive_partitions import Columns, typed
 from kafka_eos.connectors.files.source.avro_rows import avro_rows
-from kafka_eos.connectors.files.source.bounded_text import TooLong, csv_rows, lines
+from kafka_eos.connectors.files.source.bounded_text import RowTooLong, csv_rows, lines
 from kafka_eos.connectors.files.source.parquet_pages import rows_at_once
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.limits import LIMITS
@@ -34,70 +34,73 @@ from kafka_eos.core.limits import LIMITS
 FORMATS: Final = ("jsonl", "csv", "avro", "parquet")
 Rows: TypeAlias = Callable[[Path, int], Generator[Any]]
 _LARGEST: Final = (1 << 31) - 1
-"""Characters of a cell of CSV: pyarrow ends before."""
+"""Most characters of a CSV cell; pyarrow's own limit is lower."""
 _END: Final = "kafka_eos_end"
-"""What pyarrow finds behind the last row of CSV, unless a cell is not closed, which would take all rows up to there."""
+"""A row appended to CSV. It is missing if a quote is not closed, because the cell then contains all later rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How files of one format are read.
+class ReadFormat:
+    """The reading and decoding of one format's files.
 
-    ``names``   what their names match, unless the user says
-    ``rows``    of a file from a row on, the first is 0; they may raise anything if the file is damaged
-    ``decoder`` what makes a value of a row; ValueError if it does not fit. It is given the columns that the directories
-                of the file tell, as texts: those that the row has itself count. ValueError if they are not of the type
-    ``told``    a row as bytes, for dead letters
+    ``names``: default patterns of file names.
+    ``rows``: a function that yields a file's rows from a row number on; it may raise anything if the file is damaged.
+    ``decoder``: a function that takes the column values of the file's directories, as text, and returns the conversion
+    of a row to a value. The row's own columns take precedence. Both raise ValueError for values that do not fit the
+    type.
+    ``encode_raw``: the encoding of a row as bytes, for dead letters.
     """
 
     name: str
     names: tuple[str, ...]
     rows: Rows
     decoder: Callable[[Columns], Callable[[Any], Any]]
-    told: Callable[[Any], bytes]
+    encode_raw: Callable[[Any], bytes]
 
 
-def reading(name: str, tp: Any, *, longest: int, largest: int, in_partitions: bool = False) -> Reading:
-    """ConfigError if there is no such format, or it cannot give values of the type. PlanError as codecs.
+def read_format(name: str, tp: Any, *, longest: int, largest: int, in_partitions: bool = False) -> ReadFormat:
+    """Return the reader of a format for a type. Raise ConfigError, or PlanError as codecs do.
 
-    ``in_partitions``: files are in directories that tell columns. ``longest``: bytes of a row of text.
-    ``largest``: of a block of Avro, or pages of Parquet.
+    ``in_partitions``: files are in partition directories. ``longest``: most bytes of a row of text.
+    ``largest``: most bytes of an Avro block, or of Parquet pages.
     """
     what = f"FileSource with format={name}"
     known = frozenset[str]() if in_partitions else columns_taken(tp)
     match name:
         case "jsonl" if in_partitions:
-            decoder = _with_columns(converter(f"{what} and partitions", tp), tp, _object)
-            return Reading(name, ("*.jsonl", "*.jsonl.gz"), partial(_lines, longest), decoder, bytes)
+            decoder = _with_columns(build_converter(f"{what} and partitions", tp), tp, _object)
+            return ReadFormat(name, ("*.jsonl", "*.jsonl.gz"), partial(_lines, longest), decoder, bytes)
         case "jsonl":
             decode = codec_for(Any if tp is None else tp).decode
-            return Reading(name, ("*.jsonl", "*.jsonl.gz"), partial(_lines, longest), lambda columns: decode, bytes)
+            return ReadFormat(name, ("*.jsonl", "*.jsonl.gz"), partial(_lines, longest), lambda columns: decode, bytes)
         case "csv":
-            expect_extra("parquet", what)
-            decoder = _with_columns(converter(what, tp, of_texts=True), tp)
-            return Reading(name, ("*.csv", "*.csv.gz"), _of_type(tp, known, partial(_csv, longest)), decoder, said)
+            ensure_extra("parquet", what)
+            decoder = _with_columns(build_converter(what, tp, of_texts=True), tp)
+            return ReadFormat(
+                name, ("*.csv", "*.csv.gz"), _of_type(tp, known, partial(_csv, longest)), decoder, encode_row
+            )
         case "avro":
-            return Reading(
+            return ReadFormat(
                 name,
                 ("*.avro",),
                 _of_type(tp, known, partial(avro_rows, largest)),
-                _with_columns(converter(what, tp), tp),
-                said,
+                _with_columns(build_converter(what, tp), tp),
+                encode_row,
             )
         case "parquet":
-            expect_extra("parquet", what)
-            return Reading(
+            ensure_extra("parquet", what)
+            return ReadFormat(
                 name,
                 ("*.parquet",),
                 _of_type(tp, known, partial(_parquet, largest)),
-                _with_columns(converter(what, tp), tp),
-                said,
+                _with_columns(build_converter(what, tp), tp),
+                encode_row,
             )
     raise ConfigError(f"format={name!r}: FileSource reads {', '.join(FORMATS[:-1])} and {FORMATS[-1]}")
 
 
 def _of_type(tp: Any, known: frozenset[str], rows: Rows) -> Rows:
-    """The same rows; ValueError at the first one if none of its columns is ``known``. If nothing is, all are taken."""
+    """Return the same rows; they raise ValueError at the first row if it has no ``known`` column."""
     if not known:
         return rows
 
@@ -116,7 +119,7 @@ def _of_type(tp: Any, known: frozenset[str], rows: Rows) -> Rows:
 def _with_columns(
     convert: Callable[[Any], Any], tp: Any, fields: Callable[[Any], Mapping[str, Any]] | None = None
 ) -> Callable[[Columns], Callable[[Any], Any]]:
-    """``fields``: of a row; without it rows are dicts."""
+    """Return a decoder that adds directory columns. ``fields``: splits a row; without it rows are dicts."""
 
     def decoder(columns: Columns) -> Callable[[Any], Any]:
         if not columns and fields is None:
@@ -137,34 +140,35 @@ def _object(line: bytes) -> Mapping[str, Any]:
 
 
 def _lines(longest: int, path: Path, first: int) -> Generator[bytes]:
-    """Lines that are not blank, as they are but for the newline, and for a mark of UTF-8 before the first."""
+    """Yield the lines that are not blank, without newline and without a leading UTF-8 byte order mark."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rb") as file:
         mark = file.read(len(codecs.BOM_UTF8))
         if mark.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            mark.decode("utf-8")  # what it is not, and the error says so
+            mark.decode("utf-8")  # raises the error: the file is not UTF-8
         if mark != codecs.BOM_UTF8:
             file.seek(0)
         yield from islice((line.rstrip(b"\r\n") for line in lines(file, longest) if not line.isspace()), first, None)
 
 
 def _csv(longest: int, path: Path, first: int) -> Generator[Any]:
-    """Rows as dicts of texts, by the names in the first line; an empty cell is None, and ``""`` the empty text."""
+    """Yield rows as dicts of text, by the names in the first line; an empty cell is None, and ``""`` the empty text."""
     opened: Any = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8-sig", newline="") as text:  # pyarrow passes over a BOM and empty lines too
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as text:  # pyarrow also skips a BOM and empty lines
         csv.field_size_limit(_LARGEST)
-        told = csv_rows(text, longest)
-        names: Sequence[str] = next(told, [])
+        strict_rows = csv_rows(text, longest)
+        names: Sequence[str] = next(strict_rows, [])
         if len(set(names)) < len(names):
             raise ValueError(f"two columns have one name: {', '.join(names)}")
         if names:
-            yield from islice(_told_twice(_cells(path, names, longest), told), first, None)
+            yield from islice(_cross_check(_cells(path, names, longest), strict_rows), first, None)
 
 
-def _told_twice(rows: Iterator[Any], strictly: Iterator[Sequence[str]]) -> Iterator[Any]:
-    """The rows; a ValueError at the first one that is none for who reads ``strictly``.
+def _cross_check(rows: Iterator[Any], strictly: Iterator[Sequence[str]]) -> Iterator[Any]:
+    """Yield rows, and fail at the first row that a strict CSV reader would reject.
 
-    pyarrow makes ``yz`` of ``"y"z``. The other reader does not, but cannot tell an empty cell from an empty text.
+    pyarrow reads ``"y"z`` as ``yz``. The strict reader rejects it, but cannot distinguish an empty cell from an empty
+    text.
     """
     for row in rows:
         if next(strictly, None) is None:
@@ -186,28 +190,29 @@ def _cells(path: Path, names: Sequence[str], longest: int) -> Iterator[Any]:
         quoted_strings_can_be_null=False,
     )
     whole_cells = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    # A row may not be longer than a block. With threads pyarrow reads blocks ahead, as many as there are processors.
+    # A row must fit into a block. With threads pyarrow would read as many blocks ahead as there are processors.
     blocks = pyarrow.csv.ReadOptions(block_size=max(longest, LIMITS.csv_block_bytes), use_threads=False)
     with opened(path, "rb") as file:
-        ended = _WithEnd(file, f"\n{_END}{',' * (len(names) - 1)}\n".encode())
+        ended = _FileWithTrailer(file, f"\n{_END}{',' * (len(names) - 1)}\n".encode())
         try:
             with pyarrow.csv.open_csv(ended, blocks, whole_cells, as_texts) as batches:
                 rows = (row for batch in batches for some in _slices(batch) for row in some.to_pylist())
                 yield from _before_end(rows, names[0])
         except pyarrow.ArrowInvalid as error:
-            if "straddling" in str(error):  # pyarrow's word for a row that does not fit
-                raise TooLong(longest) from None
+            if "straddling" in str(error):  # pyarrow's message for a row that does not fit
+                raise RowTooLong(longest) from None
             raise
 
 
 def _slices(batch: Any) -> Iterator[Any]:
-    """Few rows at a time: as objects of Python they take many times more memory."""
+    """Yield small slices of a batch, because Python objects take many times more memory."""
     few = LIMITS.rows_per_file_read
     return (batch.slice(first, few) for first in range(0, batch.num_rows, few))
 
 
 def _before_end(rows: Iterator[Any], column: str) -> Iterator[Any]:
-    """ValueError if the last row is not the one that was put there: it is in a cell of the row before."""
+    """Yield all rows but the appended last one. Raise ValueError if that is missing: it is in a cell of the
+    row before."""
     last = next(rows)
     for row in rows:
         yield last
@@ -216,8 +221,8 @@ def _before_end(rows: Iterator[Any], column: str) -> Iterator[Any]:
         raise ValueError("a cell begins with a quote, and has none at its end")
 
 
-class _WithEnd:
-    """A file with something behind it, as pyarrow reads it."""
+class _FileWithTrailer:
+    """A file with extra bytes appended when it is read."""
 
     def __init__(self, file: Any, end: bytes) -> None:
         self._file, self._end = file, end
@@ -229,7 +234,7 @@ class _WithEnd:
         return data + end
 
     def close(self) -> None:
-        """The file is closed by who opened it."""
+        """Do nothing: the code that opened the file closes it."""
 
     closed = False
 
@@ -237,7 +242,7 @@ class _WithEnd:
 def _parquet(largest: int, path: Path, first: int) -> Generator[Any]:
     import pyarrow.parquet
 
-    # Times of 96 bits, as Spark writes them, may lie behind 2262, where nanoseconds end.
+    # Spark's 96-bit times may be after 2262, which nanoseconds cannot represent.
     with pyarrow.parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         for number in range(file.num_row_groups):
             rows = file.metadata.row_group(number).num_rows

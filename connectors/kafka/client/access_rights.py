@@ -1,9 +1,8 @@
-"""Kafka's access rights: which one a request needs, so that an error can name the one that is missing.
+"""Kafka's permissions: those that a request needs, so that an error can name the missing one.
 
-Pure. What each request needs is in Kafka's documentation, "Operations and Resources on Protocols"; what a user may do
-with a topic is told by the cluster when it is asked (KIP-430).
-
-Rule: an error names the right, the resource and the user, and how to give the one to the other.
+Pure. Kafka's documentation lists the permissions of each request ("Operations and Resources on Protocols"). The cluster
+reports what a user may do with a topic (KIP-430).
+Rule: an error names the permission, the resource and the user, and the command that grants it.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from typing import Final
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 
 
-class Operation(IntEnum):
-    """Numbered as in Kafka's protocol. Who may read or write may describe too."""
+class AclOperation(IntEnum):
+    """ACL operations, numbered as in the Kafka protocol. Read and Write imply Describe."""
 
     READ = 3
     WRITE = 4
@@ -28,48 +27,48 @@ class Operation(IntEnum):
         return self.name.capitalize()
 
 
-class Kind(StrEnum):
-    """Of resource: as the tool for rights calls it."""
+class ResourceType(StrEnum):
+    """Resource types, named as kafka-acls.sh names them."""
 
     TOPIC = "topic"
     GROUP = "group"
     TRANSACTIONAL_ID = "transactional-id"
 
 
-_REFUSED: Final = {29: Kind.TOPIC, 30: Kind.GROUP, 53: Kind.TRANSACTIONAL_ID}
-"""By error code: what the user may not use."""
+_REFUSED: Final = {29: ResourceType.TOPIC, 30: ResourceType.GROUP, 53: ResourceType.TRANSACTIONAL_ID}
+"""Resource types that the user may not use, by error code."""
 _NOT_TOLD: Final = -(1 << 31)
 _OF_A_LIFE: Final = re.compile(r"([^.]+\.)[0-9a-f]{12}(\..*)?|([^.]+\.)[0-9]+\.[0-9]+\.[0-9]+")
-"""Names that a job forms of its own, of which it has many: a right to all that begin alike is what it wants."""
+"""Names that a job generates, of which it has many: it needs a permission for their common prefix."""
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
-    """To do something with a resource."""
+class Permission:
+    """An operation on a resource that an ACL must allow."""
 
-    operation: Operation
-    kind: Kind
+    operation: AclOperation
+    kind: ResourceType
     name: str
 
     def __str__(self) -> str:
         return f"{self.operation} on {self.kind} {self.name!r}"
 
 
-def reads(topic: str) -> Right:
-    return Right(Operation.READ, Kind.TOPIC, topic)
+def reads(topic: str) -> Permission:
+    return Permission(AclOperation.READ, ResourceType.TOPIC, topic)
 
 
-def writes(topic: str) -> Right:
-    return Right(Operation.WRITE, Kind.TOPIC, topic)
+def writes(topic: str) -> Permission:
+    return Permission(AclOperation.WRITE, ResourceType.TOPIC, topic)
 
 
-def told(bits: int) -> frozenset[Operation] | None:
-    """Operations of a bit field of KIP-430; None if the broker has not told them."""
-    return None if bits == _NOT_TOLD else frozenset(each for each in Operation if bits >> each & 1)
+def parse_operations(bits: int) -> frozenset[AclOperation] | None:
+    """Return the allowed operations of a bit field; None if the broker does not report them."""
+    return None if bits == _NOT_TOLD else frozenset(each for each in AclOperation if bits >> each & 1)
 
 
-def lacking(where: Cluster, needed: Collection[Right], code: int | None = None) -> str:
-    """What to tell a user who has no such rights; with the error's ``code``, only of those that it is about."""
+def describe_missing(where: Cluster, needed: Collection[Permission], code: int | None = None) -> str:
+    """Return which permissions are missing and how to grant them."""
     about = [right for right in needed if code is None or right.kind is _REFUSED.get(code)]
     if not about:
         return f"{where.principal} lacks a right"
@@ -77,8 +76,8 @@ def lacking(where: Cluster, needed: Collection[Right], code: int | None = None) 
     return f"{where.principal} lacks the right {' and '.join(map(str, about))}. To give it: {grants}"
 
 
-def _granted(where: Cluster, right: Right) -> str:
-    many = _OF_A_LIFE.fullmatch(right.name) if right.kind is not Kind.TOPIC else None
+def _granted(where: Cluster, right: Permission) -> str:
+    many = _OF_A_LIFE.fullmatch(right.name) if right.kind is not ResourceType.TOPIC else None
     name = f"{many[1] or many[3]} --resource-pattern-type prefixed" if many else right.name
     return (
         f"kafka-acls.sh --bootstrap-server {where.bootstrap} --add --allow-principal '{where.named}' "

@@ -1,4 +1,4 @@
-"""Where a cluster is and how to talk to it: the user's librdkafka settings, checked, named and masked.
+"""The address of a cluster and its client settings: the user's librdkafka settings, checked, named and masked.
 
 Pure. Rule: a setting that the delivery guarantee depends on cannot be overridden; it is refused by name.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_eos.abc.context import JobContext
-from kafka_eos.connectors.kafka.client.credentials import current
+from kafka_eos.connectors.kafka.client.credentials import resolve_config
 from kafka_eos.core.errors import ConfigError
 
 _OURS = {
@@ -40,8 +40,8 @@ _OURS = {
 class Cluster:
     """One Kafka cluster as one user sees it.
 
-    ``config`` is librdkafka's, without ``bootstrap.servers``; secrets may stand in files, and tokens be asked for (see
-    ``credentials``).
+    ``config`` are librdkafka's settings, without ``bootstrap.servers``. Secrets may be in files, and tokens may be
+    requested (see ``credentials``).
     """
 
     bootstrap: str
@@ -49,19 +49,19 @@ class Cluster:
 
     @property
     def scope(self) -> str:
-        """The name of this cluster and user in a manifest: stable while secrets and tuning change."""
+        """Return the name of this cluster and user in a manifest, which does not change with secrets and tuning."""
         user = self.config.get("sasl.username", self.config.get("sasl.kerberos.principal"))
         return f"kafka://{user}@{self.bootstrap}" if user else f"kafka://{self.bootstrap}"
 
     @property
     def named(self) -> str:
-        """The user as rights of Kafka's name it; a placeholder if the settings do not say."""
+        """Return the user's name for Kafka's ACLs; a placeholder if the settings do not contain it."""
         user = self.config.get("sasl.username", self.config.get("sasl.kerberos.principal"))
         return f"User:{user}" if user else "User:NAME"
 
     @property
     def principal(self) -> str:
-        """Who this client is for the cluster, for people."""
+        """Return the identity of this client on the cluster, for messages."""
         if self.named != "User:NAME":
             return f"the user {self.named}"
         mechanism = str(self.config.get("sasl.mechanisms", self.config.get("sasl.mechanism", ""))).upper()
@@ -72,30 +72,32 @@ class Cluster:
         return "a client without a login"
 
     def current(self) -> dict[str, Any]:
-        """The user's settings with the secrets of this moment. Retryable if one cannot be read."""
-        return current(self.config)
+        """Return the user's settings with the present secrets. Raise Retryable if one cannot be read."""
+        return resolve_config(self.config)
 
     @property
     def fingerprint(self) -> str:
-        """Tells two client configurations apart; reveals nothing of them."""
+        """Return a digest of the client configuration, which reveals nothing of it."""
         text = repr(sorted((key, repr(value)) for key, value in self.config.items()))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def client(self, defaults: Mapping[str, Any], forced: Mapping[str, Any]) -> dict[str, Any]:
-        """A librdkafka configuration: ``defaults``, then the user's, then what must not be changed.
+    def build_client_config(self, defaults: Mapping[str, Any], forced: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the librdkafka configuration of one client.
 
-        With the secrets of this moment: for one client, not to be kept. Retryable if one cannot be read.
+        It contains the present secrets: use it for one client, and do not keep it. Raises Retryable if a secret cannot
+        be read.
         """
-        # A client that rebootstraps when its only broker is gone was seen to hang in a transactional call.
+        # A client that rebootstraps when its only broker is down was seen to hang in a transactional call.
         # The client's own longest pause between attempts to reconnect, 10 s, would prolong every short outage.
         base = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 1000}
         return {**base, **defaults, **self.current(), "bootstrap.servers": self.bootstrap, **forced}
 
 
-def cluster(servers: str | None, config: Mapping[str, Any], ctx: JobContext) -> Cluster:
-    """Where a connector connects to, and how: its own arguments, else the job's settings, name by name.
+def resolve_cluster(servers: str | None, config: Mapping[str, Any], ctx: JobContext) -> Cluster:
+    """Return the cluster from the connector's arguments and the job's settings.
 
-    ConfigError if there are no bootstrap servers, or a guarantee depends on a name in the job's ``kafka_config``.
+    Raises ConfigError if there are no bootstrap servers, or if the job's ``kafka_config`` has a setting that the
+    guarantee depends on.
     """
     found = servers or ctx.settings.get("bootstrap_servers")
     if not isinstance(found, str) or not found.strip():
@@ -114,7 +116,10 @@ def _of_job(ctx: JobContext) -> dict[str, Any]:
 
 
 def checked(config: Mapping[str, Any] | None, where: str = "config") -> dict[str, Any]:
-    """A copy of the user's configuration, given as ``where``. ConfigError for a key that a guarantee depends on."""
+    """Return a copy of the user's configuration. Raise ConfigError for a key that the guarantee depends on.
+
+    ``where``: the name of the argument, for the message.
+    """
     for key in config or {}:
         if key in _OURS:
             raise ConfigError(f"{where}[{key!r}] cannot be set: {_OURS[key]}.")

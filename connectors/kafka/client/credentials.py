@@ -1,7 +1,7 @@
-"""What a client logs in with, as it is now: secrets from their files, tokens from whoever gives them.
+"""The present credentials of a client: secrets from their files, and tokens from their provider.
 
-Rule: it is looked up anew for each client and each connection, and nothing of it is kept. A password that was changed,
-or a certificate that was renewed, needs no restart of the job.
+Rule: credentials are read for each client and each connection, and never kept. A changed password or a renewed
+certificate needs no restart of the job.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kafka_eos._util.secrets import FROM_FILE, filled
+from kafka_eos._util.secrets import FROM_FILE, read_secret_files
 from kafka_eos.connectors.kafka.client.oauth_tokens import OF_ENDPOINT, TOKEN, endpoint, from_endpoint, from_text
 from kafka_eos.core.errors import Retryable
 
@@ -17,10 +17,10 @@ _OIDC: Final = "sasl.oauthbearer.method"
 _RENEWED: Final = ("sasl.oauthbearer.", "oauth_cb")
 
 
-def current(config: Mapping[str, Any]) -> dict[str, Any]:
-    """librdkafka's settings with which a client may be made now; how tokens are had becomes ``oauth_cb``.
+def resolve_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the librdkafka settings with secrets read from files, and a callback for tokens.
 
-    Retryable, which shows no secret, if a file cannot be read; ConfigError if tokens cannot be had like that.
+    Raises Retryable, which shows no secret, if a file cannot be read; ConfigError if the settings cannot give tokens.
     """
     without = {name: value for name, value in config.items() if name.removesuffix(FROM_FILE) != TOKEN}
     given = {name: value for name, value in config.items() if name.removesuffix(FROM_FILE) == TOKEN}
@@ -34,20 +34,20 @@ def current(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "oauth_cb": lambda _: from_endpoint(asked)}
 
 
-def may_change(config: Mapping[str, Any]) -> bool:
-    """Whether a login that is refused now may be accepted later without a change of the job's settings."""
+def is_renewable(config: Mapping[str, Any]) -> bool:
+    """Return whether a login that is rejected now may succeed later without a change of settings."""
     if str(config.get("security.protocol", "plaintext")).upper().endswith("SSL"):
         return True  # certificates are renewed, on both sides
     return any(name.endswith(FROM_FILE) or name.startswith(_RENEWED) for name in config)
 
 
 def texts(config: Mapping[str, Any]) -> Mapping[str, str]:
-    """What may be a secret, to compare a client's settings with those of a later moment."""
+    """Return the settings that may be secrets, to compare a client's settings with later ones."""
     return {name: value for name, value in config.items() if isinstance(value, str)}
 
 
 def _read(config: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return filled(config)
+        return read_secret_files(config)
     except ValueError as error:
         raise Retryable(f"a secret for Kafka: {error}") from None

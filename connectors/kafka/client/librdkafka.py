@@ -1,7 +1,7 @@
-"""The edge to librdkafka: the only module that imports confluent_kafka.
+"""The interface to librdkafka: the only module that imports confluent_kafka.
 
-Rule: an error of the client is mapped here, once, to what the caller must do next; and no call of ours may
-outlive its deadline, because a client was seen to hang far past its own.
+Rule: an error of the client is mapped here, once, to what the caller must do next. No call may outlive its deadline,
+because a client was seen to hang far beyond its own.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ __all__ = [
     "OffsetSpec",
     "Producer",
     "TopicPartition",
-    "bounded",
-    "consumed",
+    "run_with_deadline",
+    "map_consumer_error",
     "error_name",
-    "kafka_errors",
-    "mapped",
-    "not_let_in",
+    "map_error",
+    "map_errors",
+    "is_login_error",
     "purged",
     "too_large",
     "undelivered",
@@ -65,13 +65,13 @@ __all__ = [
 
 T = TypeVar("T")
 Explain: TypeAlias = Callable[[int], str]
-"""What to say of an error's code besides; nothing for most."""
+"""Returns an additional explanation of an error code; "" for most."""
 EOF: Final[int] = KafkaError._PARTITION_EOF
 
 _LOOK: Final = 1.0
-"""Seconds between two looks at whether a wait is in vain."""
+"""Seconds between two checks whether a wait is in vain."""
 _INCONSISTENT_TOPIC_ID: Final = 103
-"""The client has a name for it since 2.15."""
+"""The client has a name for this code since 2.15."""
 _REFUSED: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -87,7 +87,7 @@ _REFUSED: Final = frozenset(
     }
 )
 _NOT_LET_IN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
-"""Of ``_REFUSED``: passwords and tokens, which are renewed."""
+"""Codes of ``_REFUSED`` about passwords and tokens, which are renewed."""
 _GONE: Final = frozenset(
     {
         KafkaError._AUTO_OFFSET_RESET,
@@ -136,7 +136,7 @@ _PASSES: Final = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""Brokers and leaders come and go: librdkafka asks again for the same offset."""
+"""Temporary errors of brokers and leaders: librdkafka fetches the same offset again."""
 _UNREADABLE: Final = frozenset(
     {
         KafkaError._BAD_COMPRESSION,
@@ -157,8 +157,8 @@ def _unexplained(code: int) -> str:
     return ""
 
 
-def mapped(error: KafkaError, what: str, explain: Explain = _unexplained) -> KafkaEosError:
-    """The error of ours for a librdkafka error while writing or transacting."""
+def map_error(error: KafkaError, what: str, explain: Explain = _unexplained) -> KafkaEosError:
+    """Return the exception for a librdkafka error while writing or in a transaction."""
     text = f"{what}: {error.str()}"
     if error.code() in _REFUSED:
         return _refused(error, _with(text, explain(error.code())))
@@ -167,27 +167,28 @@ def mapped(error: KafkaError, what: str, explain: Explain = _unexplained) -> Kaf
     return RestartFromCheckpoint(text)
 
 
-def not_let_in(error: KafkaError) -> bool:
-    """Is it about who the client or the broker is? With the secrets of a later moment it may be let in.
+def is_login_error(error: KafkaError) -> bool:
+    """Return whether the error is about the identity of the client or the broker.
 
-    TLS also fails with a broker that ends or starts: only what names a certificate is about that.
+    With renewed secrets the client may be accepted later.
+    TLS also fails when a broker stops or starts: only errors that name a certificate are about the identity.
     """
     about_certificates = error.code() == KafkaError._SSL and "certificate" in error.str().lower()
     return error.code() in _NOT_LET_IN or about_certificates
 
 
 def _refused(error: KafkaError, text: str) -> ConfigError:
-    return LoginRefused(text) if not_let_in(error) else ConfigError(text)
+    return LoginRefused(text) if is_login_error(error) else ConfigError(text)
 
 
 def _with(text: str, explained: str) -> str:
     return f"{text.rstrip('.')}: {explained}" if explained else text
 
 
-def consumed(error: KafkaError, what: str, explain: Explain = _unexplained) -> KafkaEosError | None:
-    """The error of ours for one that arrived in place of a record; None if librdkafka asks again by itself.
+def map_consumer_error(error: KafkaError, what: str, explain: Explain = _unexplained) -> KafkaEosError | None:
+    """Return the exception for an error in place of a record; None if librdkafka retries by itself.
 
-    Whatever is not known to lose nothing ends the attempt: librdkafka may have passed over records.
+    Every error that might lose records ends the attempt, because librdkafka may have skipped records.
     """
     if error.code() in _PASSES and not error.fatal():
         return None
@@ -213,7 +214,8 @@ def consumed(error: KafkaError, what: str, explain: Explain = _unexplained) -> K
 
 
 def purged(error: KafkaError) -> bool:
-    """Did the client throw the record away because its transaction has failed? The error does not say why."""
+    """Return whether the client dropped the record because its transaction failed. The error does not contain the
+    cause."""
     return error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
@@ -222,7 +224,7 @@ def too_large(error: KafkaError) -> bool:
 
 
 def undelivered(error: KafkaError, message: Message) -> str:
-    """One line on a record that was not delivered."""
+    """Return a one-line description of a record that was not delivered."""
     if error.code() in _INVALID:
         return (
             f"{error.str()}: the topic {message.topic()} takes no record that is further ahead of the broker's "
@@ -239,11 +241,11 @@ def undelivered(error: KafkaError, message: Message) -> str:
 
 
 class BrokerWatch:
-    """Learns from a client's own statistics whether there is a broker left that it could ask.
+    """A watch for clients that know no broker any more, from their own statistics.
 
-    librdkafka forgets each broker that an answer about metadata does not name, and a broker that was just started
-    names none, not even itself. A client that has forgotten all of them never asks again
-    (confluentinc/librdkafka#5301, seen with 2.16): it has to be replaced.
+    librdkafka forgets each broker that a metadata response does not name, and a broker that was just started names
+    none, not even itself. A client that has forgotten all of them never sends a request again
+    (confluentinc/librdkafka#5301, seen with 2.16): it must be replaced.
     """
 
     _NEVER_ASKED: Final = frozenset({"internal", "logical"})
@@ -257,29 +259,32 @@ class BrokerWatch:
 
 
 @contextmanager
-def kafka_errors(what: str, explain: Explain = _unexplained) -> Iterator[None]:
-    """Map what librdkafka raises. After a fatal fencing error ``flush`` may raise SystemError instead."""
+def map_errors(what: str, explain: Explain = _unexplained) -> Iterator[None]:
+    """Map the errors of librdkafka that are raised in the context.
+
+    After a fatal fencing error ``flush`` may raise SystemError instead.
+    """
     try:
         yield
     except KafkaException as error:
         cause = error.args[0] if error.args else None
         if not isinstance(cause, KafkaError):
             raise RestartFromCheckpoint(f"{what}: {error}") from error
-        raise mapped(cause, what, explain) from error
+        raise map_error(cause, what, explain) from error
     except SystemError as error:
         raise RestartFromCheckpoint(f"{what}: the producer is fenced ({error.__cause__ or error})") from error
 
 
 def error_name(code: int) -> str:
-    """What Kafka calls an error of its protocol."""
+    """Return Kafka's name of a protocol error."""
     name = str(KafkaError(code).name())
     return f"error {code}" if name.startswith("ERR_") else name
 
 
-def bounded(call: Callable[[], T], seconds: float, what: str, check: Callable[[], None] = lambda: None) -> T:
-    """Run ``call`` on a thread of its own; RestartFromCheckpoint if it has not returned after ``seconds``.
+def run_with_deadline(call: Callable[[], T], seconds: float, what: str, check: Callable[[], None] = lambda: None) -> T:
+    """Run a call on its own thread; raise RestartFromCheckpoint if it takes too long.
 
-    ``check`` is called about every second meanwhile; what it raises ends the wait.
+    ``check`` is called about every second meanwhile; an error that it raises ends the wait.
     """
     result: list[T] = []
     failure: list[BaseException] = []
@@ -287,7 +292,7 @@ def bounded(call: Callable[[], T], seconds: float, what: str, check: Callable[[]
     def run() -> None:
         try:
             result.append(call())
-        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread, whatever it is
+        except BaseException as error:  # noqa: BLE001 - re-raised in the caller's thread
             failure.append(error)
 
     thread = threading.Thread(target=run, name=f"kafka-{what}", daemon=True)
@@ -310,16 +315,16 @@ def until_done(
     check: Callable[[], None] = lambda: None,
     explain: Explain = _unexplained,
 ) -> None:
-    """Repeat ``call(seconds left)`` while its failure is Retryable; RestartFromCheckpoint after ``seconds``.
+    """Repeat ``call(seconds left)`` while it raises Retryable; raise RestartFromCheckpoint after ``seconds``.
 
-    ``check`` as for ``bounded``.
+    ``check``: as for ``run_with_deadline``.
     """
     deadline = time.monotonic() + seconds
 
     def attempt() -> bool:
         while True:
             try:
-                with kafka_errors(what, explain):
+                with map_errors(what, explain):
                     call(max(0.1, deadline - time.monotonic()))
                 return True
             except Retryable as error:
@@ -327,4 +332,4 @@ def until_done(
                     raise RestartFromCheckpoint(f"{error}, for {seconds:g} s") from error
                 time.sleep(0.02)
 
-    bounded(attempt, seconds + 5.0, what, check)
+    run_with_deadline(attempt, seconds + 5.0, what, check)

@@ -1,8 +1,7 @@
-"""Tokens of OAUTHBEARER: out of a file, or from an OpenID Connect provider by client credentials (RFC 6749, 4.4).
+"""OAUTHBEARER tokens: from a file, or from an OpenID Connect provider by client credentials (RFC 6749, 4.4).
 
-librdkafka can ask a provider itself. It is asked here instead, for librdkafka and for connections of our own alike, so
-that both log in in the same way, and a token serves all clients of a process for as long as it lives.
-
+librdkafka can request tokens itself. They are requested here instead, for librdkafka and for this package's own
+connections. So both log in the same way, and all clients of a process share a token as long as it is valid.
 Rule: no error shows a token or a secret.
 """
 
@@ -24,33 +23,33 @@ from typing import Any, Final, NoReturn, TypeAlias
 from kafka_eos.core.errors import ConfigError, Retryable
 
 TOKEN: Final = "sasl.oauthbearer.token"
-"""A setting of ours; librdkafka has none."""
+"""A setting of this package; librdkafka has none for a token."""
 Answer: TypeAlias = tuple[str, float, str, dict[str, str]]
-"""What ``oauth_cb`` returns: token, time of its end in seconds since the epoch, principal, extensions."""
+"""The result of ``oauth_cb``: token, expiry in seconds since the Unix epoch, principal, extensions."""
 
 _URL, _ID, _SECRET, _SCOPE, _EXTENSIONS = (
     f"sasl.oauthbearer.{name}" for name in ("token.endpoint.url", "client.id", "client.secret", "scope", "extensions")
 )
 _AUTHORITY: Final = "https.ca.location"
 OF_ENDPOINT: Final = frozenset({_URL, _ID, _SECRET, _SCOPE, _EXTENSIONS, _AUTHORITY})
-"""The settings that say who gives tokens, and to whom; named as librdkafka names them."""
+"""The settings of the token provider and the client, with librdkafka's names."""
 _SECONDS: Final = 10.0
-"""That a provider has for an answer."""
+"""Seconds that a provider has to respond."""
 _UNKNOWN_LIFETIME: Final = 300.0
-"""Seconds after which a token is looked for again that does not say how long it lives."""
+"""Seconds after which a token without an expiry is requested again."""
 _OF_ITS_LIFE: Final = 0.8
-"""How much of a token's life is used, as librdkafka does ..."""
+"""The fraction of a token's lifetime that is used, as in librdkafka ..."""
 _KEPT_SECONDS: Final = 300.0
-"""... but it is kept for so long at most: it may be revoked before its end, and nobody says so."""
+"""... but at most this many seconds, because it may be revoked earlier without notice."""
 
 
 class TokenRefused(Exception):
-    """The provider does not give this client a token."""
+    """The provider refuses to give this client a token."""
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """A provider and who asks it. ``extensions``: of SASL (RFC 7628), sent with each token."""
+class TokenEndpoint:
+    """A token provider, and its client. ``extensions``: SASL extensions (RFC 7628), sent with each token."""
 
     url: str
     client: str
@@ -60,8 +59,9 @@ class Endpoint:
     extensions: tuple[tuple[str, str], ...]
 
 
-def endpoint(config: Mapping[str, Any]) -> Endpoint:
-    """Of librdkafka's settings with ``sasl.oauthbearer.method=oidc``. ConfigError names what is missing."""
+def endpoint(config: Mapping[str, Any]) -> TokenEndpoint:
+    """Return the provider from librdkafka's settings with ``method=oidc``. Raise ConfigError, naming a
+    missing setting."""
     for name in (_URL, _ID, _SECRET):
         if not config.get(name):
             raise ConfigError(f"sasl.oauthbearer.method=oidc needs config[{name!r}].")
@@ -70,7 +70,7 @@ def endpoint(config: Mapping[str, Any]) -> Endpoint:
         raise ConfigError(f"config[{_URL!r}] is no address: write https://…")
     pairs = [part.partition("=") for part in str(config.get(_EXTENSIONS, "")).split(",") if part]
     scope, authority = config.get(_SCOPE), config.get(_AUTHORITY)
-    return Endpoint(
+    return TokenEndpoint(
         url,
         str(config[_ID]),
         str(config[_SECRET]),
@@ -81,7 +81,7 @@ def endpoint(config: Mapping[str, Any]) -> Endpoint:
 
 
 def from_text(token: str, path: object = None) -> Answer:
-    """A token as it stands in the file ``path``, or in a setting. Retryable if it is over."""
+    """Return the token in the file ``path``, or in a setting. Raise Retryable if it has expired."""
     token = token.strip()
     claims = _claims(token)
     ends = claims.get("exp", time.time() + _UNKNOWN_LIFETIME)
@@ -91,8 +91,8 @@ def from_text(token: str, path: object = None) -> Answer:
     return token, float(ends), str(claims.get("sub", "")), {}
 
 
-def from_endpoint(of: Endpoint) -> Answer:
-    """A token of the provider, an earlier one while it lives. Retryable if there is no answer, else TokenRefused."""
+def from_endpoint(of: TokenEndpoint) -> Answer:
+    """Return a token of the provider, cached while valid. Raise Retryable without a response, else TokenRefused."""
     with _KEEPING:
         kept = _KEPT.get(of)
         if kept is None or time.time() > kept[0]:
@@ -102,12 +102,12 @@ def from_endpoint(of: Endpoint) -> Answer:
         return kept[1]
 
 
-_KEPT: Final[dict[Endpoint, tuple[float, Answer]]] = {}
-"""For all clients of this process, of which there is a new one each epoch: the token, and until when it is used."""
+_KEPT: Final[dict[TokenEndpoint, tuple[float, Answer]]] = {}
+"""The cached token and the end of its use, for all clients of this process; each epoch has a new client."""
 _KEEPING: Final = threading.Lock()
 
 
-def _asked(of: Endpoint) -> Answer:
+def _asked(of: TokenEndpoint) -> Answer:
     form = {"grant_type": "client_credentials"} | ({} if of.scope is None else {"scope": of.scope})
     quoted = ":".join(urllib.parse.quote(part, safe="") for part in (of.client, of.secret))  # RFC 6749, 2.3.1
     request = urllib.request.Request(
@@ -121,22 +121,22 @@ def _asked(of: Endpoint) -> Answer:
     )
     try:
         with _opener(of).open(request, timeout=_SECONDS) as answer:
-            return _told(of, json.loads(answer.read(1 << 20)))
+            return _parse_answer(of, json.loads(answer.read(1 << 20)))
     except urllib.error.HTTPError as error:
         _refused(of, error)
     except (OSError, ValueError) as error:
         raise Retryable(f"no token from {of.url}: {error}") from error
 
 
-def _refused(of: Endpoint, error: urllib.error.HTTPError) -> NoReturn:
+def _refused(of: TokenEndpoint, error: urllib.error.HTTPError) -> NoReturn:
     text = error.read(1000).decode("utf-8", "replace").replace(of.secret, "…")
-    said = f"no token from {of.url} for the client {of.client!r}: {error.code} {text.strip() or error.reason}"
+    reason = f"no token from {of.url} for the client {of.client!r}: {error.code} {text.strip() or error.reason}"
     if 300 <= error.code < 500 and error.code not in (408, 429):
-        raise TokenRefused(said) from None
-    raise Retryable(said) from None
+        raise TokenRefused(reason) from None
+    raise Retryable(reason) from None
 
 
-def _told(of: Endpoint, answer: Any) -> Answer:
+def _parse_answer(of: TokenEndpoint, answer: Any) -> Answer:
     token = answer.get("access_token") if isinstance(answer, dict) else None
     if not isinstance(token, str) or not token:
         raise Retryable(f"{of.url} answers without an access_token")
@@ -147,20 +147,20 @@ def _told(of: Endpoint, answer: Any) -> Answer:
     return token, float(ends), str(claims.get("sub", of.client)), dict(of.extensions)
 
 
-class _NotElsewhere(urllib.request.HTTPRedirectHandler):
-    """A secret goes to the address that was given, and to none that this one names."""
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A handler that refuses redirects, so that the secret goes to no other address."""
 
     def redirect_request(self, *asked: Any) -> None:
         return None
 
 
-def _opener(of: Endpoint) -> urllib.request.OpenerDirector:
+def _opener(of: TokenEndpoint) -> urllib.request.OpenerDirector:
     tls = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=of.authority))
-    return urllib.request.build_opener(tls, _NotElsewhere)
+    return urllib.request.build_opener(tls, _NoRedirects)
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """What a JWT says of itself (RFC 7519); nothing of a token of another kind. The broker verifies it, not we."""
+    """Return the claims of a JWT (RFC 7519); none for other tokens. The broker verifies them."""
     try:
         _, body, _ = token.split(".")
         found = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))

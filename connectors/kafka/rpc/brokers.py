@@ -1,7 +1,7 @@
-"""The brokers of one cluster: where each is, who coordinates what, and which of them answers.
+"""The brokers of one cluster: their addresses, the coordinators, and which of them respond.
 
-Rule: one attempt each. What fails is forgotten, so that the next attempt looks elsewhere; who calls decides whether
-there is one.
+Rule: each request is attempted once. An address that fails is forgotten, so that the next attempt uses another one. The
+caller decides whether to retry.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
-from kafka_eos.connectors.kafka.client.access_rights import lacking
+from kafka_eos.connectors.kafka.client.access_rights import describe_missing
 from kafka_eos.connectors.kafka.client.cluster import Cluster
-from kafka_eos.connectors.kafka.rpc.connection import Connection, Refused
+from kafka_eos.connectors.kafka.rpc.connection import BrokerConnection, ConnectionRejected
 from kafka_eos.connectors.kafka.rpc.error_codes import FORBIDDEN, name_of
 from kafka_eos.connectors.kafka.rpc.messages.cluster import find_coordinator, metadata
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
@@ -31,8 +31,8 @@ _PORT: Final = 9092
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorOf:
-    """Whoever coordinates a group or a transactional id."""
+class CoordinatorKey:
+    """The group or transactional id whose coordinator is wanted."""
 
     kind: int
     key: str
@@ -41,27 +41,27 @@ class CoordinatorOf:
         return repr(self.key)
 
 
-Place: TypeAlias = CoordinatorOf | int | None
-"""Whom to ask: a coordinator, the broker of this node, or any."""
+Destination: TypeAlias = CoordinatorKey | int | None
+"""The destination of a request: a coordinator, a broker by node id, or any broker."""
 
 
 class Brokers:
-    """Thread-safe; connects when it is first asked."""
+    """The connections to the brokers of one cluster. Thread-safe; connects on the first request."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._bootstrap = tuple(_address(one) for one in cluster.bootstrap.split(","))
-        self._idle: dict[Address, list[Connection]] = {}
-        self._busy: set[Connection] = set()
+        self._idle: dict[Address, list[BrokerConnection]] = {}
+        self._busy: set[BrokerConnection] = set()
         self._changing = threading.Lock()
         self._nodes: dict[int, Address] = {}
-        self._coordinators: dict[CoordinatorOf, int] = {}
+        self._coordinators: dict[CoordinatorKey, int] = {}
         self._failed: dict[Address, float] = {}
         self.welcome = False
-        """Whether a broker has ever let this client in."""
+        """True if a broker has ever accepted this client's login."""
 
     def close(self) -> None:
-        """Also ends what other threads wait for."""
+        """Close all connections, which also ends the waits of other threads."""
         with self._changing:
             idle, self._idle = self._idle, {}
             busy, self._busy = self._busy, set()
@@ -70,27 +70,27 @@ class Brokers:
         for connection in chain.from_iterable(idle.values()):
             connection.close()
 
-    def ask(self, request: Request[A], place: Place, until: float) -> A:
-        """The answer of ``place``. Retryable, Refused or ConfigError if there is none."""
-        if isinstance(place, CoordinatorOf):
+    def ask(self, request: Request[A], place: Destination, until: float) -> A:
+        """Return the response of ``place``. Raise Retryable, ConnectionRejected or ConfigError if there is none."""
+        if isinstance(place, CoordinatorKey):
             place = self._coordinator(place, until)
         if place is None:
             return self._asked(request, self._any(), until)
         try:
             return self._asked(request, self._where(place, until), until)
         except Retryable:
-            self.learn(known for known in self._nodes.items() if known[0] != place)  # it may have moved
+            self.learn(known for known in self._nodes.items() if known[0] != place)  # the broker may have moved
             raise
 
-    def forget(self, place: Place) -> None:
-        """Look for this coordinator again before it is asked again."""
-        if isinstance(place, CoordinatorOf):
+    def forget(self, place: Destination) -> None:
+        """Look up this coordinator again before the next request to it."""
+        if isinstance(place, CoordinatorKey):
             self._coordinators.pop(place, None)
 
     def learn(self, nodes: Iterable[tuple[int, Address]]) -> None:
-        self._nodes = dict(nodes)  # never changed in place: other threads go through it
+        self._nodes = dict(nodes)  # never changed in place: other threads iterate over it
 
-    def _coordinator(self, of: CoordinatorOf, until: float) -> int:
+    def _coordinator(self, of: CoordinatorKey, until: float) -> int:
         node = self._coordinators.get(of)
         if node is None:
             request = find_coordinator(of.kind, of.key)
@@ -112,15 +112,15 @@ class Brokers:
             raise Retryable(f"broker {node} is not a member of the cluster now") from error
 
     def _any(self) -> Address:
-        """One that has not failed, or the one whose failure is longest ago; rather one that is connected."""
+        """Return an address that has not failed, or the one that failed longest ago; prefer connected ones."""
         known = {*self._nodes.values(), *self._bootstrap}
         return min(known, key=lambda at: (self._failed.get(at, 0.0), not self._idle.get(at), random.random()))
 
     def _asked(self, request: Request[A], at: Address, until: float) -> A:
         try:
             with self._connection(at, until) as connection:
-                answer = connection.ask(request, until)
-        except (Retryable, Refused):
+                answer = connection.send(request, until)
+        except (Retryable, ConnectionRejected):
             self._failed[at] = time.monotonic()
             raise
         self._failed.pop(at, None)
@@ -128,9 +128,9 @@ class Brokers:
         return answer
 
     @contextmanager
-    def _connection(self, at: Address, until: float) -> Iterator[Connection]:
-        """One that nobody uses: as many requests are under way as threads ask."""
-        connection = self._taken(at) or Connection(*at, self._security(), until)
+    def _connection(self, at: Address, until: float) -> Iterator[BrokerConnection]:
+        """Yield a connection that no other thread uses: each thread has its own request in flight."""
+        connection = self._taken(at) or BrokerConnection(*at, self._security(), until)
         with self._changing:
             self._busy.add(connection)
         whole = False
@@ -146,7 +146,7 @@ class Brokers:
             if not kept:
                 connection.close()
 
-    def _taken(self, at: Address) -> Connection | None:
+    def _taken(self, at: Address) -> BrokerConnection | None:
         with self._changing:
             idle = self._idle.pop(at, [])
             usable = [connection for connection in idle if connection.usable]
@@ -157,7 +157,10 @@ class Brokers:
         return taken
 
     def _security(self) -> Security:
-        """Anew for each connection. Files that have been right are right again once somebody has written them."""
+        """Return the settings for a new connection.
+
+        If they were valid before, an error is temporary: the files are probably being rewritten.
+        """
         try:
             return security(self._cluster)
         except ConfigError as error:
@@ -167,12 +170,15 @@ class Brokers:
 
 
 def not_allowed(where: Cluster, request: Request[Any], code: int) -> str:
-    """What to say of a request whose answer is that the user may not ask for this."""
-    return f"Kafka at {where.bootstrap} refuses {request.name} ({name_of(code)}): {lacking(where, request.needs, code)}"
+    """Return the message for a request that the user is not permitted to make."""
+    return (
+        f"Kafka at {where.bootstrap} refuses {request.name} ({name_of(code)}): "
+        f"{describe_missing(where, request.needs, code)}"
+    )
 
 
 def _address(text: str) -> Address:
-    """Of ``host:port``, as librdkafka takes it: the port, and a protocol before it, may be there or not."""
+    """Parse ``host:port`` as librdkafka does: the port and a leading protocol are optional."""
     host, colon, port = text.rpartition("://")[2].rpartition(":")
     if not colon or port.endswith("]"):
         host, port = text.rpartition("://")[2], str(_PORT)

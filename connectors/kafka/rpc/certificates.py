@@ -1,9 +1,9 @@
-"""When a client's own certificate ends.
+"""The expiry of a client's own certificate.
 
-Python's ``ssl`` tells it of the other side's certificate alone, and a library for this one date is not worth its
-weight. RFC 5280, 4.1: what is signed begins with a version (tagged), a serial number, an algorithm, the issuer and the
-validity, each an element of DER: a tag, a length, a content.
-
+Python's ``ssl`` gives the expiry only of the peer's certificate, and a library for one date is too heavy. RFC 5280,
+4.1:
+the signed part begins with a version (tagged), a serial number, an algorithm, the issuer and the validity. Each is an
+element of DER: a tag, a length, a content.
 Rule: a file in which the date cannot be found is refused by name.
 """
 
@@ -24,7 +24,8 @@ _LONG: Final = 0x80
 
 
 def ends_of(path: str) -> datetime:
-    """The end of the first certificate in a file of PEM, which is the client's own. ConfigError if there is none."""
+    """Return the expiry of the first certificate in a PEM file, the client's own. Raise ConfigError if there
+    is none."""
     try:
         first = _PEM.search(Path(path).read_text(encoding="ascii"))
         if first is None:
@@ -38,7 +39,7 @@ def _not_after(certificate: bytes) -> datetime:
     _, whole, _ = _element(certificate)
     _, signed, _ = _element(whole)
     tag, _, rest = _element(signed)
-    parts = 3 if tag == _VERSION else 2  # of serial number, algorithm, issuer; the first element is read already
+    parts = 3 if tag == _VERSION else 2  # serial number, algorithm and issuer; the first element was read already
     for _ in range(parts):
         _, _, rest = _element(rest)
     _, validity, _ = _element(rest)
@@ -49,7 +50,7 @@ def _not_after(certificate: bytes) -> datetime:
 
 
 def _element(data: bytes) -> tuple[int, bytes, bytes]:
-    """Tag and content of the first element, and what comes after it. IndexError or ValueError if it is cut off."""
+    """Return tag and content of the first element, and the rest. Raise IndexError or ValueError if it is cut off."""
     tag, size, at = data[0], data[1], 2
     if size & _LONG:
         at += size & ~_LONG

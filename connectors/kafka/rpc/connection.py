@@ -1,7 +1,7 @@
 """One connection to one broker: TCP or TLS, the login, one request at a time.
 
-Rule: a connection on which anything went wrong is never used again, so that a late answer is nobody's. What may pass
-by itself is Retryable; Refused is TLS or a login that failed.
+Rule: a connection with any error is never used again, so that a late response is never taken for another one. Temporary
+errors are Retryable; ConnectionRejected is failed TLS or a failed login.
 """
 
 from __future__ import annotations
@@ -17,13 +17,20 @@ from typing import Final, TypeVar
 from kafka_eos.connectors.kafka.rpc.error_codes import UNSUPPORTED_VERSION, name_of
 from kafka_eos.connectors.kafka.rpc.messages.connection import (
     API_VERSIONS,
-    Abilities,
+    ApiVersionsResponse,
     api_versions,
     sasl_authenticate,
     sasl_handshake,
 )
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
-from kafka_eos.connectors.kafka.rpc.messages.wire_format import NO_TAGS, Malformed, Reader, int16, int32, old_text
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
+    NO_TAGS,
+    MalformedMessage,
+    MessageReader,
+    int16,
+    int32,
+    old_text,
+)
 from kafka_eos.connectors.kafka.rpc.sasl import LoginFailed
 from kafka_eos.connectors.kafka.rpc.security import Sasl, Security, tls_advice
 from kafka_eos.core.errors import ConfigError, Retryable
@@ -32,11 +39,11 @@ A = TypeVar("A")
 
 _LARGEST_ANSWER: Final = 100_000_000
 _IDLE_SECONDS: Final = 540.0
-"""A minute less than brokers keep a connection that is not used."""
+"""Seconds of idleness after which a connection is not used any more: a minute less than the brokers' limit."""
 _OF_A_SESSION: Final = 0.85
-"""How much of the time that a broker accepts a login for is used."""
+"""The fraction of a login's lifetime that is used."""
 _NO_LOGIN_HERE: Final = 34
-"""ILLEGAL_SASL_STATE, as the answer to a handshake."""
+"""ILLEGAL_SASL_STATE, in the response to a handshake."""
 _WANTS_LOGIN: Final = (
     "A listener that asks for a login does so: set security.protocol=SASL_SSL or SASL_PLAINTEXT, sasl.mechanisms, and "
     "what that needs (sasl.username, sasl.password)"
@@ -45,33 +52,38 @@ _FOREIGN: Final = {
     b"\x15\x03": "it answers in TLS: set security.protocol=SSL, or SASL_SSL if it asks for a login too",
     b"HTTP": "it answers as a web server does, not as a Kafka broker: is the port right?",
 }
-"""How answers of others begin: an alert of TLS (RFC 8446, 5.1), and HTTP. As a length it would be 300 MB and more."""
+"""First bytes of other protocols: a TLS alert (RFC 8446, 5.1), and HTTP. As a length they would exceed 300 MB."""
 
 
-class Refused(Exception):
-    """The broker does not let this client in. ``login``: because of who it is, not because of how it connects."""
+class ConnectionRejected(Exception):
+    """The broker rejected TLS or the login. ``login``: because of the identity, not because of the protocol."""
 
     def __init__(self, reason: str, *, login: bool) -> None:
         super().__init__(reason)
         self.login = login
 
 
-class Foreign(Malformed):
-    """What answers does not speak Kafka's protocol. The text says what it does speak."""
+class ForeignProtocol(MalformedMessage):
+    """The peer does not speak the Kafka protocol; the message names the protocol that it speaks."""
 
 
-class Connection:
-    """To the broker at ``host``. Open from the start; for one thread at a time, but for ``end``."""
+class BrokerConnection:
+    """One connection to one broker, with one request at a time.
+
+    It is open from the start. Only ``end`` may be called from another thread.
+    """
 
     def __init__(self, host: str, port: int, security: Security, until: float) -> None:
-        """Connect. Retryable if it is not done at ``until``."""
-        self._host, self._port, self._security = host, port, security
+        """Connect. Raise Retryable if that is not done at ``until``."""
+        self._host = host
+        self._port = port
+        self._security = security
         self._used, self._sent = time.monotonic(), 0
         self._answered = self._ended = False
         with self._errors():
             self._socket = socket.create_connection((host, port), _left(until))
             try:
-                self._abilities, self._ends = self._let_in(until)
+                self._abilities, self._ends = self._handshake(until)
             except BaseException:
                 self.close()
                 raise
@@ -81,22 +93,28 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether it is open. Nothing is under way, so bytes that are here are the end: the broker has closed it."""
+        """Return whether the connection is open. No request is in flight, so readable bytes mean that the broker closed
+        it."""
         if time.monotonic() > min(self._ends, self._used + _IDLE_SECONDS):
             return False
         waiting = select.poll()
         waiting.register(self._socket, select.POLLIN)
         return not waiting.poll(0)
 
-    def ask(self, request: Request[A], until: float) -> A:
-        """The answer. Retryable if none is here at ``until``; ConfigError if the broker has no such request."""
+    def send(self, request: Request[A], until: float) -> A:
+        """Send a request and return its response.
+
+        Raises Retryable if there is none at ``until``; ConfigError if the broker does not support the request.
+        """
         with self._errors():
             try:
                 answer = self._asked(request, self._abilities, until)
             except ConnectionError as error:
                 if self._answered or self._ended or self._security.sasl is not None:
                     raise
-                raise Refused(f"{self}: {error} at the first request. {_WANTS_LOGIN}", login=False) from error
+                raise ConnectionRejected(
+                    f"{self}: {error} at the first request. {_WANTS_LOGIN}", login=False
+                ) from error
             self._answered = True
             return answer
 
@@ -104,33 +122,35 @@ class Connection:
         self._socket.close()
 
     def end(self) -> None:
-        """End what its thread waits for."""
+        """End the wait of the connection's thread."""
         self._ended = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Those of the network, or of an answer that cannot be read, are Retryable."""
+        """Map errors of the network, and of responses that cannot be decoded, to Retryable."""
         try:
             yield
         except (OSError, ValueError) as error:
-            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise Retryable(f"{self}: {said}") from error
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise Retryable(f"{self}: {reason}") from error
 
     # ------------------------------------------------------------ opening
 
-    def _let_in(self, until: float) -> tuple[Abilities, float]:
-        """What the broker can do, and until when it accepts the login."""
+    def _handshake(self, until: float) -> tuple[ApiVersionsResponse, float]:
+        """Run TLS, ApiVersions and SASL; return API versions and the login's expiry."""
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             if (tls := self._security.tls) is not None:
                 self._socket = self._encrypted(tls)
             abilities = self._greeted(until)
         except ssl.SSLError as error:
-            raise Refused(f"{self}: TLS failed: {error}{tls_advice(error, self._security)}", login=False) from error
-        except Foreign as error:
-            raise Refused(f"{self}: {error}", login=False) from error
+            raise ConnectionRejected(
+                f"{self}: TLS failed: {error}{tls_advice(error, self._security)}", login=False
+            ) from error
+        except ForeignProtocol as error:
+            raise ConnectionRejected(f"{self}: {error}", login=False) from error
         if self._security.sasl is None:
             return abilities, float("inf")
         lifetime = self._logged_in(self._security.sasl, abilities, until)
@@ -140,9 +160,11 @@ class Connection:
         try:
             return tls.wrap_socket(self._socket, server_hostname=self._host.rstrip("."))
         except (ConnectionError, ssl.SSLEOFError) as error:
-            raise Refused(f"{self}: TLS failed: {error}; is this a listener without TLS?", login=False) from error
+            raise ConnectionRejected(
+                f"{self}: TLS failed: {error}; is this a listener without TLS?", login=False
+            ) from error
 
-    def _greeted(self, until: float) -> Abilities:
+    def _greeted(self, until: float) -> ApiVersionsResponse:
         greeting = api_versions()
         found = self._exchange(greeting, greeting.highest, until)
         if found.error == UNSUPPORTED_VERSION:
@@ -151,16 +173,18 @@ class Connection:
             raise Retryable(f"{self}: ApiVersions: {name_of(found.error)}")
         return found
 
-    def _logged_in(self, sasl: Sasl, abilities: Abilities, until: float) -> int:
-        """For how many milliseconds the broker accepts it; 0: for ever."""
+    def _logged_in(self, sasl: Sasl, abilities: ApiVersionsResponse, until: float) -> int:
+        """Log in; return how many milliseconds the broker accepts the login, 0 for no limit."""
         offered = self._asked(sasl_handshake(sasl.mechanism), abilities, until)
         if offered.error == _NO_LOGIN_HERE:
             without = "SSL" if self._security.tls else "PLAINTEXT"
             advice = f"this listener asks for no login: connect with security.protocol={without}"
-            raise Refused(f"{self}: {name_of(offered.error)}: {advice}", login=False)
+            raise ConnectionRejected(f"{self}: {name_of(offered.error)}: {advice}", login=False)
         if offered.error:
             names = ", ".join(offered.names)
-            raise Refused(f"{self}: {name_of(offered.error)}: it has {names}, not {sasl.mechanism}", login=True)
+            raise ConnectionRejected(
+                f"{self}: {name_of(offered.error)}: it has {names}, not {sasl.mechanism}", login=True
+            )
         lifetime = 0
         try:
             login = sasl.login(self._host)
@@ -173,12 +197,12 @@ class Connection:
                     lifetime = answer.lifetime_ms
                     token = login.send(answer.token)
         except LoginFailed as error:
-            raise Refused(f"{self}: {sasl.mechanism}: {error}", login=True) from error
+            raise ConnectionRejected(f"{self}: {sasl.mechanism}: {error}", login=True) from error
         return lifetime
 
     # ------------------------------------------------------------ one request
 
-    def _asked(self, request: Request[A], abilities: Abilities, until: float) -> A:
+    def _asked(self, request: Request[A], abilities: ApiVersionsResponse, until: float) -> A:
         lowest, highest = abilities.versions.get(request.key, (0, -1))
         version = min(highest, request.highest)
         if version < request.lowest:
@@ -193,9 +217,9 @@ class Connection:
         frame = named + (NO_TAGS if request.flexible else b"") + request.body(version)
         self._socket.settimeout(_left(until))
         self._socket.sendall(int32(len(frame)) + frame)
-        found = Reader(_received(self._socket, until))
+        found = MessageReader(_received(self._socket, until))
         if (answered := found.int32()) != self._sent:
-            raise Malformed(f"the answer to request {answered} came for request {self._sent}")
+            raise MalformedMessage(f"the answer to request {answered} came for request {self._sent}")
         if request.flexible and request.key != API_VERSIONS:
             found.tags()
         answer = request.answer(found, version)
@@ -205,14 +229,14 @@ class Connection:
 
 
 def _received(link: socket.socket, until: float) -> bytes:
-    """The next frame without its length."""
+    """Return the next frame without its length."""
     begun = _exactly(link, 4, until)
     for beginning, whose in _FOREIGN.items():
         if begun.startswith(beginning):
-            raise Foreign(whose)
+            raise ForeignProtocol(whose)
     size = int.from_bytes(begun, "big", signed=True)
     if not 0 <= size <= _LARGEST_ANSWER:
-        raise Malformed(f"an answer of {size} bytes")
+        raise MalformedMessage(f"an answer of {size} bytes")
     return _exactly(link, size, until)
 
 

@@ -1,6 +1,6 @@
-"""Error codes of the protocol: their names, and what is to be done about them.
+"""Error codes of the protocol: their names, and how to handle them.
 
-Pure. Rule: a code that nobody has heard of is a refusal with a number for a name.
+Pure. Rule: an unknown code is a rejection, with its number for a name.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ TOPIC_UNKNOWN: Final = 3
 LEADER_UNKNOWN: Final = 5
 UNSUPPORTED_VERSION: Final = 35
 ID_NOT_FOUND: Final = 105
-ASK_AGAIN: Final = frozenset({LEADER_UNKNOWN, 6, 7, 13, 14, 15, 16, 41, 51, 84, 88})
-"""Leader or coordinator unavailable, loading or moved; timeouts; CONCURRENT_TRANSACTIONS; unstable offsets."""
+RETRYABLE: Final = frozenset({LEADER_UNKNOWN, 6, 7, 13, 14, 15, 16, 41, 51, 84, 88})
+"""Error codes after which the request is sent again."""
 FORBIDDEN: Final = frozenset({29, 30, 31, 53, 58, 33, 34})
 _NAMES: Final = {
     0: "NONE",
@@ -30,7 +30,7 @@ _NAMES: Final = {
     90: "PRODUCER_FENCED",
     ID_NOT_FOUND: "TRANSACTIONAL_ID_NOT_FOUND",
 }
-"""Those that decisions go by, and those that librdkafka calls by another name."""
+"""Names of codes that decisions depend on, and of those that librdkafka names differently."""
 
 
 def name_of(code: int) -> str:
@@ -38,6 +38,6 @@ def name_of(code: int) -> str:
 
 
 def expect(code: int, allowed: set[int], what: str) -> None:
-    """UserError unless the answer is one of these."""
+    """Raise UserError unless the code is one of these."""
     if code not in allowed:
         raise UserError(f"{what} was refused: {name_of(code)}")

@@ -1,8 +1,8 @@
-"""SASL: what a client sends to say who it is, and what it makes of the answers.
+"""SASL: the client's messages that prove its identity, and the check of the responses.
 
-Each mechanism is a generator: it yields what is sent, is sent what the broker answers, and returns when it is through.
-
-Rule: a broker that cannot prove what its mechanism lets it prove is not believed: LoginFailed.
+Each mechanism is a generator: it yields the message to send, receives the broker's response, and returns when it is
+done.
+Rule: if a mechanism lets the broker prove its identity, a broker that cannot is not trusted: LoginFailed.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class LoginFailed(Exception):
 
 
 def plain(user: str, password: str) -> Login:
-    """RFC 4616."""
+    """Log in with SASL PLAIN, RFC 4616."""
     yield f"\0{user}\0{password}".encode()
 
 
 def scram(algorithm: str, user: str, password: str, nonce: Callable[[], str] = lambda: secrets.token_hex(16)) -> Login:
-    """RFC 5802, without channel binding."""
-    ours = nonce()
+    """Log in with SCRAM, RFC 5802, without channel binding."""
+    client_nonce = nonce()
     named = user.replace("=", "=3D").replace(",", "=2C")
-    begun = f"n={named},r={ours}"
+    begun = f"n={named},r={client_nonce}"
     offered = yield f"n,,{begun}".encode()
-    theirs, salt, iterations = _offer(offered, ours)
+    server_nonce, salt, iterations = _offer(offered, client_nonce)
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
     key = hmac.digest(salted, b"Client Key", algorithm)
-    ended = f"c=biws,r={theirs}"
+    ended = f"c=biws,r={server_nonce}"
     signed = b",".join((begun.encode(), offered, ended.encode()))
     signature = hmac.digest(hashlib.new(algorithm, key).digest(), signed, algorithm)
     proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True)))
@@ -50,11 +50,11 @@ def scram(algorithm: str, user: str, password: str, nonce: Callable[[], str] = l
         raise LoginFailed(f"the broker does not know the password either ({answer.get('e', 'wrong signature')})")
 
 
-def _offer(offered: bytes, ours: str) -> tuple[str, bytes, int]:
-    """The broker's nonce, salt and iterations."""
+def _offer(offered: bytes, client_nonce: str) -> tuple[str, bytes, int]:
+    """Return the broker's nonce, salt and iterations."""
     fields = _fields(offered)
     nonce, salt, iterations = fields.get("r", ""), _binary(fields.get("s", "")), fields.get("i", "")
-    if not nonce.startswith(ours) or not salt:
+    if not nonce.startswith(client_nonce) or not salt:
         raise LoginFailed("the broker's offer does not answer ours")
     if not iterations.isdecimal() or not 0 < int(iterations) <= _MOST_ITERATIONS:
         raise LoginFailed(f"the broker asks for {iterations!r} iterations")
@@ -74,7 +74,7 @@ def _binary(text: str) -> bytes:
 
 
 def oauthbearer(token: str, extensions: Mapping[str, str]) -> Login:
-    """RFC 7628. A broker that refuses the token says why only after one more message."""
+    """Log in with a token, RFC 7628. A broker that rejects the token gives the reason after one more message."""
     fields = [f"auth=Bearer {token}", *(f"{name}={value}" for name, value in extensions.items())]
     refusal = yield ("n,,\1" + "".join(f"{field}\1" for field in fields) + "\1").encode()
     if refusal:
@@ -82,7 +82,7 @@ def oauthbearer(token: str, extensions: Mapping[str, str]) -> Login:
 
 
 def kerberos(service: str, host: str) -> Login:
-    """RFC 4752, without a security layer, with the ticket that is there."""
+    """Log in with Kerberos, RFC 4752, without a security layer, with the existing ticket."""
     try:
         import gssapi
     except (ImportError, OSError) as error:

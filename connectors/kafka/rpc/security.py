@@ -1,7 +1,7 @@
-"""The user's connection and security settings, for connections of our own.
+"""The user's connection and security settings, for this package's own connections.
 
-Users configure librdkafka. Rule: what cannot be carried over is refused by name, so that the two never connect in
-different ways.
+Users configure librdkafka. Rule: a setting that cannot be applied here is refused by name, so that the two never
+connect in different ways.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CARRIED: Final = frozenset(
         "ssl.key.password",
         "ssl.crl.location",
         "ssl.endpoint.identification.algorithm",
-        # These say how librdkafka runs kinit; here the ticket is taken that is there.
+        # These configure how librdkafka runs kinit; here the existing ticket is used.
         "sasl.kerberos.principal",
         "sasl.kerberos.keytab",
         "sasl.kerberos.kinit.cmd",
@@ -48,13 +48,13 @@ _INSTEAD: Final = {
 _EXPIRED: Final = 10
 """X509_V_ERR_CERT_HAS_EXPIRED."""
 _UNKNOWN: Final = frozenset({2, 18, 19, 20, 21})
-"""X509_V_ERR_… of a certificate that was signed by nobody who is trusted, or by itself."""
+"""X509_V_ERR_… of a certificate that no trusted authority has signed, or that is self-signed."""
 _PROTOCOLS: Final = {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 
 
 @dataclass(frozen=True)
 class Sasl:
-    """``login`` begins a login at a host."""
+    """A SASL mechanism. ``login`` begins a login at a host."""
 
     mechanism: str
     login: Callable[[str], Login]
@@ -62,7 +62,7 @@ class Sasl:
 
 @dataclass(frozen=True)
 class Security:
-    """How a connection is made; ``tls`` and ``sasl`` are None if it is made without."""
+    """The settings of a connection; ``tls`` and ``sasl`` are None if they are not used."""
 
     client_id: str
     tls: ssl.SSLContext | None
@@ -74,9 +74,9 @@ class Security:
 
 
 def security(cluster: Cluster) -> Security:
-    """What librdkafka's settings ask for, with the secrets and certificates of this moment: for one connection.
+    """Return the connection settings of librdkafka's configuration, with the present secrets, for one connection.
 
-    ConfigError for a setting that cannot be carried over, Retryable if a secret cannot be read.
+    Raises ConfigError for a setting that cannot be applied, Retryable if a secret cannot be read.
     """
     config = cluster.current()
     for key in sorted(config.keys() - _CARRIED):
@@ -99,7 +99,7 @@ def security(cluster: Cluster) -> Security:
 
 
 def tls_advice(error: ssl.SSLError, used: Security) -> str:
-    """What to do about it, if that can be told: whose certificate is refused, and by whom."""
+    """Return advice for a TLS error, if the rejected certificate is known."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code == _EXPIRED:
             return ". The broker's certificate is over, or this machine's clock is wrong: renew it on the broker"
@@ -125,7 +125,7 @@ def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         _load(context, config)
-    except OSError as error:  # of the file, or of what is in it
+    except OSError as error:  # an error of the file or its content
         files = {
             name: config[name] for name in sorted(config) if name.startswith("ssl.") and name.endswith(".location")
         }
@@ -139,7 +139,7 @@ def _load(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
     else:
         context.load_default_certs()
     if certificate := config.get("ssl.certificate.location"):
-        password = str(config.get("ssl.key.password", ""))  # never None: OpenSSL would ask the terminal for it
+        password = str(config.get("ssl.key.password", ""))  # never None: OpenSSL would prompt on the terminal
         context.load_cert_chain(certificate, config.get("ssl.key.location"), password)
     if revoked := config.get("ssl.crl.location"):
         context.load_verify_locations(revoked)
@@ -152,7 +152,7 @@ def _sasl(config: Mapping[str, Any]) -> Sasl:
 
 
 def _login(mechanism: str, config: Mapping[str, Any]) -> Callable[[str], Login]:
-    """One login for each connection."""
+    """Return a function that begins a login, one per connection."""
     if mechanism == "GSSAPI":
         service = str(config.get("sasl.kerberos.service.name", "kafka"))
         return lambda host: kerberos(service, host)
@@ -175,7 +175,8 @@ def _expect(mechanism: str, config: Mapping[str, Any], *names: str) -> None:
 
 
 def _token(config: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
-    """Asks ``oauth_cb``, which librdkafka uses too, for a token and its extensions. LoginFailed if it gives us none."""
+    """Return a token and its extensions from ``oauth_cb``, which librdkafka also uses. Raise LoginFailed
+    without one."""
     try:
         answer = config["oauth_cb"](str(config.get("sasl.oauthbearer.config", "")))
     except TokenRefused as error:

@@ -1,6 +1,6 @@
-"""Requests about transactions, of any process: ending, fencing, describing and listing them.
+"""Requests about transactions of any process: ending, fencing, describing and listing them.
 
-Rule: refusals are returned by name, for ``transactions`` of this connector to judge. Nothing is concluded here.
+Rule: rejections are returned by name, and ``transaction_status`` interprets them. Nothing is concluded here.
 """
 
 from __future__ import annotations
@@ -9,88 +9,88 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_eos.connectors.kafka.rpc.brokers import CoordinatorOf
-from kafka_eos.connectors.kafka.rpc.error_codes import ASK_AGAIN, ID_NOT_FOUND, expect, name_of
+from kafka_eos.connectors.kafka.rpc.brokers import CoordinatorKey
+from kafka_eos.connectors.kafka.rpc.error_codes import ID_NOT_FOUND, RETRYABLE, expect, name_of
 from kafka_eos.connectors.kafka.rpc.messages.cluster import TRANSACTION
 from kafka_eos.connectors.kafka.rpc.messages.transactions import (
-    TransactionSeen,
+    TransactionState,
     describe_transactions,
     end_txn,
     init_producer_id,
     list_transactions,
 )
-from kafka_eos.connectors.kafka.rpc.retrying_request import Asking
-from kafka_eos.connectors.kafka.rpc.transaction_status import Description
+from kafka_eos.connectors.kafka.rpc.retrying_request import RequestSender
+from kafka_eos.connectors.kafka.rpc.transaction_status import TransactionDescription
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """Answer to EndTxn: the error's protocol name, and with v5 the producer's next identity (else -1)."""
+class EndTxnResult:
+    """The result of EndTxn: the error's name and the producer's next identity."""
 
     error: str
     producer_id: int
     producer_epoch: int
 
 
-class Transactions(Asking):
-    """The coordinators of transactions."""
+class TransactionRequests(RequestSender):
+    """Requests to transaction coordinators."""
 
-    def end(self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, version: int) -> Ended:
-        """Send EndTxn once the coordinator is found. Returns refusals; raises Retryable for an unknown fate.
+    def end(self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, version: int) -> EndTxnResult:
+        """Send EndTxn once the coordinator is found. Return rejections; raise Retryable if the outcome is unknown.
 
-        A CONCURRENT_TRANSACTIONS answer is asked again: the outcome is decided, its markers are being written.
+        CONCURRENT_TRANSACTIONS is retried: the outcome is decided, and its markers are being written.
         """
         request = end_txn(transactional_id, producer_id, epoch, commit, version)
-        answer = self._ask(request, _coordinator(transactional_id), lambda found: found.error)
-        return Ended(name_of(answer.error), answer.producer_id, answer.producer_epoch)
+        answer = self._send(request, _coordinator(transactional_id), lambda found: found.error)
+        return EndTxnResult(name_of(answer.error), answer.producer_id, answer.producer_epoch)
 
     def fence(self, transactional_id: str, timeout_ms: int) -> str:
-        """InitProducerId: abort what is open under the id, and refuse all its present producers for ever.
+        """Send InitProducerId: abort the id's open transaction, and fence all its present producers for good.
 
-        Returns the protocol name of the answer. ``timeout_ms`` is recorded as the id's transaction timeout.
+        Returns the protocol name of the result. ``timeout_ms`` is recorded as the id's transaction timeout.
         """
         request = init_producer_id(transactional_id, timeout_ms)
-        return name_of(self._ask(request, _coordinator(transactional_id), lambda error: error))
+        return name_of(self._send(request, _coordinator(transactional_id), lambda error: error))
 
-    def describe(self, transactional_id: str) -> Description | None:
-        """What the coordinator knows; None if it does not know the id."""
+    def describe(self, transactional_id: str) -> TransactionDescription | None:
+        """Return the coordinator's description of an id; None if it does not know the id."""
         request = describe_transactions([transactional_id])
-        (seen,) = self._ask(request, _coordinator(transactional_id), lambda found: found[0].error)
+        (seen,) = self._send(request, _coordinator(transactional_id), lambda found: found[0].error)
         return _description(seen)
 
-    def described(self, pattern: str, states: Sequence[str] = ()) -> dict[str, Description]:
-        """What the coordinators know of every id on the cluster that ``pattern`` matches in full.
+    def described(self, pattern: str, states: Sequence[str] = ()) -> dict[str, TransactionDescription]:
+        """Return the coordinators' descriptions of every id on the cluster that matches ``pattern`` in full.
 
-        ``states`` narrows it to ids that are in one of them; the broker filters.
+        ``states`` restricts it to ids in one of these states; the broker filters.
         """
         wanted, found = re.compile(pattern), {}
         for node in self._nodes():
-            listed = self._ask(list_transactions(f"^(?:{pattern})$", states), node, lambda seen: seen.error)
+            listed = self._send(list_transactions(f"^(?:{pattern})$", states), node, lambda seen: seen.error)
             expect(listed.error, {0}, "ListTransactions")
             found.update(
                 self._described_by(node, [name for name in listed.transactional_ids if wanted.fullmatch(name)])
             )
         return found
 
-    def _described_by(self, node: int, ids: Sequence[str]) -> dict[str, Description]:
-        """One request however many ids: hundreds of restarts leave as many behind."""
+    def _described_by(self, node: int, ids: Sequence[str]) -> dict[str, TransactionDescription]:
+        """Describe any number of ids in one request: hundreds of restarts leave as many ids behind."""
         if not ids:
             return {}
-        seen = self._ask(
+        seen = self._send(
             describe_transactions(ids),
             node,
-            lambda found: max((one.error for one in found if one.error in ASK_AGAIN), default=0),
+            lambda found: max((one.error for one in found if one.error in RETRYABLE), default=0),
         )
         described = {one.transactional_id: _description(one) for one in seen}
         return {name: description for name, description in described.items() if description is not None}
 
 
-def _coordinator(transactional_id: str) -> CoordinatorOf:
-    return CoordinatorOf(TRANSACTION, transactional_id)
+def _coordinator(transactional_id: str) -> CoordinatorKey:
+    return CoordinatorKey(TRANSACTION, transactional_id)
 
 
-def _description(seen: TransactionSeen) -> Description | None:
+def _description(seen: TransactionState) -> TransactionDescription | None:
     if seen.error:
         expect(seen.error, {ID_NOT_FOUND}, f"DescribeTransactions of {seen.transactional_id}")
         return None
-    return Description(seen.state, seen.producer_id, seen.producer_epoch, seen.timeout_ms, seen.started_at)
+    return TransactionDescription(seen.state, seen.producer_id, seen.producer_epoch, seen.timeout_ms, seen.started_at)

@@ -1,21 +1,21 @@
-"""What a coordinator's answers mean for one prepared transaction.
+"""The status of one prepared transaction, derived from a coordinator's responses.
 
-Pure. One producer instance carries one transaction, so a (producer id, epoch) names one transaction for ever.
+Pure. One producer instance runs one transaction, so a (producer id, epoch) identifies one transaction forever.
 
-    asked of               answer or state                               verdict
-    EndTxn                 NONE                                          COMMITTED
-                           any refusal                                   only the facts below can tell
-    marker                 our uuid                                      COMMITTED, whatever else is said
-    DescribeTransactions   Ongoing, our id and epoch                     PREPARED
-                           Prepare- or CompleteCommit, our epoch*        COMMITTED
-                           Prepare*, not ours to read                    RETRY: the marker is still pending
-                           anything else, and the marker is not there    LOST (UNKNOWN once the marker may
-                                                                         have expired)
+    source                  response or state                      status
+    EndTxn                  NONE                                   COMMITTED
+                            any rejection                          only the facts below can decide
+    marker                  our uuid                               COMMITTED, whatever else is reported
+    DescribeTransactions    Ongoing, our id and epoch              PREPARED
+                            Prepare- or CompleteCommit, our epoch* COMMITTED
+                            Prepare*, of another transaction       RETRY: the marker is still pending
+                            anything else, and no marker           LOST (UNKNOWN once the marker may
+                                                                   have expired)
 
     * with EndTxn v5 the coordinator raises the epoch by one when it ends a transaction.
 
-Rule: being fenced does not mean that the transaction was aborted; only the marker, an offset that became
-visible with that very transaction, is definitive then.
+Rule: being fenced does not mean that the transaction was aborted. Then only the marker is definitive: an offset that
+became visible with this very transaction.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ NEVER: Final = 2147483647
 """A transaction timeout that the coordinator never acts on, in milliseconds."""
 
 MARKER_LIFE: Final = 6 * 24 * 3600.0
-"""Seconds for which a marker is certainly kept: a day less than offsets.retention.minutes by default."""
+"""Seconds for which a marker is certainly kept: a day less than the default of offsets.retention.minutes."""
 
 
-class Transaction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The committable: all that another process needs to commit one prepared transaction."""
+class KafkaCommittable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The payload of a Kafka committable: one prepared transaction and its marker."""
 
     transactional_id: str
     producer_id: int
@@ -59,16 +59,16 @@ class Transaction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return found
 
     @classmethod
-    def from_payload(cls, payload: Mapping[str, Json]) -> Transaction:
-        """CorruptCheckpoint if it is not one."""
+    def from_payload(cls, payload: Mapping[str, Json]) -> KafkaCommittable:
+        """Parse a payload. Raise CorruptCheckpoint if it is not valid."""
         try:
             return msgspec.convert(payload, cls)
         except msgspec.ValidationError as error:
             raise CorruptCheckpoint(f"a manifest holds a Kafka committable that cannot be read: {error}") from error
 
 
-class Verdict(enum.Enum):
-    """What is known about one prepared transaction."""
+class TransactionStatus(enum.Enum):
+    """The status of one prepared transaction. RETRY: the coordinator is still ending it."""
 
     PREPARED = "prepared"
     COMMITTED = "committed"
@@ -78,8 +78,8 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
-    """DescribeTransactions of one transactional id."""
+class TransactionDescription:
+    """The DescribeTransactions result for one transactional id."""
 
     state: str
     producer_id: int
@@ -96,47 +96,57 @@ _DECIDED: Final = ("PrepareCommit", "CompleteCommit")
 _PENDING: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
-def judged(ours: Transaction, seen: Description | None, marker: str | None, age: float) -> Verdict:
-    """What the coordinator's state and the marker say together.
+def derive_status(
+    prepared: KafkaCommittable, seen: TransactionDescription | None, marker: str | None, age: float
+) -> TransactionStatus:
+    """Return the status, from the coordinator's state and the marker.
 
-    ``seen`` is None if the coordinator does not know the id; ``marker`` is the metadata found at the marker's
-    place, read *after* ``seen``; ``age`` is how many seconds ago the transaction was prepared.
+    ``seen`` is None if the coordinator does not know the id. ``marker`` is the metadata of the marker's offset, read
+    *after* ``seen``. ``age`` is the seconds since the transaction was prepared.
     """
-    if marker == ours.uuid:
-        return Verdict.COMMITTED
+    if marker == prepared.uuid:
+        return TransactionStatus.COMMITTED
     if seen is not None:
-        if _is_open(ours, seen):
-            return Verdict.PREPARED
-        if seen.producer_id == ours.producer_id and seen.state in _DECIDED and seen.producer_epoch in _ends_at(ours):
-            return Verdict.COMMITTED
+        if _is_open(prepared, seen):
+            return TransactionStatus.PREPARED
+        if (
+            seen.producer_id == prepared.producer_id
+            and seen.state in _DECIDED
+            and seen.producer_epoch in _ends_at(prepared)
+        ):
+            return TransactionStatus.COMMITTED
         if seen.state in _PENDING:
-            return Verdict.RETRY
-    return Verdict.LOST if age < MARKER_LIFE else Verdict.UNKNOWN
+            return TransactionStatus.RETRY
+    return TransactionStatus.LOST if age < MARKER_LIFE else TransactionStatus.UNKNOWN
 
 
-def needs_marker(ours: Transaction, seen: Description | None) -> bool:
-    """Whether ``judged`` can go by the state alone. Not with v4: a zombie may have reused our id and epoch."""
-    return ours.end_txn_version < 5 or seen is None or not _is_open(ours, seen)
+def needs_marker(prepared: KafkaCommittable, seen: TransactionDescription | None) -> bool:
+    """Return whether ``derive_status`` needs the marker. With v4 it does: a zombie may have reused our id and epoch."""
+    return prepared.end_txn_version < 5 or seen is None or not _is_open(prepared, seen)
 
 
-def _is_open(ours: Transaction, seen: Description) -> bool:
-    return (seen.state, seen.producer_id, seen.producer_epoch) == ("Ongoing", ours.producer_id, ours.producer_epoch)
+def _is_open(prepared: KafkaCommittable, seen: TransactionDescription) -> bool:
+    return (seen.state, seen.producer_id, seen.producer_epoch) == (
+        "Ongoing",
+        prepared.producer_id,
+        prepared.producer_epoch,
+    )
 
 
-def _ends_at(ours: Transaction) -> tuple[int, ...]:
-    """Epochs that the coordinator may show once it has committed ``ours``."""
-    if ours.end_txn_version >= 5:
-        return (ours.producer_epoch, ours.producer_epoch + 1)
-    return (ours.producer_epoch,)
+def _ends_at(prepared: KafkaCommittable) -> tuple[int, ...]:
+    """Return the epochs that the coordinator may show once it has committed the transaction."""
+    if prepared.end_txn_version >= 5:
+        return (prepared.producer_epoch, prepared.producer_epoch + 1)
+    return (prepared.producer_epoch,)
 
 
-def expires_in(seen: Description, now_ms: int) -> float:
-    """Seconds until the coordinator aborts an open transaction by itself. The clocks of both hosts matter."""
+def expires_in(seen: TransactionDescription, now_ms: int) -> float:
+    """Return the seconds until the coordinator aborts an open transaction by itself. Depends on both hosts' clocks."""
     if seen.timeout_ms >= NEVER or seen.started_at < 0:
         return float("inf")
     return max(0.0, (seen.started_at + seen.timeout_ms - now_ms) / 1000)
 
 
-def timeout_of(seen: Description) -> float:
-    """Seconds after which the coordinator aborts a transaction that is still open."""
+def timeout_of(seen: TransactionDescription) -> float:
+    """Return the seconds after which the coordinator aborts a transaction that is still open."""
     return float("inf") if seen.timeout_ms >= NEVER else seen.timeout_ms / 1000

@@ -1,1 +1,1 @@
-"""The Kafka sink: transactional producers, pre-commit and commit of an epoch."""
+"""The Kafka sink: transactional producers, and the pre-commit and commit of an epoch."""

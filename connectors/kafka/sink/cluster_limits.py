@@ -1,4 +1,4 @@
-"""What the cluster allows, and what a user should know about it before the job runs.
+"""The limits of the cluster, checked before the job runs.
 
 Rule: a limit that would break the guarantee later is an error now, with the setting that lifts it.
 """
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.client.access_rights import Right
+from kafka_eos.connectors.kafka.client.access_rights import Permission
 from kafka_eos.connectors.kafka.client.memory import largest_record
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.transaction_status import MARKER_LIFE
-from kafka_eos.connectors.kafka.sink.record_sizes import Target
+from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
@@ -23,51 +23,51 @@ LONGEST_MS: Final = 2_147_483_547
 """The longest transaction timeout that librdkafka accepts: 24.8 days."""
 _BROKER_DEFAULT_MS: Final = 900_000
 _RETENTION: Final = ("retention.ms", "retention.bytes")
-"""What lets a topic with ``cleanup.policy=delete`` go of its oldest records; -1 for neither keeps them."""
+"""Settings that let a topic with ``cleanup.policy=delete`` delete its oldest records; -1 disables a limit."""
 
 
 def broker_maximum_ms(rpc: KafkaRequests) -> int:
-    """``transaction.max.timeout.ms``; Kafka's default if the user may not read it."""
+    """Return ``transaction.max.timeout.ms``; Kafka's default if the user may not read it."""
     found = rpc.broker_config("transaction.max.timeout.ms")
     return _BROKER_DEFAULT_MS if found is None else int(found)
 
 
 def transaction_timeout_ms(rpc: KafkaRequests, wanted: int | None) -> int:
-    """The timeout to use: the user's, else the smaller of one hour and what the broker allows."""
+    """Return the timeout to use: the user's, else the smaller of one hour and the broker's maximum."""
     return wanted if wanted is not None else min(DEFAULT_MS, broker_maximum_ms(rpc))
 
 
 @dataclass(frozen=True, slots=True)
-class Demands:
-    """What a job asks of its transactions, in milliseconds."""
+class TransactionNeeds:
+    """The time for which the job's transactions must be able to stay open."""
 
     interval: int = 0
-    """From one checkpoint to the next: so long, and longer, a transaction is open before it is prepared."""
+    """Milliseconds between checkpoints: a transaction is open at least this long before it is prepared."""
     margin: int = 0
-    """What must be left of the timeout when an epoch is committed; 0 where an epoch is one transaction at most."""
+    """Milliseconds of the timeout that must be left at the commit; 0 if an epoch has at most one transaction."""
 
     @classmethod
-    def of(cls, settings: Mapping[str, Json]) -> Demands:
-        """As the engine says it to connectors; see ``JobContext.settings``."""
+    def of(cls, settings: Mapping[str, Json]) -> TransactionNeeds:
+        """Return the needs from the settings that the engine passes to connectors; see ``JobContext.settings``."""
         seconds = (settings.get("checkpoint_interval"), settings.get("commit_margin"))
         return cls(*(int(value * 1000) if isinstance(value, int | float) else 0 for value in seconds))
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """For how many milliseconds a cluster remembers how a transaction ended; None if the user may not read it."""
+class RetentionLimits:
+    """The time for which a cluster remembers the outcome of a transaction."""
 
     offsets: int | None
     ids: int | None
 
 
-def check_transactions(rpc: KafkaRequests, wanted: int | None, demands: Demands) -> list[str]:
-    """ConfigError if the job cannot work with this timeout; else a notice that names the outage it survives."""
+def check_transactions(rpc: KafkaRequests, wanted: int | None, demands: TransactionNeeds) -> list[str]:
+    """Return a notice that names the outage the job survives. Raise ConfigError if the timeout cannot work."""
     maximum = broker_maximum_ms(rpc)
     timeout = transaction_timeout_ms(rpc, wanted)
     minutes, ids = rpc.broker_config("offsets.retention.minutes"), rpc.broker_config("transactional.id.expiration.ms")
-    memory = Memory(None if minutes is None else int(minutes) * 60_000, None if ids is None else int(ids))
-    if problem := refusal(timeout, maximum, demands, memory):
+    memory = RetentionLimits(None if minutes is None else int(minutes) * 60_000, None if ids is None else int(ids))
+    if problem := find_timeout_problem(timeout, maximum, demands, memory):
         raise ConfigError(problem)
     notice = (
         f"Prepared output survives an outage of the whole job of up to {_span(timeout)} (transaction timeout). "
@@ -77,8 +77,8 @@ def check_transactions(rpc: KafkaRequests, wanted: int | None, demands: Demands)
     return [notice]
 
 
-def refusal(timeout: int, maximum: int, demands: Demands, memory: Memory) -> str | None:
-    """Why a job cannot work with a transaction timeout of so many milliseconds, and what to change; None if it can."""
+def find_timeout_problem(timeout: int, maximum: int, demands: TransactionNeeds, memory: RetentionLimits) -> str | None:
+    """Return why a transaction timeout cannot work, and the remedy; None if it can."""
     given = f"transaction_timeout of {_span(timeout)}"
     if timeout > LONGEST_MS:
         return f"{given}: librdkafka accepts at most {_span(LONGEST_MS)}."
@@ -102,8 +102,8 @@ def refusal(timeout: int, maximum: int, demands: Demands, memory: Memory) -> str
     return _forgotten(given, timeout, memory)
 
 
-def _forgotten(given: str, timeout: int, memory: Memory) -> str | None:
-    """A cluster that forgets sooner makes committed output look lost, and it would be made again."""
+def _forgotten(given: str, timeout: int, memory: RetentionLimits) -> str | None:
+    """Return why the cluster forgets outcomes too early: committed output would look lost, and be produced again."""
     life = int(MARKER_LIFE * 1000)
     if memory.offsets is not None and memory.offsets < max(timeout, life):
         return (
@@ -120,8 +120,9 @@ def _forgotten(given: str, timeout: int, memory: Memory) -> str | None:
     return None
 
 
-def check_topic(rpc: KafkaRequests, topic: str, needed: Collection[Right]) -> list[str]:
-    """ConfigError if the topic does not exist or rights to it are missing; notices on weak durability settings."""
+def check_topic(rpc: KafkaRequests, topic: str, needed: Collection[Permission]) -> list[str]:
+    """Return notices about weak durability. Raise ConfigError if the topic does not exist or permissions
+    are missing."""
     facts = rpc.topic(topic)
     if facts is None:
         raise ConfigError(missing_topic(topic, rpc.bootstrap))
@@ -136,8 +137,8 @@ def check_topic(rpc: KafkaRequests, topic: str, needed: Collection[Right]) -> li
     return notices
 
 
-def rows_that_go_away(rpc: KafkaRequests, topic: str) -> str | None:
-    """A notice for a topic that is read as a table, if it lets go of the newest row of a key; else None."""
+def check_table_retention(rpc: KafkaRequests, topic: str) -> str | None:
+    """Return a notice if a topic that is read as a table deletes the latest row of a key."""
     policy = rpc.topic_config(topic, "cleanup.policy") or "compact"
     limits = [f"{name}={limit}" for name in _RETENTION if (limit := rpc.topic_config(topic, name)) not in (None, "-1")]
     if "delete" not in policy or not limits:
@@ -148,16 +149,16 @@ def rows_that_go_away(rpc: KafkaRequests, topic: str) -> str | None:
     )
 
 
-def target(rpc: KafkaRequests, topic: str, config: Mapping[str, Any]) -> Target:
-    """What a topic takes now, and what a producer with this ``config`` does."""
+def fetch_topic_limits(rpc: KafkaRequests, topic: str, config: Mapping[str, Any]) -> TopicLimits:
+    """Return a topic's limits combined with the producer's."""
     found, facts = rpc.topic_config(topic, "max.message.bytes"), rpc.topic(topic)
     if facts is None:
         raise ConfigError(missing_topic(topic, rpc.bootstrap))
-    return Target(topic, None if found is None else int(found), largest_record(config), facts.partitions)
+    return TopicLimits(topic, None if found is None else int(found), largest_record(config), facts.partitions)
 
 
 def missing_topic(topic: str, bootstrap: str) -> str:
-    """What to tell whoever named a topic that does not exist."""
+    """Return the message for a topic that does not exist."""
     return (
         f"the topic {topic!r} does not exist on {bootstrap}. Create it, with the partitions and replicas you need: "
         f"kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {topic} --partitions 4"
@@ -165,7 +166,7 @@ def missing_topic(topic: str, bootstrap: str) -> str:
 
 
 def _span(milliseconds: int) -> str:
-    """A duration for people, rounded down: ``15 min``, ``24.8 days``."""
+    """Return a duration for display, rounded down: ``15 min``, ``24.8 days``."""
     span = timedelta(milliseconds=milliseconds)
     for size, unit in ((timedelta(days=1), "days"), (timedelta(hours=1), "h"), (timedelta(minutes=1), "min")):
         if span >= size:

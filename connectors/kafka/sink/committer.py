@@ -1,9 +1,8 @@
-"""Finishes prepared transactions from any process: probe, commit, and abort what no manifest knows.
+"""The committer of prepared transactions, from any process: probe, commit, and abort what no manifest names.
 
-I/O around ``transactions``: gather facts, ask the table, carry out the answer. Only a raw EndTxn ends a prepared
-transaction, in the normal path and in recovery alike.
-
-Rule: an answer that cannot be told apart is asked again or refused, never taken for success.
+I/O around ``transaction_status``: gather facts, derive the status, carry out the result. Only a raw EndTxn ends a
+prepared transaction, in normal operation and in recovery alike.
+Rule: an ambiguous response is retried or rejected, never taken for success.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Probe, StagedOutput
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import Life, LifeState, taken_over
+from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, taken_over
 from kafka_eos.connectors.kafka import job_names as names
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.job_names import TransactionalId
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.transaction_status import (
-    Description,
-    Transaction,
-    Verdict,
+    KafkaCommittable,
+    TransactionDescription,
+    TransactionStatus,
+    derive_status,
     expires_in,
-    judged,
     needs_marker,
     timeout_of,
 )
@@ -33,123 +32,131 @@ from kafka_eos.core.errors import CommittableLost, Fenced, Retryable
 from kafka_eos.core.ids import JobIdentity
 
 FENCED_MS: Final = 1_009
-"""Transaction timeout that a fence leaves on an id, in milliseconds: an Empty id that has it needs no fence again."""
+"""The transaction timeout that a fence sets on an id, in milliseconds: an Empty id that has it is already fenced."""
 
-HELD_MS: Final = 1_010
-"""Transaction timeout of the mark of a life that nobody has taken away."""
+REGISTERED_MS: Final = 1_010
+"""The transaction timeout that means that the incarnation is registered, in milliseconds."""
 
 _LOOKS: Final = 20
-"""At output of a life that is being ended, before somebody is told that it goes on all the same."""
+"""Most listings of an incarnation's output while it is being ended, before an error reports that it still runs."""
 
 _UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
-    verdict: Verdict
-    seen: Description | None
+class _TransactionFacts:
+    verdict: TransactionStatus
+    seen: TransactionDescription | None
 
 
 class KafkaCommitter:
-    """The committer of one cluster. Everything may be repeated, by any process that has the manifest."""
+    """The committer of one cluster. Each call may be repeated, by any process that has the manifest."""
 
     def __init__(self, cluster: Cluster, ctx: JobContext, patience: float = 5.0) -> None:
-        self._ctx, self._place, self._rpc = ctx, cluster.scope, KafkaRequests(cluster, patience)
+        self._ctx = ctx
+        self._place = cluster.scope
+        self._rpc = KafkaRequests(cluster, patience)
 
     def probe(self, committable: Committable) -> Probe:
-        ours = Transaction.from_payload(committable.payload)
-        facts = self._look(ours)
-        detail = f"{_name(ours)}: {facts.seen or 'unknown to the coordinator'}"
+        prepared = KafkaCommittable.from_payload(committable.payload)
+        facts = self._probe_transaction(prepared)
+        detail = f"{_name(prepared)}: {facts.seen or 'unknown to the coordinator'}"
         match facts.verdict:
-            case Verdict.PREPARED if facts.seen is not None:
-                return Probe(Standing.PREPARED, detail, expires_in(facts.seen, _now_ms()), timeout_of(facts.seen))
-            case Verdict.COMMITTED:
-                return Probe(Standing.COMMITTED, detail)
-            case Verdict.LOST:
-                return Probe(Standing.LOST, f"{detail}; its marker never became visible, so it was aborted")
-            case Verdict.UNKNOWN:
-                return Probe(Standing.UNKNOWN, _forgotten(ours))
+            case TransactionStatus.PREPARED if facts.seen is not None:
+                return Probe(CommitStatus.PREPARED, detail, expires_in(facts.seen, _now_ms()), timeout_of(facts.seen))
+            case TransactionStatus.COMMITTED:
+                return Probe(CommitStatus.COMMITTED, detail)
+            case TransactionStatus.LOST:
+                return Probe(CommitStatus.LOST, f"{detail}; its marker never became visible, so it was aborted")
+            case TransactionStatus.UNKNOWN:
+                return Probe(CommitStatus.UNKNOWN, _forgotten(prepared))
         raise Retryable(f"{detail}: the coordinator is still finishing it")
 
-    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
-        """Send EndTxn; see ``abc.Committer``.
+    def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
+        """Send EndTxn; see ``Committer``.
 
-        The coordinator is asked first, in the normal path and in recovery alike: a millisecond that tells a repeat
-        from a first time, and keeps a v4 commit from ending a zombie's transaction.
+        The coordinator is queried first, in normal operation and in recovery alike. That takes a millisecond, detects a
+        repeated commit, and prevents a v4 commit from ending a zombie's transaction.
         """
-        ours = Transaction.from_payload(committable.payload)
-        facts = self._look(ours)
-        outcome = Outcome.ALREADY
-        if facts.verdict is Verdict.PREPARED:
-            outcome = self._end(permit, ours)
+        prepared = KafkaCommittable.from_payload(committable.payload)
+        facts = self._probe_transaction(prepared)
+        outcome = CommitOutcome.ALREADY
+        if facts.verdict is TransactionStatus.PREPARED:
+            outcome = self._end(permit, prepared)
         else:
-            self._refuse(permit, ours, facts)
-        if ours.end_txn_version < 5 and ours.term != self._ctx.term.n:
+            self._raise_unless_committable(permit, prepared, facts)
+        if prepared.end_txn_version < 5 and prepared.term != self._ctx.term.n:
             # v4 keeps the epoch: a zombie could open a new transaction under it, and a repeated commit would
             # then commit that one half-written. Engines build committers before they take a term: they always fence.
-            self._fence(ours.transactional_id)
+            self._fence(prepared.transactional_id)
         return outcome
 
-    def _end(self, permit: CommitPermit, ours: Transaction) -> Outcome:
+    def _end(self, permit: CommitPermit, prepared: KafkaCommittable) -> CommitOutcome:
         answer = self._rpc.end(
-            ours.transactional_id, ours.producer_id, ours.producer_epoch, commit=True, version=ours.end_txn_version
+            prepared.transactional_id,
+            prepared.producer_id,
+            prepared.producer_epoch,
+            commit=True,
+            version=prepared.end_txn_version,
         )
         if answer.error == "NONE":
-            return Outcome.COMMITTED
-        facts = self._look(ours)
-        if facts.verdict is Verdict.COMMITTED:
-            return Outcome.ALREADY
-        self._refuse(permit, ours, facts, answer.error)
-        raise Retryable(f"{_name(ours)}: EndTxn says {answer.error}, yet the coordinator shows {facts.seen}")
+            return CommitOutcome.COMMITTED
+        facts = self._probe_transaction(prepared)
+        if facts.verdict is TransactionStatus.COMMITTED:
+            return CommitOutcome.ALREADY
+        self._raise_unless_committable(permit, prepared, facts, answer.error)
+        raise Retryable(f"{_name(prepared)}: EndTxn says {answer.error}, yet the coordinator shows {facts.seen}")
 
-    def _refuse(self, permit: CommitPermit, ours: Transaction, facts: _Facts, answer: str = "not asked") -> None:
-        """Raise what the verdict means, unless it is that ours is committed, or can be."""
-        if facts.verdict is Verdict.LOST:
+    def _raise_unless_committable(
+        self, permit: CommitPermit, prepared: KafkaCommittable, facts: _TransactionFacts, answer: str = "not asked"
+    ) -> None:
+        """Raise the error of a lost, unknown or pending transaction."""
+        if facts.verdict is TransactionStatus.LOST:
             raise CommittableLost(
-                f"epoch {permit.epoch}: {_name(ours)} was aborted by the coordinator (EndTxn: {answer}; now "
-                f"{facts.seen or 'unknown'}): its transaction timeout of {ours.timeout_ms} ms passed, or another "
+                f"epoch {permit.epoch}: {_name(prepared)} was aborted by the coordinator (EndTxn: {answer}; now "
+                f"{facts.seen or 'unknown'}): its transaction timeout of {prepared.timeout_ms} ms passed, or another "
                 "process fenced it. Its output is gone while the epoch is decided."
             )
-        if facts.verdict is Verdict.UNKNOWN:
-            raise CommittableLost(f"epoch {permit.epoch}: {_forgotten(ours)}")
-        if facts.verdict is Verdict.RETRY:
-            raise Retryable(f"{_name(ours)}: the coordinator is still finishing it ({facts.seen})")
+        if facts.verdict is TransactionStatus.UNKNOWN:
+            raise CommittableLost(f"epoch {permit.epoch}: {_forgotten(prepared)}")
+        if facts.verdict is TransactionStatus.RETRY:
+            raise Retryable(f"{_name(prepared)}: the coordinator is still finishing it ({facts.seen})")
 
-    def _look(self, ours: Transaction) -> _Facts:
-        """State first, then marker: once the state is final the marker can no longer appear."""
-        seen = self._rpc.describe(ours.transactional_id)
+    def _probe_transaction(self, prepared: KafkaCommittable) -> _TransactionFacts:
+        """Read the coordinator's state, then the marker, and derive the status."""
+        seen = self._rpc.describe(prepared.transactional_id)
         marker = None
-        if needs_marker(ours, seen):
-            marker = self._rpc.marker(ours.marker_group, ours.marker_topic, ours.marker_partition)
-        age = (_now_ms() - ours.prepared_at) / 1000
-        return _Facts(judged(ours, seen, marker, age), seen)
+        if needs_marker(prepared, seen):
+            marker = self._rpc.marker(prepared.marker_group, prepared.marker_topic, prepared.marker_partition)
+        age = (_now_ms() - prepared.prepared_at) / 1000
+        return _TransactionFacts(derive_status(prepared, seen, marker, age), seen)
 
-    def staged(self, ctx: JobContext) -> Sequence[Staged]:
-        """Every open transaction of any life of the job's name, whatever its term."""
+    def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
+        """Return every open transaction of any incarnation of the job's name, in any term."""
         now = _now_ms()
         return [
-            Staged(of.term, str(of), str(seen), max(0.0, (now - seen.started_at) / 1000), of.identity)
+            StagedOutput(of.term, str(of), str(seen), max(0.0, (now - seen.started_at) / 1000), of.identity)
             for of, seen in self._described(names.ids_of_all(ctx.job), _UNENDED)
             if _open(seen)
         ]
 
-    def abort_orphans(self, ctx: JobContext, kept: Collection[str] = ()) -> Sequence[str]:
-        """Fence every id of this life's earlier terms that still could write: what is open under it is aborted.
+    def abort_leftovers(self, ctx: JobContext, kept: Collection[str] = ()) -> Sequence[str]:
+        """Fence every id of this incarnation's earlier terms that could still write, which aborts its open transaction.
 
-        Not those in ``kept``: somebody may still have to commit what they hold.
+        Ids in ``kept`` are not fenced: their transactions may still have to be committed.
         """
         return self._fence_all(of for of in self._own(ctx) if of[0].term < ctx.term and str(of[0]) not in kept)
 
     def abort(self, names: Sequence[str]) -> None:
-        """Fence these ids, whatever their term: what is open under them is aborted, their producers are refused."""
+        """Fence these ids, whatever their term: their open transactions are aborted, their producers rejected."""
         for name in names:
             self._fence(name)
 
-    # ------------------------------------------------------------ lives of one name
+    # ------------------------------------------------------------ incarnations
 
-    def lives(self, ctx: JobContext) -> Sequence[Life]:
-        """By what the coordinators list. They forget an id some time after its last use, by default a week."""
-        found: dict[JobIdentity | None, list[tuple[TransactionalId, Description]]] = {}
+    def list_incarnations(self, ctx: JobContext) -> Sequence[IncarnationSign]:
+        """List incarnations by the coordinators' ids. Coordinators forget an unused id, after a week by default."""
+        found: dict[JobIdentity | None, list[tuple[TransactionalId, TransactionDescription]]] = {}
         over: set[JobIdentity] = set()
         listed = self._rpc.described(names.ids_and_marks(ctx.job))
         for name, seen in sorted(listed.items()):
@@ -160,19 +167,21 @@ class KafkaCommitter:
                 over |= {marked} if seen.timeout_ms == FENCED_MS else set()
         return [_life(identity, ids, identity in over, self._place) for identity, ids in found.items()]
 
-    def hold(self, ctx: JobContext) -> None:
-        """The mark is an id that has a transaction timeout of its own; another one shows that it was taken away."""
+    def register(self, ctx: JobContext) -> None:
+        """Register the incarnation with an id that has a special transaction timeout; another timeout means that it was
+        retired."""
         if ctx.identity is None:
             return
         name = names.mark(ctx.job, ctx.identity)
         seen = self._rpc.describe(name)
         if seen is None:
-            self._fence(name, HELD_MS)
-        elif seen.timeout_ms != HELD_MS:
+            self._fence(name, REGISTERED_MS)
+        elif seen.timeout_ms != REGISTERED_MS:
             raise Fenced(taken_over(ctx, self._place))
 
-    def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
-        """Until a look finds nothing that could still write: a producer that starts meanwhile is in the next look."""
+    def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
+        """Fence an incarnation's ids until a listing finds none that could write: a later producer is in the next
+        listing."""
         if identity is not None:
             self._fence(names.mark(ctx.job, identity))
         ended: list[str] = []
@@ -183,17 +192,19 @@ class KafkaCommitter:
             ended += more
         raise Retryable(f"life {identity or 'without identity'} of job {ctx.job!r} still runs: stop it")
 
-    def _own(self, ctx: JobContext) -> list[tuple[TransactionalId, Description]]:
-        """The ids of this life."""
+    def _own(self, ctx: JobContext) -> list[tuple[TransactionalId, TransactionDescription]]:
+        """Return the ids of this incarnation."""
         mine = [identity for identity in dict.fromkeys([ctx.identity, None]) if ctx.owns(identity)]
         return self._described("|".join(names.ids(ctx.job, identity) for identity in mine))
 
-    def _described(self, pattern: str, states: Sequence[str] = ()) -> list[tuple[TransactionalId, Description]]:
+    def _described(
+        self, pattern: str, states: Sequence[str] = ()
+    ) -> list[tuple[TransactionalId, TransactionDescription]]:
         listed = sorted(self._rpc.described(pattern, states).items())
         return [(of, seen) for name, seen in listed if (of := TransactionalId.parse(name)) is not None]
 
-    def _fence_all(self, ids: Iterable[tuple[TransactionalId, Description]]) -> list[str]:
-        """Fence those that are not fenced yet; returns them, with the state in which they were."""
+    def _fence_all(self, ids: Iterable[tuple[TransactionalId, TransactionDescription]]) -> list[str]:
+        """Fence the ids that are not fenced yet; return them, with their previous states."""
         done = []
         for of, seen in ids:
             if (seen.state, seen.timeout_ms) != ("Empty", FENCED_MS):
@@ -212,33 +223,33 @@ class KafkaCommitter:
         self._rpc.close()
 
 
-def _open(seen: Description) -> bool:
-    """Whether a transaction is not ended; a listing may be older than what the coordinator then says of the id."""
+def _open(seen: TransactionDescription) -> bool:
+    """Return whether a transaction has not ended; a listing may be older than the description of an id."""
     return seen.started_at >= 0 and seen.state in _UNENDED
 
 
 def _life(
-    identity: JobIdentity | None, ids: Sequence[tuple[TransactionalId, Description]], over: bool, place: str
-) -> Life:
-    """What the mark and the ids of one life say together."""
+    identity: JobIdentity | None, ids: Sequence[tuple[TransactionalId, TransactionDescription]], over: bool, place: str
+) -> IncarnationSign:
+    """Return the sign of one incarnation, from its registration and its ids."""
     since = [seen.started_at for _, seen in ids if _open(seen)]
     detail = f"{len(ids)} transactional ids, {len(since)} of them with an open transaction" if ids else "its mark"
     age = max(0.0, (_now_ms() - max(since)) / 1000) if since else None
-    state = LifeState.OPEN if since else LifeState.OVER if over else LifeState.ENDED
-    return Life(identity, place, detail, max((of.term for of, _ in ids), default=None), state, age)
+    state = IncarnationState.OPEN if since else IncarnationState.OVER if over else IncarnationState.ENDED
+    return IncarnationSign(identity, place, detail, max((of.term for of, _ in ids), default=None), state, age)
 
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _name(ours: Transaction) -> str:
-    return f"transaction {ours.transactional_id} (producer {ours.producer_id}, epoch {ours.producer_epoch})"
+def _name(prepared: KafkaCommittable) -> str:
+    return f"transaction {prepared.transactional_id} (producer {prepared.producer_id}, epoch {prepared.producer_epoch})"
 
 
-def _forgotten(ours: Transaction) -> str:
+def _forgotten(prepared: KafkaCommittable) -> str:
     return (
-        f"{_name(ours)} was prepared so long ago that the cluster may have forgotten whether it was committed "
+        f"{_name(prepared)} was prepared so long ago that the cluster may have forgotten whether it was committed "
         "(offsets.retention.minutes, transactional.id.expiration.ms); look for its records in the output topics "
-        f"(header kafka_eos, term {ours.term})"
+        f"(header kafka_eos, term {prepared.term})"
     )

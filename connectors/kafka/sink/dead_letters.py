@@ -1,8 +1,8 @@
-"""Dead letters: how a refused record is written aside, and how it is read and put back again.
+"""Dead letters: how a rejected record is written, read, and replayed.
 
-Rule: of a record nothing is changed but its headers, and these only at their end: what ``written`` has added is what
-``Letter.opened`` takes away. One exception: the original's header ``kafka_eos`` stays under another name, because two
-provenances in one record would mislead the audit.
+Rule: only the headers of a record are changed, and only at their end: ``DeadLetter.from_record`` removes what
+``encode_dead_letter`` has added. One exception: the original's header ``kafka_eos`` is kept under another name, because
+two provenance headers in one record would mislead the audit.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from kafka_eos.connectors.kafka.sink.encoding import Columns
-from kafka_eos.core.records import Batch, Headers, Record, Rejected
+from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
+from kafka_eos.core.records import Batch, Headers, Record, RejectedRecord
 
 _PROVENANCE: Final = "kafka_eos"
 _NAMES: Final = tuple(
     f"dead_letter.{each}" for each in ("topic", "partition", "offset", "timestamp", "operator", "error", "message")
 )
-"""In the order of the fields of a ``Letter``."""
+"""Header names, in the order of the fields of a ``DeadLetter``."""
 
 
-def written(rejected: Rejected) -> tuple[bytes | None, bytes | None, int, Headers]:
-    """Value, key, timestamp and headers of a dead letter: the original bytes, and why they are here."""
+def encode_dead_letter(rejected: RejectedRecord) -> tuple[bytes | None, bytes | None, int, Headers]:
+    """Return a rejected record as a dead letter: its original bytes, and headers with the reason."""
     raw = rejected.raw
     why = (
         raw.topic,
@@ -39,16 +39,16 @@ def written(rejected: Rejected) -> tuple[bytes | None, bytes | None, int, Header
     return raw.value, raw.key, max(0, raw.timestamp), [*kept, *added]
 
 
-class RejectedEncoder:
-    """Streams of ``Rejected``, for dead letter topics."""
+class DeadLetterEncoder:
+    """The encoder of rejected records as dead letters."""
 
-    def __call__(self, batch: Batch[Rejected]) -> Columns:
-        rows = [written(rejected) for rejected in batch.values]
-        return Columns([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows], [r[3] for r in rows])
+    def __call__(self, batch: Batch[RejectedRecord]) -> ProducerColumns:
+        rows = [encode_dead_letter(rejected) for rejected in batch.values]
+        return ProducerColumns([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows], [r[3] for r in rows])
 
 
-class Letter(Struct, frozen=True):
-    """A record that was refused, as it was in its topic, and why it was refused."""
+class DeadLetter(Struct, frozen=True):
+    """A dead letter: the rejected record, and the reason for its rejection."""
 
     topic: str
     partition: int
@@ -62,11 +62,11 @@ class Letter(Struct, frozen=True):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-    """Those of the record; its ``kafka_eos``, if it had one, is ``dead_letter.kafka_eos``."""
+    """The headers of the record; its ``kafka_eos``, if it had one, is renamed ``dead_letter.kafka_eos``."""
 
     @property
     def identity(self) -> tuple[str, int, int, int]:
-        """What tells the refused record from all others; several letters may be of one record."""
+        """Return the identity of the rejected record; several dead letters may have the same."""
         return self.topic, self.partition, self.offset, self.timestamp
 
     @property
@@ -74,11 +74,11 @@ class Letter(Struct, frozen=True):
         return f"{self.topic}/{self.partition}/{self.offset}"
 
     @classmethod
-    def opened(cls, record: Record[bytes, bytes]) -> Letter | None:
-        """The letter that a record of a dead letter topic is; None if it is none."""
+    def from_record(cls, record: Record[bytes, bytes]) -> DeadLetter | None:
+        """Parse a record of a dead letter topic; None if it is not a dead letter."""
         why: dict[str, bytes] = {}
         kept: list[tuple[str, bytes | None]] = []
-        # From the end: a letter may have been refused itself, and then its own reason comes first.
+        # Read from the end: a dead letter may have been rejected itself, and then its newest reason is last.
         for name, value in reversed(record.headers):
             if name in _NAMES and name not in why:
                 why[name] = value or b""
@@ -93,15 +93,15 @@ class Letter(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterEncoder:
-    """Streams of ``Letter``: the records that were refused, as they were."""
+class RestoredRecordEncoder:
+    """The encoder of dead letters as the original records."""
 
     in_place: bool
-    """To the partition that the record was in; else the partitioner chooses."""
+    """Whether to write to the record's original partition; otherwise the partitioner chooses."""
 
-    def __call__(self, batch: Batch[Letter]) -> Columns:
+    def __call__(self, batch: Batch[DeadLetter]) -> ProducerColumns:
         letters = batch.values
-        return Columns(
+        return ProducerColumns(
             [letter.value for letter in letters],
             [letter.key for letter in letters],
             [max(0, letter.timestamp) for letter in letters],

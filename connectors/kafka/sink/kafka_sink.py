@@ -1,6 +1,6 @@
 """``KafkaSink``: exactly-once output to a topic.
 
-Rule: a promise that the cluster cannot keep is refused in ``check``, before anything is read.
+Rule: a guarantee that the cluster cannot keep is refused in ``check``, before anything is read.
 """
 
 from __future__ import annotations
@@ -12,51 +12,51 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from kafka_eos._util.secrets import masked
-from kafka_eos.abc.codec import Codec, Part, TopicFormat
+from kafka_eos._util.secrets import mask_config
+from kafka_eos.abc.codec import Codec, RecordPart, TopicFormat
 from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.abc.sink import Writer
 from kafka_eos.codecs import topic_codec
-from kafka_eos.connectors._shared.row_errors import encoded
+from kafka_eos.connectors._shared.row_errors import encode_or_reject
 from kafka_eos.connectors.kafka import job_names as names
 from kafka_eos.connectors.kafka.client.access_rights import reads, writes
-from kafka_eos.connectors.kafka.client.cluster import Cluster, checked, cluster
+from kafka_eos.connectors.kafka.client.cluster import Cluster, checked, resolve_cluster
 from kafka_eos.connectors.kafka.client.log_bridge import SPOKEN
 from kafka_eos.connectors.kafka.client.memory import SHARE, expect_room, queue, share_of
 from kafka_eos.connectors.kafka.job_names import TransactionalId
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink.cluster_limits import (
-    Demands,
+    TransactionNeeds,
     check_topic,
     check_transactions,
-    target,
+    fetch_topic_limits,
     transaction_timeout_ms,
 )
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
-from kafka_eos.connectors.kafka.sink.dead_letters import Letter, LetterEncoder, RejectedEncoder
-from kafka_eos.connectors.kafka.sink.encoding import Encoder, RecordEncoder, Timestamp, ValueEncoder
+from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter, DeadLetterEncoder, RestoredRecordEncoder
 from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroups
-from kafka_eos.connectors.kafka.sink.partitioning import Places
-from kafka_eos.connectors.kafka.sink.producer_pool import Slots, WarmPool
-from kafka_eos.connectors.kafka.sink.record_sizes import Target
-from kafka_eos.connectors.kafka.sink.shared_clients import LastingClients
-from kafka_eos.connectors.kafka.sink.shared_transaction import SharedTransactions, Terms
-from kafka_eos.connectors.kafka.sink.writer import PlainWriter, StagedWriter
+from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool, SlotCounter
+from kafka_eos.connectors.kafka.sink.record_encoders import Encoder, RecordEncoder, Timestamp, ValueEncoder
+from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
+from kafka_eos.connectors.kafka.sink.shared_clients import TermClients
+from kafka_eos.connectors.kafka.sink.shared_transaction import SharedTransactions, TransactionSettings
+from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
+from kafka_eos.connectors.kafka.sink.writer import AtLeastOnceWriter, TransactionalWriter
 from kafka_eos.connectors.kafka.topic_formats import described, expect_ready, parts, topic_name
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.core.ids import token
+from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.json_values import Json
-from kafka_eos.core.records import Batch, Headers, RawRecord, Record, Rejected
+from kafka_eos.core.records import Batch, Headers, RawRecord, Record, RejectedRecord
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
 
 ProvenanceIn: TypeAlias = Literal["header", "ledger"] | None
-"""Where it is kept what each record came from: with the record, beside the job's checkpoints, or nowhere."""
+"""Where the origin of each record is stored: with the record, next to the job's checkpoints, or nowhere."""
 
 _DEFAULTS: Mapping[str, Any] = {
     "partitioner": "murmur2_random",
@@ -68,21 +68,21 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 class KafkaSink(Generic[T]):
-    """Writes a stream of ``T`` to ``topic``, each value exactly once.
+    """A sink that writes a stream of ``T`` to ``topic``, each value exactly once.
 
-    ``value``       the type of the values, a codec for them, or a format as ``avro`` makes; default raw bytes
-    ``key``         a function from a value to its record key (str or bytes, or what ``key_codec`` encodes);
-                    records without a key are spread over the partitions
-    ``headers``     a function from a value to headers to add
-    ``timestamp``   "source" keeps the input record's timestamp, a function gives milliseconds since the Unix
-                    epoch, None takes the time of writing
-    ``bootstrap_servers``  host:port list; default: the job's setting
-    ``config``      librdkafka settings: SASL, TLS, ``oauth_cb``, compression … (secrets are masked in all output)
-    ``delivery``    "exactly-once" (transactions) or "at-least-once" (plain, visible at once)
-    ``transaction_timeout``  the longest outage of the whole job that loses nothing, seconds or timedelta;
-                    default: one hour, or the broker's ``transaction.max.timeout.ms`` if that is less
-    ``provenance``  where it is kept what each record came from, for the audit: "header", in a header ``kafka_eos`` of
-                    the record; "ledger", in the job's checkpoint directory, for exactly-once only; None, nowhere
+    ``value``: the type of the values, a codec for them, or a format such as ``avro``; default raw bytes.
+    ``key``: a function from a value to its record key (str or bytes, or a value for ``key_codec``); records without a
+    key are spread over the partitions.
+    ``headers``: a function from a value to headers to add.
+    ``timestamp``: "source" keeps the input record's timestamp, a function returns milliseconds since the Unix epoch,
+    None uses the time of writing.
+    ``bootstrap_servers``: a list of host:port; default: the job's setting.
+    ``config``: librdkafka settings: SASL, TLS, ``oauth_cb``, compression … (secrets are masked in all output).
+    ``delivery``: "exactly-once" (transactions) or "at-least-once" (plain, visible at once).
+    ``transaction_timeout``: the longest outage of the whole job without loss, in seconds or as a timedelta; default:
+    one hour, or the broker's ``transaction.max.timeout.ms`` if that is less.
+    ``provenance``: where the origin of each record is stored for the audit: "header", in the record's header
+    ``kafka_eos``; "ledger", in the job's checkpoint directory, for exactly-once only; None, nowhere.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class KafkaSink(Generic[T]):
         timestamp: Timestamp = "source",
         **options: Any,
     ) -> KafkaSink[Record[K, V]]:
-        """A sink for streams of ``Record``: each brings its own key, headers, timestamp; value None deletes.
+        """Return a sink for streams of ``Record``: each has its own key, headers and timestamp; value None deletes.
 
         ``options`` are the constructor's: bootstrap_servers, config, delivery, transaction_timeout, provenance.
         """
@@ -129,30 +129,30 @@ class KafkaSink(Generic[T]):
         return sink
 
     @classmethod
-    def rejected(cls, topic: str, **options: Any) -> KafkaSink[Rejected]:
-        """A sink for records that could not be processed; see ``dead_letter``."""
-        sink: KafkaSink[Rejected] = KafkaSink(topic, **options)
-        sink._encoder = RejectedEncoder()
+    def dead_letters(cls, topic: str, **options: Any) -> KafkaSink[RejectedRecord]:
+        """Return a sink that writes rejected records as dead letters."""
+        sink: KafkaSink[RejectedRecord] = KafkaSink(topic, **options)
+        sink._encoder = DeadLetterEncoder()
         return sink
 
     @classmethod
-    def restored(cls, topic: str, *, in_place: bool, **options: Any) -> KafkaSink[Letter]:
-        """A sink for the records of dead letters, as they were; ``in_place``: each to the partition that it was in."""
-        sink: KafkaSink[Letter] = KafkaSink(topic, **options)
-        sink._encoder = LetterEncoder(in_place)
+    def originals(cls, topic: str, *, in_place: bool, **options: Any) -> KafkaSink[DeadLetter]:
+        """Return a sink that writes the original records of dead letters."""
+        sink: KafkaSink[DeadLetter] = KafkaSink(topic, **options)
+        sink._encoder = RestoredRecordEncoder(in_place)
         return sink
 
     @property
     def connection(self) -> Mapping[str, Any]:
-        """What it was told of its cluster, for another connector there."""
+        """Return the sink's cluster arguments, for another connector to the same cluster."""
         return {"bootstrap_servers": self._servers, "config": self._config}
 
     @property
     def guarantee(self) -> Guarantee:
         return self._delivery
 
-    def price(self) -> Sequence[str]:
-        """See ``abc.Priced``."""
+    def trade_offs(self) -> Sequence[str]:
+        """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
         if self._delivery is Guarantee.AT_LEAST_ONCE:
             return ("visible at once: a restart writes again what came after the last checkpoint",)
         return (
@@ -170,45 +170,47 @@ class KafkaSink(Generic[T]):
             "transaction_timeout_ms": self._timeout_ms,
             **({} if self._provenance == "header" else {"provenance": self._provenance}),
             **described(self.codecs()),
-            "config": {**masked(self._config)},
+            "config": {**mask_config(self._config)},
         }
 
     def __repr__(self) -> str:
         where = f", bootstrap_servers={self._servers!r}" if self._servers else ""
-        config = f", config={masked(self._config)}" if self._config else ""
+        config = f", config={mask_config(self._config)}" if self._config else ""
         return f"KafkaSink({self.topic!r}{where}{config}, delivery={self._delivery.value!r})"
 
-    def codecs(self) -> Mapping[Part, Codec[Any]]:
-        """See ``abc.HasCodecs``."""
+    def codecs(self) -> Mapping[RecordPart, Codec[Any]]:
+        """Return the codecs of keys and values. See ``HasCodecs``."""
         return parts(self._key_codec, self._codec)
 
     def scope(self, ctx: JobContext) -> str:
         return self._cluster(ctx).scope
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """At start; see ``abc.Sink``. Raises Retryable if the cluster cannot be reached."""
-        token(ctx.job, "the job's name")
-        told = expect_ready(self._key_codec, self._codec)
+        """Check the environment at a start; see ``Sink.check``. Raise Retryable if the cluster cannot be reached."""
+        ensure_name(ctx.job, "the job's name")
+        codec_notices = expect_ready(self._key_codec, self._codec)
         with KafkaRequests(self._cluster(ctx)) as rpc:
             is_staged = self._delivery is Guarantee.EXACTLY_ONCE
-            # The marker of an epoch is an offset of the topic: that takes the right to read it.
+            # The marker of an epoch is an offset of the topic, which needs the permission to read it.
             needed = [writes(self.topic), *([reads(self.topic)] if is_staged else [])]
             notices = check_topic(rpc, self.topic, needed)
             if is_staged:
-                notices += check_transactions(rpc, self._timeout_ms, Demands.of(ctx.settings))
-        return [*told, *notices]
+                notices += check_transactions(rpc, self._timeout_ms, TransactionNeeds.of(ctx.settings))
+        return [*codec_notices, *notices]
 
     def advice(self, ctx: JobContext) -> str:
-        """See ``abc.Advises``."""
+        """Return advice for a cluster that does not respond. See ``SupportsAdvice``."""
         if self._servers is None:
             servers, origin = (ctx.settings.get(f"bootstrap_servers{of}", "unknown") for of in ("", "_origin"))
-            said = f"bootstrap_servers is {servers}, from {origin}"
+            setting = f"bootstrap_servers is {servers}, from {origin}"
         else:
-            said = f"the sink has bootstrap_servers={self._servers!r}"
-        return f"Check that Kafka runs there and lets this job in: {said}. For a local broker: kafka-eos broker start"
+            setting = f"the sink has bootstrap_servers={self._servers!r}"
+        return (
+            f"Check that Kafka runs there and lets this job in: {setting}. For a local broker: kafka-eos broker start"
+        )
 
     def clock(self, ctx: JobContext) -> tuple[float, float] | None:
-        """See ``abc.HasClock``."""
+        """Return the difference of the cluster's clock, and its possible error. See ``HasClock``."""
         with KafkaRequests(self._cluster(ctx)) as rpc:
             return rpc.clock()
 
@@ -218,129 +220,131 @@ class KafkaSink(Generic[T]):
         if self._delivery is Guarantee.AT_LEAST_ONCE:
             config = producer_config(where, 120_000, share_of(ctx.job))
             deadline = config["message.timeout.ms"] / 1000
-            return PlainWriter(ctx, to, self._encoder, config, deadline, self._provenance == "header")
+            return AtLeastOnceWriter(ctx, to, self._encoder, config, deadline, self._provenance == "header")
         transactions, partitioner = self._transactions(ctx, where), self.audit_partitioner(ctx.job)
-        told = self._places(ctx, partitioner) if self._provenance == "ledger" else self._provenance
-        return StagedWriter(ctx, to, self._encoder, transactions, told, partitioner)
+        provenance = self._places(ctx, partitioner) if self._provenance == "ledger" else self._provenance
+        return TransactionalWriter(ctx, to, self._encoder, transactions, provenance, partitioner)
 
     def committer(self, ctx: JobContext) -> Committer:
         return KafkaCommitter(self._cluster(ctx), ctx)
 
     def audit_log(self, ctx: JobContext) -> tuple[str, str, Mapping[str, Any]]:
-        """For the audit: topic, bootstrap servers and librdkafka settings."""
+        """Return topic, bootstrap servers and librdkafka settings. For the audit."""
         where = self._cluster(ctx)
         return self.topic, where.bootstrap, where.config
 
     def audit_partitioner(self, ctx: JobContext) -> str | None:
-        """For the audit: how the client chooses a partition by the key; None if only the client knows."""
+        """Return the name of the client's partitioner; None if only the client knows it. For the audit."""
         given = self._cluster(ctx).config
         return None if "default.topic.config" in given else str(given.get("partitioner", _DEFAULTS["partitioner"]))
 
     @property
-    def audit_marked(self) -> bool:
-        """For the audit: do records say where they come from?"""
+    def audit_has_provenance(self) -> bool:
+        """Return whether records contain their origin. For the audit."""
         return self._provenance is not None
 
     @property
     def audit_codec(self) -> Codec[Any]:
-        """For the audit: what encodes the values."""
+        """Return the codec of the values. For the audit."""
         return self._codec
 
     def audit_rows(
         self, batch: Batch[T], operator: str, reject: RejectRow
     ) -> tuple[Batch[T], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:
-        """For the audit: the rows that the writer sends; key, value, the user's headers and the timestamp of each."""
+        """Return the rows that the writer sends, with key, value, the user's headers and timestamp of each. For the
+        audit."""
         kept, written = self.written(batch, operator, reject)
         return kept, [(record.key, record.value, record.headers, record.timestamp) for record in written]
 
     def written(self, batch: Batch[T], operator: str, reject: RejectRow) -> tuple[Batch[T], list[RawRecord]]:
-        """For tests: the rows that the writer sends, and the records that it makes of them, without provenance.
+        """Return the rows that the writer sends, and their records without provenance. For tests.
 
-        A timestamp of -1 is the time at which the record is sent; partition and offset are -1, only the broker knows.
+        A timestamp of -1 is the time at which the record is sent. Partition and offset are -1: only the broker knows
+        them.
         """
-        kept, columns = encoded(self._encoder, batch, operator, reject)
+        kept, columns = encode_or_reject(self._encoder, batch, operator, reject)
         keys = (key.encode() if isinstance(key, str) else key for key in columns.keys)
         rows = zip(islice(keys, len(kept)), columns.values, islice(columns.timestamps, len(kept)),
                    columns.headers or [()] * len(kept), strict=True)  # fmt: skip
         return kept, [RawRecord(self.topic, -1, -1, time or -1, key, value, more) for key, value, time, more in rows]
 
     def _cluster(self, ctx: JobContext) -> Cluster:
-        return cluster(self._servers, self._config, ctx)
+        return resolve_cluster(self._servers, self._config, ctx)
 
-    def _places(self, ctx: TaskContext, partitioner: str | None) -> Places:
-        """Those of the worker, as long as its sessions may share them: what is known of keys is worth keeping."""
+    def _places(self, ctx: TaskContext, partitioner: str | None) -> StickyPartitioner:
+        """Return the partitioner that all sessions of the worker share, because its knowledge of keys is
+        worth keeping."""
         where = self._cluster(ctx.job)
         key = f"{where.scope}:{where.fingerprint}:{self.topic}"
-        return ctx.services.longest.get(Places, key, lambda: Places(partitioner, ctx.subtask))
+        return ctx.services.longest.get(StickyPartitioner, key, lambda: StickyPartitioner(partitioner, ctx.subtask))
 
     def _transactions(self, ctx: TaskContext, where: Cluster) -> SharedTransactions:
-        """The transactions of a worker session and client configuration."""
+        """Return the transactions of a worker session and client configuration."""
         key = f"{where.scope}:{where.fingerprint}:{self._timeout_ms}"
 
-        def clients() -> LastingClients:
+        def clients() -> TermClients:
             return _open_clients(ctx, where, self._timeout_ms)
 
         def transactions() -> SharedTransactions:
-            return _new_transactions(ctx, where, ctx.services.longest.get(LastingClients, key, clients))
+            return _new_transactions(ctx, where, ctx.services.longest.get(TermClients, key, clients))
 
         return ctx.services.session.get(SharedTransactions, key, transactions)
 
 
-def _target(ctx: TaskContext, where: Cluster, topic: str) -> Target:
-    """Asked of the cluster once a session, or once a term in a process whose sessions are short.
+def _target(ctx: TaskContext, where: Cluster, topic: str) -> TopicLimits:
+    """Return the topic's limits, queried once per session, or once per term in a process with short sessions.
 
-    So a limit that is changed while a job runs counts from its next attempt.
+    So a limit that is changed while a job runs applies from its next attempt.
     """
 
-    def asked() -> Target:
+    def asked() -> TopicLimits:
         with KafkaRequests(where) as rpc:
-            return target(rpc, topic, where.config)
+            return fetch_topic_limits(rpc, topic, where.config)
 
-    return ctx.services.longest.get(Target, f"{where.scope}:{where.fingerprint}:{topic}", asked)
+    return ctx.services.longest.get(TopicLimits, f"{where.scope}:{where.fingerprint}:{topic}", asked)
 
 
-def batching(where: Cluster, to: Target) -> Cluster:
-    """``where`` with batches that are not larger than the topic takes."""
+def batching(where: Cluster, to: TopicLimits) -> Cluster:
+    """Return ``where`` with batches that do not exceed the topic's limit."""
     size = int(where.config.get("batch.size", _DEFAULTS["batch.size"]))
     if to.limit is None or size <= to.limit:
         return where
     return replace(where, config={**where.config, "batch.size": max(1, to.limit)})
 
 
-def _new_transactions(ctx: TaskContext, where: Cluster, clients: LastingClients) -> SharedTransactions:
+def _new_transactions(ctx: TaskContext, where: Cluster, clients: TermClients) -> SharedTransactions:
     groups = names.marker_groups(ctx.job, ctx.subtask)
     deadline = producer_config(where, clients.timeout_ms, share_of(ctx.job))["message.timeout.ms"] / 1000
-    terms = Terms(where.scope, ctx.job.term.n, clients.timeout_ms, deadline, clients.partitions)
+    terms = TransactionSettings(where.scope, ctx.job.term.n, clients.timeout_ms, deadline, clients.partitions)
     keep = None if ctx.services.term is None else clients.keep
     return SharedTransactions(
         clients.pool, terms, clients.requests, lambda slot: clients.groups.named(f"{groups}.{slot}"), keep
     )
 
 
-def _open_clients(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> LastingClients:
+def _open_clients(ctx: TaskContext, where: Cluster, timeout_ms: int | None) -> TermClients:
     job, owner = ctx.job, ctx.owner
     with ExitStack() as opened:
         rpc = opened.enter_context(KafkaRequests(where))
         timeout = transaction_timeout_ms(rpc, timeout_ms)
-        pool = WarmPool(
-            # The owner that opens them is theirs for good, however many attempts they serve.
+        pool = ProducerPool(
+            # The owner that opens the clients keeps them, however many attempts they serve.
             lambda slot: str(TransactionalId(job.job, job.identity, job.term, owner, slot)),
-            ctx.services.longest.get(Slots, "", Slots).new,
+            ctx.services.longest.get(SlotCounter, "", SlotCounter).new,
             lambda: {**producer_config(where, timeout, share_of(job)), "transaction.timeout.ms": timeout},
         )
         opened.pop_all()
-        return LastingClients(pool, rpc, timeout, MarkerGroups(where))
+        return TermClients(pool, rpc, timeout, MarkerGroups(where))
 
 
 def producer_config(where: Cluster, timeout_ms: int, share: int = SHARE) -> dict[str, Any]:
-    """The settings of a producer whose transactions last ``timeout_ms``, without its transactional id.
+    """Return the settings of a producer whose transactions last ``timeout_ms``, without its transactional id.
 
-    ``share``: bytes, of which its queue gets two; see ``memory``.
-
-    librdkafka wants both timeouts within the transaction's; its defaults would be derived from it.
+    ``share``: bytes, of which its queue gets two shares; see ``memory``.
+    librdkafka requires both timeouts to be within the transaction's, from which its defaults would be derived.
     """
     lasting = {"message.timeout.ms": min(120_000, timeout_ms), "socket.timeout.ms": min(30_000, timeout_ms)}
-    config = where.client(
+    config = where.build_client_config(
         {**_DEFAULTS, **SPOKEN, **lasting, **queue(share)}, {"enable.idempotence": True, "acks": "all"}
     )
     expect_room(config)
@@ -374,7 +378,7 @@ def _provenance(given: object, delivery: Guarantee) -> ProvenanceIn:
 
 
 def milliseconds(timeout: float | timedelta | None) -> int | None:
-    """A transaction timeout given in seconds or as a timedelta; ConfigError below a second."""
+    """Return a transaction timeout, given in seconds or as a timedelta. Raise ConfigError below one second."""
     if timeout is None:
         return None
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)

@@ -1,9 +1,9 @@
-"""The hashes of librdkafka's partitioners, of many keys at once.
+"""The hashes of librdkafka's partitioners, for many keys at once.
 
-Numbers of 32 bits lie side by side in one long integer, each in 64 bits, so that a product stays with its factor: one
-operation of Python's on the integer is one on all of them. It takes a tenth of the time of a loop over each key.
-
-Pure. Rule: bits that an operation moves beyond a number's 32 are masked away before the next.
+Numbers of 32 bits are placed side by side in one long integer, each in 64 bits, so that a product does not overlap the
+next number. One Python operation on the integer is then one operation on all numbers. That takes a tenth of the time of
+a loop over the keys. Pure. Rule: bits that an operation moves beyond a number's 32 bits are masked before the next
+operation.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final
 
 _M, _SEED, _PRIME, _OFFSET = 0x5BD1E995, 0x9747B28C, 0x01000193, 0x811C9DC5
 _LANE: Final = 8
-"""Bytes of a number, of which the first four hold it."""
+"""Bytes per number, of which the first four contain it."""
 
 Hash = Callable[[Sequence[bytes]], Sequence[int]]
-"""Numbers of keys, whose rest by the number of partitions is the partition of each."""
+"""Returns a number per key; the partition is that number modulo the number of partitions."""
 
 
 def crc32(keys: Sequence[bytes]) -> Sequence[int]:
@@ -26,12 +26,12 @@ def crc32(keys: Sequence[bytes]) -> Sequence[int]:
 
 
 def murmur2(keys: Sequence[bytes]) -> Sequence[int]:
-    """As the Java client: of words of four bytes, the last one maybe shorter."""
+    """Return the murmur2 hashes as the Java client computes them, from four-byte words; the last one may be shorter."""
     return _by_size(keys, _murmur2)
 
 
 def fnv1a(keys: Sequence[bytes]) -> Sequence[int]:
-    """The absolute value of a signed number."""
+    """Return the absolute values of the signed FNV-1a hashes."""
     return [found if found >> 31 == 0 else (1 << 32) - found for found in _by_size(keys, _fnv1a)]
 
 
@@ -57,7 +57,7 @@ def _fnv1a(keys: Sequence[bytes], size: int) -> tuple[int, ...]:
 
 
 def _by_size(keys: Sequence[bytes], of_size: Callable[[Sequence[bytes], int], tuple[int, ...]]) -> list[int]:
-    """The numbers of all keys, in their order, from those of keys of one size."""
+    """Return the numbers of all keys in order, computed for groups of keys of equal size."""
     sizes = list(map(len, keys))
     if len(set(sizes)) == 1:
         return list(of_size(keys, sizes[0]))
@@ -69,12 +69,12 @@ def _by_size(keys: Sequence[bytes], of_size: Callable[[Sequence[bytes], int], tu
 
 
 def _all(number: int, count: int) -> int:
-    """The same number so many times."""
+    """Return the same number ``count`` times, side by side."""
     return int.from_bytes(number.to_bytes(_LANE, "little") * count, "little")
 
 
 def _words(data: bytes, size: int, at: int, width: int) -> int:
-    """Of each key the ``width`` bytes from ``at`` on, the lowest first."""
+    """Return the ``width`` bytes of each key from ``at`` on, in little-endian order, side by side."""
     raw = bytearray(len(data) // size * _LANE)
     for byte in range(width):
         raw[byte::_LANE] = data[at + byte :: size]
@@ -93,4 +93,4 @@ HASHES: Final[Mapping[str, Hash]] = {
     "fnv1a": fnv1a,
     "fnv1a_random": fnv1a,
 }
-"""By partitioner."""
+"""Hashes by the name of the partitioner."""

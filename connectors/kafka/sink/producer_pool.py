@@ -1,15 +1,14 @@
 """Warm transactional producers: one instance, one ``init_transactions``, one transaction.
 
-``init_transactions`` takes 55 ms, or 510 ms when librdkafka misses its own timer (about every other time on a quiet
-broker), so threads do it ahead of need; how far ahead follows from how often it came too late. A slot is the last
-part of a transactional id; it is used again only when the epoch that used it is finished for good.
+``init_transactions`` takes 55 ms, or 510 ms if librdkafka misses its own timer (about every other time on a quiet
+broker). So threads call it ahead of need; how far ahead depends on how often it was late. A slot is the last part of a
+transactional id; it is reused only when the epoch that used it is finished for good.
 
-librdkafka keeps its statistics, about 100 KB a second and without bound, until somebody polls. So a thread polls the
-producers that nobody uses: those that are ready, and those that have prepared. One in use is polled by its writer,
-which is attended to while it has nothing to write.
-
-Rule: a prepared producer is dropped, never closed: ``close`` would abort its transaction.
-Rule: a producer with rows under way is polled by its writer only, who must not miss a failed delivery.
+librdkafka buffers its statistics, about 100 KB a second without a limit, until the client is polled. So a thread polls
+the producers that are not in use: those that are ready, and those that have prepared. A producer in use is polled by
+its writer, which also does so when it has nothing to write.
+Rule: a prepared producer is dropped, never closed, because ``close`` would abort its transaction.
+Rule: a producer with in-flight rows is polled only by its writer, which must not miss a failed delivery.
 """
 
 from __future__ import annotations
@@ -24,7 +23,13 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.client.access_rights import Kind, Operation, Right, lacking, writes
+from kafka_eos.connectors.kafka.client.access_rights import (
+    AclOperation,
+    Permission,
+    ResourceType,
+    describe_missing,
+    writes,
+)
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.client.librdkafka import (
     BrokerWatch,
@@ -32,8 +37,8 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     KafkaError,
     Message,
     Producer,
-    kafka_errors,
-    not_let_in,
+    is_login_error,
+    map_errors,
     purged,
     undelivered,
     until_done,
@@ -42,46 +47,47 @@ from kafka_eos.core.errors import KafkaEosError, LoginRefused, RestartFromCheckp
 from kafka_eos.core.limits import LIMITS
 
 SPARE: Final = 1
-"""Producers kept warm beyond the one in use, at first."""
+"""The initial number of producers kept warm besides the one in use."""
 WARMERS: Final = 4
 """Threads that start producers."""
 MAX_SLOTS: Final = 64
-"""Transactions that may wait for their receipts; more means that nobody finishes epochs."""
+"""Most transactions that may wait for their receipts; more means that epochs are not being finished."""
 _INIT_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 0.5
-"""Pause before a producer that did not come up is started anew."""
+"""Seconds before a producer that did not start is started again."""
 _LISTEN_SECONDS: Final = 1.0
-"""Pause between two polls of the producers that nobody uses."""
+"""Seconds between two polls of the producers that are not in use."""
 _STATISTICS_MS = 100
-"""Often, because the identity of a producer that starts is in them."""
+"""The statistics interval: short, because the statistics contain the identity of a starting producer."""
 _SELDOM = 10
-"""Of so many statistics one is read once the identity is known: a second is soon enough to miss the brokers."""
+"""Once the identity is known, one in this many statistics is read: one second suffices to detect lost brokers."""
 
 
-class _Told:
-    """What librdkafka told of one producer through its callbacks.
+class _ProducerEvents:
+    """The reports of librdkafka's callbacks about one producer.
 
-    Apart from ``Warm``: callbacks that knew the producer would keep it alive until the garbage collector comes by.
+    Separate from ``WarmProducer``: callbacks that reference the producer would keep it alive until the garbage
+    collector runs.
     """
 
     def __init__(self) -> None:
         self.producer_id = self.producer_epoch = -1
         self.failures: list[str] = []
         self.refused = ""
-        """Why a broker does not let this client in, if one has not."""
+        """The reason for which a broker has rejected this client's login, or ""."""
         self.purged = False
         self._brokers = BrokerWatch()
-        self._told = 0
+        self._statistics_count = 0
 
     def learn(self, statistics: str) -> None:
-        self._told += 1
-        if self.producer_id >= 0 and self._told % _SELDOM:
+        self._statistics_count += 1
+        if self.producer_id >= 0 and self._statistics_count % _SELDOM:
             return
         known = json.loads(statistics)
         self._brokers.learn(known)
         if self._brokers.forgotten:
             self._fail("the client has forgotten every broker and will not find one again")
-        # The identity is fixed for this instance: it carries one transaction and never bumps its epoch.
+        # The identity is fixed for this instance: it runs one transaction and never bumps its epoch.
         if self.producer_id < 0:
             identity = known.get("eos", {})
             self.producer_epoch = identity.get("producer_epoch", -1)
@@ -95,7 +101,7 @@ class _Told:
     def error(self, error: KafkaError) -> None:
         if error.fatal():
             self._fail(error.str())
-        elif not_let_in(error):
+        elif is_login_error(error):
             self.refused = error.str()
 
     def _fail(self, reason: str) -> None:
@@ -103,63 +109,72 @@ class _Told:
             self.failures.append(reason)
 
 
-class Warm:
-    """A producer that can begin its one transaction. Its identity comes from librdkafka's own statistics."""
+class WarmProducer:
+    """An initialized producer that can begin its only transaction.
+
+    Its identity comes from librdkafka's own statistics.
+    """
 
     def __init__(self, transactional_id: str, slot: int, config: Mapping[str, Any]) -> None:
         self.transactional_id, self.slot = transactional_id, slot
         self._where = Cluster(config["bootstrap.servers"], config)
-        self._told = told = _Told()
+        self._events = events = _ProducerEvents()
         self.producer = Producer(
             {
                 **config,
                 "transactional.id": transactional_id,
                 "statistics.interval.ms": _STATISTICS_MS,
-                "stats_cb": told.learn,
-                "on_delivery": told.failed,
-                "error_cb": told.error,
+                "stats_cb": events.learn,
+                "on_delivery": events.failed,
+                "error_cb": events.error,
                 "delivery.report.only.error": True,
             }
         )
 
     @property
     def producer_id(self) -> int:
-        """-1 before ``init``."""
-        return self._told.producer_id
+        """Return the producer id; -1 before ``init``."""
+        return self._events.producer_id
 
     @property
     def producer_epoch(self) -> int:
-        return self._told.producer_epoch
+        return self._events.producer_epoch
 
     @property
     def failures(self) -> list[str]:
-        """One line a failed delivery or fatal error, the first few."""
-        return self._told.failures
+        """Return the first few failed deliveries and fatal errors, one line each."""
+        return self._events.failures
 
-    def needing(self, *rights: Right) -> Explain:
-        """What to say of an answer that something is not allowed, which takes these rights and that to the id."""
-        needed = (Right(Operation.WRITE, Kind.TRANSACTIONAL_ID, self.transactional_id), *rights)
-        return lambda code: lacking(self._where, needed, code)
+    def explain_permissions(self, *rights: Permission) -> Explain:
+        """Return an error hint that names the permissions that a rejected call needs."""
+        needed = (Permission(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, self.transactional_id), *rights)
+        return lambda code: describe_missing(self._where, needed, code)
 
-    def expect_welcome(self) -> None:
-        """LoginRefused if a broker does not let this client in: it has the secrets of when it was made."""
-        if self._told.refused:
-            raise LoginRefused(f"{self.transactional_id}: {self._told.refused}")
+    def ensure_login(self) -> None:
+        """Raise LoginRefused if a broker has rejected this client."""
+        if self._events.refused:
+            raise LoginRefused(f"{self.transactional_id}: {self._events.refused}")
 
     def expect_unrefused(self, topics: Collection[str]) -> None:
-        """ConfigError if records were thrown away because the user may not write to one of these topics.
+        """Raise ConfigError if records were dropped because the user may not write to one of these topics.
 
-        Asks the client alone: to begin a transaction that has begun has no effect, and of one that has failed it says
-        why.
+        Only the client is asked: beginning a transaction again has no effect, and after a failure the call gives its
+        cause.
         """
-        if not self._told.purged:
+        if not self._events.purged:
             return
-        with suppress(RestartFromCheckpoint, Retryable), kafka_errors("write", self.needing(*map(writes, topics))):
+        with (
+            suppress(RestartFromCheckpoint, Retryable),
+            map_errors("write", self.explain_permissions(*map(writes, topics))),
+        ):
             self.producer.begin_transaction()
 
     def init(self, seconds: float) -> None:
-        """Get a producer id and epoch, fencing whoever had this id before. RestartFromCheckpoint if it cannot."""
-        until_done(self.producer.init_transactions, seconds, "init_transactions", self.expect_welcome, self.needing())
+        """Get a producer id and epoch, which fences earlier producers of this id. Raise RestartFromCheckpoint on a
+        timeout."""
+        until_done(
+            self.producer.init_transactions, seconds, "init_transactions", self.ensure_login, self.explain_permissions()
+        )
         deadline = time.monotonic() + seconds
         while self.producer_id < 0:
             self.producer.poll(_STATISTICS_MS / 1000)
@@ -167,23 +182,23 @@ class Warm:
                 raise RestartFromCheckpoint(f"{self.transactional_id}: no producer id in the statistics")
 
     def begin(self) -> None:
-        with kafka_errors("begin_transaction"):
+        with map_errors("begin_transaction"):
             self.producer.begin_transaction()
 
 
-class Slots:
-    """The numbers of slots, for all pools whose transactional ids differ in nothing else."""
+class SlotCounter:
+    """A counter of slot numbers that are unique in a process."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
 
     def new(self) -> int:
-        """A number that no other slot has."""
+        """Return a number that no other slot has."""
         return next(self._numbers)
 
 
-class WarmPool:
-    """Hands out warm producers; threads keep some ready. Call from one thread."""
+class ProducerPool:
+    """A pool of initialized producers; background threads keep some ready. Call from one thread."""
 
     def __init__(
         self,
@@ -193,14 +208,20 @@ class WarmPool:
         patience: float = _INIT_SECONDS,
         most: int = MAX_SLOTS,
     ) -> None:
-        """``config``: of a producer that is made now, with the secrets of now.
+        """Create the pool.
 
-        ``patience``: seconds after which a producer that has not come up is started anew; ``most``: slots."""
+        ``config``: returns the settings of a new producer, with the present secrets.
+        ``patience``: seconds after which a producer that has not started is started again.
+        ``most``: the number of slots.
+        """
         self._most = most
-        self._name, self._new_slot, self._config, self._patience = name, slots, config, patience
-        self._ready: queue.Queue[Warm | KafkaEosError] = queue.Queue()
-        self._resting: weakref.WeakSet[Warm] = weakref.WeakSet()
-        self._orders: queue.SimpleQueue[int | Warm | None] = queue.SimpleQueue()
+        self._name = name
+        self._new_slot = slots
+        self._config = config
+        self._patience = patience
+        self._ready: queue.Queue[WarmProducer | KafkaEosError] = queue.Queue()
+        self._resting: weakref.WeakSet[WarmProducer] = weakref.WeakSet()
+        self._orders: queue.SimpleQueue[int | WarmProducer | None] = queue.SimpleQueue()
         self._free: list[int] = []
         self._slots, self._spares = 0, SPARE
         self._closed = threading.Event()
@@ -211,8 +232,11 @@ class WarmPool:
         for _ in range(SPARE + 1):
             self._order()
 
-    def take(self, seconds: float) -> Warm:
-        """The next warm producer. RestartFromCheckpoint if none comes in time, ConfigError if none ever can."""
+    def acquire(self, seconds: float) -> WarmProducer:
+        """Return the next ready producer.
+
+        Raises RestartFromCheckpoint if none is ready in time, ConfigError if none can ever start.
+        """
         if self._ready.empty() and self._spares < LIMITS.spare_producers:
             self._spares += 1
             self._order()
@@ -227,26 +251,26 @@ class WarmPool:
         self._order()
         return found
 
-    def rest(self, used: Warm) -> None:
-        """The transaction of ``used`` is prepared: nobody polls it any more. May be called from any thread."""
+    def poll_prepared(self, used: WarmProducer) -> None:
+        """Let the pool's thread poll a producer whose transaction is prepared. Thread-safe."""
         with self._ready.mutex:
             self._resting.add(used)
 
-    def release(self, used: Warm) -> None:
-        """The transaction of ``used`` is finished for good: its slot may serve again."""
+    def release(self, used: WarmProducer) -> None:
+        """Drop a producer whose transaction is finished for good, and reuse its slot."""
         self.retire(used)
         self.free(used.slot)
 
-    def retire(self, used: Warm) -> None:
-        """The transaction of ``used`` is prepared and needs no client any more: the producer goes, its slot stays."""
+    def retire(self, used: WarmProducer) -> None:
+        """Drop a producer whose transaction is prepared; its slot stays in use."""
         self._orders.put(used)
 
     def free(self, slot: int) -> None:
-        """What used ``slot`` is finished for good."""
+        """Reuse a slot whose transaction is finished for good."""
         self._free.append(slot)
 
     def close(self) -> None:
-        """No producer starts after this."""
+        """Stop starting producers."""
         self._closed.set()
         for _ in range(WARMERS):
             self._orders.put(None)
@@ -256,11 +280,11 @@ class WarmPool:
             self._poll_unused()
 
     def _poll_unused(self) -> None:
-        """Under the lock of the queue, so nobody takes a producer meanwhile."""
+        """Poll unused producers under the lock of the queue, so that none is acquired meanwhile."""
         with self._ready.mutex:
-            unused = [*self._ready.queue, *self._resting]  # outlives the lock: the last reference takes time to go
+            unused = [*self._ready.queue, *self._resting]  # outlives the lock, because destroying a client takes time
             for found in unused:
-                if isinstance(found, Warm):
+                if isinstance(found, WarmProducer):
                     found.producer.poll(0)
 
     def _order(self) -> None:
@@ -274,7 +298,7 @@ class WarmPool:
 
     def _warm_up(self) -> None:
         while (order := self._orders.get()) is not None and not self._closed.is_set():
-            if isinstance(order, Warm):
+            if isinstance(order, WarmProducer):
                 # Dropping the last reference destroys the client here, off the hot path, and sends nothing.
                 del order
                 continue
@@ -282,19 +306,19 @@ class WarmPool:
                 warm = self._started(order)
             except KafkaEosError as error:
                 self._ready.put(error)
-            except Exception as error:  # noqa: BLE001 - reported to whoever takes the next producer
+            except Exception as error:  # noqa: BLE001 - raised for the caller that acquires the next producer
                 self._ready.put(RestartFromCheckpoint(f"a transactional producer could not start: {error}"))
             else:
                 if warm is not None:
                     self._ready.put(warm)
                 del warm
 
-    def _started(self, slot: int) -> Warm | None:
-        """A warm producer, however long the brokers are away; None once the pool is closed."""
+    def _started(self, slot: int) -> WarmProducer | None:
+        """Return a warm producer, however long the brokers are down; None once the pool is closed."""
         while not self._closed.is_set():
             warm = None
             try:
-                warm = Warm(self._name(slot), slot, self._config())
+                warm = WarmProducer(self._name(slot), slot, self._config())
                 warm.init(self._patience)
                 return warm
             except (RestartFromCheckpoint, Retryable) as error:

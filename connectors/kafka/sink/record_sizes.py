@@ -1,9 +1,8 @@
-"""How many bytes an output takes in the log, and which outputs are more than their topic takes.
+"""The bytes that an output takes in the log, and detection of outputs that exceed their topic's limit.
 
 Pure. The format is record batch 2, which every producer of this package writes. A topic's ``max.message.bytes`` is a
-limit on batches: an output that is over it in a batch of its own can never be written.
-
-Rule: sizes count before compression, so whether an output is refused does not depend on how well it compresses.
+limit on batches: an output that exceeds it in a batch of its own can never be written.
+Rule: sizes are before compression, so whether an output is rejected does not depend on how well it compresses.
 """
 
 from __future__ import annotations
@@ -13,32 +12,32 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.sink.encoding import Columns
+from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
 
 _BATCH: Final = 61
 """Bytes of a batch before its first record."""
 _FIXED: Final = 3
-"""Attributes, and how far timestamp and offset are from those of the batch: 0, in one byte each."""
+"""Bytes of attributes and of the deltas of timestamp and offset, which are 0: one byte each."""
 _AROUND: Final = 128
-"""More than all that is neither key, value nor header."""
+"""An upper bound of the bytes of everything but key, value and headers."""
 _WIDEST: Final = 4
-"""Bytes of a character at most."""
+"""Most bytes of a character."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A topic, and what of it and of its producer decides whether and where a record goes."""
+class TopicLimits:
+    """A topic's size limits and partition count, as known to its writers."""
 
     topic: str
     limit: int | None
-    """``max.message.bytes``; None if the user may not read it, then the broker alone knows."""
+    """``max.message.bytes``; None if the user may not read it."""
     largest: int
     """``message.max.bytes`` of the producer."""
     partitions: int
-    """How many it had when it was asked; there may be more by now."""
+    """The partition count when it was last queried; there may be more by now."""
 
     def refusal(self, size: int) -> str:
-        """Why an output of ``size`` bytes is refused, and what to do."""
+        """Return why an output of ``size`` bytes is rejected, and the remedy."""
         limit = "an unknown number" if self.limit is None else f"at most {self.limit}"
         raised = []
         if self.limit is not None and self.limit < size:
@@ -53,41 +52,42 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Stamps:
-    """One header a row, which each output gets besides its own, and the bytes of the longest of them at most."""
+class ProvenanceHeaders:
+    """One provenance header per row, and an upper bound of their size."""
 
     rows: Sequence[Mapping[str, str]]
     longest: int
 
 
 def batch_bytes(value: object, key: object, headers: Iterable[tuple[str, object]]) -> int:
-    """The size of a batch that holds this record alone, before compression.
+    """Return the size of a batch with only this record, before compression.
 
-    What is neither text nor bytes counts nothing: the client refuses it for its type.
+    Values that are neither text nor bytes count as 0: the client rejects their type.
     """
-    told = list(headers)
-    body = _FIXED + _field(key) + _field(value) + _varint(len(told))
-    body += sum(_field(name) + _field(content) for name, content in told)
+    all_headers = list(headers)
+    body = _FIXED + _field(key) + _field(value) + _varint(len(all_headers))
+    body += sum(_field(name) + _field(content) for name, content in all_headers)
     return _BATCH + _varint(body) + body
 
 
-def oversized(columns: Columns, stamps: Stamps | None, limit: int) -> dict[int, int]:
-    """Outputs that are over ``limit`` bytes in a batch of one: that size, by their index, ascending."""
+def oversized(columns: ProducerColumns, stamps: ProvenanceHeaders | None, limit: int) -> dict[int, int]:
+    """Return the size, by ascending index, of outputs that exceed ``limit`` bytes in a batch of their own."""
     if _at_most(columns, stamps) <= limit:
         return {}
     sizes = (batch_bytes(*row) for row in _rows(columns, stamps))
     return {index: size for index, size in enumerate(sizes) if size > limit}
 
 
-def _at_most(columns: Columns, stamps: Stamps | None) -> float:
-    """No output is larger than this. It is asked of every batch, so it takes the longest of each column together."""
+def _at_most(columns: ProducerColumns, stamps: ProvenanceHeaders | None) -> float:
+    """Return an upper bound of all outputs' sizes, the sum of the longest cells. It is cheap, for use on
+    every batch."""
     headers = columns.headers
     try:
         most = _AROUND + _WIDEST * _longest(columns.values) + (0 if stamps is None else stamps.longest)
         most += 0 if isinstance(columns.keys, repeat) else _WIDEST * _longest(columns.keys)
         return most if headers is None else most + max(map(_of_headers, headers), default=0)
     except (TypeError, ValueError):
-        return float("inf")  # something is of a wrong type: look at each
+        return float("inf")  # a cell has a wrong type: check each row
 
 
 def _longest(column: Iterable[Any]) -> int:
@@ -98,7 +98,9 @@ def _of_headers(headers: Iterable[tuple[str, object]]) -> int:
     return sum(_field(name) + _field(content) for name, content in headers)
 
 
-def _rows(columns: Columns, stamps: Stamps | None) -> Iterator[tuple[object, object, list[tuple[str, object]]]]:
+def _rows(
+    columns: ProducerColumns, stamps: ProvenanceHeaders | None
+) -> Iterator[tuple[object, object, list[tuple[str, object]]]]:
     count = len(columns.values)
     headers: Iterable[Any] = repeat((), count) if columns.headers is None else columns.headers
     marks: Iterable[Any] = repeat({}, count) if stamps is None else stamps.rows
@@ -107,7 +109,7 @@ def _rows(columns: Columns, stamps: Stamps | None) -> Iterator[tuple[object, obj
 
 
 def _field(content: object) -> int:
-    """A length and as many bytes; nothing at all is the length -1."""
+    """Return the bytes of a length and its content; None is encoded as the length -1."""
     if isinstance(content, str):
         content = content.encode()
     size = len(content) if isinstance(content, bytes | bytearray) else 0
@@ -115,5 +117,5 @@ def _field(content: object) -> int:
 
 
 def _varint(number: int) -> int:
-    """Bytes of a number from 0 on, zigzag-coded. -1 takes one, as 0 does."""
+    """Return the bytes of a zigzag-encoded number from 0 on. -1 takes one byte, as 0 does."""
     return max(1, ((2 * number).bit_length() + 6) // 7)

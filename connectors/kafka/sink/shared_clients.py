@@ -1,7 +1,7 @@
-"""What all sessions of a process and term have in common for their transactions: warm producers and connections.
+"""Clients that all sessions of a process and term share for their transactions: warm producers and connections.
 
-For engines whose sessions are short: a producer takes up to half a second to start, a session's work may take less.
-Rule: a producer that was used is let go only when its epoch is finished for good, however many sessions later.
+For engines with short sessions: starting a producer takes up to half a second, which may exceed a session.
+Rule: a used producer is released only when its epoch is finished for good, however many sessions later.
 """
 
 from __future__ import annotations
@@ -10,24 +10,27 @@ from collections.abc import Sequence
 
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroups
-from kafka_eos.connectors.kafka.sink.producer_pool import WarmPool
-from kafka_eos.connectors.kafka.sink.shared_transaction import EpochOutput, Partitions
+from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool
+from kafka_eos.connectors.kafka.sink.shared_transaction import EpochTransaction, PartitionCounts
 from kafka_eos.core.ids import Epoch
 
 
-class LastingClients:
-    """See ``abc.Lasting``."""
+class TermClients:
+    """The producer pool and connections shared by the sessions of one term."""
 
-    def __init__(self, pool: WarmPool, requests: KafkaRequests, timeout_ms: int, groups: MarkerGroups) -> None:
-        self.pool, self.requests, self.timeout_ms, self.groups = pool, requests, timeout_ms, groups
-        self.partitions = Partitions()
-        self._prepared: list[EpochOutput] = []
+    def __init__(self, pool: ProducerPool, requests: KafkaRequests, timeout_ms: int, groups: MarkerGroups) -> None:
+        self.pool = pool
+        self.requests = requests
+        self.timeout_ms = timeout_ms
+        self.groups = groups
+        self.partitions = PartitionCounts()
+        self._prepared: list[EpochTransaction] = []
 
-    def keep(self, prepared: Sequence[EpochOutput]) -> None:
-        """A session ends; its transactions wait for their receipts."""
+    def keep(self, prepared: Sequence[EpochTransaction]) -> None:
+        """Keep the prepared transactions of an ending session until their receipts."""
         self._prepared.extend(prepared)
 
-    def committed(self, epoch: Epoch) -> None:
+    def poll_committed(self, epoch: Epoch) -> None:
         done = [staged for staged in self._prepared if staged.epoch is not None and staged.epoch.epoch <= epoch]
         self._prepared = [staged for staged in self._prepared if staged not in done]
         for staged in done:

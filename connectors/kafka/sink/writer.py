@@ -1,6 +1,6 @@
-"""Writers of a Kafka sink: staged in a shared transaction, or plainly for at-least-once.
+"""The writers of a Kafka sink: in a shared transaction, or plainly for at-least-once.
 
-Rule: the loop over rows does nothing but produce; all that can be done once a batch is done once a batch.
+Rule: the loop over rows only produces; all other work is done once per batch.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import TaskContext
-from kafka_eos.connectors._shared.row_errors import encoded
+from kafka_eos.connectors._shared.row_errors import encode_or_reject
 from kafka_eos.connectors.kafka.client.librdkafka import (
     KafkaError,
     KafkaException,
     Message,
     Producer,
-    bounded,
-    kafka_errors,
-    not_let_in,
+    is_login_error,
+    map_errors,
+    run_with_deadline,
     too_large,
     undelivered,
 )
-from kafka_eos.connectors.kafka.sink.encoding import Columns, Encoder
-from kafka_eos.connectors.kafka.sink.partitioning import Places
-from kafka_eos.connectors.kafka.sink.record_sizes import Stamps, Target, batch_bytes, oversized
-from kafka_eos.connectors.kafka.sink.shared_transaction import EpochOutput, SharedTransactions
+from kafka_eos.connectors.kafka.sink.record_encoders import Encoder, ProducerColumns
+from kafka_eos.connectors.kafka.sink.record_sizes import ProvenanceHeaders, TopicLimits, batch_bytes, oversized
+from kafka_eos.connectors.kafka.sink.shared_transaction import EpochTransaction, SharedTransactions
+from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
 from kafka_eos.core.errors import LoginRefused, RestartFromCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, Term
-from kafka_eos.core.provenance import HEADER, fans_out, ordinals, prefix
-from kafka_eos.core.provenance_blocks import Recording
+from kafka_eos.core.provenance import HEADER, fans_out, number_outputs, prefix
+from kafka_eos.core.provenance_blocks import ProvenanceRecorder
 from kafka_eos.core.records import Batch
 
 T = TypeVar("T")
 _NUMBERS: Final = 200
-"""More bytes than a header takes besides the start of its text and the branch: its name, and numbers."""
+"""An upper bound of a header's bytes besides its prefix and the branch: its name, and numbers."""
 _FULL_WAIT = 0.05
 """Seconds to let deliveries drain when the producer's queue is full."""
 
 
-class _Provenance:
-    """The provenance of rows, with what rows of one partition have in common formed once an epoch."""
+class _ProvenanceBuilder:
+    """The builder of provenance headers, which caches the common prefix of each partition."""
 
     def __init__(self, ctx: TaskContext) -> None:
         self._term, self._epoch = ctx.job.term, ctx.first_epoch
@@ -52,20 +52,20 @@ class _Provenance:
         self._epoch = sealed.epoch.next()
         self._starts.clear()
 
-    def column(self, batch: Batch[Any]) -> Stamps:
-        """One header a row. As dicts of strings: cheap to make, and the garbage collector does not track them."""
+    def column(self, batch: Batch[Any]) -> ProvenanceHeaders:
+        """Return one header per row, as dicts of strings: cheap to create, and not tracked by the garbage collector."""
         origin = batch.origin
         starts = self._starts.setdefault((origin.source, origin.topic), _Prefixes(self._term, self._epoch, origin))
         rows = self._rows(batch, starts)
         branch = max(map(len, batch.branch), default=0) if batch.branch is not None else 0
-        return Stamps(rows, starts.longest + branch + _NUMBERS)
+        return ProvenanceHeaders(rows, starts.longest + branch + _NUMBERS)
 
     @staticmethod
     def _rows(batch: Batch[Any], starts: Mapping[int, str]) -> list[dict[str, str]]:
-        origin, rows, updates = batch.origin, batch.rows, batch.updates
+        origin, rows, updates = batch.origin, batch.origin_rows, batch.updates
         places = zip(map(origin.partitions.__getitem__, rows), map(origin.offsets.__getitem__, rows), strict=True)
         if batch.branch is not None or fans_out(batch):
-            numbers: Sequence[Any] = ordinals(batch)
+            numbers: Sequence[Any] = number_outputs(batch)
             if batch.branch is not None:
                 numbers = [f"{b}{n}" for b, n in zip(batch.branch, numbers, strict=True)]
             ends = numbers if updates is None else [f"{n}/{u}" for n, u in zip(numbers, updates, strict=True)]
@@ -79,7 +79,7 @@ class _Provenance:
 
 
 class _Prefixes(dict[int, str]):
-    """Start of the provenance by partition, formed on first use."""
+    """The prefix of the provenance by partition, built on first use."""
 
     def __init__(self, term: Term, epoch: Epoch, origin: Any) -> None:
         super().__init__()
@@ -94,23 +94,22 @@ class _Prefixes(dict[int, str]):
 
 def produce_all(
     producer: Producer,
-    to: Target,
-    columns: Columns,
-    stamps: Stamps | None,
+    to: TopicLimits,
+    columns: ProducerColumns,
+    stamps: ProvenanceHeaders | None,
     refuse: Callable[[int, Exception], None],
 ) -> Collection[int]:
-    """Hand every row to librdkafka; returns the indices of those that it did not take.
+    """Pass every row to librdkafka; return the indices of those that it did not accept. Wait while the queue is full.
 
-    A full queue waits for deliveries.
-    ``refuse`` gets the index of a row that can never be sent: too large for the topic or the producer, or of a wrong
-    type. Raises RestartFromCheckpoint if librdkafka refuses for another reason.
+    ``refuse`` receives the index of a row that can never be sent: too large for the topic or the producer, or of a
+    wrong type. Raises RestartFromCheckpoint if librdkafka rejects a row for another reason.
     """
     large = {} if to.limit is None else oversized(columns, stamps, to.limit)
     for index, size in large.items():
         refuse(index, ValueError(to.refusal(size)))
     refused = set(large)
     produce, topic = producer.produce, to.topic
-    with kafka_errors(f"produce to {topic}"):
+    with map_errors(f"produce to {topic}"):
         for index, (value, key, time, header, place) in _rows(columns, stamps, large):
             try:
                 produce(topic, value, key, place, None, None, time, header)
@@ -123,7 +122,9 @@ def produce_all(
     return refused
 
 
-def _rows(columns: Columns, stamps: Stamps | None, without: Collection[int]) -> Iterable[tuple[int, tuple[Any, ...]]]:
+def _rows(
+    columns: ProducerColumns, stamps: ProvenanceHeaders | None, without: Collection[int]
+) -> Iterable[tuple[int, tuple[Any, ...]]]:
     marks = None if stamps is None else stamps.rows
     headers: Any = marks if columns.headers is None else _joined(columns.headers, marks)
     places: Iterable[int] = repeat(-1) if columns.partitions is None else columns.partitions
@@ -131,8 +132,8 @@ def _rows(columns: Columns, stamps: Stamps | None, without: Collection[int]) -> 
     return ((index, row) for index, row in enumerate(rows) if index not in without) if without else enumerate(rows)
 
 
-def _the_rows_fault(error: Exception, to: Target, value: object, key: object, headers: Any) -> Exception:
-    """The error to report for a row; raises ``error`` itself if it is not about the row."""
+def _the_rows_fault(error: Exception, to: TopicLimits, value: object, key: object, headers: Any) -> Exception:
+    """Return the error to report for a row; raise ``error`` itself if it is not about the row."""
     if not isinstance(error, KafkaException):
         return error
     if not too_large(error.args[0]):
@@ -141,15 +142,15 @@ def _the_rows_fault(error: Exception, to: Target, value: object, key: object, he
     return ValueError(to.refusal(batch_bytes(value, key, pairs)))
 
 
-def _joined(theirs: Sequence[Any], stamps: Sequence[Any] | None) -> list[list[Any]]:
+def _joined(user_headers: Sequence[Any], stamps: Sequence[Any] | None) -> list[list[Any]]:
     if stamps is None:
-        return [list(headers) for headers in theirs]
-    return [[*headers, *stamp.items()] for headers, stamp in zip(theirs, stamps, strict=True)]
+        return [list(headers) for headers in user_headers]
+    return [[*headers, *stamp.items()] for headers, stamp in zip(user_headers, stamps, strict=True)]
 
 
 def _retry(producer: Producer, row: tuple[Any, ...]) -> None:
     while True:
-        # Failed deliveries end the wait: librdkafka gives up a message after message.timeout.ms.
+        # Failed deliveries end the wait: librdkafka drops a message after message.timeout.ms.
         producer.poll(_FULL_WAIT)
         try:
             return producer.produce(*row)
@@ -157,36 +158,41 @@ def _retry(producer: Producer, row: tuple[Any, ...]) -> None:
             continue
 
 
-class StagedWriter(Generic[T]):
-    """Exactly-once: rows go into the transaction that all Kafka sinks of this worker share."""
+class TransactionalWriter(Generic[T]):
+    """The exactly-once writer: it writes into the transaction that all Kafka sinks of a worker share."""
 
     def __init__(
         self,
         ctx: TaskContext,
-        to: Target,
+        to: TopicLimits,
         encoder: Encoder,
         transactions: SharedTransactions,
-        told: Literal["header"] | Places | None,
+        provenance: Literal["header"] | StickyPartitioner | None,
         partitioner: str | None,
     ) -> None:
-        """``told``: how each row says where it comes from; with ``Places`` that is kept beside the data.
-        ``partitioner``: how the client divides records by their keys, as it calls it; None if nobody knows.
+        """Create a writer.
+
+        ``provenance``: where the origin of rows is stored; a ``StickyPartitioner`` means in the ledger.
+        ``partitioner``: the name of the client's partitioner; None if it is not known.
         """
-        self._operator, self._to, self._encode, self._transactions = ctx.operator, to, encoder, transactions
+        self._operator = ctx.operator
+        self._to = to
+        self._encode = encoder
+        self._transactions = transactions
         self._partitioner = partitioner
         self._reject = ctx.services.reject_row
-        self._stamps = _Provenance(ctx) if told == "header" else None
-        self._staged: EpochOutput | None = None
+        self._stamps = _ProvenanceBuilder(ctx) if provenance == "header" else None
+        self._staged: EpochTransaction | None = None
         self._turn = 0
-        self._places = transactions.join(to.topic, told if isinstance(told, Places) else None)
+        self._places = transactions.join(to.topic, provenance if isinstance(provenance, StickyPartitioner) else None)
 
     def write(self, batch: Batch[T]) -> None:
-        kept, columns = encoded(self._encode, batch, self._operator, self._reject)
+        kept, columns = encode_or_reject(self._encode, batch, self._operator, self._reject)
         if not kept.values:
             return
         stamps = None if self._stamps is None else self._stamps.column(kept)
         if self._staged is None:
-            self._staged = self._transactions.enter(self._turn, self._to.topic)
+            self._staged = self._transactions.get_transaction(self._turn, self._to.topic)
             self._staged.begin(self._operator, self._to, self._partitioner)
         staged = self._staged
         places: list[int] = []
@@ -201,23 +207,23 @@ class StagedWriter(Generic[T]):
         )
         staged.records[self._operator] += len(kept) - len(refused)
         if self._places is not None:
-            recording = staged.recordings.setdefault(self._to.topic, Recording())
+            recording = staged.recordings.setdefault(self._to.topic, ProvenanceRecorder())
             recording.add(self._operator, kept, places, refused)
         staged.check()
 
-    def attend(self) -> None:
-        """See ``abc.Attended``: statistics pile up, and a failed delivery would show at the next row only."""
-        self._transactions.attend()
+    def poll(self) -> None:
+        """Poll the client between rows, because statistics accumulate and failed deliveries would be noticed late."""
+        self._transactions.poll_errors()
 
     def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
-        """The barrier; see ``abc.Writer``."""
+        """Handle the barrier; see ``Writer.seal``."""
         precommit = self._transactions.seal(self._turn, epoch)
         self._turn, self._staged = self._turn + 1, None
         if self._stamps is not None:
             self._stamps.next(epoch)
         return precommit
 
-    def committed(self, epoch: EpochId) -> None:
+    def notify_committed(self, epoch: EpochId) -> None:
         self._transactions.committed(epoch)
 
     def discard(self) -> None:
@@ -225,23 +231,32 @@ class StagedWriter(Generic[T]):
         self._transactions.discard()
 
 
-class PlainWriter(Generic[T]):
-    """At-least-once: an idempotent producer, flushed at each barrier; rows are visible before it."""
+class AtLeastOnceWriter(Generic[T]):
+    """The at-least-once writer: an idempotent producer that is flushed at each barrier."""
 
     def __init__(
-        self, ctx: TaskContext, to: Target, encoder: Encoder, config: dict[str, Any], deadline: float, provenance: bool
+        self,
+        ctx: TaskContext,
+        to: TopicLimits,
+        encoder: Encoder,
+        config: dict[str, Any],
+        deadline: float,
+        provenance: bool,
     ) -> None:
-        self._operator, self._to, self._encode, self._deadline = ctx.operator, to, encoder, deadline
+        self._operator = ctx.operator
+        self._to = to
+        self._encode = encoder
+        self._deadline = deadline
         self._reject = ctx.services.reject_row
-        self._stamps = _Provenance(ctx) if provenance else None
+        self._stamps = _ProvenanceBuilder(ctx) if provenance else None
         self._failures: list[str] = []
         self._refused = ""
-        told = {"on_delivery": self._failed, "delivery.report.only.error": True, "error_cb": self._heard}
-        with kafka_errors("producer"):
-            self._producer: Producer | None = Producer({**config, **told})
+        callbacks = {"on_delivery": self._failed, "delivery.report.only.error": True, "error_cb": self._on_error}
+        with map_errors("producer"):
+            self._producer: Producer | None = Producer({**config, **callbacks})
 
-    def _heard(self, error: KafkaError) -> None:
-        if not_let_in(error):
+    def _on_error(self, error: KafkaError) -> None:
+        if is_login_error(error):
             self._refused = error.str()
 
     def _failed(self, error: KafkaError | None, message: Message) -> None:
@@ -249,7 +264,7 @@ class PlainWriter(Generic[T]):
             self._failures.append(undelivered(error, message))
 
     def write(self, batch: Batch[T]) -> None:
-        kept, columns = encoded(self._encode, batch, self._operator, self._reject)
+        kept, columns = encode_or_reject(self._encode, batch, self._operator, self._reject)
         if kept.values and self._producer is not None:
             stamps = None if self._stamps is None else self._stamps.column(kept)
             produce_all(
@@ -262,12 +277,12 @@ class PlainWriter(Generic[T]):
             self._check(0)
 
     def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
-        """Flush here, not later: rows of the next epoch share the producer and would never let it run empty."""
+        """Flush now, not later: rows of the next epoch share the producer, which would never be empty."""
         producer = self._producer
         if producer is not None:
             hit("sink.flush.before")
-            with kafka_errors("flush"):
-                left = bounded(lambda: producer.flush(self._deadline), self._deadline + 5.0, "flush")
+            with map_errors("flush"):
+                left = run_with_deadline(lambda: producer.flush(self._deadline), self._deadline + 5.0, "flush")
             self._check(left)
             hit("sink.flush.after")
         if self._stamps is not None:
@@ -281,8 +296,8 @@ class PlainWriter(Generic[T]):
             reason = "; ".join(self._failures) or f"{left} not acknowledged in {self._deadline:g} s"
             raise RestartFromCheckpoint(f"records for {self._to.topic} were not delivered: {reason}")
 
-    def committed(self, epoch: EpochId) -> None:
-        """Nothing was kept."""
+    def notify_committed(self, epoch: EpochId) -> None:
+        """Do nothing: the writer keeps no data of an epoch."""
 
     def discard(self) -> None:
         self._producer = None

@@ -1,7 +1,7 @@
-"""Where a source ends for good: what there is at its first start, what there was at a time, or offsets.
+"""The end of a bounded source: the end at its first start, at a time, or given offsets.
 
-Rule: the end of a partition is looked up once, when the partition is read first, and stands in its position from then
-on: a restart reads up to the same record, whatever has come since.
+Rule: the end of a partition is looked up once, when the partition is first read, and is then stored in its position. A
+restart reads up to the same record, whatever has been written since.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from typing import Any, Literal, TypeAlias
 
 from kafka_eos.connectors.kafka.source.positions import ending, partition_of, topic_of, until_of
 from kafka_eos.connectors.kafka.source.subscription import Subscription
-from kafka_eos.connectors.kafka.source.topic_survey import END, Rule, Start, Survey, is_to_come
+from kafka_eos.connectors.kafka.source.topic_survey import STABLE_OFFSET, OffsetRule, Start, TopicSurvey, is_to_come
 from kafka_eos.core.errors import ConfigError, Retryable
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
 
 Until: TypeAlias = "Literal['latest'] | datetime | Mapping[int, int] | Mapping[str, int]"
-"""What is there at the first start; what there was before a time that is over; or where partitions end, exclusive."""
+"""The records at the first start; the records before a past time; or the ends of partitions, exclusive."""
 
 
 def expect_behind(until: datetime, start: Start) -> None:
-    """ConfigError if nothing lies between them."""
+    """Raise ConfigError if no time is between them."""
     if isinstance(start, datetime) and until.astimezone(UTC) <= start.astimezone(UTC):
         raise ConfigError(f"until={until} is not behind start={start}: the source would read nothing")
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """``rule`` gives the end of each partition, or ``offsets`` do."""
+class EndingOffsets:
+    """The rule or the offsets at which a bounded source stops."""
 
-    rule: Rule | None
+    rule: OffsetRule | None
     offsets: Mapping[str, int]
     text: str
 
     @classmethod
-    def of(cls, until: Until, topics: Subscription) -> End:
-        """What the user wrote. ConfigError if it is no end."""
+    def of(cls, until: Until, topics: Subscription) -> EndingOffsets:
+        """Parse the user's argument. Raise ConfigError if it is not a valid end."""
         if until == "latest":
-            return cls(END, {}, "latest")
+            return cls(STABLE_OFFSET, {}, "latest")
         if isinstance(until, datetime):
-            return cls(Rule.of(until), {}, str(until))
+            return cls(OffsetRule.of(until), {}, str(until))
         wrong = ConfigError(
             f'until={until!r}: use "latest", a datetime, or offsets: {{0: 100}} by partition of the one topic, else '
             '{"topic/0": 100}.'
@@ -55,7 +55,7 @@ class End:
             if isinstance(place, int) and not topics.several:
                 place = f"{topics.text}/{place}"
             topic, _, partition = str(place).rpartition("/")
-            if not (isinstance(place, str) and topics.reads(topic) and partition.isdecimal()):
+            if not (isinstance(place, str) and topics.can_read(topic) and partition.isdecimal()):
                 raise wrong
             if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
                 raise wrong
@@ -63,15 +63,15 @@ class End:
         return cls(None, offsets, ", ".join(f"{place}: {offset}" for place, offset in sorted(offsets.items())))
 
     @property
-    def rules(self) -> Sequence[Rule]:
-        """What is asked of each topic."""
-        return [END] if self.rule in (None, END) else [END, self.rule]
+    def rules(self) -> Sequence[OffsetRule]:
+        """Return the offsets to look up for each topic."""
+        return [STABLE_OFFSET] if self.rule in (None, STABLE_OFFSET) else [STABLE_OFFSET, self.rule]
 
-    def set(self, positions: Positions, survey: Survey) -> Positions:
-        """These positions with their ends; those that have one keep it.
+    def add_ends(self, positions: Positions, survey: TopicSurvey) -> Positions:
+        """Return the positions with an ending offset added where it is missing.
 
-        ConfigError if nothing tells an end, Retryable while a transaction is open that may have records before it.
-        Raises as ``Survey.offsets``.
+        Raises ConfigError if no end is known, and Retryable while an open transaction may have records before it. Other
+        errors are those of ``TopicSurvey.offsets``.
         """
         missing = [split for split, at in positions.items() if until_of(at) is None]
         if self.rule is None:
@@ -95,8 +95,8 @@ class End:
             ends = {split: self._looked_up(split, survey) for split in missing}
         return {**positions, **{split: ending(positions[split], end) for split, end in ends.items()}}
 
-    def _expect_there(self, split: SplitId, survey: Survey) -> int:
-        end, now = self.offsets[split], survey.offsets(topic_of(split), END)[partition_of(split)]
+    def _expect_there(self, split: SplitId, survey: TopicSurvey) -> int:
+        end, now = self.offsets[split], survey.offsets(topic_of(split), STABLE_OFFSET)[partition_of(split)]
         if end > now:
             raise ConfigError(
                 f"until= ends {split} before offset {end}, and its committed records end before {now}: nobody can tell "
@@ -104,10 +104,10 @@ class End:
             )
         return end
 
-    def _looked_up(self, split: SplitId, survey: Survey) -> int:
+    def _looked_up(self, split: SplitId, survey: TopicSurvey) -> int:
         assert self.rule is not None
         end = survey.offsets(topic_of(split), self.rule)[partition_of(split)]
-        if end > survey.offsets(topic_of(split), END)[partition_of(split)]:
+        if end > survey.offsets(topic_of(split), STABLE_OFFSET)[partition_of(split)]:
             raise Retryable(
                 f"{split} is to be read up to offset {end}, and a transaction before that is still open "
                 "(kafka-transactions.sh list --state Ongoing): it is waited for, since its records may be earlier than "

@@ -1,7 +1,7 @@
-"""What a position in a topic is, and where a job goes on: from its positions, and from what the log still holds.
+"""Positions in a topic, and where a job continues: from its positions, and from what the log still contains.
 
-Pure. Rule: a position that the log cannot serve any more is InputLost, never a silent jump; a partition that is new is
-read from its beginning.
+Pure. Rule: a position that the log cannot serve any more is InputLost, never a silent jump; a new partition is read
+from its beginning.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka_eos.core.json_values import Json, Position, Positions
 _UNTIL = "until"
 _GO_ON = (
     "The job does not jump by itself; to accept that, start it under another name, with start= on the source "
-    "(docs/operations.md, input that is gone)."
+    "(docs/failures-and-recovery.md, missing input)."
 )
 
 
@@ -32,28 +32,28 @@ def topic_of(split: SplitId) -> str:
 
 
 def position(offset: int, topic_id: str) -> Position:
-    """Where a split is read first. ``begin`` stays in every later position of it, so that the audit knows it."""
+    """Return the first position of a split. ``begin`` stays in all its later positions, for the audit."""
     return {"offset": offset, "topic_id": topic_id, "begin": offset}
 
 
 def ending(at: Position, until: int) -> Position:
-    """The position of a split that is read up to the offset ``until``, or not at all if it begins behind that."""
+    """Return the position of a split that ends at the offset ``until``, or at once if it begins after that."""
     return {**at, _UNTIL: max(until, offset_of(at))}
 
 
 def endless(positions: Positions) -> dict[SplitId, Position]:
-    """These positions, of a source that has no end any more."""
+    """Return these positions without an end, for a source that is unbounded now."""
     return {split: {part: of for part, of in at.items() if part != _UNTIL} for split, at in positions.items()}
 
 
 def until_of(at: Mapping[str, Json]) -> int | None:
-    """Where a split ends for good; None if it does not."""
+    """Return the final end of a split; None if it has none."""
     found = at.get(_UNTIL)
     return found if isinstance(found, int) else None
 
 
 def moved(at: Position, offset: int) -> Position:
-    """The position of a split that was read up to ``offset``."""
+    """Return the position of a split that was read up to ``offset``."""
     return {**at, "offset": offset}
 
 
@@ -65,16 +65,16 @@ def offset_of(at: Mapping[str, Json]) -> int:
 
 
 def positions(topic: str, topic_id: str, offsets: Mapping[int, int]) -> dict[SplitId, Position]:
-    """Where partitions are read first, from offsets by partition."""
+    """Return the first positions of partitions, from offsets by partition."""
     return {split_id(topic, partition): position(offset, topic_id) for partition, offset in offsets.items()}
 
 
 def continued(
     topic: str, topic_id: str, known: Positions, low: Mapping[int, int], high: Mapping[int, int]
 ) -> Positions:
-    """Where to go on, in all partitions that there are; ``low`` and ``high`` are the ends of the log, by partition.
+    """Return the positions to continue from, in all existing partitions of a topic.
 
-    ``known``: positions of this topic alone.
+    ``known``: positions of this topic alone. ``low``, ``high``: the ends of the log, by partition.
     """
     for split, at in known.items():
         _verify(split, at, topic_id, low, high)
@@ -85,10 +85,10 @@ def continued(
 def _verify(
     split: SplitId, at: Mapping[str, Json], topic_id: str, low: Mapping[int, int], high: Mapping[int, int]
 ) -> None:
-    offset, partition, told = offset_of(at), partition_of(split), at.get("topic_id")
-    if told != topic_id:
+    offset, partition, stored_id = offset_of(at), partition_of(split), at.get("topic_id")
+    if stored_id != topic_id:
         raise InputLost(
-            f"topic {topic_of(split)} was deleted and created again since the checkpoint (topic id {told}, "
+            f"topic {topic_of(split)} was deleted and created again since the checkpoint (topic id {stored_id}, "
             f"now {topic_id}): offset {offset} of {split} means another record now. {_GO_ON}"
         )
     if partition not in low:

@@ -1,7 +1,7 @@
-"""Reads the assigned partitions of its topics, committed records only.
+"""The reader of a subtask's assigned partitions; it reads committed records only.
 
-Rule: a position moves past a record only when ``poll`` has returned it, or it is left out by the source's filter, and
-past the control records at the end of a partition when librdkafka reports the end; nothing else moves it.
+Rule: a position advances past a record only when ``poll`` has returned it, or the source's filter has dropped it. It
+advances past the control records at the end of a partition when librdkafka reports that end. Nothing else advances it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from kafka_eos.abc.source import total_lag
-from kafka_eos.connectors.kafka.client.access_rights import Kind, Operation, Right, lacking, reads
+from kafka_eos.connectors.kafka.client.access_rights import (
+    AclOperation,
+    Permission,
+    ResourceType,
+    describe_missing,
+    reads,
+)
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.client.credentials import texts
 from kafka_eos.connectors.kafka.client.librdkafka import (
@@ -24,12 +30,12 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     KafkaError,
     Message,
     TopicPartition,
-    consumed,
-    kafka_errors,
-    mapped,
-    not_let_in,
+    is_login_error,
+    map_consumer_error,
+    map_error,
+    map_errors,
 )
-from kafka_eos.connectors.kafka.source.decoding import Decoding, Reject
+from kafka_eos.connectors.kafka.source.message_decoder import MessageDecoder, Reject
 from kafka_eos.connectors.kafka.source.positions import moved, offset_of, partition_of, split_id, topic_of, until_of
 from kafka_eos.core.errors import Retryable
 from kafka_eos.core.ids import SplitId
@@ -38,63 +44,61 @@ from kafka_eos.core.records import Batch
 
 T = TypeVar("T")
 Place: TypeAlias = tuple[str, int]
-"""Topic and partition."""
+"""A topic and a partition."""
 
 _STATISTICS_MS = 1_000
-"""Seldom: librdkafka keeps them, some 10 KB each, while nobody polls: until the last worker has restored its state, and
-while there is no room for more rows. An hour of that takes 36 MB."""
+"""The statistics interval: long, because librdkafka buffers some 10 KB each while the client is not polled: during the
+restore of all workers, and under back-pressure. An hour of that takes 36 MB."""
 _offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
 _partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
 _topic: Callable[[Message], str] = Message.topic  # type: ignore[assignment]
 _error = Message.error
 
 
-class _Client:
-    """A consumer that is replaced by a new one when it has forgotten every broker, or its secrets were changed."""
+class _ReplaceableConsumer:
+    """A consumer that can be replaced when its brokers or its secrets have changed."""
 
     def __init__(self, settings: Callable[[], Mapping[str, Any]]) -> None:
         config = settings()
         self._brokers = brokers = BrokerWatch()
         self._refusals: list[KafkaError] = []
-        # The callbacks must not know the consumer: each would keep the other alive.
-        told = {
+        # The callbacks must not reference the consumer: each would keep the other alive.
+        callbacks = {
             "statistics.interval.ms": _STATISTICS_MS,
             "stats_cb": lambda statistics: brokers.learn(json.loads(statistics)),
             "error_cb": partial(_keep_refusal, self._refusals),
         }
         self._settings, self._secrets = settings, texts(config)
-        with kafka_errors("consumer"):
-            self.consumer = Consumer({**config, **told})
+        with map_errors("consumer"):
+            self.consumer = Consumer({**config, **callbacks})
 
     @property
     def lost(self) -> bool:
         return self._brokers.forgotten
 
     def refusal(self) -> KafkaError | None:
-        """Why brokers do not let this consumer in, if they do not: it asks them for ever, and returns no records.
-
-        Told once.
-        """
+        """Return once why brokers reject this consumer's login, or None: it would retry forever, and return
+        no records."""
         return self._refusals.pop() if self._refusals else None
 
     def outdated(self) -> bool:
-        """Are the secrets others by now?"""
-        with suppress(Retryable):  # a file is being written
+        """Return whether the secrets have changed."""
+        with suppress(Retryable):  # a secret's file is being rewritten
             return texts(self._settings()) != self._secrets
         return False
 
-    def successor(self) -> _Client:
+    def replace(self) -> _ReplaceableConsumer:
         self.consumer.close()
-        return _Client(self._settings)
+        return _ReplaceableConsumer(self._settings)
 
 
 def _keep_refusal(found: list[KafkaError], error: KafkaError) -> None:
-    if not_let_in(error):
+    if is_login_error(error):
         found[:] = [error]
 
 
 class KafkaReader(Generic[T]):
-    """One consumer over the partitions of one subtask. Not thread-safe."""
+    """One consumer of one subtask's partitions. Not thread-safe."""
 
     def __init__(
         self,
@@ -102,25 +106,32 @@ class KafkaReader(Generic[T]):
         source: str,
         what: str,
         positions: Positions,
-        decoding: Decoding,
+        decoding: MessageDecoder,
         reject: Reject,
         left_out: Callable[[int], None],
         is_let_go: Callable[[str], bool] = lambda topic: False,
     ) -> None:
-        """``config``: of a consumer that is made now, with the secrets of now.
+        """Create a reader.
 
-        ``what`` is read, for people. Of a topic that ``is_let_go`` nothing is read: its positions stay.
+        ``config``: returns the settings of a new consumer, with the present secrets.
+        ``what``: what is read, for messages.
+        ``is_let_go``: whether a topic is excluded: nothing of it is read, and its positions stay.
         """
-        self._client, self._source, self._what = _Client(config), source, what
-        self._decoding, self._reject, self._left_out, self._is_let_go = decoding, reject, left_out, is_let_go
+        self._client = _ReplaceableConsumer(config)
+        self._source = source
+        self._what = what
+        self._decoding = decoding
+        self._reject = reject
+        self._left_out = left_out
+        self._is_let_go = is_let_go
         asked = config()
         self._cluster = Cluster(asked["bootstrap.servers"], asked)
-        self._group = Right(Operation.READ, Kind.GROUP, asked["group.id"])
+        self._group = Permission(AclOperation.READ, ResourceType.GROUP, asked["group.id"])
         self._next: dict[Place, int] = {}
         self._given: dict[Place, Position] = {}
         self._until: dict[Place, int] = {}
         self._over: set[Place] = set()
-        """Partitions that are read to their end for good, and topics that were let go: the client has them no more."""
+        """Partitions that are read to their final end, or whose topic is excluded: the client no longer has them."""
         self._paused: frozenset[Place] = frozenset()
         self._at_end: set[Place] = set()
         self._fetched: list[list[Message]] = []
@@ -147,13 +158,13 @@ class KafkaReader(Generic[T]):
     def _fetch_from(self, places: Iterable[Place]) -> None:
         wanted = [TopicPartition(*place, self._next[place]) for place in places if place not in self._over]
         if wanted:
-            with kafka_errors(f"assign {self._what}"):
+            with map_errors(f"assign {self._what}"):
                 self._client.consumer.incremental_assign(wanted)
 
     def poll(self, max_records: int, timeout: float) -> Batch[T] | None:
         if self._client.lost or self._is_outdated():
-            # What the old consumer had buffered is fetched again: nothing was returned of it.
-            self._client = self._client.successor()
+            # Records that the old consumer had buffered are fetched again: none of them was returned.
+            self._client = self._client.replace()
             self._fetched, self._ends = [], {}
             self._fetch_from(self._next)
             self._switch(self._client.consumer.pause, self._paused)
@@ -162,21 +173,21 @@ class KafkaReader(Generic[T]):
             self._fetch(max_records, timeout)
             messages = self._next_of_one_topic(max_records)
         batch = self._decoded(messages) if messages else None
-        # Only now: had a record been refused, nothing may have moved.
+        # Only now: if rejecting a record raises, no position may have advanced.
         self._settle()
         return batch
 
     def _is_outdated(self) -> bool:
-        """Whether the consumer is to be replaced; raises LoginRefused if another one would not be let in either."""
+        """Return whether to replace the consumer. Raise LoginRefused if another one would be rejected too."""
         refusal = self._client.refusal()
         if refusal is None:
             return False
         if self._client.outdated():
             return True
-        raise mapped(refusal, f"read {self._what}", partial(self._rights, None))
+        raise map_error(refusal, f"read {self._what}", partial(self._rights, None))
 
     def _next_of_one_topic(self, most: int) -> list[Message]:
-        """The next records that may be returned; those of partitions that are paused stay."""
+        """Return the next records that may be returned; those of paused partitions stay buffered."""
         for index, messages in enumerate(self._fetched):
             if not self._paused and len(messages) <= most:
                 return self._fetched.pop(index)
@@ -204,7 +215,7 @@ class KafkaReader(Generic[T]):
         return batch if batch.values else None
 
     def _settle(self) -> None:
-        """Move past the ends of partitions of which everything before has been returned."""
+        """Advance past the ends of partitions whose earlier records have all been returned."""
         if not self._ends:
             return
         waiting = {_place_of(message) for messages in self._fetched for message in messages}
@@ -212,14 +223,14 @@ class KafkaReader(Generic[T]):
             self._next[place] = max(self._ends.pop(place), self._next[place])
             if place not in self._over and self._is_over(place):
                 self._over.add(place)
-                with kafka_errors(f"end {self._what}"):
+                with map_errors(f"end {self._what}"):
                     self._client.consumer.incremental_unassign([TopicPartition(*place)])
 
     def _fetch(self, max_records: int, timeout: float) -> None:
-        """More records, and the ends that were reached."""
-        # consume() with a timeout waits for all max_records; so take what is there, else wait for the first.
+        """Fetch more records, and the ends that were reached."""
+        # consume() with a timeout waits for all max_records; so take what is available, else wait for the first.
         consume = self._client.consumer.consume
-        with kafka_errors(f"read {self._what}"):
+        with map_errors(f"read {self._what}"):
             messages: list[Message] = consume(max_records, 0)
             if not messages:
                 messages = consume(1, timeout) + consume(max_records - 1, 0)
@@ -229,7 +240,7 @@ class KafkaReader(Generic[T]):
             self._at_end.difference_update(zip(map(_topic, messages), map(_partition, messages), strict=True))
         if self._until:
             messages = self._before_the_end(messages)
-        # What the client had handed out before it was told to pause: it stays here, and is not asked for again.
+        # Records that the client returned before it was paused: they stay buffered here, and are not fetched again.
         by_topic: dict[str, list[Message]] = defaultdict(list)
         if self._topic is not None:
             by_topic[self._topic] = messages
@@ -239,7 +250,7 @@ class KafkaReader(Generic[T]):
         self._fetched += [each for each in by_topic.values() if each]
 
     def _before_the_end(self, messages: Sequence[Message]) -> list[Message]:
-        """Without records behind the end of a partition, which is reached when the first of them comes."""
+        """Return the records without those after the end of a partition, which the first of them marks as reached."""
         kept: list[Message] = []
         for message in messages:
             place = _place_of(message)
@@ -255,7 +266,7 @@ class KafkaReader(Generic[T]):
         return kept
 
     def _sorted_out(self, messages: Sequence[Message]) -> list[Message]:
-        """Take out what came in place of records. The end of a partition lies past its control records."""
+        """Return the records, and handle events between them. The end of a partition is after its control records."""
         records: list[Message] = []
         for message in messages:
             error = message.error()
@@ -265,17 +276,19 @@ class KafkaReader(Generic[T]):
             elif error.code() == EOF:
                 self._ends[_place_of(message)] = _offset(message)
                 self._at_end.add(_place_of(message))
-            elif (problem := consumed(error, self._where(message), partial(self._rights, message.topic()))) is not None:
+            elif (
+                problem := map_consumer_error(error, self._where(message), partial(self._rights, message.topic()))
+            ) is not None:
                 raise problem
         return records
 
     def _rights(self, topic: str | None, code: int) -> str:
-        """What to tell a user who lacks a right to read on: of a topic, or of the group if it is of none."""
-        return lacking(self._cluster, [self._group, *([] if topic is None else [reads(topic)])], code)
+        """Return the message for a missing permission: on a topic, or on the group if there is no topic."""
+        return describe_missing(self._cluster, [self._group, *([] if topic is None else [reads(topic)])], code)
 
     def _where(self, message: Message) -> str:
-        """Where an error arose: its own offset if it has one, else where the reader goes on."""
-        if message.topic() is None:  # of the client itself, as when its group is refused
+        """Return where an error arose: at its own offset if it has one, else at the reader's next offset."""
+        if message.topic() is None:  # an error of the client itself, such as a rejected group
             return f"read {self._what}"
         place, offset = _place_of(message), message.offset()
         at = self._next.get(place) if offset is None else offset
@@ -292,26 +305,26 @@ class KafkaReader(Generic[T]):
 
     def _switch(self, how: Callable[[list[TopicPartition]], None], places: Collection[Place]) -> None:
         if wanted := [TopicPartition(*place) for place in places if place not in self._over]:
-            with kafka_errors(f"pause and resume {self._what}"):
+            with map_errors(f"pause and resume {self._what}"):
                 how(wanted)
 
-    def at_end(self) -> Collection[SplitId]:
+    def list_splits_at_end(self) -> Collection[SplitId]:
         waiting = {_place_of(message) for messages in self._fetched for message in messages}
         return [split_id(*place) for place in (self._at_end | self._over) - waiting]
 
     def lag(self) -> int | None:
-        return total_lag(self.lags().values())
+        return total_lag(self.get_lag_by_split().values())
 
-    def lags(self) -> Mapping[SplitId, int | None]:
-        # Only a fetch tells an end, and of what is paused nothing is fetched.
+    def get_lag_by_split(self) -> Mapping[SplitId, int | None]:
+        # Only a fetch reports the end of the log, and paused partitions are not fetched.
         return {
             split_id(*place): 0 if place in self._over else None if place in self._paused else self._behind(place, at)
             for place, at in self._next.items()
         }
 
     def _behind(self, place: Place, offset: int) -> int | None:
-        """Records from ``offset`` to the end that the last fetch told; it is negative before the first."""
-        with kafka_errors(f"lag of {self._what}"):
+        """Return the records from ``offset`` to the end that the last fetch reported; None before the first fetch."""
+        with map_errors(f"lag of {self._what}"):
             known: tuple[int, int] | None = self._client.consumer.get_watermark_offsets(
                 TopicPartition(*place), cached=True
             )
@@ -319,7 +332,7 @@ class KafkaReader(Generic[T]):
             return None
         return max(0, min(known[1], self._until.get(place, known[1])) - offset)
 
-    def reached(self, ends: Positions) -> bool:
+    def has_reached(self, ends: Positions) -> bool:
         wanted = {_place(split): offset_of(at) for split, at in ends.items()}
         # A partition that was added after the start is in ``ends`` before it is assigned.
         return all(place in self._next and self._next[place] >= end for place, end in wanted.items())

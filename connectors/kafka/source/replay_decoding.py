@@ -1,6 +1,6 @@
-"""Decodes records that were read by another client, as the reader would have: for the audit and for tests.
+"""Decoding of raw records from another client, as the reader would decode them: for the audit and for tests.
 
-Rule: the decoding is the source's own; all that is new are the messages, because it starts from raw records.
+Rule: the source's own decoder is used; only the messages are created here from raw records.
 """
 
 from __future__ import annotations
@@ -8,24 +8,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka_eos.abc.codec import Codec, Part
+from kafka_eos.abc.codec import Codec, RecordPart
 from kafka_eos.connectors.kafka.client.librdkafka import Message
-from kafka_eos.connectors.kafka.sink.encoding import needed_headers
-from kafka_eos.connectors.kafka.source.decoding import Decoding, Reject
+from kafka_eos.connectors.kafka.sink.record_encoders import needed_headers
+from kafka_eos.connectors.kafka.source.message_decoder import MessageDecoder, Reject
 from kafka_eos.core.records import Batch, RawRecord, Record
 
 
-def replay(source: str, raws: Sequence[RawRecord], decoding: Decoding, reject: Reject) -> Batch[Any]:
-    """The batch that a reader makes of ``raws``, which are of one topic; rows that ``reject`` took are left out."""
+def replay(source: str, raws: Sequence[RawRecord], decoding: MessageDecoder, reject: Reject) -> Batch[Any]:
+    """Return the batch that a reader makes of ``raws``, all of one topic, without rows that ``reject`` took."""
     batch, _ = decoding.batch(source, raws[0].topic, list(map(_message, raws)), reject)
     return batch
 
 
-def unread(topic: str, offset: int, timestamp: int, value: Any, codecs: Mapping[Part, Codec[Any]]) -> RawRecord:
-    """The record in partition 0 of which a reader makes ``value``: a ``Record`` if there is a codec of keys.
+def encode_record(
+    topic: str, offset: int, timestamp: int, value: Any, codecs: Mapping[RecordPart, Codec[Any]]
+) -> RawRecord:
+    """Return the record that a reader would decode to a value.
 
-    ``timestamp`` is in milliseconds since the Unix epoch, -1 for none; a Record's own goes first. Raises what the
-    codecs raise, TypeError if a Record is wanted and it is none.
+    ``timestamp`` is in milliseconds since the Unix epoch, -1 for none; a Record's own takes precedence. Errors of the
+    codecs propagate; TypeError if a Record is required and the value is not one.
     """
     key_codec, value_codec = codecs.get("key"), codecs["value"]
     if key_codec is None:

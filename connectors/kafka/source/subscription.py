@@ -1,7 +1,7 @@
-"""Which topics a source reads: one, several, or all whose names match a pattern.
+"""The topics that a source reads: one, several, or all whose names match a pattern.
 
-Pure. Rule: what is read follows from what the user wrote and from what the cluster has, and from nothing else: a topic
-that matches is read from its beginning whenever it is found, by a running job or by a later start.
+Pure. Rule: the topics depend only on the user's arguments and on the topics of the cluster. A matching topic is read
+from its beginning whenever it is found, by a running job or by a later start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Json
 
 _MOST_NAMES: Final = 10
-"""Of topics in a message."""
+"""Most topic names in a message."""
 
 Topics: TypeAlias = str | Sequence[str] | re.Pattern[str]
 """A topic, several, or a pattern that the whole name of a topic must match."""
@@ -26,18 +26,18 @@ Topics: TypeAlias = str | Sequence[str] | re.Pattern[str]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """``names`` are there in any case; topics that match ``pattern`` may come and go. One of both is given."""
+    """Either ``names``, which must exist, or a ``pattern``, whose matching topics may be created and deleted."""
 
     names: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
     exclude: frozenset[str] = frozenset()
-    """Topics that match and are not read, also if they were."""
+    """Topics that match and are not read, even if they were before."""
     several: bool = False
-    """May there be more than one? Then each position names its topic."""
+    """True if there may be several topics; each position then names its topic."""
 
     @classmethod
     def of(cls, given: Topics, exclude: Collection[str] = ()) -> Subscription:
-        """What the user wrote. ConfigError if it names nothing, or something twice."""
+        """Parse the user's arguments. Raise ConfigError if they name no topic, or one twice."""
         if isinstance(exclude, str):
             raise ConfigError(f"exclude= is a list of topics: exclude=[{exclude!r}]")
         if isinstance(given, re.Pattern):
@@ -61,46 +61,46 @@ class Subscription:
 
     @property
     def only(self) -> str | None:
-        """The topic, if it is the only one that there can be."""
+        """Return the topic if there can be only one."""
         return self.names[0] if len(self.names) == 1 else None
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Return the topics for messages."""
         return self.pattern.pattern if self.pattern is not None else ", ".join(self.names)
 
     def describe(self) -> Mapping[str, Json]:
-        """For ``explain``."""
+        """Return the topics for ``explain``."""
         if self.pattern is not None:
-            said: dict[str, Json] = {"topics": f"those that match {self.text}"}
-            return said | ({"exclude": ", ".join(sorted(self.exclude))} if self.exclude else {})
+            description: dict[str, Json] = {"topics": f"those that match {self.text}"}
+            return description | ({"exclude": ", ".join(sorted(self.exclude))} if self.exclude else {})
         return {"topics" if self.several else "topic": self.text}
 
-    def chosen(self, there: Iterable[str]) -> list[str]:
-        """The topics to read, of those that are ``there``: all that are named, or all that match."""
+    def select_topics(self, there: Iterable[str]) -> list[str]:
+        """Return the topics to read, of those that exist."""
         if self.pattern is None:
             return [*self.names]
         return [name for name in there if self.pattern.fullmatch(name) and name not in self.exclude]
 
-    def reads(self, topic: str) -> bool:
-        """Is this topic one of the source's, as far as its name tells?"""
+    def can_read(self, topic: str) -> bool:
+        """Return whether the topic's name belongs to the subscription."""
         if self.pattern is None:
             return topic in self.names
         return self.pattern.fullmatch(topic) is not None
 
-    def is_let_go(self, topic: str) -> bool:
-        """Does the user say that it is not read any more, wherever the job is in it?"""
+    def is_excluded(self, topic: str) -> bool:
+        """Return whether the user has excluded the topic, whether or not the job has read it."""
         return topic in self.exclude
 
-    def excluded_in_vain(self, there: Collection[str], known: Iterable[SplitId]) -> list[str]:
-        """In words, which excluded names are none of the topics that are ``there``, and were never ``known``.
+    def find_unknown_exclusions(self, there: Collection[str], known: Iterable[SplitId]) -> list[str]:
+        """Return a notice for excluded names that match no existing or known topic.
 
         Such a name may be mistyped: then the topic that was meant is read.
         """
         unknown = sorted(self.exclude - {*there} - {topic_of(split) for split in known})
         if not unknown:
             return []
-        chosen = self.chosen(there)
+        chosen = self.select_topics(there)
         read = ", ".join(chosen[:_MOST_NAMES]) + (
             f" and {rest} more" if (rest := len(chosen) - _MOST_NAMES) > 0 else ""
         )
@@ -110,12 +110,12 @@ class Subscription:
             "later is not read"
         ]
 
-    def reads_back(self, topic: str, *, refused: bool) -> str | None:
-        """Why what is read must not be written to this topic; None if it may. A topic that is named may be meant.
+    def find_feedback(self, topic: str, *, refused: bool) -> str | None:
+        """Return why this topic must not be written to; None if it may. A named topic may be intended.
 
-        ``refused``: it is where records go that are refused.
+        ``refused``: it is the topic of dead letters.
         """
-        if not self.reads(topic) or self.is_let_go(topic):
+        if not self.can_read(topic) or self.is_excluded(topic):
             return None
         if refused:
             return (
@@ -130,8 +130,8 @@ class Subscription:
         )
 
     def check(self, known: Iterable[SplitId]) -> None:
-        """ConfigError if stored positions are of topics that the source does not read: it was given other ones."""
-        foreign = sorted(split for split in known if not self.reads(topic_of(split)))
+        """Raise ConfigError if stored positions belong to topics that the source does not read any more."""
+        foreign = sorted(split for split in known if not self.can_read(topic_of(split)))
         if foreign:
             reads = f"topics that match {self.text!r}" if self.pattern is not None else repr(self.text)
             raise ConfigError(
@@ -149,5 +149,5 @@ class Subscription:
         go_on = "start the job under another name" if self.pattern is None else f"say so: exclude=[{topic!r}]"
         return InputLost(
             f"topic {topic}, which the job has read, is not there any more: nobody can tell whether all of it was "
-            f"read. To go on without it, {go_on} (docs/operations.md, input that is gone)."
+            f"read. To go on without it, {go_on} (docs/failures-and-recovery.md, missing input)."
         )

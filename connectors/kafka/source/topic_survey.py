@@ -1,7 +1,7 @@
-"""One look at a cluster for many topics: which partitions they have, and where these begin and end.
+"""One survey of a cluster for many topics: their partitions, and where these begin and end.
 
-A request names all topics at once, so that a job with hundreds of sources asks as often as one with a single source.
-Rule: a topic that cannot be answered for now is Retryable by itself; the others have their answers.
+One request names all topics, so that a job with hundreds of sources sends as many requests as one with a single source.
+Rule: a topic without a response now is Retryable by itself; the others have their results.
 """
 
 from __future__ import annotations
@@ -12,51 +12,51 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
-from kafka_eos.connectors.kafka.client.access_rights import Operation, lacking, reads
+from kafka_eos.connectors.kafka.client.access_rights import AclOperation, describe_missing, reads
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.client.librdkafka import (
     AdminClient,
     IsolationLevel,
     OffsetSpec,
     TopicPartition,
-    kafka_errors,
+    map_errors,
 )
-from kafka_eos.connectors.kafka.rpc import KafkaRequests, TopicFacts
+from kafka_eos.connectors.kafka.rpc import KafkaRequests, TopicMetadata
 from kafka_eos.connectors.kafka.sink.cluster_limits import missing_topic
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
 
 Start: TypeAlias = "Literal['earliest', 'latest'] | datetime"
-"""A rule that gives every partition an offset; a datetime that of the first record at or after it."""
+"""A rule for an offset per partition; a datetime means the first record at or after it."""
 
 _ADMIN_TIMEOUT: Final = 20.0
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """Which offset of each partition: by ``start``, among the records that a reader of that isolation sees."""
+class OffsetRule:
+    """The offset to look up in each partition, and the isolation level."""
 
     start: Start
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
 
     @staticmethod
-    def of(start: Start) -> Rule:
-        """What a user wrote. A time is looked up among all records, also those of open transactions.
+    def of(start: Start) -> OffsetRule:
+        """Return the rule for a user's argument. A time is looked up among all records, including open transactions.
 
-        A broker does not look behind the first open transaction else: records of before the time that are in it would
+        Otherwise a broker does not look beyond the first open transaction: records in it from before the time would
         count as later ones.
         """
         at_a_time = isinstance(start, datetime)
-        return Rule(start, IsolationLevel.READ_UNCOMMITTED if at_a_time else IsolationLevel.READ_COMMITTED)
+        return OffsetRule(start, IsolationLevel.READ_UNCOMMITTED if at_a_time else IsolationLevel.READ_COMMITTED)
 
 
-END: Final = Rule("latest")
-LOG_START: Final = Rule("earliest")
-LOG_END: Final = Rule("latest", IsolationLevel.READ_UNCOMMITTED)
+STABLE_OFFSET: Final = OffsetRule("latest")
+LOG_START: Final = OffsetRule("earliest")
+HIGH_WATERMARK: Final = OffsetRule("latest", IsolationLevel.READ_UNCOMMITTED)
 
 
-class Survey:
-    """What a cluster says of some topics at this moment."""
+class TopicSurvey:
+    """The partitions and offsets of some topics at one time."""
 
     def __init__(
         self,
@@ -66,12 +66,13 @@ class Survey:
         *,
         by_pattern: bool = False,
     ) -> None:
-        """``wanted``: the topics to look at, of all that there are; these are asked for only ``by_pattern``.
+        """Query the topics.
 
+        ``wanted``: selects the topics from all existing ones, which are listed only ``by_pattern``.
         Raises Retryable if the cluster cannot be reached.
         """
         self._bootstrap, self._admin = where.bootstrap, admin
-        self._found: dict[tuple[str, Rule], dict[int, int] | Retryable] = {}
+        self._found: dict[tuple[str, OffsetRule], dict[int, int] | Retryable] = {}
         with KafkaRequests(where) as rpc:
             listed = rpc.topic_names() if by_pattern else []
             self._topics = rpc.topics(wanted(listed))
@@ -79,33 +80,34 @@ class Survey:
 
     @property
     def there(self) -> list[str]:
-        """The topics that there are, of those that were looked at."""
+        """Return the surveyed topics that exist."""
         return [name for name, facts in self._topics.items() if facts is not None]
 
     @property
     def in_trouble(self) -> bool:
-        """Is there an offset that nobody could tell?"""
+        """Return whether an offset could not be read."""
         return any(isinstance(answer, Retryable) for answer in self._found.values())
 
-    def facts(self, topic: str) -> TopicFacts:
-        """Raises ConfigError, which names all that are missing, if there is no such topic, or it may not be read.
+    def facts(self, topic: str) -> TopicMetadata:
+        """Return the metadata of a topic.
 
-        Raises Retryable while a partition of it has no leader.
+        Raises ConfigError, which names all missing topics, if it does not exist or may not be read. Raises Retryable
+        while one of its partitions has no leader.
         """
         facts = self._topics[topic]
         if facts is None:
             missing = [name for name, found in self._topics.items() if found is None]
             raise ConfigError("\n".join(missing_topic(name, self._bootstrap) for name in missing))
-        if facts.may is not None and Operation.READ not in facts.may:
-            raise ConfigError(lacking(self._where, [reads(topic)]))
+        if facts.may is not None and AclOperation.READ not in facts.may:
+            raise ConfigError(describe_missing(self._where, [reads(topic)]))
         if facts.leaderless:
             partitions = ", ".join(map(str, facts.leaderless))
             raise Retryable(f"topic {topic} has no leader now for partition {partitions}: is a broker down?")
         return facts
 
-    def look(self, wanted: Iterable[tuple[str, Rule]]) -> None:
-        """Ask for these offsets, with one request for all topics of a rule. Topics without a leader are left out."""
-        topics: dict[Rule, dict[str, TopicFacts]] = {}
+    def fetch_offsets(self, wanted: Iterable[tuple[str, OffsetRule]]) -> None:
+        """Look up offsets, with one request per rule for all topics. Topics without a leader are left out."""
+        topics: dict[OffsetRule, dict[str, TopicMetadata]] = {}
         for topic, rule in wanted:
             facts = self._topics[topic]
             if facts is not None and not facts.leaderless:
@@ -114,35 +116,36 @@ class Survey:
             for topic, answer in _offsets(self._admin, rule, asked).items():
                 self._found[topic, rule] = answer
 
-    def offsets(self, topic: str, rule: Rule) -> dict[int, int]:
-        """By partition. A time after the last record is the end. Raises as ``facts`` does, or Retryable."""
+    def offsets(self, topic: str, rule: OffsetRule) -> dict[int, int]:
+        """Return the offsets by partition; the end for a time after the last record. Raise as ``facts``,
+        or Retryable."""
         self.facts(topic)
         if (topic, rule) not in self._found:
-            self.look([(topic, rule)])
+            self.fetch_offsets([(topic, rule)])
         found = self._found[topic, rule]
         if isinstance(found, Retryable):
             raise found
-        ends = Rule("latest", rule.isolation)
+        ends = OffsetRule("latest", rule.isolation)
         return known_offsets(topic, found, rule.start, lambda: self.offsets(topic, ends))
 
 
 def _offsets(
-    admin: Callable[[], AdminClient], rule: Rule, topics: Mapping[str, TopicFacts]
+    admin: Callable[[], AdminClient], rule: OffsetRule, topics: Mapping[str, TopicMetadata]
 ) -> dict[str, dict[int, int] | Retryable]:
-    """What the brokers say of every partition, -1 where there is none; or for a topic why nobody can tell."""
+    """Return the brokers' offset of every partition, -1 for none; or the error for a topic."""
     spec = _spec(rule.start)
     wanted = {TopicPartition(t, p): spec for t, facts in topics.items() for p in range(facts.partitions)}
     found: dict[str, dict[int, int] | Retryable] = {topic: {} for topic in topics}
     deadline = time.monotonic() + _ADMIN_TIMEOUT
     try:
-        with kafka_errors("offsets"):
+        with map_errors("offsets"):
             asked = admin().list_offsets(wanted, isolation_level=rule.isolation)
     except (Retryable, RestartFromCheckpoint) as error:
         return dict.fromkeys(topics, _unknown(", ".join(topics), error))
     for at, future in asked.items():
         known = found[at.topic]
         try:
-            with kafka_errors(f"partition {at.partition}"):
+            with map_errors(f"partition {at.partition}"):
                 offset = future.result(max(0.0, deadline - time.monotonic())).offset
         except (Retryable, RestartFromCheckpoint, TimeoutError) as error:
             found[at.topic] = _unknown(at.topic, error)
@@ -159,10 +162,10 @@ def _unknown(topics: str, error: Exception) -> Retryable:
 def known_offsets(
     topic: str, found: Mapping[int, int], at: Start, ends: Callable[[], Mapping[int, int]]
 ) -> dict[int, int]:
-    """Offsets by partition from a broker's answers at a start rule; ``ends`` is asked for those after the last record.
+    """Return the offsets by partition from brokers' responses; ``ends`` gives them for times after the last record.
 
-    Raises Retryable if the broker names no offset of a beginning or an end: the end taken for the beginning would pass
-    over all that is between them.
+    Raises Retryable if the broker returns no offset of a beginning or an end: taking the end for the beginning would
+    skip all records in between.
     """
     unknown = sorted(partition for partition, offset in found.items() if offset < 0)
     if unknown and not isinstance(at, datetime):
@@ -182,5 +185,5 @@ def _spec(at: Start) -> OffsetSpec:
 
 
 def _milliseconds(at: datetime) -> int:
-    """Since the Unix epoch; a part of one counts as a whole one, since a record before it is not after ``at``."""
+    """Return the time since the Unix epoch, rounded up, because a record before it is not after ``at``."""
     return -((_EPOCH - at.astimezone(UTC)) // timedelta(milliseconds=1))

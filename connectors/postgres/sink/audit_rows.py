@@ -1,8 +1,7 @@
-"""For the audit: what rows say, in the server's own words, of a table and of values that are not in it.
+"""Rows for the audit, encoded by the server: rows of a table, and values that are not in it.
 
-A value that is to be told goes into a temporary table with the columns of the target, as it would go into a staging
-table: so the server rounds it, pads it or refuses it as it did for the job. Rule: nothing stays, and no other table
-is written.
+A value is inserted into a temporary table with the columns of the target, as it would be into a staging table. So the
+server rounds, pads or rejects it as it did for the job. Rule: nothing remains, and no other table is written.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from typing import Any, Final
 
 from psycopg import sql
 
-from kafka_eos.connectors._shared.row_errors import BadRows, each_row
-from kafka_eos.connectors._staged_tables.stage_names import Target
+from kafka_eos.connectors._shared.row_errors import BadRows, map_rows
+from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.connectors.postgres.columns import DELETED, ORDER
 from kafka_eos.connectors.postgres.connection import ROW_ERRORS, Connection
 from kafka_eos.connectors.postgres.sink import statements
 from kafka_eos.connectors.postgres.sink.staging_tables import refused
-from kafka_eos.connectors.postgres.sink.target_table import Table
+from kafka_eos.connectors.postgres.sink.target_table import TableInfo
 from kafka_eos.core.limits import LIMITS
 
 _STAGE: Final = sql.Identifier("pg_temp", "stage_audit")
@@ -26,7 +25,7 @@ _ALIKE: Final = frozenset({
     "bool", "int2", "int4", "int8", "text", "varchar", "bpchar", "name", "bytea", "uuid", "date", "time", "timestamp",
     "timestamptz",
 })  # fmt: skip
-"""Types of which equal values look the same."""
+"""Types whose equal values have the same text."""
 _READABLE: Final = """
     SELECT has_table_privilege(c.oid, 'SELECT'), row_security_active(c.oid),
         EXISTS (SELECT FROM pg_trigger t WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 2 = 2
@@ -42,22 +41,24 @@ _VAGUE: Final = """
     ORDER BY a.attnum
 """
 
-Told = tuple[bytes | None, bytes | None]
-"""Of a row the key, if the sink has one, and what it says; None if it is a deletion."""
+AuditRow = tuple[bytes | None, bytes | None]
+"""Key and content of a row for the audit; None content is a deletion."""
 
 
-class Teller:
-    """Tells what the target would hold of values. ``connection`` is its own, for as long as it lives."""
+class AuditEncoder:
+    """The encoding of values as the target table would store them. It owns ``connection``."""
 
     def __init__(
-        self, connection: Connection, table: Table, target: Target, row: Callable[[Any], tuple[Any, ...]]
+        self, connection: Connection, table: TableInfo, target: TargetTable, row: Callable[[Any], tuple[Any, ...]]
     ) -> None:
-        self._connection, self._target, self._row = connection, target, row
+        self._connection = connection
+        self._target = target
+        self._row = row
         statements.make_stage(connection, _STAGE, table, target)
 
-    def told(self, values: Sequence[Any]) -> list[Told]:
-        """Raises BadRows for rows that the table would refuse."""
-        rows = [(n, *row) for n, row in enumerate(each_row(self._row, values))]
+    def encode(self, values: Sequence[Any]) -> list[AuditRow]:
+        """Return the values encoded as the table would store them. Raises BadRows."""
+        rows = [(n, *row) for n, row in enumerate(map_rows(self._row, values))]
         connection = self._connection
         try:
             with connection.transaction(force_rollback=True):
@@ -66,27 +67,27 @@ class Teller:
                     sql.Identifier(DELETED), _said(self._target), _STAGE, sql.Identifier(ORDER)
                 )
                 return [
-                    (key, None if deleted else said)
-                    for deleted, key, said in map(_encoded, connection.execute(query).fetchall())
+                    (key, None if deleted else content)
+                    for deleted, key, content in map(_encoded, connection.execute(query).fetchall())
                 ]
         except ROW_ERRORS as error:
             raise BadRows(refused(connection, _STAGE, self._target, rows, error)) from None
 
 
-def rows(connection: Connection, target: Target) -> Iterator[tuple[bytes | None, bytes]]:
-    """Every row of the target, in one snapshot."""
+def rows(connection: Connection, target: TargetTable) -> Iterator[tuple[bytes | None, bytes]]:
+    """Yield every row of the target, in one snapshot."""
     query = sql.SQL("SELECT {} FROM {} AS s").format(_said(target), sql.Identifier(target.schema, target.table))
     with connection.transaction(), connection.cursor("audit") as cursor:
         cursor.itersize = LIMITS.rows_per_fetch
-        for _, key, said in map(_encoded, ((False, *row) for row in cursor.execute(query))):
-            assert said is not None
-            yield key, said
+        for _, key, content in map(_encoded, ((False, *row) for row in cursor.execute(query))):
+            assert content is not None
+            yield key, content
 
 
-def unfit(connection: Connection, target: Target) -> str | None:
-    """Why the rows of a target cannot be compared; None if they can."""
+def find_audit_obstacle(connection: Connection, target: TargetTable) -> str | None:
+    """Return why the table's rows cannot be compared; None if they can."""
     found = connection.execute(_READABLE, (target.schema, target.table)).fetchone()
-    assert found is not None  # who asks has just found it
+    assert found is not None  # the caller has just found the table
     may_read, secured, triggered = found
     if not may_read:
         return f"the user may not read it: GRANT SELECT ON {target}"
@@ -100,8 +101,8 @@ def unfit(connection: Connection, target: Target) -> str | None:
     return None
 
 
-def _said(target: Target) -> sql.Composed:
-    """The key and all columns, as JSON."""
+def _said(target: TargetTable) -> sql.Composed:
+    """Return SQL for the key and all columns, as JSON."""
     return sql.SQL("{}, {}").format(
         _object(target.key) if target.key else sql.SQL("NULL"),
         _object(target.columns),
@@ -114,5 +115,5 @@ def _object(columns: Iterable[str]) -> sql.Composed:
 
 
 def _encoded(row: tuple[Any, ...]) -> tuple[bool, bytes | None, bytes | None]:
-    deleted, key, said = row
-    return deleted, None if key is None else key.encode(), said.encode()
+    deleted, key, content = row
+    return deleted, None if key is None else key.encode(), content.encode()

@@ -1,8 +1,8 @@
-"""Whether the columns of a table can take what the fields of a model hold, as far as that is known before any row.
+"""Check whether the columns of a table can store the values of a model's fields, before any row.
 
-The server decides: it is asked to read samples of a field's type, as it would read them in a COPY. What it takes of
-one sample it may take, and each row is judged by itself later. A text may hold anything, so no column refuses one.
-Rule: only what no row could ever be written to is refused.
+The server is asked to parse samples of a field's type, as in a COPY. If it accepts one sample, the column passes, and
+each row is checked later. A text may contain anything, so no column rejects a text field.
+Rule: only a column that could never store a row is refused.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from psycopg import sql
 from psycopg.adapt import PyFormat, Transformer
 
 from kafka_eos.codecs.type_inspection import type_name
-from kafka_eos.connectors.postgres.columns import Column
+from kafka_eos.connectors.postgres.columns import ModelColumn
 from kafka_eos.connectors.postgres.connection import Connection
-from kafka_eos.connectors.postgres.sink.target_table import Has, Table
+from kafka_eos.connectors.postgres.sink.target_table import TableColumn, TableInfo
 
 _NOON: Final = datetime.datetime(2026, 1, 1, 12)
 _SAMPLES: Final[Mapping[type, Sequence[Any]]] = {
@@ -41,8 +41,8 @@ _JSON: Final = ("json", "jsonb")
 _TEXTS: Final = ("text", "varchar", "bpchar", "name")
 
 
-def misfits(connection: Connection, table: Table, columns: Sequence[Column]) -> Iterator[str]:
-    """Each column that takes no value of its field, with what to do about it."""
+def find_type_mismatches(connection: Connection, table: TableInfo, columns: Sequence[ModelColumn]) -> Iterator[str]:
+    """Yield each column that cannot store any value of its field, with a remedy."""
     has = {column.name: column for column in table.columns}
     for column in columns:
         there = has[column.name]
@@ -55,10 +55,10 @@ def misfits(connection: Connection, table: Table, columns: Sequence[Column]) -> 
             )
 
 
-def _fits(connection: Connection, holds: Any, there: Has) -> bool:
+def _fits(connection: Connection, holds: Any, there: TableColumn) -> bool:
     samples = next((_SAMPLES[base] for base in holds.__mro__ if base in _SAMPLES), None)
     if samples is None:
-        return holds is str  # else a document, which is written as JSON alone
+        return holds is str  # otherwise a document, which only JSON columns store
     return there.type_name in _TEXTS or any(_taken(connection, sample, there.type) for sample in samples)
 
 

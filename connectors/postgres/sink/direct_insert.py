@@ -1,14 +1,14 @@
-"""Rows in the target itself, by COPY, in one transaction a writer and epoch that is prepared at the barrier.
+"""Staging of rows in the target itself, by COPY, in one transaction per writer and epoch that is prepared at the
+barrier.
 
-Each row is written once. The price is a transaction as long as an epoch, and locks until it is committed; so it is for
-tables that only get new rows, see ``strategies``.
+Each row is written once. The trade-off is a transaction as long as an epoch, and locks until it is committed. So it is
+for tables that only get new rows, see ``write_strategy``.
 
-A row that the table refuses undoes what its transaction did, so there are savepoints. A transaction with many of them
-slows down the whole server, which remembers the first 64 of each; so one comes after many rows, and what was written
-since is kept here, to be written again behind it.
-
-Rule: whose fault an error is decides a temporary staging table on another connection, as for ``Strategy.STAGE``: what a
-row is refused for does not depend on the strategy.
+A rejected row aborts its transaction, so savepoints are used. A transaction with many savepoints slows down the whole
+server, which caches the first 64 of each. So a savepoint is set after many rows, and rows written since are kept in
+memory, to be written again after a rollback.
+Rule: a temporary staging table on another connection decides which row is at fault, as for ``Strategy.STAGE``. So the
+reason for a rejection does not depend on the strategy.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ from psycopg import sql
 
 from kafka_eos._util import failpoints
 from kafka_eos.connectors._shared.row_errors import BadRows
-from kafka_eos.connectors._staged_tables.stage_names import Promise, Strategy, Target
-from kafka_eos.connectors.postgres.connection import LOCK_TIMEOUT, ROW_ERRORS, Connection, mapped
+from kafka_eos.connectors._staged_tables.stage_names import Strategy, TableCommittable, TargetTable
+from kafka_eos.connectors.postgres.connection import LOCK_TIMEOUT, ROW_ERRORS, Connection, map_errors
 from kafka_eos.connectors.postgres.sink import prepared_transactions as prepared
 from kafka_eos.connectors.postgres.sink import statements
-from kafka_eos.connectors.postgres.sink.staging_catalog import Ledger
+from kafka_eos.connectors.postgres.sink.staging_catalog import PostgresStagingCatalog
 from kafka_eos.connectors.postgres.sink.staging_tables import refused
-from kafka_eos.connectors.postgres.sink.target_table import Table
+from kafka_eos.connectors.postgres.sink.target_table import TableInfo
 from kafka_eos.core.errors import KafkaEosError
 from kafka_eos.core.limits import LIMITS
 
 _JUDGE: Final = sql.Identifier("pg_temp", "stage_rows")
 
 
-class Transactions:
-    """The holder of ``Strategy.PREPARE``. Of its connections one writes; another one may prepare the epoch before."""
+class PostgresTransactionStaging:
+    """The staging of rows in transactions prepared at the barrier (Strategy.PREPARE).
+
+    One of its connections writes, while another one may prepare the previous epoch.
+    """
 
     strategy = Strategy.PREPARE
 
@@ -44,22 +47,22 @@ class Transactions:
         self,
         first: Connection,
         connect: Callable[[], Connection],
-        ledger: Ledger,
-        table: Table,
-        target: Target,
+        ledger: PostgresStagingCatalog,
+        table: TableInfo,
+        target: TargetTable,
     ) -> None:
-        """``first``: a connection that is there already. ``connect`` makes others."""
+        """Create it. ``first``: an open connection. ``connect``: opens others."""
         self._connect, self._ledger = connect, ledger
-        self._judge = _Judge(self._connected, table, target)
+        self._judge = _RowChecker(self._connected, table, target)
         self._lock = Lock()
         self._idle: list[Connection] = []
         self._all: list[Connection] = []
-        self._let_go(self._ready(first))
+        self._release(self._ready(first))
 
-    def mapped(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
-        return mapped(kind, what)
+    def map_errors(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
+        return map_errors(kind, what)
 
-    def open(self, promise: Promise, subtask: int, operator: str) -> _Transaction:
+    def open(self, promise: TableCommittable, subtask: int, operator: str) -> _StagingTransaction:
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         connection = connection or self._connected()
@@ -67,7 +70,7 @@ class Transactions:
             self._ledger.open(connection, promise, subtask, operator)
         prepared.begin(connection, promise.id)
         connection.execute("SAVEPOINT kept")
-        return _Transaction(connection, self._ledger, promise, self._judge, self._let_go)
+        return _StagingTransaction(connection, self._ledger, promise, self._judge, self._release)
 
     def close(self) -> None:
         with self._lock:
@@ -79,36 +82,40 @@ class Transactions:
         return self._ready(self._connect())
 
     def _ready(self, connection: Connection) -> Connection:
-        # Who changes the table waits for an epoch, and rows of the next one would wait for it: for the same epoch's,
-        # in another subtask. This ends the attempt, and with it the transactions that it waits for.
+        # A statement that alters the table waits for an epoch's transaction, and rows of the next epoch would wait for
+        # that statement: a deadlock across subtasks. This timeout ends the attempt, and with it the transactions that
+        # are waited for.
         connection.execute("SELECT set_config('lock_timeout', %s, false)", (LOCK_TIMEOUT,))
         with self._lock:
             self._all.append(connection)
         return connection
 
-    def _let_go(self, connection: Connection) -> None:
+    def _release(self, connection: Connection) -> None:
         with self._lock:
             self._idle.append(connection)
 
 
-class _Transaction:
-    """The transaction of one epoch, and its connection for as long."""
+class _StagingTransaction:
+    """The transaction of one epoch, and its connection."""
 
     def __init__(
         self,
         connection: Connection,
-        ledger: Ledger,
-        promise: Promise,
-        judge: _Judge,
+        ledger: PostgresStagingCatalog,
+        promise: TableCommittable,
+        judge: _RowChecker,
         let_go: Callable[[Connection], None],
     ) -> None:
-        self._connection, self._ledger, self._judge, self._let_go = connection, ledger, judge, let_go
+        self._connection = connection
+        self._ledger = ledger
+        self._judge = judge
+        self._release = let_go
         self.promise, self.rows = promise, 0
         self._kept: list[tuple[Any, ...]] = []
         self._size = 0
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        cells = [row[1:] for row in rows]  # no row here deletes
+        cells = [row[1:] for row in rows]  # this strategy has no deletions
         try:
             self._copy(cells)
         except ROW_ERRORS as error:
@@ -123,35 +130,37 @@ class _Transaction:
             self._connection.execute("SAVEPOINT kept")
             self._kept, self._size = [], 0
 
-    def prepare(self, promise: Promise) -> None:
+    def prepare(self, promise: TableCommittable) -> None:
         failpoints.hit("sink.flush.before")
-        self._ledger.foretell(self._connection, promise)
+        self._ledger.write_marker_ahead(self._connection, promise)
         failpoints.hit("sink.flush.after")
         failpoints.hit("sink.prepare.before")
         prepared.prepare(self._connection, promise.id)
         failpoints.hit("sink.prepare.after")
-        self._let_go(self._connection)
+        self._release(self._connection)
 
     def drop(self) -> None:
         self._connection.execute("ROLLBACK")
         with self._connection.transaction():
             self._ledger.drop(self._connection, self.promise)
-        self._let_go(self._connection)
+        self._release(self._connection)
 
     def _copy(self, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
             statements.copy_rows(self._connection, self.promise.target, rows)
 
 
-class _Judge:
-    """Says which rows are to blame, with a connection that is made when it is needed."""
+class _RowChecker:
+    """The search for rows that the table rejects, on a connection opened on demand."""
 
-    def __init__(self, connect: Callable[[], Connection], table: Table, target: Target) -> None:
-        self._connect, self._table, self._target = connect, table, target
+    def __init__(self, connect: Callable[[], Connection], table: TableInfo, target: TargetTable) -> None:
+        self._connect = connect
+        self._table = table
+        self._target = target
         self._connection: Connection | None = None
 
     def refused(self, rows: Sequence[tuple[Any, ...]], error: Exception) -> dict[int, Exception]:
-        """As ``staging.refused``."""
+        """Return the errors of rejected rows. See ``staging_tables.refused``."""
         if self._connection is None:
             self._connection = self._connect()
             statements.make_stage(self._connection, _JUDGE, self._table, self._target)

@@ -1,6 +1,6 @@
 """``PostgresSink``: rows in a table, each exactly once.
 
-Rule: a promise that the table or the server cannot keep is refused in ``check``, before anything is read.
+Rule: a guarantee that the table or the server cannot keep is refused in ``check``, before anything is read.
 """
 
 from __future__ import annotations
@@ -16,46 +16,52 @@ from psycopg import sql
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
-from kafka_eos.connectors._shared.row_errors import encoded
-from kafka_eos.connectors._shared.table_audit import Unmarked
-from kafka_eos.connectors._staged_tables.stage_names import WRITER, Life, Strategy, Target
-from kafka_eos.connectors._staged_tables.table_writer import Holder, TableWriter
-from kafka_eos.connectors.postgres.columns import Rows, columns_of
-from kafka_eos.connectors.postgres.connection import WHO_COMES_IN, Connection, Database, Link, mapped
+from kafka_eos.connectors._shared.row_errors import encode_or_reject
+from kafka_eos.connectors._shared.table_audit import NoProvenance
+from kafka_eos.connectors._staged_tables.stage_names import WRITER, Incarnation, Strategy, TargetTable
+from kafka_eos.connectors._staged_tables.table_writer import RowStaging, TableWriter
+from kafka_eos.connectors.postgres.columns import RowEncoder, columns_of
+from kafka_eos.connectors.postgres.connection import (
+    LOGIN_HINT,
+    Connection,
+    PostgresDatabase,
+    WriterConnection,
+    map_errors,
+)
 from kafka_eos.connectors.postgres.sink import audit_rows as telling
 from kafka_eos.connectors.postgres.sink import column_compatibility as fitting
 from kafka_eos.connectors.postgres.sink import statements
 from kafka_eos.connectors.postgres.sink import target_table as tables
 from kafka_eos.connectors.postgres.sink import write_strategy as strategies
 from kafka_eos.connectors.postgres.sink.committer import PostgresCommitter
-from kafka_eos.connectors.postgres.sink.direct_insert import Transactions
-from kafka_eos.connectors.postgres.sink.staging_catalog import Ledger
-from kafka_eos.connectors.postgres.sink.staging_tables import StagingTables
-from kafka_eos.connectors.postgres.sink.target_table import Table
+from kafka_eos.connectors.postgres.sink.direct_insert import PostgresTransactionStaging
+from kafka_eos.connectors.postgres.sink.staging_catalog import PostgresStagingCatalog
+from kafka_eos.connectors.postgres.sink.staging_tables import PostgresTableStaging
+from kafka_eos.connectors.postgres.sink.target_table import TableInfo
 from kafka_eos.connectors.postgres.table_names import qualified
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
-from kafka_eos.core.ids import token
+from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch, Headers
 
 T = TypeVar("T")
 
 
-class PostgresSink(Unmarked, Generic[T]):
-    """Writes a stream of ``T`` into ``table``, each value exactly once.
+class PostgresSink(NoProvenance, Generic[T]):
+    """A sink that writes a stream of ``T`` into ``table``, each value exactly once.
 
-    ``conninfo``  where the database is, as libpq reads it: "host=db dbname=shop user=app" or "postgresql://…". Leave
-                  the password out: libpq finds it in PGPASSWORD, ``~/.pgpass`` or a service file
-    ``table``     "table", "schema.table" or a pair of both; names are taken as they are, upper and lower case too
-    ``value``     the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns
-    ``columns``   those of the fields that are written; without ``value``, the keys of a stream of dicts
-    ``key``       columns that tell a row: a value replaces the row of its key. Without it every value is a new row
-    ``delete``    values for which it is true delete the row of their key
-    ``create``    make the table at the start if it is not there; otherwise that is an error
-    ``control_schema``  where the sink keeps its staging tables and its ledger; made at the start if it is not there
-    ``strategy``  where rows wait for their commit: "stage", in a staging table, or "prepare", in a prepared transaction
-                  that holds them in the table itself. Left out, it is the second where the server and the table allow
-                  it, else the first; see docs/postgres.md
+    ``conninfo``: the address of the database in libpq's format: "host=db dbname=shop user=app" or "postgresql://…".
+    Leave out the password: libpq finds it in PGPASSWORD, ``~/.pgpass`` or a service file.
+    ``table``: "table", "schema.table" or a pair of both; names are case-sensitive and not folded.
+    ``value``: the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns.
+    ``columns``: the fields to write; without ``value``, the keys of a stream of dicts.
+    ``key``: columns that identify a row: a value replaces the row of its key. Without a key every value is a new row.
+    ``delete``: a function; a value for which it returns true deletes the row of its key.
+    ``create``: create the table at the start if it does not exist; otherwise that is an error.
+    ``control_schema``: the schema of the sink's staging tables and ledger; created at the start if it does not exist.
+    ``strategy``: where rows wait for their commit: "stage", in a staging table, or "prepare", in a prepared transaction
+    that has written them to the table itself. The default is "prepare" if the server and the table allow it, else
+    "stage"; see docs/postgres.md.
     """
 
     def __init__(
@@ -71,12 +77,14 @@ class PostgresSink(Unmarked, Generic[T]):
         control_schema: str = "kafka_eos",
         strategy: Literal["stage", "prepare"] | None = None,
     ) -> None:
-        self._database, self._ledger = Database(conninfo), Ledger(control_schema)
+        self._database, self._ledger = PostgresDatabase(conninfo), PostgresStagingCatalog(control_schema)
         self._schema, self._table = qualified(table)
         self._model, self._columns = value, columns_of(value, columns)
-        self._key, self._delete, self._create = _key(key, [column.name for column in self._columns]), delete, create
+        self._key = _key(key, [column.name for column in self._columns])
+        self._delete = delete
+        self._create = create
         self._asked = _asked(strategy)
-        self._teller: telling.Teller | None = None
+        self._teller: telling.AuditEncoder | None = None
         if delete is not None and not self._key:
             raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
 
@@ -84,9 +92,9 @@ class PostgresSink(Unmarked, Generic[T]):
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
 
-    def price(self) -> Sequence[str]:
-        """See ``abc.Priced``."""
-        return strategies.price(self._asked, bool(self._key))
+    def trade_offs(self) -> Sequence[str]:
+        """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
+        return strategies.trade_offs(self._asked, bool(self._key))
 
     def describe(self) -> Mapping[str, Json]:
         return {
@@ -105,32 +113,31 @@ class PostgresSink(Unmarked, Generic[T]):
         return f"postgres:{self._database.name}/{self._ledger.schema}"
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """At start; see ``abc.Sink``. Raises Retryable if the server cannot be reached."""
-        token(ctx.job, "the job's name")
+        """Check the environment at a start; see ``Sink.check``. Raise Retryable if the server cannot be reached."""
+        ensure_name(ctx.job, "the job's name")
         with (
-            mapped(Retryable, f"look at {self._name} in {self.scope(ctx)}"),
+            map_errors(Retryable, f"look at {self._name} in {self.scope(ctx)}"),
             self._database.connect("kafka_eos check") as connection,
         ):
-            if self._create and self.scope(ctx) in ctx.known_in and not self._ledger.is_there(connection):
+            if self._create and self.scope(ctx) in ctx.written_scopes and not self._ledger.is_there(connection):
                 self._expect_not_emptied(connection, ctx)
-            self._ledger.make(connection)
+            self._ledger.create_tables(connection)
             if self._create:
                 self._make(connection)
             table, target = self._found(connection)
-            if wrong := [*fitting.misfits(connection, table, self._columns)]:
+            if wrong := [*fitting.find_type_mismatches(connection, table, self._columns)]:
                 raise ConfigError(f"PostgresSink cannot write to {target}: {'; '.join(wrong)}")
             return [*self._notices(connection, table, target), *self._strategy_notices(connection, ctx, table, target)]
 
     def advice(self, ctx: JobContext) -> str:
-        """See ``abc.Advises``."""
+        """Return advice for a server that does not respond. See ``SupportsAdvice``."""
         return (
-            "Check that PostgreSQL runs there and lets this job in: the sink's conninfo says where it is; "
-            f"{WHO_COMES_IN}"
+            f"Check that PostgreSQL runs there and lets this job in: the sink's conninfo says where it is; {LOGIN_HINT}"
         )
 
     def writer(self, ctx: TaskContext) -> TableWriter:
-        connect = partial(self._database.connect, Life(ctx.job.job, ctx.job.identity).application(WRITER))
-        with mapped(RestartFromCheckpoint, f"open a writer of {self._name}"):
+        connect = partial(self._database.connect, Incarnation(ctx.job.job, ctx.job.identity).application(WRITER))
+        with map_errors(RestartFromCheckpoint, f"open a writer of {self._name}"):
             connection = connect()
             try:
                 table, target = self._found(connection)
@@ -138,21 +145,26 @@ class PostgresSink(Unmarked, Generic[T]):
             except BaseException:
                 connection.close()
                 raise
-        return TableWriter(ctx, self.scope(ctx.job), holder, target, self._rows(table).row)
+        return TableWriter(ctx, self.scope(ctx.job), holder, target, self._rows(table).encode)
 
     def _holder(
-        self, connection: Connection, connect: Callable[[], Connection], ctx: JobContext, table: Table, target: Target
-    ) -> Holder:
-        if strategies.chosen(self._asked, self._facts(connection, ctx, table)) is Strategy.STAGE:
-            return StagingTables(Link(connection), self._ledger, table)
-        return Transactions(connection, connect, self._ledger, table, target)
+        self,
+        connection: Connection,
+        connect: Callable[[], Connection],
+        ctx: JobContext,
+        table: TableInfo,
+        target: TargetTable,
+    ) -> RowStaging:
+        if strategies.choose_strategy(self._asked, self._facts(connection, ctx, table)) is Strategy.STAGE:
+            return PostgresTableStaging(WriterConnection(connection), self._ledger, table)
+        return PostgresTransactionStaging(connection, connect, self._ledger, table, target)
 
-    def _facts(self, connection: Connection, ctx: JobContext, table: Table) -> strategies.Facts:
+    def _facts(self, connection: Connection, ctx: JobContext, table: TableInfo) -> strategies.StrategyFacts:
         slots, free = self._ledger.free_transactions(connection, ctx.job)
         writers, interval = ctx.settings.get("parallelism"), ctx.settings.get("checkpoint_interval")
-        return strategies.Facts(
+        return strategies.StrategyFacts(
             keyed=bool(self._key),
-            ties=table.ties,
+            ties=table.lock_hazards,
             slots=slots,
             free=free,
             writers=writers if isinstance(writers, int) else 1,
@@ -163,56 +175,58 @@ class PostgresSink(Unmarked, Generic[T]):
         return PostgresCommitter(self._database, self._ledger, self.scope(ctx), ctx.job)
 
     def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
-        """For the audit: the table, and whether it holds one row a key."""
+        """Return the table, and whether it has one row per key. For the audit."""
         return f"{self._name} in {self._database.name}", bool(self._key)
 
-    def audit_unfit(self) -> str | None:
-        """For the audit: why the table's rows cannot be compared; None if they can. Raises what ``check`` raises."""
+    def audit_obstacle(self) -> str | None:
+        """Return why the table's rows cannot be compared; None if they can. Raise as ``check``. For the audit."""
         with self._judging("look at") as connection:
-            return telling.unfit(connection, self._found(connection)[1])
+            return telling.find_audit_obstacle(connection, self._found(connection)[1])
 
     def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
-        """For the audit: key and value of each row that is there, as ``audit_rows`` tells them."""
+        """Yield key and value of each present row, encoded as ``audit_rows`` does. For the audit."""
         with self._judging("read") as connection:
             yield from telling.rows(connection, self._found(connection)[1])
 
     def audit_rows(
         self, batch: Batch[Any], operator: str, reject: RejectRow
     ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:
-        """For the audit: the rows that the writer stages, and what the table holds of each by itself."""
-        with mapped(Retryable, f"tell what {self._name} holds of values"):
+        """Return the rows that the writer stages, and each row's content as the table would store it. For the audit."""
+        with map_errors(Retryable, f"tell what {self._name} holds of values"):
             if self._teller is None:
                 connection = self._database.connect("kafka_eos audit")
                 table, target = self._found(connection)
-                self._teller = telling.Teller(connection, table, target, self._rows(table).row)
+                self._teller = telling.AuditEncoder(connection, table, target, self._rows(table).encode)
             try:
-                kept, told = encoded(lambda rows: self._told(rows.values), batch, operator, reject)
+                kept, encoded = encode_or_reject(
+                    lambda rows: self._encode_for_audit(rows.values), batch, operator, reject
+                )
             except psycopg.Error:
                 self._teller = None
                 raise
-        return kept, [(key, said, (), -1) for key, said in told]
+        return kept, [(key, content, (), -1) for key, content in encoded]
 
-    def _told(self, values: Sequence[Any]) -> list[telling.Told]:
+    def _encode_for_audit(self, values: Sequence[Any]) -> list[telling.AuditRow]:
         assert self._teller is not None
-        return self._teller.told(values)
+        return self._teller.encode(values)
 
     @contextmanager
     def _judging(self, what: str) -> Iterator[Connection]:
         with (
-            mapped(Retryable, f"{what} {self._name} in {self._database.name}"),
+            map_errors(Retryable, f"{what} {self._name} in {self._database.name}"),
             self._database.connect("kafka_eos audit") as connection,
         ):
             yield connection
 
-    def _rows(self, table: Table) -> Rows:
-        return Rows(self._columns, self._model, self._key, self._delete, table.documents, table.zoneless)
+    def _rows(self, table: TableInfo) -> RowEncoder:
+        return RowEncoder(self._columns, self._model, self._key, self._delete, table.documents, table.zoneless)
 
     @property
     def _name(self) -> str:
         return self._table if self._schema is None else f"{self._schema}.{self._table}"
 
     def _expect_not_emptied(self, connection: Connection, ctx: JobContext) -> None:
-        """Of a database that the job has written to, and that has nothing of it."""
+        """Raise ConfigError if the job has written to the database, and neither table nor schema exists."""
         if tables.find(connection, self._schema, self._table) is None:
             raise ConfigError(
                 f"there is neither table {self._name} nor schema {self._ledger.schema} in {self._database.name}, and "
@@ -222,13 +236,13 @@ class PostgresSink(Unmarked, Generic[T]):
             )
 
     def _make(self, connection: Connection) -> None:
-        """Make the user's table unless it is there.
+        """Create the user's table unless it exists.
 
-        ConfigError if a column has no type that surely fits, or if it was there at an earlier start: an empty one in
-        its place would hide that what it held is gone.
+        Raises ConfigError if a column has no certain type, or if the table existed at an earlier start: an empty table
+        in its place would hide that its rows are lost.
         """
         if (found := tables.find(connection, self._schema, self._table)) is not None:
-            self._ledger.seen(connection, f"{found.schema}.{found.name}")
+            self._ledger.record_target(connection, f"{found.schema}.{found.name}")
             return
         (schema,) = connection.execute("SELECT coalesce(%s, current_schema())", (self._schema,)).fetchone() or ("",)
         target = f"{schema}.{self._table}"
@@ -243,24 +257,25 @@ class PostgresSink(Unmarked, Generic[T]):
                 f"{self._name} yourself"
             )
         with connection.transaction():
-            self._ledger.seen(connection, target)
+            self._ledger.record_target(connection, target)
             name = sql.Identifier(schema, self._table)
             connection.execute(statements.create_table(name, self._columns, self._key))
 
-    def _found(self, connection: Connection) -> tuple[Table, Target]:
-        """The user's table as it is now. ConfigError if it is not there, or the promise cannot be kept in it."""
+    def _found(self, connection: Connection) -> tuple[TableInfo, TargetTable]:
+        """Return the user's table as it is now. Raise ConfigError if it does not exist, or the guarantee cannot be
+        kept."""
         table = tables.find(connection, self._schema, self._table)
         if table is None:
             raise ConfigError(
                 f"there is no table {self._name}: make it, or let the sink make it with create=True. (Names are taken "
                 "as they are: Totals is not totals.)"
             )
-        target = Target(table.schema, table.name, tuple(column.name for column in self._columns), self._key)
+        target = TargetTable(table.schema, table.name, tuple(column.name for column in self._columns), self._key)
         if wrong := [*tables.problems(table, target, self._delete is not None)]:
             raise ConfigError(f"PostgresSink cannot write to {target}: {'; '.join(wrong)}")
         return table, target
 
-    def _notices(self, connection: Connection, table: Table, target: Target) -> list[str]:
+    def _notices(self, connection: Connection, table: TableInfo, target: TargetTable) -> list[str]:
         notices = []
         if connection.execute("SHOW fsync").fetchone() == ("off",):
             notices.append(f"the server of {target} runs with fsync=off: a crash may lose what it has committed")
@@ -271,10 +286,12 @@ class PostgresSink(Unmarked, Generic[T]):
             )
         return notices
 
-    def _strategy_notices(self, connection: Connection, ctx: JobContext, table: Table, target: Target) -> Iterator[str]:
-        """Which strategy it is, and its price. ConfigError if one is asked for that cannot be had."""
+    def _strategy_notices(
+        self, connection: Connection, ctx: JobContext, table: TableInfo, target: TargetTable
+    ) -> Iterator[str]:
+        """Yield the chosen strategy and its trade-off. Raise ConfigError if the requested one is not possible."""
         facts = self._facts(connection, ctx, table)
-        if strategies.chosen(self._asked, facts) is Strategy.STAGE:
+        if strategies.choose_strategy(self._asked, facts) is Strategy.STAGE:
             why = "; ".join(strategies.reasons_to_stage(self._asked, facts))
             yield f"rows for {target} wait in staging tables, and each is written twice: {why}"
             return

@@ -1,9 +1,8 @@
-"""Prepared transactions: make one, see whether it is there, end it.
+"""Prepared transactions: create one, check whether it exists, end it.
 
-One name ends once: of two who try, one does it and the other finds nothing. What became of it then is in the books, as
-it has written its own row there; see ``ledger``.
-
-Rule: nothing here tells what "not found" means.
+A name can be ended once: of two concurrent attempts, one succeeds and the other finds nothing. The outcome is then in
+the ledger, because the transaction itself contains its marker; see ``staging_catalog``.
+Rule: this module does not interpret "not found".
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import uuid
 import psycopg
 from psycopg import sql
 
-from kafka_eos.connectors._staged_tables.stage_names import transaction
+from kafka_eos.connectors._staged_tables.stage_names import build_transaction_name
 from kafka_eos.connectors.postgres.connection import Connection
 from kafka_eos.core.errors import RestartFromCheckpoint, Retryable
 
@@ -24,45 +23,52 @@ _END_WRITER = """
 
 
 def begin(connection: Connection, of: uuid.UUID) -> None:
-    """Begin a transaction on a connection of its own. Whoever has to end it finds the connection by its name."""
+    """Begin a transaction on a connection of its own. A process that has to end it finds the connection by its name."""
     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-    connection.execute("SELECT set_config('application_name', %s, true)", (transaction(of),))
+    connection.execute("SELECT set_config('application_name', %s, true)", (build_transaction_name(of),))
 
 
 def prepare(connection: Connection, of: uuid.UUID) -> None:
-    """The transaction of the connection survives it, durably, from here on."""
-    said = connection.execute(sql.SQL("PREPARE TRANSACTION {}").format(sql.Literal(transaction(of)))).statusmessage
-    if said != "PREPARE TRANSACTION":  # of one that has failed before the server makes a ROLLBACK, without an error
-        raise RestartFromCheckpoint(f"could not prepare transaction {transaction(of)}: the server answers {said}")
+    """Prepare the transaction: from here on it is durable, and survives its connection."""
+    status = connection.execute(
+        sql.SQL("PREPARE TRANSACTION {}").format(sql.Literal(build_transaction_name(of)))
+    ).statusmessage
+    if status != "PREPARE TRANSACTION":  # the server turns a failed transaction into a ROLLBACK, without an error
+        raise RestartFromCheckpoint(
+            f"could not prepare transaction {build_transaction_name(of)}: the server answers {status}"
+        )
 
 
 def is_there(connection: Connection, of: uuid.UUID) -> bool:
-    """Whether it is prepared, and not ended."""
-    return transaction(of) in there(connection)
+    """Return whether the transaction is prepared, and not ended."""
+    return build_transaction_name(of) in list_prepared(connection)
 
 
-def there(connection: Connection, *, everywhere: bool = False) -> set[str]:
-    """Names of all that are prepared in this database, or in all of the server."""
+def list_prepared(connection: Connection, *, everywhere: bool = False) -> set[str]:
+    """List the names of prepared transactions in this database, or on the whole server."""
     query = "SELECT gid FROM pg_prepared_xacts WHERE %s OR database = current_database()"
     return {name for (name,) in connection.execute(query, (everywhere,))}
 
 
 def commit(connection: Connection, of: uuid.UUID) -> bool:
-    """Whether it was there. Raises Retryable while somebody else is ending it."""
+    """Commit a prepared transaction; return whether it existed. Raise Retryable while another process ends it."""
     return _end(connection, "COMMIT PREPARED {}", of)
 
 
 def roll_back(connection: Connection, of: uuid.UUID) -> bool:
-    """The same; also ends the connection that is writing it still, which may belong to a process that is frozen."""
-    connection.execute(_END_WRITER, (transaction(of),))
+    """Roll back a prepared transaction; return whether it existed.
+
+    This also terminates a connection that still writes it, which may belong to a frozen process.
+    """
+    connection.execute(_END_WRITER, (build_transaction_name(of),))
     return is_there(connection, of) and _end(connection, "ROLLBACK PREPARED {}", of)
 
 
 def _end(connection: Connection, how: str, of: uuid.UUID) -> bool:
     try:
-        connection.execute(sql.SQL(how).format(sql.Literal(transaction(of))))
+        connection.execute(sql.SQL(how).format(sql.Literal(build_transaction_name(of))))
     except psycopg.errors.UndefinedObject:
         return False
     except psycopg.errors.ObjectNotInPrerequisiteState as error:
-        raise Retryable(f"somebody else is ending transaction {transaction(of)}") from error
+        raise Retryable(f"somebody else is ending transaction {build_transaction_name(of)}") from error
     return True

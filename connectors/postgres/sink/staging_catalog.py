@@ -1,14 +1,14 @@
-"""The books of the sink, in a schema of its own beside the user's tables: what is staged, and how it ended.
+"""The staging catalog of the sink, in a schema of its own: what is staged, and how it ended.
 
-    lives    one row a life of a job's name: its newest term, and whether its mark was taken away
-    staged   one row a staging table or transaction, open or prepared; it goes in the transaction that ends it.
-             ``prepared``: somebody may have been promised its rows; of a transaction that cannot be said later, so it
-             is said from the beginning
-    made     tables of the user that a sink has made, or would have: one that is gone is not made again
-    ledger   how a prepared one ended: the row is written by the transaction that made its rows visible, or dropped them
+    lives    one row per incarnation of a job's name: its newest term, and whether it was taken over
+    staged   one row per staging table or transaction, open or prepared; the transaction that ends it deletes the row.
+             ``prepared``: a committable may name its rows; for a transaction, which cannot set it later, it is set
+             from the beginning
+    made     the user's tables that a sink has created, or found: a missing one is not created again
+    ledger   the outcome of a prepared one: the transaction that makes its rows visible, or drops them, inserts the row
 
 Rule: a staging table, its row here and the rows of the user's table change in one transaction. So a row in ``staged``
-proves that nobody has committed it, a row in ``ledger`` says what became of it, and without either nobody can tell.
+proves that it is not committed, a row in ``ledger`` states its outcome, and without either the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ from typing import Any, Final
 
 from psycopg import sql
 
-from kafka_eos.abc.committer import Standing
-from kafka_eos.connectors._staged_tables.incarnation_markers import Mark
-from kafka_eos.connectors._staged_tables.stage_names import Life, Promise, Strategy, stage, transaction
+from kafka_eos.abc.committer import CommitStatus
+from kafka_eos.connectors._staged_tables.incarnation_markers import Registration
+from kafka_eos.connectors._staged_tables.stage_names import (
+    Incarnation,
+    Strategy,
+    TableCommittable,
+    build_stage_name,
+    build_transaction_name,
+)
 from kafka_eos.connectors.postgres.connection import Connection
 from kafka_eos.connectors.postgres.sink import prepared_transactions as transactions
 from kafka_eos.core.errors import Fenced
@@ -43,14 +49,14 @@ _MAKE: Final = """
         at timestamptz NOT NULL DEFAULT now());
 """
 _LOCK: Final = 4_702_394_921_427_289_928
-"""Of those who make the schema: CREATE … IF NOT EXISTS fails if two do it at once."""
+"""The advisory lock for creating the schema: concurrent CREATE … IF NOT EXISTS statements fail."""
 _NOT_PERMITTED: Final = 2**63 - 1
-"""``needed_by`` of what was committed and whose commit has not said yet for which epoch it was permitted."""
+"""``needed_by`` of a committed transaction whose commit has not recorded the epoch of its permit yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One row of ``staged``."""
+class PostgresStagingEntry:
+    """A staging table or transaction that is open or prepared (a row of ``staged``)."""
 
     id: uuid.UUID
     identity: JobIdentity | None
@@ -61,11 +67,11 @@ class Entry:
     age: float
     strategy: Strategy
     in_doubt: bool
-    """It is a transaction, and prepared."""
+    """True if it is a prepared transaction."""
 
     @property
     def detail(self) -> str:
-        """Its state, for people."""
+        """Return its state, for messages."""
         if self.strategy is Strategy.PREPARE:
             state = "prepared, holds its locks" if self.in_doubt else "being written"
         else:
@@ -73,8 +79,8 @@ class Entry:
         return f"{state}, for {self.target}"
 
 
-class Ledger:
-    """SQL about the sink's own schema; every method takes the connection on which it runs."""
+class PostgresStagingCatalog:
+    """The SQL for the sink's own schema; each method runs on the caller's connection."""
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
@@ -83,8 +89,8 @@ class Ledger:
         row = connection.execute("SELECT to_regclass(format('%%I.%%I', %s::text, 'ledger'))", (self.schema,)).fetchone()
         return row is not None and row[0] is not None
 
-    def make(self, connection: Connection) -> None:
-        """Make what is not there. No right is needed for what is: somebody else may have made the schema."""
+    def create_tables(self, connection: Connection) -> None:
+        """Create missing tables. Existing ones need no permission: another user may have created the schema."""
         if self.is_there(connection):
             return
         with connection.transaction():
@@ -94,22 +100,23 @@ class Ledger:
             for statement in filter(str.strip, _MAKE.split(";\n")):
                 connection.execute(self._sql(statement))
 
-    # ------------------------------------------------------------ tables of the user
+    # ------------------------------------------------------------ the user's tables
 
     def has_seen(self, connection: Connection, target: str) -> bool:
         query = self._sql("SELECT FROM {schema}.made WHERE target = %s")
         return connection.execute(query, (target,)).fetchone() is not None
 
-    def seen(self, connection: Connection, target: str) -> None:
-        """Note that a table is there which a sink would make; if it makes it, in the transaction that does."""
+    def record_target(self, connection: Connection, target: str) -> None:
+        """Record that the target table exists, so that it is never created again."""
         insert = self._sql("INSERT INTO {schema}.made (target) VALUES (%s) ON CONFLICT DO NOTHING")
         connection.execute(insert, (target,))
 
     # ------------------------------------------------------------ writers
 
-    def open(self, connection: Connection, promise: Promise, subtask: int, operator: str) -> None:
-        """Note a staging table, in the transaction that makes it. Raises Fenced if its writer's time is over."""
-        self.expect_newest(connection, promise.life, promise.epoch.term)
+    def open(self, connection: Connection, promise: TableCommittable, subtask: int, operator: str) -> None:
+        """Record a new staging table, in the transaction that creates it. Raise Fenced if its writer's term is
+        outdated."""
+        self.ensure_current_term(connection, promise.life, promise.epoch.term)
         connection.execute(
             self._sql(
                 "INSERT INTO {schema}.staged (id, job, identity, term, epoch, subtask, operator, target, prepared)"
@@ -121,9 +128,9 @@ class Ledger:
             ),
         )
 
-    def prepare(self, connection: Connection, promise: Promise, rows: int) -> None:
-        """What is staged is whole. Raises Fenced if somebody has ended it."""
-        self.expect_newest(connection, promise.life, promise.epoch.term)
+    def prepare(self, connection: Connection, promise: TableCommittable, rows: int) -> None:
+        """Record that a stage is complete. Raise Fenced if another process has ended it."""
+        self.ensure_current_term(connection, promise.life, promise.epoch.term)
         done = connection.execute(
             self._sql("UPDATE {schema}.staged SET prepared = true, rows = %s, epoch = %s WHERE id = %s"),
             (rows, promise.epoch.epoch.n, promise.id),
@@ -131,34 +138,39 @@ class Ledger:
         if done.rowcount != 1:
             raise self._gone(promise)
 
-    def foretell(self, connection: Connection, promise: Promise) -> None:
-        """What this transaction leaves if it is committed; for one that is prepared next.
+    def write_marker_ahead(self, connection: Connection, promise: TableCommittable) -> None:
+        """Write the commit marker into a transaction that is about to be prepared.
 
-        It has no lock on ``lives``: each recovery writes there before it ends what is prepared. Who ends this one takes
-        its row first, or waits for it. Raises Fenced if somebody has ended it.
+        It takes no lock on ``lives``, because each recovery writes there before it ends prepared transactions. A
+        process that ends this transaction deletes its row first, or waits for it. Raises Fenced if another process has
+        ended it.
         """
-        taken = self.take(connection, promise.id)
+        taken = self.delete_entry(connection, promise.id)
         if taken is None:
             raise self._gone(promise)
-        self._trace(connection, taken[:-1], committed=True, needed_by=_NOT_PERMITTED)
+        self._write_marker(connection, taken[:-1], committed=True, needed_by=_NOT_PERMITTED)
 
-    def expect_staged(self, connection: Connection, promise: Promise) -> None:
-        """Raise Fenced if a writer's time is over, or somebody has ended its staging table."""
-        self.expect_newest(connection, promise.life, promise.epoch.term)
+    def expect_staged(self, connection: Connection, promise: TableCommittable) -> None:
+        """Raise Fenced if a writer's term is outdated, or another process has ended its staging table."""
+        self.ensure_current_term(connection, promise.life, promise.epoch.term)
         query = self._sql("SELECT FROM {schema}.staged WHERE id = %s")
         if connection.execute(query, (promise.id,)).fetchone() is None:
             raise self._gone(promise)
 
-    def _gone(self, promise: Promise) -> Fenced:
+    def _gone(self, promise: TableCommittable) -> Fenced:
         name = self.name(promise.id, promise.strategy)
         return Fenced(f"{name} is gone: a newer term of job {promise.life.job!r} removed it")
 
     def name(self, of: uuid.UUID, strategy: Strategy) -> str:
-        """For people."""
-        return f"{self.schema}.{stage(of)}" if strategy is Strategy.STAGE else f"transaction {transaction(of)}"
+        """Return the name of a stage, for messages."""
+        return (
+            f"{self.schema}.{build_stage_name(of)}"
+            if strategy is Strategy.STAGE
+            else f"transaction {build_transaction_name(of)}"
+        )
 
-    def expect_newest(self, connection: Connection, life: Life, term: Term) -> None:
-        """Raise Fenced if a newer term is there, or another life took over; else neither comes before this commits."""
+    def ensure_current_term(self, connection: Connection, life: Incarnation, term: Term) -> None:
+        """Raise Fenced if the term is outdated; block newer terms until this transaction commits."""
         connection.execute(
             self._sql("INSERT INTO {schema}.lives (job, identity, term) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"),
             (*_of(life), term.n),
@@ -167,35 +179,37 @@ class Ledger:
             self._sql("SELECT term, over FROM {schema}.lives WHERE job = %s AND identity = %s FOR SHARE"), _of(life)
         ).fetchone()
         if row is None or row[1]:
-            raise Fenced(f"the mark of life {life.text or 'without identity'} of job {life.job!r} was taken away")
+            raise Fenced(
+                f"the mark of life {life.identity_text or 'without identity'} of job {life.job!r} was taken away"
+            )
         if row[0] > term.n:
             raise Fenced(f"term {row[0]} of job {life.job!r} writes here; this is term {term}")
 
     # ------------------------------------------------------------ committers
 
-    def standing(self, connection: Connection, promise: Promise) -> Standing | None:
-        """What became of a promise, as one look shows it; None from a server that only follows another."""
-        # First: it shows what is there now, the books what was there when a statement began. So one that ends between
-        # the two looks has its row.
+    def read_status(self, connection: Connection, promise: TableCommittable) -> CommitStatus | None:
+        """Return a committable's status from one query; None from a standby server."""
+        # Check this first: it shows the present transactions, the catalog those of the statement's start. So a
+        # transaction that ends in between has its row below.
         in_doubt = promise.strategy is Strategy.PREPARE and transactions.is_there(connection, promise.id)
         row = connection.execute(
             self._sql(
                 "SELECT pg_is_in_recovery(),"
                 " (SELECT prepared FROM {schema}.staged WHERE id = %s),"
-                # Not to_regclass: it sees what was committed after the statement began, which the others do not.
+                # Not to_regclass: it sees commits after the statement began, which the other subqueries do not.
                 " EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
                 " WHERE n.nspname = %s AND c.relname = %s),"
                 " (SELECT committed FROM {schema}.ledger WHERE id = %s)"
             ),
-            (promise.id, self.schema, promise.stage, promise.id),
+            (promise.id, self.schema, promise.build_stage_name, promise.id),
         ).fetchone()
         assert row is not None
         follows, prepared, staged, committed = row
         held = staged if promise.strategy is Strategy.STAGE else in_doubt
-        return None if follows else judged(prepared, held, committed)
+        return None if follows else derive_status(prepared, held, committed)
 
-    def newest(self, connection: Connection, life: Life) -> Epoch | None:
-        """The newest epoch of which something is committed; None if nothing tells of one."""
+    def newest(self, connection: Connection, life: Incarnation) -> Epoch | None:
+        """Return the newest epoch with committed rows; None if none is recorded."""
         query = self._sql(
             "SELECT max(CASE needed_by WHEN %s THEN epoch ELSE needed_by END) FROM {schema}.ledger"
             " WHERE job = %s AND identity = %s AND committed"
@@ -203,8 +217,8 @@ class Ledger:
         (number,) = connection.execute(query, (_NOT_PERMITTED, *_of(life))).fetchone() or (None,)
         return None if number is None else Epoch(number)
 
-    def take(self, connection: Connection, of: uuid.UUID) -> tuple[Any, ...] | None:
-        """Remove the row of a staging table, in the transaction that ends it; None if it has ended."""
+    def delete_entry(self, connection: Connection, of: uuid.UUID) -> tuple[Any, ...] | None:
+        """Delete an entry in the transaction that ends it; return its row, or None if it has ended."""
         return connection.execute(
             self._sql(
                 "DELETE FROM {schema}.staged WHERE id = %s"
@@ -213,37 +227,38 @@ class Ledger:
             (of,),
         ).fetchone()
 
-    def ended(self, connection: Connection, taken: tuple[Any, ...], committed: bool, needed_by: int) -> None:
-        """Drop the staging table and leave the trace of how it ended, if anybody may have been promised something."""
+    def drop_stage(self, connection: Connection, taken: tuple[Any, ...], committed: bool, needed_by: int) -> None:
+        """Drop the staging table, and write its commit or abort marker if it was prepared."""
         *row, prepared = taken
-        connection.execute(self._sql("DROP TABLE IF EXISTS {schema}.{stage}", stage=stage(row[0])))
+        connection.execute(self._sql("DROP TABLE IF EXISTS {schema}.{stage}", stage=build_stage_name(row[0])))
         if prepared:
-            self._trace(connection, row, committed, needed_by)
+            self._write_marker(connection, row, committed, needed_by)
 
-    def _trace(self, connection: Connection, row: Sequence[Any], committed: bool, needed_by: int) -> None:
+    def _write_marker(self, connection: Connection, row: Sequence[Any], committed: bool, needed_by: int) -> None:
         connection.execute(
             self._sql("INSERT INTO {schema}.ledger VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"),
             (*row, committed, needed_by),
         )
 
-    def permitted(self, connection: Connection, promise: Promise, permit: EpochId) -> None:
-        """Say how long the trace of a committed transaction is needed, which it could not know when it was prepared."""
+    def permitted(self, connection: Connection, promise: TableCommittable, permit: EpochId) -> None:
+        """Record how long the marker of a committed transaction is needed, which was unknown when it was prepared."""
         connection.execute(
             self._sql("UPDATE {schema}.ledger SET needed_by = %s WHERE id = %s AND needed_by = %s"),
             (permit.epoch.n, promise.id, _NOT_PERMITTED),
         )
 
-    def drop(self, connection: Connection, promise: Promise) -> None:
-        """End what holds no rows, of which nobody was promised anything."""
-        taken = self.take(connection, promise.id)
+    def drop(self, connection: Connection, promise: TableCommittable) -> None:
+        """End a stage without rows, which no committable names."""
+        taken = self.delete_entry(connection, promise.id)
         if taken is not None:
-            self.ended(connection, (*taken[:-1], False), committed=False, needed_by=0)
+            self.drop_stage(connection, (*taken[:-1], False), committed=False, needed_by=0)
 
-    def forget(self, connection: Connection, life: Life, permit: EpochId) -> None:
-        """Remove traces that nobody can ask for any more.
+    def prune_markers(self, connection: Connection, life: Incarnation, permit: EpochId) -> None:
+        """Delete markers that no recovery needs any more.
 
-        One is needed until the receipt of the epoch that its commit was permitted for. An epoch is decided only after
-        the receipt of the one before it, and no number is used twice: so a permit for a later one proves that receipt.
+        A marker is needed until the receipt of the epoch that its commit was permitted for. An epoch is decided only
+        after the receipt of the previous one, and no number is used twice: so a permit for a later epoch proves that
+        receipt.
         """
         connection.execute(
             self._sql(
@@ -253,8 +268,8 @@ class Ledger:
             (*_of(life), permit.epoch.n),
         )
 
-    def staged(self, connection: Connection, job: str) -> Sequence[Entry]:
-        """Everything that any life of a job's name has open or prepared."""
+    def staged(self, connection: Connection, job: str) -> Sequence[PostgresStagingEntry]:
+        """Return all open and prepared stages of every incarnation of a job's name."""
         rows = connection.execute(
             self._sql(
                 "SELECT id, identity, term, target, prepared, rows, extract(epoch FROM now() - since)::float,"
@@ -264,9 +279,9 @@ class Ledger:
             ),
             (self.schema, job),
         ).fetchall()
-        in_doubt = transactions.there(connection)
+        in_doubt = transactions.list_prepared(connection)
         return [
-            Entry(
+            PostgresStagingEntry(
                 id=of,
                 identity=_identity(identity),
                 term=Term(term),
@@ -275,29 +290,29 @@ class Ledger:
                 rows=count,
                 age=age,
                 strategy=Strategy.STAGE if has_table else Strategy.PREPARE,
-                in_doubt=transaction(of) in in_doubt,
+                in_doubt=build_transaction_name(of) in in_doubt,
             )
             for of, identity, term, target, prepared, count, age, has_table in rows
         ]
 
     def free_transactions(self, connection: Connection, job: str) -> tuple[int, int]:
-        """How many transactions the server lets be prepared, and how many more if this job's were ended."""
+        """Return max_prepared_transactions, and how many would be free if this job's were ended."""
         (most,) = connection.execute("SELECT current_setting('max_prepared_transactions')::int").fetchone() or (0,)
         if not most:
             return 0, 0
-        own = {transaction(entry.id) for entry in self.staged(connection, job)}
-        return most, most - len(transactions.there(connection, everywhere=True) - own)
+        own = {build_transaction_name(entry.id) for entry in self.staged(connection, job)}
+        return most, most - len(transactions.list_prepared(connection, everywhere=True) - own)
 
-    # ------------------------------------------------------------ lives
+    # ------------------------------------------------------------ incarnations
 
-    def marks(self, connection: Connection, job: str) -> Sequence[Mark]:
+    def marks(self, connection: Connection, job: str) -> Sequence[Registration]:
         rows = connection.execute(
             self._sql("SELECT identity, term, over FROM {schema}.lives WHERE job = %s ORDER BY identity"), (job,)
         )
-        return [Mark(_identity(row[0]), Term(row[1]), row[2]) for row in rows]
+        return [Registration(_identity(row[0]), Term(row[1]), row[2]) for row in rows]
 
-    def hold(self, connection: Connection, life: Life, term: Term) -> Mark:
-        """Note that a term of a life is there, unless a newer one is or its mark was taken away; what stands then."""
+    def register(self, connection: Connection, life: Incarnation, term: Term) -> Registration:
+        """Register a term of an incarnation unless a newer one is registered; return the registration."""
         row = connection.execute(
             self._sql(
                 "INSERT INTO {schema}.lives AS l (job, identity, term) VALUES (%s, %s, %s)"
@@ -307,9 +322,9 @@ class Ledger:
             (*_of(life), term.n),
         ).fetchone()
         assert row is not None
-        return Mark(life.identity, Term(row[0]), row[1])
+        return Registration(life.identity, Term(row[0]), row[1])
 
-    def take_mark(self, connection: Connection, life: Life) -> None:
+    def set_taken_over(self, connection: Connection, life: Incarnation) -> None:
         connection.execute(
             self._sql(
                 "INSERT INTO {schema}.lives (job, identity, over) VALUES (%s, %s, true)"
@@ -323,22 +338,22 @@ class Ledger:
         return sql.SQL(text).format(**quoted)
 
 
-def judged(prepared: bool | None, staged: bool, committed: bool | None) -> Standing:
-    """The standing of a promise. Pure.
+def derive_status(prepared: bool | None, staged: bool, committed: bool | None) -> CommitStatus:
+    """Return the commit status from entry, staging table and marker. Pure.
 
-    ``prepared``   what its row in ``staged`` says; None if there is no such row
-    ``staged``     whether its staging table is there
-    ``committed``  what its row in ``ledger`` says; None if there is no such row
+    ``prepared``: the flag of its row in ``staged``; None if there is no such row.
+    ``staged``: whether its staging table exists.
+    ``committed``: the flag of its row in ``ledger``; None if there is no such row.
     """
     if committed is not None:
-        return Standing.COMMITTED if committed else Standing.LOST
+        return CommitStatus.COMMITTED if committed else CommitStatus.LOST
     if prepared is None:
-        return Standing.UNKNOWN
-    return Standing.PREPARED if prepared and staged else Standing.LOST
+        return CommitStatus.UNKNOWN
+    return CommitStatus.PREPARED if prepared and staged else CommitStatus.LOST
 
 
-def _of(life: Life) -> tuple[str, str]:
-    return life.job, life.text
+def _of(life: Incarnation) -> tuple[str, str]:
+    return life.job, life.identity_text
 
 
 def _numbers(epoch: EpochId) -> tuple[int, int]:

@@ -1,9 +1,8 @@
-"""Staging tables: rows wait beside the target, one table a writer and epoch, filled by COPY.
+"""Staging tables: rows wait next to the target, in one table per writer and epoch, filled by COPY.
 
-Each batch is a transaction of its own, which waits for no disk; the pre-commit does, and with it everything before it.
-So no transaction lasts longer than a batch, and vacuum never waits for an epoch.
-
-Rule: which rows a table does not take decides the server, row by row; nothing is staged while it is asked.
+Each batch is a transaction of its own, committed asynchronously. The pre-commit is synchronous, and makes everything
+before it durable. So no transaction lasts longer than a batch, and vacuum never waits for an epoch.
+Rule: the server decides row by row which rows a table rejects; nothing is staged meanwhile.
 """
 
 from __future__ import annotations
@@ -17,47 +16,59 @@ from psycopg import sql
 
 from kafka_eos._util import failpoints
 from kafka_eos.connectors._shared.row_errors import BadRows
-from kafka_eos.connectors._staged_tables.stage_names import Promise, Strategy, Target
-from kafka_eos.connectors.postgres.connection import ROW_ERRORS, Connection, Link, mapped, of_a_row
+from kafka_eos.connectors._staged_tables.stage_names import Strategy, TableCommittable, TargetTable
+from kafka_eos.connectors.postgres.connection import (
+    ROW_ERRORS,
+    Connection,
+    WriterConnection,
+    find_row_error,
+    map_errors,
+)
 from kafka_eos.connectors.postgres.sink import statements
-from kafka_eos.connectors.postgres.sink.staging_catalog import Ledger
-from kafka_eos.connectors.postgres.sink.target_table import Table
+from kafka_eos.connectors.postgres.sink.staging_catalog import PostgresStagingCatalog
+from kafka_eos.connectors.postgres.sink.target_table import TableInfo
 from kafka_eos.core.errors import KafkaEosError
 
 
-class StagingTables:
-    """The holder of ``Strategy.STAGE``."""
+class PostgresTableStaging:
+    """The staging of rows in tables filled by COPY (Strategy.STAGE)."""
 
     strategy = Strategy.STAGE
 
-    def __init__(self, link: Link, ledger: Ledger, table: Table) -> None:
-        self._link, self._ledger, self._table = link, ledger, table
+    def __init__(self, link: WriterConnection, ledger: PostgresStagingCatalog, table: TableInfo) -> None:
+        self._link = link
+        self._ledger = ledger
+        self._table = table
 
-    def mapped(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
-        return mapped(kind, what)
+    def map_errors(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
+        return map_errors(kind, what)
 
-    def open(self, promise: Promise, subtask: int, operator: str) -> _Stage:
-        name = sql.Identifier(self._ledger.schema, promise.stage)
-        with self._link.alone() as connection, connection.transaction():
+    def open(self, promise: TableCommittable, subtask: int, operator: str) -> _PostgresStagingTable:
+        name = sql.Identifier(self._ledger.schema, promise.build_stage_name)
+        with self._link.acquire() as connection, connection.transaction():
             self._ledger.open(connection, promise, subtask, operator)
             statements.make_stage(connection, name, self._table, promise.target)
-        return _Stage(self._link, self._ledger, promise, name)
+        return _PostgresStagingTable(self._link, self._ledger, promise, name)
 
     def close(self) -> None:
         self._link.close()
 
 
-class _Stage:
+class _PostgresStagingTable:
     """The staging table of one epoch."""
 
-    def __init__(self, link: Link, ledger: Ledger, promise: Promise, name: sql.Identifier) -> None:
-        self._link, self._ledger, self._name = link, ledger, name
+    def __init__(
+        self, link: WriterConnection, ledger: PostgresStagingCatalog, promise: TableCommittable, name: sql.Identifier
+    ) -> None:
+        self._link = link
+        self._ledger = ledger
+        self._name = name
         self.promise, self.rows = promise, 0
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
         target = self.promise.target
         numbered = [(self.rows + n, *row) for n, row in enumerate(rows)]
-        with self._link.alone() as connection:
+        with self._link.acquire() as connection:
             try:
                 statements.copy_into(connection, self._name, target.columns, numbered)
             except psycopg.errors.UndefinedTable:
@@ -66,7 +77,7 @@ class _Stage:
             except ROW_ERRORS as error:
                 raise BadRows(refused(connection, self._name, target, numbered, error)) from None
 
-    def prepare(self, promise: Promise) -> None:
+    def prepare(self, promise: TableCommittable) -> None:
         failpoints.hit("sink.flush.before")
         with self._link.durable() as connection:
             failpoints.hit("sink.flush.after")
@@ -75,16 +86,17 @@ class _Stage:
         failpoints.hit("sink.prepare.after")
 
     def drop(self) -> None:
-        with self._link.alone() as connection, connection.transaction():
+        with self._link.acquire() as connection, connection.transaction():
             self._ledger.drop(connection, self.promise)
 
 
 def refused(
-    connection: Connection, stage: sql.Identifier, target: Target, rows: Sequence[Any], error: Exception
+    connection: Connection, stage: sql.Identifier, target: TargetTable, rows: Sequence[Any], error: Exception
 ) -> dict[int, Exception]:
-    """What is wrong with each row, by its index. ``error``: what all of them raised; raised again if no row is why."""
+    """Return the errors of rejected rows, by index. Re-raise ``error``, which all of them raised, if no row is the
+    cause."""
     errors: dict[int, Exception] = {}
-    if of_a_row(error, target) is None:
+    if find_row_error(error, target) is None:
         raise error
     with connection.transaction(force_rollback=True):
         for index, row in enumerate(rows):
@@ -92,7 +104,7 @@ def refused(
                 with connection.transaction():
                     statements.copy_into(connection, stage, target.columns, [row])
             except ROW_ERRORS as alone:
-                wrong = of_a_row(alone, target)
+                wrong = find_row_error(alone, target)
                 if wrong is None:
                     raise
                 errors[index] = wrong

@@ -1,7 +1,7 @@
-"""SQL about a user's table: staging tables beside it, rows into them, and from them into it.
+"""SQL for a user's table: its staging tables, inserts into them, and copying from them into the table.
 
-Rule: identifiers are quoted by psycopg, values are never part of a statement. What is pasted as it is comes from the
-server's own catalog.
+Rule: psycopg quotes identifiers, and values are never part of a statement. Text that is inserted unchanged comes from
+the server's own catalog.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any, Final
 
 from psycopg import sql
 
-from kafka_eos.connectors._staged_tables.stage_names import Target
-from kafka_eos.connectors.postgres.columns import DELETED, ORDER, Column
+from kafka_eos.connectors._staged_tables.stage_names import TargetTable
+from kafka_eos.connectors.postgres.columns import DELETED, ORDER, ModelColumn
 from kafka_eos.connectors.postgres.connection import Connection
-from kafka_eos.connectors.postgres.sink.target_table import Table
+from kafka_eos.connectors.postgres.sink.target_table import TableInfo
 
 _LONG: Final = 1000
-"""Bytes of a key that no index refuses, whatever else is in it."""
+"""Bytes of a key that an index always accepts, whatever else it contains."""
 
 
-def create_table(name: sql.Identifier, columns: Sequence[Column], key: Sequence[str]) -> sql.Composed:
-    """The user's table, as its model declares it."""
+def create_table(name: sql.Identifier, columns: Sequence[ModelColumn], key: Sequence[str]) -> sql.Composed:
+    """Return the statement that creates the user's table as its model declares it."""
     parts = [
         sql.SQL("{} {}{}").format(
             sql.Identifier(column.name), _pasted(column.type), sql.SQL("" if column.nullable else " NOT NULL")
@@ -33,10 +33,10 @@ def create_table(name: sql.Identifier, columns: Sequence[Column], key: Sequence[
     return sql.SQL("CREATE TABLE {} ({})").format(name, sql.SQL(", ").join(parts))
 
 
-def create_stage(stage: sql.Identifier, table: Table, target: Target) -> sql.Composed:
-    """A staging table: the target's columns, and all that the target demands of one row by itself.
+def create_stage(stage: sql.Identifier, table: TableInfo, target: TargetTable) -> sql.Composed:
+    """Return the statement for a staging table: the target's columns, and the target's rules for a single row.
 
-    A row that is refused is refused here, where its input record is known. A deletion has nothing but its key.
+    A bad row is rejected here, while its input record is known. A deletion has only its key.
     """
     types = {column.name: column.type for column in table.columns}
     parts: list[sql.Composable] = [
@@ -56,14 +56,14 @@ def create_stage(stage: sql.Identifier, table: Table, target: Target) -> sql.Com
             for name, condition in table.demands(target.columns)
         ),
     ]
-    # It lives for one epoch: to vacuum it is in vain.
+    # The table exists for one epoch only, so vacuuming it is useless.
     return sql.SQL("CREATE TABLE {} ({}) WITH (autovacuum_enabled = false)").format(stage, sql.SQL(", ").join(parts))
 
 
-def create_index(stage: sql.Identifier, table: Table, target: Target) -> sql.Composed | None:
-    """An index that refuses a key which the target's own has no room for; None if no key can be too long.
+def create_index(stage: sql.Identifier, table: TableInfo, target: TargetTable) -> sql.Composed | None:
+    """Return an index that rejects keys too long for the target's own index; None if no key can be too long.
 
-    How long is too long depends on how the value compresses. So long ones are put into an index, and only those.
+    The limit depends on how the value compresses. So only long keys are indexed.
     """
     lengths = {column.name: column.length for column in table.columns if column.name in target.key}
     if not any(lengths.values()):
@@ -75,20 +75,20 @@ def create_index(stage: sql.Identifier, table: Table, target: Target) -> sql.Com
     return sql.SQL("{} WHERE {} > {}").format(index, sql.SQL(" + ").join(octets), _LONG)
 
 
-def make_stage(connection: Connection, stage: sql.Identifier, table: Table, target: Target) -> None:
-    """Make a staging table, with its index if it needs one."""
+def make_stage(connection: Connection, stage: sql.Identifier, table: TableInfo, target: TargetTable) -> None:
+    """Create a staging table, with its index if it needs one."""
     connection.execute(create_stage(stage, table, target))
     if (index := create_index(stage, table, target)) is not None:
         connection.execute(index)
 
 
 def copy_into(connection: Connection, stage: sql.Identifier, columns: Sequence[str], rows: Iterable[Any]) -> None:
-    """All rows or none."""
+    """Copy all rows or none into a staging table."""
     _copy(connection, stage, (ORDER, DELETED, *columns), rows)
 
 
-def copy_rows(connection: Connection, target: Target, rows: Iterable[Any]) -> None:
-    """Rows into the user's table itself, within a transaction. All or none."""
+def copy_rows(connection: Connection, target: TargetTable, rows: Iterable[Any]) -> None:
+    """Copy all rows or none into the user's table itself, within a transaction."""
     _copy(connection, sql.Identifier(target.schema, target.table), target.columns, rows)
 
 
@@ -99,11 +99,11 @@ def _copy(connection: Connection, table: sql.Identifier, columns: Sequence[str],
             copy.write_row(row)
 
 
-def apply(connection: Connection, stage: sql.Identifier, target: Target) -> None:
-    """Make staged rows visible, in the order of the stream. Of a key's rows the last one counts.
+def apply(connection: Connection, stage: sql.Identifier, target: TargetTable) -> None:
+    """Make staged rows visible, in stream order. The last row of each key wins.
 
-    A key that was deleted on the way is deleted: columns that the sink does not write are then those of a new row, as
-    they would be if the deletion were in an epoch of its own.
+    A key that was deleted in between is deleted: columns that the sink does not write then have the values of a new
+    row, as if the deletion were in an earlier epoch.
     """
     table = sql.Identifier(target.schema, target.table)
     columns, order = _names(target.columns), sql.Identifier(ORDER)
@@ -112,8 +112,8 @@ def apply(connection: Connection, stage: sql.Identifier, target: Target) -> None
             sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ORDER BY {}").format(table, columns, columns, stage, order)
         )
         return
-    # Both statements take a key's rows in the order of the keys: two subtasks that write the same ones then wait for
-    # each other, and do not lock each other out.
+    # Both statements lock rows in the order of the keys: two subtasks that write the same keys then wait for each
+    # other, without a deadlock.
     last = sql.SQL("(SELECT DISTINCT ON ({}) * FROM {} ORDER BY {}, {} DESC) AS s").format(
         _names(target.key), stage, _names(target.key), order
     )
@@ -153,5 +153,5 @@ def _names(names: Iterable[str]) -> sql.Composed:
 
 
 def _pasted(text: str) -> sql.SQL:
-    """A type or a condition, in the server's own words or from our table of types."""
+    """Return a type or a condition from the server's catalog or our table of types as SQL."""
     return sql.SQL(text)

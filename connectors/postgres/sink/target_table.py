@@ -1,4 +1,4 @@
-"""What the server says of a user's table, and whether a sink can keep its promise there.
+"""The catalog's description of a user's table, and whether a sink can keep its guarantee there.
 
 Rule: ``problems`` is pure, over what ``find`` has read of the catalog.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.connectors._staged_tables.stage_names import Target
+from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.connectors.postgres.connection import Connection
 
 _KINDS: Final = {
@@ -65,27 +65,27 @@ _TIED_BY: Final = ("a unique index or key", "a foreign key or a trigger", "a rul
 
 
 @dataclass(frozen=True, slots=True)
-class Has:
-    """A column that the table has."""
+class TableColumn:
+    """A column of the user's table, as the system catalog describes it."""
 
     name: str
     type: str
-    """As a statement can say it, with length, scale and a collation of its own."""
+    """The type as SQL, with length, scale and its own collation."""
     type_name: str
     not_null: bool
     default: bool
     generated: bool
     length: str
-    """Of its values: empty if all have the same, "octets" if ``octet_length`` tells it, else "any"."""
+    """The length of its values: empty if fixed, "octets" if ``octet_length`` gives it, else "any"."""
     never_null: bool
-    """Its domain says so, which holds for a deletion too."""
+    """True if its domain is NOT NULL, which also applies to a deletion."""
     built_in: bool
-    """Its type comes with the server, and has no rules of somebody's own about values."""
+    """True if its type is the server's own, without user-defined rules for values."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """One table of the user."""
+class TableInfo:
+    """The user's table, as the system catalog describes it."""
 
     schema: str
     name: str
@@ -94,29 +94,29 @@ class Table:
     may_insert: bool
     may_change: bool
     constrained: bool
-    """It has rules about several rows: unique, exclusion or foreign keys."""
-    columns: tuple[Has, ...]
+    """True if it has constraints on several rows: unique, exclusion or foreign keys."""
+    columns: tuple[TableColumn, ...]
     checks: tuple[tuple[str, str, frozenset[str]], ...]
     """Name, condition and columns of each check constraint."""
     unique: frozenset[frozenset[str]]
-    """The columns of each unique index that can tell rows apart."""
+    """The columns of each unique index that can identify rows."""
     partitions: tuple[tuple[str, str, str], ...]
-    """Name, kind and persistence of each, on all levels."""
-    ties: tuple[str, ...]
-    """What it has for which a new row may wait for others' rows, or do more than be there."""
+    """Name, kind and persistence of each partition, on all levels."""
+    lock_hazards: tuple[str, ...]
+    """Features for which a new row may wait for other rows: unique keys, triggers, rules."""
 
     @property
     def documents(self) -> frozenset[str]:
-        """Columns that hold JSON."""
+        """Return the columns with JSON."""
         return frozenset(column.name for column in self.columns if column.type_name in ("json", "jsonb"))
 
     @property
     def zoneless(self) -> frozenset[str]:
-        """Columns that hold times without a zone."""
+        """Return the columns with times without a zone."""
         return frozenset(column.name for column in self.columns if column.type_name in ("timestamp", "time"))
 
     def demands(self, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """What the table demands of one row's values of these columns: a name and a condition each."""
+        """Yield the table's rules for one row's values of these columns: a name and a condition each."""
         for column in self.columns:
             if column.not_null and column.name in columns:
                 quoted = column.name.replace('"', '""')
@@ -126,13 +126,14 @@ class Table:
                 yield name, condition
 
 
-def find(connection: Connection, schema: str | None, name: str) -> Table | None:
-    """What the catalog says of a table; None if there is none. Without a schema the search path decides."""
+def find(connection: Connection, schema: str | None, name: str) -> TableInfo | None:
+    """Return the catalog's description of a table; None if it does not exist. Without a schema the search
+    path decides."""
     row = connection.execute(_TABLE, {"schema": schema, "table": name}).fetchone()
     if row is None:
         return None
     oid, schema, name, kind, persistence, may_insert, may_change, constrained = row
-    return Table(
+    return TableInfo(
         schema,
         name,
         kind,
@@ -140,11 +141,11 @@ def find(connection: Connection, schema: str | None, name: str) -> Table | None:
         may_insert,
         may_change,
         constrained,
-        columns=tuple(Has(*each) for each in connection.execute(_COLUMNS, (oid,))),
+        columns=tuple(TableColumn(*each) for each in connection.execute(_COLUMNS, (oid,))),
         checks=tuple((each[0], each[1], frozenset(each[2])) for each in connection.execute(_CHECKS, (oid,))),
         unique=frozenset(frozenset(each[0]) for each in connection.execute(_UNIQUE, (oid,))),
         partitions=tuple((each[0], each[1], each[2]) for each in connection.execute(_PARTITIONS, (oid,))),
-        ties=_ties(connection, oid),
+        lock_hazards=_ties(connection, oid),
     )
 
 
@@ -153,8 +154,9 @@ def _ties(connection: Connection, oid: int) -> tuple[str, ...]:
     return tuple(tie for tie, has in zip(_TIED_BY, found or (), strict=False) if has)
 
 
-def problems(table: Table, target: Target, deletes: bool) -> Iterator[str]:
-    """Why a sink cannot keep its promise in this table, with what to do about it. ``deletes``: it has ``delete=``."""
+def problems(table: TableInfo, target: TargetTable, deletes: bool) -> Iterator[str]:
+    """Yield reasons why a sink cannot keep its guarantee in this table, with the remedy. ``deletes``: it has
+    ``delete=``."""
     if (kind := _KINDS.get(table.kind)) is not None:
         yield f"it is {kind}: write to a table"
         return

@@ -1,7 +1,7 @@
-"""Which of the two strategies a writer uses. Pure.
+"""The choice between the two staging strategies of a writer. Pure.
 
-Rule: a prepared transaction must not be able to keep another one of the job waiting, which may be of an earlier epoch,
-or of one that is given up and is committed with the next. So it holds nothing but new rows that no other row knows of.
+Rule: a prepared transaction must not block another transaction of the job, which may belong to an earlier epoch, or to
+an aborted one that is committed with the next. So it contains only new rows that no other row references.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Final
 from kafka_eos.connectors._staged_tables.stage_names import Strategy
 
 LONGEST_EPOCH: Final = 60.0
-"""Seconds between checkpoints up to which a transaction as long as an epoch is begun without being asked for."""
+"""The checkpoint interval in seconds up to which "prepare" is chosen by default."""
 EACH: Final = 2
-"""Transactions that a writer may have prepared: one of an epoch that is being committed, and that of the next."""
+"""Prepared transactions per writer: one of the epoch that is being committed, and one of the next."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What the choice depends on.
+class StrategyFacts:
+    """The facts that determine the staging strategy.
 
-    ``keyed``     the sink has ``key=``: rows replace others
-    ``ties``      what the table has for which new rows may wait for each other
-    ``slots``     transactions that the server lets be prepared; ``free``: how many are not taken
-    ``writers``   of the sink
-    ``interval``  seconds between checkpoints; None where nobody says
+    ``keyed``: the sink has ``key=``: rows replace others.
+    ``ties``: features of the table for which new rows may wait for each other.
+    ``slots``: most transactions that the server allows to be prepared; ``free``: how many are free.
+    ``writers``: the number of writers of the sink.
+    ``interval``: seconds between checkpoints; None if unknown.
     """
 
     keyed: bool
@@ -37,15 +37,15 @@ class Facts:
     interval: float | None
 
 
-def chosen(asked: Strategy | None, facts: Facts) -> Strategy:
-    """The strategy of a sink. ``asked``: what its user says, who may be refused; see ``obstacles``."""
+def choose_strategy(asked: Strategy | None, facts: StrategyFacts) -> Strategy:
+    """Return the staging strategy. The user's choice ``asked`` wins, but may be refused; see ``obstacles``."""
     if asked is not None:
         return asked
     return Strategy.STAGE if [*reasons_to_stage(None, facts)] else Strategy.PREPARE
 
 
-def reasons_to_stage(asked: Strategy | None, facts: Facts) -> Iterator[str]:
-    """Why rows are staged, for people."""
+def reasons_to_stage(asked: Strategy | None, facts: StrategyFacts) -> Iterator[str]:
+    """Yield the reasons for staging tables, for display."""
     if asked is Strategy.STAGE:
         yield 'strategy="stage" says so'
         return
@@ -53,8 +53,8 @@ def reasons_to_stage(asked: Strategy | None, facts: Facts) -> Iterator[str]:
     yield from _doubts(facts)
 
 
-def obstacles(facts: Facts) -> Iterator[str]:
-    """Why transactions cannot be prepared here, each with what to do about it."""
+def obstacles(facts: StrategyFacts) -> Iterator[str]:
+    """Yield reasons why transactions cannot be prepared here, each with the remedy."""
     if facts.keyed:
         yield (
             "with key=… it replaces rows, and those of a prepared transaction stay locked: an epoch that is given up "
@@ -69,16 +69,16 @@ def obstacles(facts: Facts) -> Iterator[str]:
         yield "the server has max_prepared_transactions = 0, its default: set it, and restart the server"
 
 
-def _doubts(facts: Facts) -> Iterator[str]:
-    """Why nobody should do it who was not asked to."""
+def _doubts(facts: StrategyFacts) -> Iterator[str]:
+    """Yield reasons not to prepare transactions unless the user asked for it."""
     if facts.slots and facts.free < EACH * facts.writers:
         yield too_few(facts)
     if facts.interval is not None and facts.interval > LONGEST_EPOCH:
         yield f"a transaction would last as long as an epoch, {facts.interval:g} s"
 
 
-def too_few(facts: Facts) -> str:
-    """How many transactions can be prepared, and how many may be."""
+def too_few(facts: StrategyFacts) -> str:
+    """Return the message about the free and the needed prepared transactions."""
     return (
         f"{facts.free} of the server's max_prepared_transactions = {facts.slots} are free, and {facts.writers} writers "
         f"may have {EACH * facts.writers} prepared"
@@ -96,8 +96,8 @@ _PREPARED: Final = (
 )
 
 
-def price(asked: Strategy | None, keyed: bool) -> tuple[str, ...]:
-    """What the strategy costs, for people; of both if only the server's answer decides."""
+def trade_offs(asked: Strategy | None, keyed: bool) -> tuple[str, ...]:
+    """Return the trade-offs of the strategy, for display; of both if only the server's facts decide."""
     locks = "the commit locks the rows of its keys while it lasts; no lock is held before or after it"
     if keyed:
         return (*_STAGED, locks)

@@ -1,7 +1,7 @@
 """``PostgresSource``: the rows of a table as they were at the job's first start, each once, in the order of a key.
 
-Rule: nothing in the database is held open, and no row is passed over in silence: what belongs to the snapshot and was
-changed or deleted before it was read is InputLost.
+Rule: nothing in the database is held open, and no row is skipped silently: a row of the snapshot that was changed or
+deleted before it was read is InputLost.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, Generic, TypeVar, overload
 
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
-from kafka_eos.connectors._shared.plain_rows import converter
+from kafka_eos.connectors._shared.plain_rows import build_converter
 from kafka_eos.connectors.postgres.columns import columns_of
-from kafka_eos.connectors.postgres.connection import Connection, Database, mapped
+from kafka_eos.connectors.postgres.connection import Connection, PostgresDatabase, map_errors
 from kafka_eos.connectors.postgres.sink import target_table as tables
 from kafka_eos.connectors.postgres.source.reader import SnapshotReader
-from kafka_eos.connectors.postgres.source.snapshot import Progress
-from kafka_eos.connectors.postgres.source.snapshot_queries import Reading, oid_of, reading
+from kafka_eos.connectors.postgres.source.snapshot import RangeProgress
+from kafka_eos.connectors.postgres.source.snapshot_queries import SnapshotQuery, oid_of, plan_snapshot
 from kafka_eos.connectors.postgres.table_names import qualified
 from kafka_eos.core.errors import ConfigError, InputLost, Retryable
 from kafka_eos.core.ids import EpochId, SplitId
@@ -29,18 +29,18 @@ K = TypeVar("K")
 
 
 class PostgresSource(Generic[T]):
-    """Reads ``table`` as it was at the job's first start, and ends. Its rows are not changed, nor locked.
+    """A bounded source that reads ``table`` as it was at the job's first start. Rows are not changed or locked.
 
-    ``conninfo``, ``table``  as in ``PostgresSink``
-    ``value``   the type of a row, a pydantic model, msgspec Struct or dataclass: its fields are the columns. Without it
-                a row is a dict
-    ``columns`` those that are read; default the fields of ``value``, else all
-    ``key``     columns that tell rows apart, in the order in which they are read; default the primary key
-    ``where``   an SQL condition: only rows for which it is true, for instance of what does not change any more
-    ``splits``  into how many ranges of keys it is cut, for as many workers
+    ``conninfo``, ``table``: as in ``PostgresSink``.
+    ``value``: the type of a row, a pydantic model, msgspec Struct or dataclass: its fields are the columns. Without it
+    a row is a dict.
+    ``columns``: the columns to read; default the fields of ``value``, else all.
+    ``key``: columns that identify rows, in the order in which they are read; default the primary key.
+    ``where``: an SQL condition: only rows for which it is true are read, for instance rows that do not change any more.
+    ``splits``: the number of key ranges, which several workers can read.
 
-    A row that is changed or deleted after the first start and before it is read is InputLost; rows that come later do
-    not count. Raises ConfigError if the server, the table or the type do not fit.
+    A row that is changed or deleted after the first start and before it is read is InputLost. Rows that are inserted
+    later are not read. Raises ConfigError if the server, the table or the type do not match.
     """
 
     @overload
@@ -80,7 +80,7 @@ class PostgresSource(Generic[T]):
         where: str | None = None,
         splits: int = 1,
     ) -> None:
-        self._database = Database(conninfo, "PostgresSource")
+        self._database = PostgresDatabase(conninfo, "PostgresSource")
         self._schema, self._table = qualified(table)
         if "/" in self._name or not self._name.isprintable():
             raise ConfigError(f"{self._name!r} cannot be the name of a split: no slash, and what can be printed")
@@ -90,9 +90,9 @@ class PostgresSource(Generic[T]):
         self._columns = tuple(column.name for column in columns_of(value, columns or None)) if typed else tuple(columns)
         self._key = (key,) if isinstance(key, str) else tuple(key)
         self._where, self._splits = where, splits
-        self._decode: Callable[[Any], Any] = converter("PostgresSource", value)
+        self._decode: Callable[[Any], Any] = build_converter("PostgresSource", value)
         self.value_type: Any = value
-        """What a stream of this source holds, for codecs between workers."""
+        """The type of the source's values, for codecs between workers."""
 
     @classmethod
     def records(
@@ -105,7 +105,7 @@ class PostgresSource(Generic[T]):
         key_type: type[K],
         **options: Any,
     ) -> PostgresSource[Record[K, T]]:
-        """Rows as records with a key, for ``pipeline.table(…)``: a table that stays as it was at the first start."""
+        """Return a source of records with a key, for ``pipeline.table(…)``: a table that never changes."""
         source: PostgresSource[Any] = PostgresSource(conninfo, table, value=value, **options)
         decode, whole = source._decode, Record[key_type, value]  # type: ignore[valid-type]
 
@@ -121,9 +121,9 @@ class PostgresSource(Generic[T]):
         return Guarantee.EXACTLY_ONCE
 
     def describe(self) -> Mapping[str, Json]:
-        said: dict[str, Json] = {"connector": "postgres", "table": self._name, **self._database.shown()}
+        description: dict[str, Json] = {"connector": "postgres", "table": self._name, **self._database.shown()}
         parts: dict[str, Json] = {"key": [*self._key], "where": self._where, "splits": self._splits}
-        return said | {name: part for name, part in parts.items() if part}
+        return description | {name: part for name, part in parts.items() if part}
 
     def __repr__(self) -> str:
         return f"PostgresSource({self._database.shown()}, {self._name!r})"
@@ -133,25 +133,26 @@ class PostgresSource(Generic[T]):
         return self._table if self._schema is None else f"{self._schema}.{self._table}"
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
-        """See ``abc.Source``. Retryable if the server cannot be reached, LoginRefused if it lets nobody in.
+        """Return the key ranges with their positions; see ``Source.discover``. The table may be dropped once all is
+        read.
 
-        When all of it was read the table may go.
+        Raises Retryable if the server cannot be reached, LoginRefused if it rejects the login.
         """
-        if known is not None and len(self.not_waited_for(known)) == len(known):
+        if known is not None and len(self.list_excluded_splits(known)) == len(known):
             return known
         what = f"look at {self._name}"
-        with mapped(Retryable, what), self._database.let_in("kafka_eos snapshot", what) as connection:
+        with map_errors(Retryable, what), self._database.connect_as_reader("kafka_eos snapshot", what) as connection:
             found = self._reading(connection)
             oid = oid_of(connection, found.table)
             if known is not None:
                 self._verify(known, found, oid)
                 return known
-            ranges = found.begun(connection, oid, self._splits)
+            ranges = found.start_ranges(connection, oid, self._splits)
             return {self._split(number): at.position() for number, at in enumerate(ranges)}
 
-    def _verify(self, known: Positions, found: Reading, oid: int) -> None:
+    def _verify(self, known: Positions, found: SnapshotQuery, oid: int) -> None:
         for split, position in known.items():
-            of = Progress.parse(position).of
+            of = RangeProgress.parse(position).of
             if split.rpartition("/")[0] != self._name or of.key != found.key or of.where != found.where:
                 raise ConfigError(
                     f"the checkpoint has a snapshot of {split.rpartition('/')[0]} by {', '.join(of.key)}, "
@@ -167,21 +168,21 @@ class PostgresSource(Generic[T]):
         return SplitId(f"{self._name}/{number}")
 
     def bounds(self, positions: Positions) -> Positions:
-        """See ``abc.Bounded``: it always has an end."""
-        return {split: Progress.parse(at).at_end().position() for split, at in positions.items()}
+        """Return the end positions: the source is always bounded. See ``BoundedSource``."""
+        return {split: RangeProgress.parse(at).at_end().position() for split, at in positions.items()}
 
-    def ends(self, ctx: JobContext) -> Positions:
-        """Where each range is read to its end, whatever that is."""
+    def get_end_positions(self, ctx: JobContext) -> Positions:
+        """Return the end of each range."""
         return {self._split(number): {"done": True} for number in range(self._splits)}
 
-    def not_waited_for(self, positions: Positions) -> Collection[SplitId]:
-        """See ``abc.Sequenced``: ranges that were read."""
-        return [split for split, at in positions.items() if Progress.parse(at).done]
+    def list_excluded_splits(self, positions: Positions) -> Collection[SplitId]:
+        """Return the ranges that were read. See ``SequencedSource``."""
+        return [split for split, at in positions.items() if RangeProgress.parse(at).done]
 
     def reader(self, ctx: TaskContext, positions: Positions) -> SnapshotReader:
         return SnapshotReader(self._name, self._opened, self._decode, ctx, positions)
 
-    def _opened(self) -> tuple[Connection, Reading]:
+    def _opened(self) -> tuple[Connection, SnapshotQuery]:
         connection = self._database.connect("kafka_eos reader")
         try:
             return connection, self._reading(connection)
@@ -189,11 +190,11 @@ class PostgresSource(Generic[T]):
             connection.close()
             raise
 
-    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
-        """Nobody watches the lag of a snapshot."""
+    def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        """Do nothing: a snapshot has no consumer lag to report."""
 
-    def _reading(self, connection: Connection) -> Reading:
+    def _reading(self, connection: Connection) -> SnapshotQuery:
         table = tables.find(connection, self._schema, self._table)
         if table is None:
             raise ConfigError(f"there is no table {self._name} in {self._database.name}, or this user may not see it")
-        return reading(connection, table, self._key, self._columns, self._where)
+        return plan_snapshot(connection, table, self._key, self._columns, self._where)

@@ -1,8 +1,8 @@
-"""Reads ranges of a snapshot one after the other, some rows at a time, in the order of their keys.
+"""The reader of a snapshot's ranges, one after the other, some rows at a time, in key order.
 
-Rule: a position moves when its rows have been returned; a range that ends with fewer rows than it had at first is
-InputLost, because some were changed or deleted before they were read. So is one with more: which of them are the
-snapshot's, nobody can tell.
+Rule: a position advances when its rows have been returned. A range that ends with fewer rows than it had at first is
+InputLost, because some were changed or deleted before they were read. So is one with more rows, because it is unknown
+which of them belong to the snapshot.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import psycopg
 
-from kafka_eos._util.bulk_calls import each
+from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.context import TaskContext
-from kafka_eos.connectors._shared.plain_rows import said
-from kafka_eos.connectors.postgres.connection import Connection, mapped
-from kafka_eos.connectors.postgres.source.snapshot import Key, Progress, is_end
-from kafka_eos.connectors.postgres.source.snapshot_queries import Reading
+from kafka_eos.connectors._shared.plain_rows import encode_row
+from kafka_eos.connectors.postgres.connection import Connection, map_errors
+from kafka_eos.connectors.postgres.source.snapshot import Key, RangeProgress, is_end
+from kafka_eos.connectors.postgres.source.snapshot_queries import SnapshotQuery
 from kafka_eos.core.errors import InputLost, RestartFromCheckpoint
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
@@ -29,21 +29,25 @@ Row = dict[str, Any]
 
 
 class SnapshotReader:
-    """``connect`` opens a connection with the table as it is now, at the first read."""
+    """The reader of one subtask's ranges. ``connect``: opens a connection and describes the table, at the
+    first read."""
 
     def __init__(
         self,
         name: str,
-        connect: Callable[[], tuple[Connection, Reading]],
+        connect: Callable[[], tuple[Connection, SnapshotQuery]],
         decode: Callable[[Row], Any],
         ctx: TaskContext,
         positions: Positions,
     ) -> None:
-        self._name, self._connect, self._decode, self._operator = name, connect, decode, ctx.operator
+        self._name = name
+        self._connect = connect
+        self._decode = decode
+        self._operator = ctx.operator
         self._reject = partial(ctx.services.reject_record, ctx.operator)
-        self._at: dict[SplitId, Progress] = {}
+        self._at: dict[SplitId, RangeProgress] = {}
         self._paused: frozenset[SplitId] = frozenset()
-        self._open: tuple[Connection, Reading] | None = None
+        self._open: tuple[Connection, SnapshotQuery] | None = None
         self.assign(positions)
 
     def poll(self, max_records: int, timeout: float) -> Batch[Any] | None:
@@ -63,11 +67,12 @@ class SnapshotReader:
         self._at[split] = at.read(len(rows), last)
         return batch if batch.values else None
 
-    def _next(self, at: Progress, most: int, *, as_text: bool = False) -> tuple[Sequence[Row], Key]:
-        """The next rows of a range, and the key of the last. DataError if one holds what Python has no value for."""
+    def _next(self, at: RangeProgress, most: int, *, as_text: bool = False) -> tuple[Sequence[Row], Key]:
+        """Return the next rows of a range, and the last key. Raise DataError for a value that Python
+        cannot represent."""
         left = at.rows - at.row
-        asked = left + 1 if most >= left else most  # one more than the last, to see that there is none
-        with mapped(RestartFromCheckpoint, f"read {self._name}"):
+        asked = left + 1 if most >= left else most  # one more than expected, to verify that there is none
+        with map_errors(RestartFromCheckpoint, f"read {self._name}"):
             connection, reading = self._opened()
             try:
                 found = connection.execute(reading.next(at, asked, as_text=as_text)).fetchall()
@@ -92,13 +97,13 @@ class SnapshotReader:
         rows = [dict(zip(reading.columns, row, strict=False)) for row in found]
         return rows, tuple(map(str, found[-1][columns:]))
 
-    def _opened(self) -> tuple[Connection, Reading]:
+    def _opened(self) -> tuple[Connection, SnapshotQuery]:
         if self._open is None or self._open[0].closed:
             self._open = self._connect()
         return self._open
 
-    def _decoded(self, split: SplitId, at: Progress, rows: Sequence[Row]) -> Batch[Any]:
-        values, refused = each(
+    def _decoded(self, split: SplitId, at: RangeProgress, rows: Sequence[Row]) -> Batch[Any]:
+        values, refused = map_rows(
             self._decode, rows, refuse=lambda row, error: self._reject(self._raw(split, at.row + row, rows[row]), error)
         )
         bad = frozenset(refused)
@@ -106,27 +111,27 @@ class SnapshotReader:
         return Batch(values, kept, SnapshotOrigin(self._operator, self._name, _number(split), at.row, rows))
 
     def _raw(self, split: SplitId, offset: int, row: Row) -> RawRecord:
-        return RawRecord(self._name, _number(split), offset, -1, None, said(row), ())
+        return RawRecord(self._name, _number(split), offset, -1, None, encode_row(row), ())
 
     def positions(self) -> Positions:
         return {split: at.position() for split, at in self._at.items()}
 
     def assign(self, positions: Positions) -> None:
-        self._at |= {split: Progress.parse(position) for split, position in positions.items()}
+        self._at |= {split: RangeProgress.parse(position) for split, position in positions.items()}
 
     def pause(self, splits: Collection[SplitId]) -> None:
         self._paused = frozenset(splits)
 
-    def at_end(self) -> Collection[SplitId]:
+    def list_splits_at_end(self) -> Collection[SplitId]:
         return [split for split, at in self._at.items() if at.done]
 
     def lag(self) -> int | None:
         return sum(at.rows - at.row for at in self._at.values())
 
-    def reached(self, ends: Positions) -> bool:
+    def has_reached(self, ends: Positions) -> bool:
         return all(
             split in self._at
-            and (self._at[split].done or not (is_end(end) or Progress.parse(end).row > self._at[split].row))
+            and (self._at[split].done or not (is_end(end) or RangeProgress.parse(end).row > self._at[split].row))
             for split, end in ends.items()
         )
 
@@ -141,12 +146,15 @@ def _number(split: SplitId) -> int:
 
 
 class SnapshotOrigin:
-    """Rows of one range, from ``first`` on. What a row is as bytes is made only when asked for."""
+    """The origin of rows of one range, starting with row ``first``. A row is encoded only when it is requested."""
 
     __slots__ = ("_first", "_rows", "offsets", "partitions", "source", "topic")
 
     def __init__(self, source: str, name: str, number: int, first: int, rows: Sequence[Row]) -> None:
-        self.source, self.topic, self._first, self._rows = source, name, first, rows
+        self.source = source
+        self.topic = name
+        self._first = first
+        self._rows = rows
         self.partitions: Sequence[int] = [number] * len(rows)
         self.offsets: Sequence[int] = range(first, first + len(rows))
 
@@ -154,4 +162,4 @@ class SnapshotOrigin:
         return [-1] * len(self._rows)
 
     def raw(self, row: int) -> RawRecord:
-        return RawRecord(self.topic, self.partitions[row], self._first + row, -1, None, said(self._rows[row]), ())
+        return RawRecord(self.topic, self.partitions[row], self._first + row, -1, None, encode_row(self._rows[row]), ())

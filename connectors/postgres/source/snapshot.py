@@ -1,12 +1,14 @@
-"""What a position in a snapshot of a table is, and which rows belong to the snapshot.
+"""Positions in a snapshot of a table, and the rows that belong to the snapshot.
 
-A snapshot is what was committed in the table at the job's first start. Nothing is held open for it: each row says which
-transaction wrote it, and in which partition it is. It belongs to the snapshot if the transaction is older than the
-``horizon``, the oldest one that was open then, or one of the ``recent``: those that had written to the table since, and
-were committed; and if its partition was there. A row that is changed or deleted before it is read is missing in the
-end, and the rows are counted.
+A snapshot consists of the rows that were committed in the table at the job's first start. Nothing is held open for it:
+each row states the transaction that wrote it, and its partition. A row belongs to the snapshot under two conditions:
+- Its transaction is older than the ``horizon``, the oldest transaction that was open then; or it is one of the
+  ``recent`` ones, which are newer, had written to the table, and were committed.
+- Its partition existed.
+A row that is changed or deleted before it is read is missing in the end, and rows are counted.
 
-Pure. Rule: a position says all that is needed to read on in another process, and to notice that the snapshot is gone.
+Pure. Rule: a position contains everything needed to continue in another process, and to notice that the snapshot is
+lost.
 """
 
 from __future__ import annotations
@@ -18,22 +20,22 @@ from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.core.json_values import Json, Position
 
 Key = tuple[str, ...]
-"""Values of the key's columns, as the server writes them as text."""
+"""Values of the key's columns, as the server's text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Of which table, by which key. Two with different facts have nothing in common."""
+class TableSnapshot:
+    """The table, key and transactions that define a snapshot. Snapshots with different facts are unrelated."""
 
     oid: int
     key: tuple[str, ...]
     where: str | None
     horizon: int
-    """The id of a transaction, of 64 bits: all that older ones have written belongs to the snapshot."""
+    """A 64-bit transaction id: all rows written by older transactions belong to the snapshot."""
     recent: tuple[int, ...] = ()
-    """Ids of newer ones, as rows have them, of 32 bits."""
+    """Ids of newer transactions, in the 32 bits that rows have."""
     parts: tuple[int, ...] = ()
-    """The tables that have its rows: the partitions that there were, or the table itself. Older positions name none."""
+    """The tables with its rows: the partitions at that time, or the table itself. Older positions name none."""
 
     @property
     def facts(self) -> dict[str, Json]:
@@ -43,28 +45,28 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """In one range of keys of a snapshot."""
+class RangeProgress:
+    """The progress in reading one key range of a snapshot."""
 
-    of: Snapshot
+    of: TableSnapshot
     rows: int
-    """How many the range had at first."""
+    """The number of rows that the range had at first."""
     until: Key | None
-    """The key of its last row; None if it has none."""
+    """The key of its last row; None if it has no rows."""
     after: Key | None
-    """The key of the row that was read last; of one that is not begun, of the last row of the range before."""
+    """The key of the row that was read last; before the first read, of the last row of the previous range."""
     row: int = 0
-    """How many were read."""
+    """The number of rows that were read."""
 
     @property
     def done(self) -> bool:
         return self.row >= self.rows
 
-    def read(self, rows: int, last: Key) -> Progress:
-        """So many rows more were read, up to that key."""
+    def read(self, rows: int, last: Key) -> RangeProgress:
+        """Return the progress after this many more rows, up to that key."""
         return replace(self, row=self.row + rows, after=last)
 
-    def at_end(self) -> Progress:
+    def at_end(self) -> RangeProgress:
         return replace(self, row=self.rows, after=self.until)
 
     def position(self) -> Position:
@@ -74,16 +76,16 @@ class Progress:
         return {**self.of.facts, **keys, "rows": self.rows, "row": self.row, "done": self.done}
 
     @staticmethod
-    def parse(position: Mapping[str, Json]) -> Progress:
-        """CorruptCheckpoint if it is none."""
+    def parse(position: Mapping[str, Json]) -> RangeProgress:
+        """Parse a position. Raise CorruptCheckpoint if it is not valid."""
         match {"parts": [], **position}:
             case {
                 "oid": int(oid), "key": list(key), "where": str() | None as where, "horizon": int(horizon),
                 "recent": list(recent), "parts": list(parts),
                 "until": list() | None as until, "after": list() | None as after, "rows": int(rows), "row": int(row),
             }:  # fmt: skip
-                of = Snapshot(oid, _texts(key), where, horizon, _numbers(recent), _numbers(parts))
-                return Progress(of, rows, _key(until), _key(after), row)
+                of = TableSnapshot(oid, _texts(key), where, horizon, _numbers(recent), _numbers(parts))
+                return RangeProgress(of, rows, _key(until), _key(after), row)
         raise CorruptCheckpoint(f"not a position in a snapshot of a table: {dict(position)!r}")
 
 
@@ -100,5 +102,5 @@ def _numbers(found: list[Json]) -> tuple[int, ...]:
 
 
 def is_end(position: Mapping[str, Json]) -> bool:
-    """Does the position say that all of its range is read?"""
+    """Return whether the position is the end of its range."""
     return position.get("done") is True

@@ -1,7 +1,7 @@
-"""The statements that a snapshot is read with.
+"""The SQL statements that read a snapshot.
 
-Rule: what belongs to a snapshot is said here once, for the count at the first start and for each read, so both mean
-the same rows.
+Rule: the condition for rows of a snapshot is defined here once, for the count at the first start and for each read, so
+both mean the same rows.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ from typing import Any
 from psycopg import sql
 
 from kafka_eos.connectors.postgres.connection import Connection
-from kafka_eos.connectors.postgres.sink.target_table import Table
-from kafka_eos.connectors.postgres.source.snapshot import Key, Progress, Snapshot
+from kafka_eos.connectors.postgres.sink.target_table import TableInfo
+from kafka_eos.connectors.postgres.source.snapshot import Key, RangeProgress, TableSnapshot
 from kafka_eos.core.errors import ConfigError, Retryable
 
 _XIDS = 2**32
-"""Transaction ids in rows have 32 bits, and come round. The first three are of no transaction: such a row is old."""
+"""Transaction ids in rows have 32 bits, and wrap around. The first three are reserved: such a row is old."""
 _RECENT = 1000
-"""Transactions that a position may name."""
+"""Most transactions that a position may name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How one table is read: ``key`` in its order, ``columns`` as they are."""
+class SnapshotQuery:
+    """The queries that read one table in the order of its key."""
 
-    table: Table
+    table: TableInfo
     key: tuple[str, ...]
     columns: tuple[str, ...]
     where: str | None
 
-    def begun(self, connection: Connection, oid: int, splits: int) -> list[Progress]:
-        """The ranges of a snapshot as of now, in the order of their keys."""
+    def start_ranges(self, connection: Connection, oid: int, splits: int) -> list[RangeProgress]:
+        """Return the present table divided into key ranges."""
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             row = connection.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint").fetchone()
             assert row is not None
             parts = tuple(part for (part,) in connection.execute(_PARTS, (oid,)))
-            of = Snapshot(oid, self.key, self.where, row[0], parts=parts)
+            of = TableSnapshot(oid, self.key, self.where, row[0], parts=parts)
             of = replace(of, recent=self._recent(connection, of))
             found = connection.execute(self._ends(of, splits)).fetchall()
         ends = {tile: (tuple(key), rows) for tile, rows, *key in found}
-        ranges: list[Progress] = []
+        ranges: list[RangeProgress] = []
         last: Key | None = None
         before = 0
         for tile in range(1, splits + 1):
             until, rows = ends.get(tile, (None, before))
-            ranges.append(Progress(of, rows - before, until, last))
+            ranges.append(RangeProgress(of, rows - before, until, last))
             last, before = until or last, rows
         return ranges
 
-    def _recent(self, connection: Connection, of: Snapshot) -> tuple[int, ...]:
-        """Transactions that are not older than the horizon, and of which the table has rows."""
+    def _recent(self, connection: Connection, of: TableSnapshot) -> tuple[int, ...]:
+        """Return transactions that are not older than the horizon, and have rows in the table."""
         newer = sql.SQL("SELECT DISTINCT xmin::text::bigint FROM {} WHERE NOT {} LIMIT {}")
         found = connection.execute(newer.format(self._name, _old(of), sql.Literal(_RECENT + 1))).fetchall()
         if len(found) > _RECENT:
@@ -64,8 +64,8 @@ class Reading:
             )
         return tuple(sorted(row[0] for row in found))
 
-    def _ends(self, of: Snapshot, splits: int) -> sql.Composed:
-        """Number, last row and last key of each range."""
+    def _ends(self, of: TableSnapshot, splits: int) -> sql.Composed:
+        """Return SQL for the number, last row and last key of each range."""
         names = [sql.Identifier(f"key_{number}") for number, _ in enumerate(self.key)]
         keys = _list(
             sql.SQL("{}::text AS {}").format(sql.Identifier(k), n) for k, n in zip(self.key, names, strict=True)
@@ -83,12 +83,12 @@ class Reading:
             belongs=self._belongs(of),
         )
 
-    def next(self, at: Progress, most: int, *, as_text: bool = False) -> sql.Composed:
-        """The next rows of a range: the columns, and behind them the key as text. ``as_text``: all as text."""
+    def next(self, at: RangeProgress, most: int, *, as_text: bool = False) -> sql.Composed:
+        """Return SQL for the next rows of a range: the columns, then the key as text. ``as_text``: all as text."""
         form = sql.SQL("{}::text" if as_text else "{}")
         columns = [form.format(sql.Identifier(column)) for column in self.columns]
         keys = [sql.SQL("{}::text").format(sql.Identifier(column)) for column in self.key]
-        # Said with the table's name, else a name might mean what is selected, which may be its text.
+        # Qualify with the table's name; otherwise a name might mean a selected column, which may be its text.
         order = _list(sql.Identifier("snapshot", column) for column in self.key)
         bounds = [self._belongs(at.of), sql.SQL("({}) <= ({})").format(order, self._values(at.until or ()))]
         if at.after is not None:
@@ -97,10 +97,10 @@ class Reading:
             _list([*columns, *keys]), self._name, sql.SQL(" AND ").join(bounds), order, sql.Literal(most)
         )
 
-    def _belongs(self, of: Snapshot) -> sql.Composed:
-        """Is a row of the snapshot, and does the user want it?"""
+    def _belongs(self, of: TableSnapshot) -> sql.Composed:
+        """Return the condition that a row belongs to the snapshot and the user's selection."""
         recent = [sql.SQL(" OR xmin::text::bigint = ANY ({})").format(sql.Literal([*of.recent]))] if of.recent else []
-        # The condition is code of the user, as the rest of the pipeline is.
+        # The condition is the user's code, like the rest of the pipeline.
         wanted: Any = "TRUE" if self.where is None else self.where
         there = [sql.SQL(" AND tableoid = ANY ({}::oid[])").format(sql.Literal([*of.parts]))] if of.parts else []
         return sql.SQL("({}{}){} AND ({})").format(_old(of), sql.Composed(recent), sql.Composed(there), sql.SQL(wanted))
@@ -121,8 +121,8 @@ class Reading:
         return sql.SQL("{}.{}").format(sql.Identifier(self.table.schema), sql.Identifier(self.table.name))
 
 
-def _old(of: Snapshot) -> sql.Composed:
-    """Was a row written by a transaction that is older than the horizon?"""
+def _old(of: TableSnapshot) -> sql.Composed:
+    """Return the condition that a row was written by a transaction older than the horizon."""
     return sql.SQL(
         "(xmin::text::bigint < 3 OR (xmin::text::bigint + {xids} - {low}) % {xids} >="
         " pg_snapshot_xmax(pg_current_snapshot())::text::bigint - {horizon})"
@@ -130,7 +130,7 @@ def _old(of: Snapshot) -> sql.Composed:
 
 
 def _any(text: str) -> Any:
-    """What the catalog says, which psycopg's types take for a text of anybody."""
+    """Return text from the catalog as a type that psycopg accepts, which allows only literal strings."""
     return text
 
 
@@ -154,17 +154,17 @@ _CHILDREN = """
 _KINDS = ("r", "p", "m")
 
 
-def oid_of(connection: Connection, table: Table) -> int:
+def oid_of(connection: Connection, table: TableInfo) -> int:
     row = connection.execute("SELECT to_regclass(format('%%I.%%I', %s::text, %s::text))::oid::bigint",
                              (table.schema, table.name)).fetchone()  # fmt: skip
     assert row is not None
     return int(row[0])
 
 
-def reading(
-    connection: Connection, table: Table, key: Sequence[str], columns: Sequence[str], where: str | None
-) -> Reading:
-    """ConfigError if the table cannot be read so."""
+def plan_snapshot(
+    connection: Connection, table: TableInfo, key: Sequence[str], columns: Sequence[str], where: str | None
+) -> SnapshotQuery:
+    """Check that the table can be read as a snapshot, and return its query."""
     name = f"{table.schema}.{table.name}"
     if table.kind not in _KINDS:
         raise ConfigError(f"{name} is no table whose rows say who wrote them: PostgresSource reads tables, no views")
@@ -186,4 +186,4 @@ def reading(
             f"{name} may have two rows with the same {', '.join(chosen)}, or one with none: the key of a "
             "PostgresSource is NOT NULL and has a unique index on just its columns"
         )
-    return Reading(table, chosen, tuple(columns or known), where)
+    return SnapshotQuery(table, chosen, tuple(columns or known), where)

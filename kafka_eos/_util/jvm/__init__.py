@@ -1,1 +1,1 @@
-"""Java on this machine: which one is used, and the pinned jars that are fetched for it."""
+"""Java on this machine, and the pinned jars that are downloaded for it."""

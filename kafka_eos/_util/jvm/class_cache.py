@@ -1,7 +1,7 @@
-"""The classes that Kafka or Spark loads, kept for its next start: to find, read and check them is half of that start.
+"""Class archives of Kafka and Spark: loading and verifying classes takes half of a JVM's startup time.
 
-Java writes an archive when a JVM ends, and maps it into the next one. Rule: an archive is used only when it is whole,
-and one that Java does not want (another Java, other jars) is as none.
+Java writes an archive when a JVM exits, and the next JVM maps it into memory. Rule: an archive is used only if it is
+complete; one that Java rejects (another Java, other jars) has no effect.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from uuid import uuid4
 from kafka_eos._util.jvm.jars import cache_dir
 
 _WRITING_SECONDS = 3600.0
-"""So old is no archive that is still being written."""
+"""An older archive is not being written any more."""
 _KEPT = 4
-"""Archives that are kept, those that were used last; one of Spark has some 180 MB, and each environment its own."""
+"""Archives to keep, the most recently used ones. One of Spark has some 180 MB, and each environment its own."""
 _QUIET = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable", "-XX:+VerifySharedSpaces")
-"""The last one compares checksums: a JVM dies of an archive that is damaged, at each start."""
+"""The last option verifies checksums: without it, a damaged archive crashes the JVM at each start."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClassOptions:
-    """What JVMs are told that run the same jars.
+class ClassArchiveOptions:
+    """JVM options that use a class archive, with and without writing one.
 
-    ``keeping``  to use the archive, or to write one when it ends
-    ``reading``  to use the archive and never to write one: for a JVM that loads few of the classes, or that is killed
+    ``read_write``  uses the archive, or writes one when the JVM exits
+    ``read_only``   uses the archive and never writes one: for a JVM that loads few of the classes, or is killed
     """
 
-    keeping: list[str]
-    reading: list[str]
+    read_write: list[str]
+    read_only: list[str]
 
 
-def class_options(java: str, jars: str) -> ClassOptions:
-    """What JVMs are told that run what is in ``jars``. Looks once, and clears up what was left."""
+def find_archive_options(java: str, jars: str) -> ClassArchiveOptions:
+    """Return the JVM options of the class archive for these jars; remove stale archives."""
     whose = hashlib.sha256(f"{Path(java).resolve()} {jars}".encode()).hexdigest()[:16]
     directory = cache_dir() / "classes"
     whole = directory / f"{whose}.jsa"
@@ -44,16 +44,18 @@ def class_options(java: str, jars: str) -> ClassOptions:
         directory.mkdir(parents=True, exist_ok=True)
         _clear(directory)
         if not whole.exists():
-            return ClassOptions([*_QUIET, f"-XX:ArchiveClassesAtExit={directory / f'{whose}.{uuid4().hex}.part'}"], [])
+            return ClassArchiveOptions(
+                [*_QUIET, f"-XX:ArchiveClassesAtExit={directory / f'{whose}.{uuid4().hex}.part'}"], []
+            )
         whole.touch()
     except OSError:
-        return ClassOptions([], [])  # no room, or none of ours: a start takes longer
+        return ClassArchiveOptions([], [])  # no space, or no permission: the start takes longer
     using = [*_QUIET, f"-XX:SharedArchiveFile={whole}"]
-    return ClassOptions(using, using)
+    return ClassArchiveOptions(using, using)
 
 
 def _clear(directory: Path) -> None:
-    """Makes whole what was written; removes what was left half, and all archives but those that were used last."""
+    """Complete archives that were written; remove partial archives, and all but the most recently used ones."""
     for part in directory.glob("*.part"):
         _settle(part, directory / f"{part.name.partition('.')[0]}.jsa")
     for old in sorted(directory.glob("*.jsa"), key=lambda each: each.stat().st_mtime)[:-_KEPT]:
@@ -61,11 +63,11 @@ def _clear(directory: Path) -> None:
 
 
 def _settle(part: Path, whole: Path) -> None:
-    """Java writes the head of an archive last; until then it begins with zeros."""
+    """Rename an archive once it is complete. Java writes its header last; until then it begins with zeros."""
     with part.open("rb") as file:
         is_whole = any(file.read(4))
         if is_whole:
-            os.fsync(file.fileno())  # a power cut must not leave a part of one that counts as whole
+            os.fsync(file.fileno())  # a power failure must not leave a partial archive under the final name
     if is_whole:
         os.replace(part, whole)
     elif time.time() - part.stat().st_mtime > _WRITING_SECONDS:

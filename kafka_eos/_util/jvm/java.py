@@ -1,6 +1,6 @@
 """Finds a Java that can run Kafka and Spark.
 
-Rule: a missing or too old Java is said in one sentence that tells what to install and where we looked.
+Rule: the error for a missing or old Java is one sentence that says what to install and where it was searched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MINIMUM_MAJOR = 17
 
 
 def find_java() -> str:
-    """The path of a Java 17 or newer: ``$JAVA_HOME/bin/java`` if JAVA_HOME is set, else ``java`` on the PATH.
+    """Return the path of a Java 17 or newer: ``$JAVA_HOME/bin/java`` if JAVA_HOME is set, else ``java`` on the PATH.
 
     Raises ConfigError if there is none, or if it is too old.
     """

@@ -1,7 +1,7 @@
-"""Fetches files from the repository that Maven would ask on this machine.
+"""Downloads files from the repository that Maven uses on this machine.
 
-Rule: a file appears under its name only when its SHA-256 is the pinned one. What an interrupted download has fetched is
-kept beside it, and the next one goes on from there.
+Rule: a file appears under its name only when its SHA-256 is the pinned one. A partial download is kept beside it, and
+the next one resumes there.
 
 The repository is the first of
     KAFKA_EOS_MAVEN_REPOSITORY    the URL of a repository in Maven's layout, or its directory
@@ -42,18 +42,18 @@ _BLOCK: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file by its Maven coordinates, with the SHA-256 (hex) that it must have."""
+    """A file by its Maven coordinates, with its pinned SHA-256 (hex)."""
 
     group: str
     name: str
     version: str
     digest: str
     ending: str = ".jar"
-    """What follows the version in the file's name."""
+    """The file name's part after the version."""
 
     @classmethod
     def parse(cls, coordinates: str, digest: str) -> Artifact:
-        """``group:name:version``, a jar; or ``group:name:version:classifier:extension``."""
+        """Parse ``group:name:version``, a jar, or ``group:name:version:classifier:extension``."""
         group, name, version, *other = coordinates.split(":")
         if not other:
             return cls(group, name, version, digest)
@@ -66,16 +66,19 @@ class Artifact:
 
     @property
     def path(self) -> str:
-        """Where a repository has it."""
+        """Return the path of the file in a repository."""
         return f"{self.group.replace('.', '/')}/{self.name}/{self.version}/{self.file}"
 
 
-class Unreachable(Exception):
-    """The repository did not give the file."""
+class RepositoryUnreachable(Exception):
+    """The repository did not deliver the file."""
 
 
 def repository() -> str:
-    """The URL, or the directory, of the repository to ask; without a slash at the end. ConfigError if none is known."""
+    """Return the URL or directory of the repository, without a slash at the end.
+
+    Raises ConfigError if none is configured.
+    """
     found = os.environ.get(VARIABLE) or _mirror(Path.home() / ".m2" / "settings.xml") or _central()
     if not found:
         raise ConfigError(
@@ -85,13 +88,13 @@ def repository() -> str:
     return found.rstrip("/")
 
 
-def shown(url: str) -> str:
-    """The address without a login."""
+def redact_login(url: str) -> str:
+    """Return the URL without its login."""
     return re.sub(r"//[^/@]*@", "//", url)
 
 
 def is_intact(path: Path, artifact: Artifact) -> bool:
-    """Is the file there, and the pinned one?"""
+    """Return whether the file exists and matches the pinned checksum."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -99,7 +102,10 @@ def is_intact(path: Path, artifact: Artifact) -> bool:
 
 
 def fetch(home: str, artifact: Artifact, directory: Path) -> None:
-    """Put the artifact into ``directory``; fine if it is there. Raises Unreachable, or ConfigError if it is another."""
+    """Download the artifact into ``directory`` unless it exists there.
+
+    Raises RepositoryUnreachable, or ConfigError if its checksum differs.
+    """
     target = directory / artifact.file
     if is_intact(target, artifact):
         return
@@ -111,11 +117,12 @@ def fetch(home: str, artifact: Artifact, directory: Path) -> None:
             break
         except (OSError, http.client.HTTPException) as error:
             if attempt == _ATTEMPTS - 1 or _is_final(error):
-                raise Unreachable(f"{shown(home)}/{artifact.path}: {error}") from error
+                raise RepositoryUnreachable(f"{redact_login(home)}/{artifact.path}: {error}") from error
     if not is_intact(partial, artifact):
-        partial.unlink()  # nothing of it is of use
+        partial.unlink()  # the partial file is unusable
         raise ConfigError(
-            f"{artifact.file} of {shown(home)} is not the pinned file (SHA-256 differs): this version of kafka-eos was "
+            f"{artifact.file} of {redact_login(home)} is not the pinned file (SHA-256 differs): this "
+            "version of kafka-eos was "
             f"built with another one. If a mirror or proxy answers, let it give the real files, or name another "
             f"repository: {VARIABLE}"
         )
@@ -134,13 +141,13 @@ def _download(home: str, artifact: Artifact, partial: Path) -> None:
                 _copy(answer, file)
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # all of it is there already: the digest decides
+            return  # it is complete already: the checksum decides
         raise
 
 
 def _request(url: str, have: int) -> urllib.request.Request:
-    """For what comes after the first ``have`` bytes; with the login that stands in the address, if one does."""
-    request = urllib.request.Request(shown(url), headers={"Range": f"bytes={have}-"} if have else {})
+    """Build the request for what follows the first ``have`` bytes, with the login from the address, if any."""
+    request = urllib.request.Request(redact_login(url), headers={"Range": f"bytes={have}-"} if have else {})
     parts = urlsplit(url)
     if parts.username is not None:
         login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -149,7 +156,10 @@ def _request(url: str, have: int) -> urllib.request.Request:
 
 
 def _copy(answer: http.client.HTTPResponse, file: IO[bytes]) -> None:
-    """Raises IncompleteRead if the answer ends early: ``read`` with a size does not say so."""
+    """Copy the response to the file.
+
+    Raises IncompleteRead if it ends early: ``read`` with a size does not report that.
+    """
     missing = answer.length
     while block := answer.read(_BLOCK):
         file.write(block)
@@ -159,13 +169,13 @@ def _copy(answer: http.client.HTTPResponse, file: IO[bytes]) -> None:
 
 
 def _is_final(error: Exception) -> bool:
-    """Will asking again change nothing?"""
+    """Return whether a retry would fail in the same way."""
     refused = isinstance(error, urllib.error.HTTPError) and error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR
     return refused or isinstance(error, FileNotFoundError)
 
 
 def _central() -> str | None:
-    """The address of Maven Central by an installed client; None if there is none."""
+    """Return the address of Maven Central in an installed client; None if there is none."""
     for jar, member in _clients():
         with zipfile.ZipFile(jar) as archive:
             if found := _CENTRAL.search(archive.read(member)):
@@ -174,7 +184,7 @@ def _central() -> str | None:
 
 
 def _clients() -> Iterator[tuple[Path, str]]:
-    """Jars of clients on this machine, and the file in each that holds its default repository."""
+    """Yield jars of clients on this machine, and the file in each that holds its default repository."""
     if maven := shutil.which("mvn"):
         home = Path(maven).resolve().parent.parent
         yield from ((jar, _SUPER_POM) for jar in sorted(home.glob("lib/maven-model-builder-*.jar")))
@@ -184,7 +194,7 @@ def _clients() -> Iterator[tuple[Path, str]]:
 
 
 def _mirror(settings: Path) -> str | None:
-    """The mirror that Maven's settings of this user have for Central. ConfigError if they cannot be read."""
+    """Return the mirror of Central in this user's Maven settings. Raises ConfigError if they cannot be read."""
     if not settings.is_file():
         return None
     try:

@@ -1,13 +1,13 @@
-"""Aggregates: sums, extremes, lists … of values that come one by one, in any order, and in parts that are merged.
+"""Aggregates such as sums, extremes and lists. Values are added one by one, in any order; partial results are merged.
 
-    base      what an aggregate is; subclass ``Aggregate`` for one of your own
-    numbers   count, sum_, mean
-    order     min_, max_, min_by, max_by, first, last, top, collect
-    sketches  approx_distinct, approx_quantiles
-    rows      several of them together, and the row that they make
+    aggregate        the base class; subclass ``Aggregate`` for your own
+    sums             count, sum_, mean
+    extremes         min_, max_, min_by, max_by, first, last, top, collect
+    sketches         approx_distinct, approx_quantiles
+    row_aggregation  several aggregates together, and the result rows that they build
 
-Rule: what an aggregate gives depends on the values alone, and on their event times where it says so: not on the order
-in which they came, nor on how they were split up.
+Rule: the result of an aggregate depends only on the values, and on their event times where documented. It depends
+neither on the order of arrival nor on how the values were partitioned.
 """
 
 from __future__ import annotations

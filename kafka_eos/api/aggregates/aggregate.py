@@ -1,6 +1,6 @@
-"""What an aggregate is: an accumulator that values are added to, that can be merged with another one, and its result.
+"""The aggregate: an accumulator to which values are added, its merge with another one, and its result.
 
-Rule: an accumulator is never changed. ``add`` and ``merge`` give a new one, or one that they were given.
+Rule: an accumulator is never modified. ``add`` and ``merge`` return a new one, or one of their arguments.
 """
 
 from __future__ import annotations
@@ -14,46 +14,46 @@ A = TypeVar("A")
 R_co = TypeVar("R_co", covariant=True)
 
 PLAIN = int | float | str | bool | None
-"""What comes back from storage as it was, also where nobody has said its type."""
+"""Values that storage preserves without a declared type."""
 _PLAIN = frozenset((int, float, str, bool))
 
 
 class Aggregate(Generic[T_contra, A, R_co]):
-    """Subclass it for an aggregate of your own. ``merge(add(a, x), b)`` must equal ``add(merge(a, b), x)``."""
+    """The base class of aggregates. ``merge(add(a, x), b)`` must equal ``add(merge(a, b), x)``."""
 
     name: str = "value"
-    """The field of its result in a row, where none is given."""
+    """The default name of its result field in a row."""
     accumulator: Any = Any
     """The type of accumulators, for the codecs that store them."""
     returns: Any = Any
-    """The type of results, for the codecs of rows. ``Any``: not known."""
+    """The type of results, for the codecs of rows. ``Any``: unknown."""
 
     @property
-    def by_time(self) -> bool:
-        """Does it go by event time? Then ``add`` takes pairs: a value, and its place there (``Batch.in_time``)."""
+    def needs_event_time(self) -> bool:
+        """Return whether ``add`` takes pairs of a value and its event-time sort key (``Batch.with_sort_keys``)."""
         return False
 
-    def of(self, values: Any) -> Aggregate[T_contra, Any, R_co]:
-        """The same for values of that type; None where it is not known."""
+    def for_type(self, values: Any) -> Aggregate[T_contra, Any, R_co]:
+        """Return the aggregate for values of a type."""
         return self
 
     def create(self) -> A:
-        """The accumulator of no values."""
+        """Return the accumulator of no values."""
         raise NotImplementedError(f"{type(self).__name__} does not define create()")
 
     def add(self, acc: A, value: T_contra, /) -> A:
         raise NotImplementedError(f"{type(self).__name__} does not define add(accumulator, value)")
 
     def merge(self, one: A, other: A, /) -> A:
-        """The accumulator of the values of both."""
+        """Return the accumulator of the values of both."""
         raise NotImplementedError(f"{type(self).__name__} does not define merge(one, other)")
 
     def result(self, acc: A, /) -> R_co:
         raise NotImplementedError(f"{type(self).__name__} does not define result(accumulator)")
 
 
-def plain(value: Any, of: str) -> Any:
-    """``value``, if it comes back from storage as it was without a type; else PlanError. ``of``: the aggregate."""
+def ensure_plain(value: Any, of: str) -> Any:
+    """Return the value if it can be stored without a declared type, else raise PlanError."""
     if type(value) not in _PLAIN:
         raise PlanError(
             f"{of} keeps {value!r:.80} of type {type(value).__name__}, and nothing says how that is stored: give its "
@@ -62,14 +62,14 @@ def plain(value: Any, of: str) -> Any:
     return value
 
 
-def sortable(order: Any, of: str) -> Any:
-    """What a value is ordered by, in a form that comes back from storage; None and NaN have no place in an order."""
+def to_sort_key(order: Any, of: str) -> Any:
+    """Convert an order key to a form that storage preserves. Rejects NaN."""
     if type(order) is tuple:
-        return [sortable(part, of) for part in order]
+        return [to_sort_key(part, of) for part in order]
     if type(order) not in _PLAIN:
         raise ValueError(
             f"{of} orders by numbers, str, or tuples of these, not by {order!r:.80} of type {type(order).__name__}"
         )
-    if order != order:  # NaN and nothing else
+    if order != order:  # true only for NaN
         raise ValueError(f"{of} cannot order NaN")
     return order

@@ -1,7 +1,7 @@
-"""The values that stand first or last in an order: the least, the latest, the ten largest, all of them sorted.
+"""Aggregates of the first or last values in an order: minimum, latest, top ten, all values sorted.
 
-Rule: an order is total. Of values that stand at the same place in it, the one whose stored form is less comes first: so
-what is kept does not depend on which came first.
+Rule: an order is total. Of values with the same sort key, the one with the lower stored form comes first. So the result
+does not depend on the order of arrival.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from kafka_eos.api.aggregates.aggregate import PLAIN, Aggregate, plain, sortable
-from kafka_eos.codecs.type_inspection import returned, to_plain
+from kafka_eos.api.aggregates.aggregate import PLAIN, Aggregate, ensure_plain, to_sort_key
+from kafka_eos.codecs.type_inspection import get_return_type, to_plain
 from kafka_eos.core.errors import PlanError
 
 T = TypeVar("T")
@@ -25,19 +25,19 @@ V = TypeVar("V")
 _stored = msgspec.msgpack.Encoder(enc_hook=to_plain, order="deterministic").encode
 _PLACE = tuple[int, int, int]
 _Ranked: TypeAlias = tuple[tuple[Any, Any], ...]
-"""Where each value stands, and the value; in order."""
+"""Pairs of sort key and value; in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Extreme(Aggregate[Any, Any, Any]):
-    """The least value, or the greatest."""
+class ExtremeAggregate(Aggregate[Any, Any, Any]):
+    """The minimum or the maximum."""
 
     name: str
     fn: Callable[[Any], Any] | None
     before: Callable[[Any, Any], bool]
     state: Any
 
-    def of(self, values: Any) -> Extreme:
+    def for_type(self, values: Any) -> ExtremeAggregate:
         return replace(self, state=values) if self.fn is None and self.state is None else self
 
     @cached_property
@@ -55,9 +55,9 @@ class Extreme(Aggregate[Any, Any, Any]):
         found = value if self.fn is None else self.fn(value)
         if found is None:
             return acc
-        if found != found:  # NaN and nothing else
+        if found != found:  # true only for NaN
             raise ValueError(f"{self.name}_ cannot order NaN")
-        return self.merge(acc, plain(found, f"{self.name}_") if self.state is None else found)
+        return self.merge(acc, ensure_plain(found, f"{self.name}_") if self.state is None else found)
 
     def merge(self, one: Any, other: Any) -> Any:
         if one is None or other is None:
@@ -71,8 +71,8 @@ class Extreme(Aggregate[Any, Any, Any]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranked(Aggregate[Any, _Ranked, Any]):
-    """The first ``most`` values of an order, or the last ones. ``by`` is None for the order of event time."""
+class RankedAggregate(Aggregate[Any, _Ranked, Any]):
+    """The first or last values in an order. ``by`` is None for the order of event time."""
 
     name: str
     by: Callable[[Any], Any] | None
@@ -80,15 +80,15 @@ class Ranked(Aggregate[Any, _Ranked, Any]):
     state: Any
     most: int | None = 1
     last: bool = False
-    """Of the order's end, and shown from there."""
+    """Keep the end of the order, and show it from there."""
     listed: bool = False
     """The result is a list."""
 
-    def of(self, values: Any) -> Ranked:
+    def for_type(self, values: Any) -> RankedAggregate:
         return replace(self, state=values) if self.value is None and self.state is None else self
 
     @property
-    def by_time(self) -> bool:
+    def needs_event_time(self) -> bool:
         return self.by is None
 
     @cached_property
@@ -113,13 +113,13 @@ class Ranked(Aggregate[Any, _Ranked, Any]):
         elif (order := self.by(value)) is None:
             return acc
         else:
-            place = sortable(order, self.name)
+            place = to_sort_key(order, self.name)
         if len(acc) == self.most and (place < acc[0][0] if self.last else place > acc[-1][0]):
             return acc
         kept = value if self.value is None else self.value(value)
         if kept is None:
             return acc
-        return self._trimmed(_inserted(acc, place, plain(kept, self.name) if self.state is None else kept))
+        return self._trimmed(_inserted(acc, place, ensure_plain(kept, self.name) if self.state is None else kept))
 
     def merge(self, one: _Ranked, other: _Ranked) -> _Ranked:
         for place, value in other:
@@ -137,13 +137,19 @@ class Ranked(Aggregate[Any, _Ranked, Any]):
 
 
 def min_(fn: Callable[[T], V] | None = None, *, state: Any = None) -> Aggregate[T, Any, V]:
-    """The least ``fn`` of all values. None counts nothing. ``state``: its type, if it is no number or str."""
-    return Extreme(name="min", fn=fn, before=operator.lt, state=_type_of(fn, state))
+    """Return the minimum of ``fn`` over all values. None is ignored.
+
+    ``state``: its type, if it is neither a number nor a str.
+    """
+    return ExtremeAggregate(name="min", fn=fn, before=operator.lt, state=_type_of(fn, state))
 
 
 def max_(fn: Callable[[T], V] | None = None, *, state: Any = None) -> Aggregate[T, Any, V]:
-    """The greatest ``fn`` of all values. None counts nothing. ``state``: its type, if it is no number or str."""
-    return Extreme(name="max", fn=fn, before=operator.gt, state=_type_of(fn, state))
+    """Return the maximum of ``fn`` over all values. None is ignored.
+
+    ``state``: its type, if it is neither a number nor a str.
+    """
+    return ExtremeAggregate(name="max", fn=fn, before=operator.gt, state=_type_of(fn, state))
 
 
 @overload
@@ -155,11 +161,11 @@ def min_by(by: Callable[[T], Any], value: Callable[[T], V], *, state: Any = None
 
 
 def min_by(by: Callable[[T], Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, Any]:
-    """The value for which ``by`` is least, or ``value`` of it. ``by`` gives numbers, str, or tuples of these.
+    """Return the value with the lowest ``by``, or ``value`` of it. ``by`` returns numbers, str, or tuples of these.
 
-    ``state``: the type of what is kept, if the stream or ``value`` does not say it and it is no number or str.
+    ``state``: the type of the result, if neither the stream nor ``value`` declares it and it is not a number or str.
     """
-    return Ranked(name="min_by", by=by, value=value, state=_type_of(value, state))
+    return RankedAggregate(name="min_by", by=by, value=value, state=_type_of(value, state))
 
 
 @overload
@@ -171,8 +177,8 @@ def max_by(by: Callable[[T], Any], value: Callable[[T], V], *, state: Any = None
 
 
 def max_by(by: Callable[[T], Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, Any]:
-    """The value for which ``by`` is greatest, or ``value`` of it; see ``min_by``."""
-    return Ranked(name="max_by", by=by, value=value, state=_type_of(value, state), last=True)
+    """Return the value with the highest ``by``, or ``value`` of it; see ``min_by``."""
+    return RankedAggregate(name="max_by", by=by, value=value, state=_type_of(value, state), last=True)
 
 
 @overload
@@ -186,11 +192,11 @@ def first(
 
 
 def first(value: Any = None, *, by: Any = None, state: Any = None) -> Aggregate[Any, Any, Any]:
-    """The earliest value, or ``value`` of it: by event time, then by its place in its partition; or by ``by``.
+    """Return the earliest value, or ``value`` of it: by event time, then by partition and offset; or by ``by``.
 
-    The trap: "first" is not "the one that came first", which differs from run to run.
+    Note: "first" does not mean "first to arrive", which differs from run to run.
     """
-    return Ranked(name="first", by=by, value=value, state=_type_of(value, state))
+    return RankedAggregate(name="first", by=by, value=value, state=_type_of(value, state))
 
 
 @overload
@@ -204,8 +210,8 @@ def last(
 
 
 def last(value: Any = None, *, by: Any = None, state: Any = None) -> Aggregate[Any, Any, Any]:
-    """The latest value, or ``value`` of it; see ``first``."""
-    return Ranked(name="last", by=by, value=value, state=_type_of(value, state), last=True)
+    """Return the latest value, or ``value`` of it; see ``first``."""
+    return RankedAggregate(name="last", by=by, value=value, state=_type_of(value, state), last=True)
 
 
 @overload
@@ -219,10 +225,10 @@ def top(
 
 
 def top(n: int, by: Callable[[T], Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, list[Any]]:
-    """The ``n`` values for which ``by`` is greatest, the greatest first, or ``value`` of each; see ``min_by``."""
+    """Return the ``n`` values with the highest ``by``, highest first, or ``value`` of each; see ``min_by``."""
     if n < 1:
         raise PlanError(f"top has one value at least, not {n}")
-    return Ranked(name="top", by=by, value=value, state=_type_of(value, state), most=n, last=True, listed=True)
+    return RankedAggregate(name="top", by=by, value=value, state=_type_of(value, state), most=n, last=True, listed=True)
 
 
 @overload
@@ -236,15 +242,16 @@ def collect(
 
 
 def collect(value: Any = None, *, by: Any = None, state: Any = None) -> Aggregate[Any, Any, list[Any]]:
-    """All values, or ``value`` of each, as a list: in the order of ``first``.
+    """Return all values, or ``value`` of each, as a list in the order of ``first``.
 
-    The trap: it grows with every value, and so does what each value costs. It is for windows, and for keys with few.
+    Note: the list grows with every value, and so does the cost of adding one. Use it for windows, and for keys with few
+    values.
     """
-    return Ranked(name="collect", by=by, value=value, state=_type_of(value, state), most=None, listed=True)
+    return RankedAggregate(name="collect", by=by, value=value, state=_type_of(value, state), most=None, listed=True)
 
 
 def _type_of(value: Callable[[Any], Any] | None, state: Any) -> Any:
-    return returned(value) if state is None else state
+    return get_return_type(value) if state is None else state
 
 
 def _or_nothing(tp: Any) -> Any:

@@ -1,10 +1,10 @@
-"""Several aggregates at work as one, and the rows that their results make.
+"""Several aggregates combined into one, and the rows built from their results.
 
-    Aggregation    its accumulator has a field for each of them, stored by name: one that a job has from now on begins
-                   with nothing, one that it no longer has is forgotten
-    Rows           what a row belongs to (a key, a window) and the results, in a class of the user's or one made here
+    CompositeAggregate  its accumulator has one field per aggregate, stored by name. An aggregate that is added to a
+                        job starts empty; the field of a removed aggregate is dropped
+    ResultRowBuilder    builds rows of leading fields (key, window) and results, of the user's class or a generated one
 
-Rule: a row comes back as what it was wherever it is stored or sent, or its type says that nobody knows (``Any``).
+Rule: storage and transfer preserve a row, or its type is declared unknown (``Any``).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kafka_eos.codecs.type_inspection import is_model, type_name
 from kafka_eos.core.errors import PlanError
 
 
-class Aggregation(Aggregate[Any, Any, dict[str, Any]]):
-    """Several aggregates, by the name of the field that each one makes."""
+class CompositeAggregate(Aggregate[Any, Any, dict[str, Any]]):
+    """Several aggregates as one, by the name of their result field."""
 
     name = "aggregation"
     returns = dict[str, Any]
@@ -32,15 +32,21 @@ class Aggregation(Aggregate[Any, Any, dict[str, Any]]):
         self.parts = parts
         fields = [(name, part.accumulator, msgspec.field(default_factory=part.create)) for name, part in parts.items()]
         self.accumulator = msgspec.defstruct("Accumulators", fields, frozen=True)
-        self._adds = [part.add if part.by_time is self.by_time else _of_value(part.add) for part in parts.values()]
+        self._adds = [
+            part.add if part.needs_event_time is self.needs_event_time else _of_value(part.add)
+            for part in parts.values()
+        ]
         self._merges = [part.merge for part in parts.values()]
         self._results = [(name, part.result) for name, part in parts.items()]
 
     @classmethod
     def of_all(
         cls, unnamed: Sequence[object], named: Mapping[str, object], values: Any, kept: Sequence[str] = ()
-    ) -> Aggregation:
-        """Those that a verb was given, for values of a type. ``kept``: fields that rows have besides. PlanError."""
+    ) -> CompositeAggregate:
+        """Build it from the aggregates of an operation, for values of a type.
+
+        ``kept``: other fields of the rows. PlanError.
+        """
         parts: dict[str, Aggregate[Any, Any, Any]] = {}
         for name, part in [*((getattr(each, "name", ""), each) for each in unnamed), *named.items()]:
             if not isinstance(part, Aggregate):
@@ -49,40 +55,40 @@ class Aggregation(Aggregate[Any, Any, dict[str, Any]]):
                 raise PlanError(
                     f"two fields of a row are called {name!r}; give this one a name: other={part.name}(...)"
                 )
-            parts[name] = part.of(values)
+            parts[name] = part.for_type(values)
         if not parts:
             raise PlanError("there is nothing to aggregate; give an aggregate, such as count()")
         return cls(parts)
 
     @property
-    def by_time(self) -> bool:
-        return any(part.by_time for part in self.parts.values())
+    def needs_event_time(self) -> bool:
+        return any(part.needs_event_time for part in self.parts.values())
 
     def create(self) -> Any:
         return self.accumulator()
 
     def add(self, acc: Any, value: Any) -> Any:
         parts = msgspec.structs.astuple(acc)
-        if len(parts) == 1:  # of most rows
+        if len(parts) == 1:  # true for most rows
             return self.accumulator(self._adds[0](parts[0], value))
         return self.accumulator(*[add(part, value) for add, part in zip(self._adds, parts, strict=True)])
 
     def merge(self, one: Any, other: Any) -> Any:
         both = zip(self._merges, msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True)
-        return self.accumulator(*[merge(mine, theirs) for merge, mine, theirs in both])
+        return self.accumulator(*[merge(mine, other) for merge, mine, other in both])
 
     def result(self, acc: Any) -> dict[str, Any]:
         parts = zip(self._results, msgspec.structs.astuple(acc), strict=True)
         return {name: result(part) for (name, result), part in parts}
 
 
-class Rows:
-    """Rows that begin with what they belong to: fields ``leading``, with their types (None: a key of any type)."""
+class ResultRowBuilder:
+    """Builds result rows: leading fields (key, window) and aggregate results."""
 
-    def __init__(self, aggregation: Aggregation, leading: Mapping[str, Any], out: Any = None) -> None:
-        """``out``: a model, Struct or dataclass that has a field for each; without one, a Struct is made.
+    def __init__(self, aggregation: CompositeAggregate, leading: Mapping[str, Any], out: Any = None) -> None:
+        """``out``: a model, Struct or dataclass with a field for each result; without it, a Struct class is generated.
 
-        PlanError if it has not.
+        Raises PlanError if a field is missing.
         """
         self._aggregation, self._leading = aggregation, tuple(leading)
         self.type = self._made(leading) if out is None else out
@@ -90,12 +96,12 @@ class Rows:
             _expect_fields(out, [*leading, *aggregation.parts])
 
     @cached_property
-    def known(self) -> Any:
-        """The type of the rows for codecs; None if a result may come back as something else."""
+    def codec_type(self) -> Any:
+        """Type of the rows for codecs; None if a result's type is unknown."""
         return None if any(part.returns is Any for part in self._aggregation.parts.values()) else self.type
 
     def row(self, belongs_to: Sequence[Any], acc: Any) -> Any:
-        """``belongs_to``: a value for each leading field."""
+        """Build a row. ``belongs_to``: a value for each leading field."""
         fields = self._aggregation.result(acc)
         fields.update(zip(self._leading, belongs_to, strict=True))
         return self.type(**fields)
@@ -104,7 +110,7 @@ class Rows:
         keys = [name for name, tp in leading.items() if tp is None or get_origin(tp) is tuple]
 
         def as_keys(row: Any) -> None:
-            for name in keys:  # a tuple that comes back as a list
+            for name in keys:  # a tuple that was decoded as a list
                 if isinstance(value := getattr(row, name), list):
                     msgspec.structs.force_setattr(row, name, as_key(value))
 
@@ -114,7 +120,7 @@ class Rows:
 
 
 def _of_value(add: Any) -> Any:
-    """``add`` of an aggregate that does not go by event time, beside one that does."""
+    """Wrap ``add`` of an aggregate without event time, for use beside one that needs event time."""
     return lambda acc, timed: add(acc, timed[0])
 
 
@@ -130,10 +136,10 @@ def _expect_fields(out: Any, names: Sequence[str]) -> None:
     missing = [name for name in names if name not in fields]
     unfilled = [name for name, required in fields.items() if required and name not in names]
     if missing or unfilled:
-        said = [f"it has no field {', '.join(missing)}"] if missing else []
-        said += [f"nothing fills {', '.join(unfilled)}"] if unfilled else []
+        problems = [f"it has no field {', '.join(missing)}"] if missing else []
+        problems += [f"nothing fills {', '.join(unfilled)}"] if unfilled else []
         raise PlanError(
-            f"{type_name(out)} does not fit a row with the fields {', '.join(names)}: {'; '.join(said)}. Name "
+            f"{type_name(out)} does not fit a row with the fields {', '.join(names)}: {'; '.join(problems)}. Name "
             "the aggregates, and the key with key=, as its fields"
         )
 

@@ -1,10 +1,10 @@
-"""Sketches: how many different values there are, and their quantiles, in a bounded error and a bounded size.
+"""Sketches: approximate distinct counts and quantiles, with bounded error and size.
 
-    Distinct     HyperLogLog with 4096 registers; the estimate is Ertl's, which needs no tables
-    Quantiles    DDSketch: counts of values in buckets that grow by two hundredths
+    DistinctAggregate    HyperLogLog with 4096 registers and Ertl's estimator, which needs no tables
+    QuantilesAggregate   DDSketch: counts of values in buckets whose bounds grow by 2 %
 
-Rule: what a sketch holds is a function of the set of values, so neither order nor parts make a difference. Those of
-libraries are often better by remembering the order in which values came, or by throwing dice.
+Rule: a sketch is a function of the set of values, independent of their order and partitioning. Library sketches are
+often more accurate because they depend on the order of arrival or on random numbers.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _INDEX_BITS = 12
 _REGISTERS = 1 << _INDEX_BITS
 _REST_BITS = 64 - _INDEX_BITS
 _MOST_LISTED = 512
-"""Registers that are listed one by one; more of them are stored as an array of all."""
+"""Registers that are listed one by one; with more, all are stored as an array."""
 _RANK_BITS = 6
 _RANK = (1 << _RANK_BITS) - 1
 _KEY = KeyCodec()
 
 Registers: TypeAlias = bytes | tuple[int, ...]
-"""The rank of each register, a byte each; or, of few, ``index << 6 | rank`` in order."""
+"""The rank of each register, one byte each; or, if few are set, ``index << 6 | rank`` in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distinct(Aggregate[Any, Registers, int]):
+class DistinctAggregate(Aggregate[Any, Registers, int]):
     fn: Callable[[Any], Any] | None
     name = "distinct"
     accumulator = Registers
@@ -72,11 +72,11 @@ class Distinct(Aggregate[Any, Registers, int]):
 
 
 Counts: TypeAlias = tuple[tuple[int, int], ...]
-"""Buckets, and how many values are in each; in order."""
+"""Pairs of bucket and count, in order."""
 
 
 class Buckets(msgspec.Struct, frozen=True, array_like=True):
-    """Values above zero, those below zero by how far they are from it, and zeros."""
+    """Counts of positive values by bucket, of negative values by the bucket of their absolute value, and of zeros."""
 
     above: Counts = ()
     below: Counts = ()
@@ -90,7 +90,7 @@ _LARGEST = math.log(sys.float_info.max)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantiles(Aggregate[Any, Buckets, list[float]]):
+class QuantilesAggregate(Aggregate[Any, Buckets, list[float]]):
     fn: Callable[[Any], float | None]
     wanted: tuple[float, ...]
     name = "quantiles"
@@ -126,32 +126,33 @@ class Quantiles(Aggregate[Any, Buckets, list[float]]):
 
 
 def approx_distinct(fn: Callable[[T], Any] | None = None) -> Aggregate[T, Any, int]:
-    """About how many different ``fn`` there are: str, int, bytes, or tuples of these. None counts nothing.
+    """Return the approximate number of different ``fn``: str, int, bytes, or tuples of these. None is ignored.
 
-    Within 1.7 % of the truth in two of three cases, and within 5 % in all but a few of a thousand; in 4 KB at most.
+    The error is below 1.7 % in two of three cases, and below 5 % in all but a few of a thousand. It stores at most 4
+    KB.
     """
-    return Distinct(fn=fn)
+    return DistinctAggregate(fn=fn)
 
 
 def approx_quantiles(fn: Callable[[T], float | None], *shares: float) -> Aggregate[T, Any, list[float]]:
-    """About the value below which each share of all values of ``fn`` lies: ``approx_quantiles(f, 0.5, 0.99)``.
+    """Return approximate quantiles of ``fn``, one per share: ``approx_quantiles(f, 0.5, 0.99)``.
 
-    Each is within 1 % of a value that has that place in the order. About 120 numbers are stored for each power of ten
-    that values differ by. Of no values it is an empty list.
+    Each is within 1 % of a value of that rank. About 120 numbers are stored for each power of ten that values differ
+    by. Without values it is an empty list.
     """
     if not shares or not all(map(_is_share, shares)):
         raise PlanError(
             f"approx_quantiles is told shares from 0 to 1, as in approx_quantiles(f, 0.5, 0.99), not {shares}"
         )
-    return Quantiles(fn=fn, wanted=shares)
+    return QuantilesAggregate(fn=fn, wanted=shares)
 
 
-def _is_share(said: object) -> bool:
-    return isinstance(said, int | float) and 0 <= said <= 1
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= 1
 
 
 def _with(acc: Registers, index: int, rank: int) -> Registers:
-    """With a register of ``rank`` at least."""
+    """Return the registers, with the one at ``index`` raised to at least ``rank``."""
     if isinstance(acc, bytes):
         return acc if acc[index] >= rank else acc[:index] + bytes((rank,)) + acc[index + 1 :]
     entry, at = index << _RANK_BITS | rank, bisect_left(acc, index << _RANK_BITS)
@@ -169,9 +170,9 @@ def _array(listed: tuple[int, ...]) -> bytes:
 
 
 def _estimate(ranks: bytes) -> int:
-    """O. Ertl, New cardinality estimation algorithms for HyperLogLog sketches, algorithm 6.
+    """Return the estimate. O. Ertl, New cardinality estimation algorithms for HyperLogLog sketches, algorithm 6.
 
-    But for the correction of the highest rank, which no register has: one value in 2^52 would give it.
+    It omits the correction for the highest rank, which no register reaches: only one value in 2^52 would have it.
     """
     z = 0.0
     for rank in range(_REST_BITS, 0, -1):
@@ -206,7 +207,7 @@ def _sum(one: Counts, other: Counts) -> Counts:
 
 
 def _ascending(acc: Buckets) -> Iterator[tuple[float, int]]:
-    """A value of each bucket, and how many are there."""
+    """Yield a representative value and the count of each bucket, in ascending order."""
     yield from ((-_middle(bucket), number) for bucket, number in reversed(acc.below))
     if acc.zeros:
         yield 0.0, acc.zeros
@@ -214,5 +215,5 @@ def _ascending(acc: Buckets) -> Iterator[tuple[float, int]]:
 
 
 def _middle(bucket: int) -> float:
-    """A number that is within 1 % of all of the bucket."""
+    """Return a number within 1 % of every value of the bucket."""
     return math.exp(min(bucket * _LOG - _HALF, _LARGEST))

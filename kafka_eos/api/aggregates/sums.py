@@ -1,7 +1,7 @@
-"""Numbers of values: how many, their sum, their mean.
+"""Counts, sums and means.
 
-Rule: a sum is exact until it is shown. Sums of floats that are rounded at each step differ in their last digits with
-the order of the values; here an accumulator holds all of its digits (Shewchuk's algorithm, as in ``math.fsum``).
+Rule: a sum is exact until it is shown. Sums of floats that are rounded at each step depend on the order of the values
+in their last digits; this accumulator keeps all digits (Shewchuk's algorithm, as in ``math.fsum``).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MANY_DIGITS = Context(prec=1000, traps=[Inexact, InvalidOperation])
 
 
 class Floats(msgspec.Struct, frozen=True, array_like=True):
-    """A sum of floats, exactly: that of ``parts``, which have no digits in common.
+    """An exact sum of floats: that of ``parts``, whose digits do not overlap.
 
-    ``rest`` is the sum of what is not finite: infinity, or NaN.
+    ``rest`` is the sum of the values that are not finite: infinity, or NaN.
     """
 
     parts: tuple[float, ...] = ()
@@ -41,7 +41,7 @@ _Number: TypeAlias = int | float | Decimal
 
 
 @dataclass(frozen=True)
-class Count(Aggregate[Any, int, int]):
+class CountAggregate(Aggregate[Any, int, int]):
     where: Callable[[Any], object] | None
     name = "count"
     accumulator = returns = int
@@ -60,7 +60,7 @@ class Count(Aggregate[Any, int, int]):
 
 
 @dataclass(frozen=True)
-class Summed(Aggregate[Any, Sum, Any]):
+class SumAggregate(Aggregate[Any, Sum, Any]):
     fn: Callable[[Any], _Number | None] | None
     name = "sum"
     accumulator = Sum
@@ -81,14 +81,14 @@ class Summed(Aggregate[Any, Sum, Any]):
 
 
 class Total(msgspec.Struct, frozen=True, array_like=True):
-    """How many numbers, and their sum."""
+    """The count and the sum of numbers."""
 
     count: int = 0
     sum: Sum = 0
 
 
 @dataclass(frozen=True)
-class Mean(Aggregate[Any, Total, Any]):
+class MeanAggregate(Aggregate[Any, Total, Any]):
     fn: Callable[[Any], _Number | None] | None
     name = "mean"
     accumulator = Total
@@ -111,21 +111,24 @@ class Mean(Aggregate[Any, Total, Any]):
 
 
 def count(where: Callable[[T], object] | None = None) -> Aggregate[T, Any, int]:
-    """How many values; with ``where``, how many of those for which it is true."""
-    return Count(where)
+    """Count the values; with ``where``, only those for which it is true."""
+    return CountAggregate(where)
 
 
 def sum_(fn: Callable[[T], N | None] | None = None) -> Aggregate[T, Any, N]:
-    """The sum of ``fn`` of each value: of int of 64 bits, float or Decimal. None counts nothing.
+    """Return the sum of ``fn`` over all values: 64-bit int, float or Decimal. None is ignored.
 
-    Exact, whatever the order: floats are rounded once, when the sum is shown.
+    It is exact in any order: floats are rounded once, when the sum is shown.
     """
-    return Summed(fn)
+    return SumAggregate(fn)
 
 
 def mean(fn: Callable[[T], N | None] | None = None) -> Aggregate[T, Any, Any]:
-    """The mean of ``fn`` of each value: a float, of Decimals a Decimal. None counts nothing; of nothing it is None."""
-    return Mean(fn)
+    """Return the mean of ``fn`` over all values: a Decimal for Decimals, else a float. None is ignored.
+
+    Without values the mean is None.
+    """
+    return MeanAggregate(fn)
 
 
 def _plus(acc: Sum, number: _Number) -> Sum:
@@ -174,7 +177,7 @@ def _added(one: Floats, other: Floats) -> Floats:
 
 
 def _grown(parts: list[float], number: float) -> list[float]:
-    """``parts`` and ``number``, exactly: each sum of two is kept together with what it loses."""
+    """Add ``number`` to ``parts`` exactly: each sum of two floats is stored together with its rounding error."""
     grown = []
     for part in parts:
         large, small = (part, number) if abs(part) > abs(number) else (number, part)

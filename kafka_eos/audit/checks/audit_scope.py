@@ -1,4 +1,4 @@
-"""What one audit looks at: everything is fixed before the first scan."""
+"""The scope of one audit: everything is fixed before the first scan."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kafka_eos.audit.facts.checkpoint_state import Checkpoint
 from kafka_eos.audit.facts.epoch_intervals import Spans, spans
 from kafka_eos.audit.facts.job_ledger import Ledger
 from kafka_eos.audit.facts.ledger_provenance import Files
-from kafka_eos.audit.facts.starting_savepoint import Beginning
-from kafka_eos.audit.tables.broadcast.judgeable_sinks import Ruled
+from kafka_eos.audit.facts.starting_savepoint import StartingSavepoint
+from kafka_eos.audit.tables.broadcast.judgeable_sinks import BroadcastSinks
 from kafka_eos.audit.tables.plan_cut import Cut
 from kafka_eos.audit.tables.topic_tables import Bounds
-from kafka_eos.audit.tables.windows.judgeable_windows import Judged
+from kafka_eos.audit.tables.windows.judgeable_windows import JudgeableWindows
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What to scan, and beside what."""
+    """The data to scan, and the data to compare it with."""
 
     app: str
     """Where workers find the user's file, as ``AppRef.parse`` reads it."""
@@ -34,14 +34,14 @@ class Scope:
     """By sink: the whole topic up to the pinned end."""
     files: Mapping[str, Sequence[str]]
     """By sink: the names of its files."""
-    beginning: Beginning | None = None
+    beginning: StartingSavepoint | None = None
     """The savepoint that the recompute begins with."""
     strict: bool = True
     """No epoch processed input that lies behind its barrier."""
     provenance: Files = field(default_factory=dict)
     """Of outputs that do not say themselves where they come from."""
-    windows: Judged = field(default_factory=Judged)
-    ruled: Ruled = field(default_factory=Ruled)
+    windows: JudgeableWindows = field(default_factory=JudgeableWindows)
+    ruled: BroadcastSinks = field(default_factory=BroadcastSinks)
     checkpoint: Checkpoint | None = None
     """The newest one that is committed."""
 

@@ -16,13 +16,13 @@ from kafka_eos.audit.checks import database_tables as relations
 from kafka_eos.audit.checks import dead_letters as letters
 from kafka_eos.audit.checks import provenance_checks as flags
 from kafka_eos.audit.checks.audit_scope import Scope
-from kafka_eos.audit.checks.observed_tables import Seen, union
+from kafka_eos.audit.checks.observed_tables import ObservedTables, union
 from kafka_eos.audit.tables import epoch_totals as totals
-from kafka_eos.audit.tables.broadcast.rule_recompute import Ruling
+from kafka_eos.audit.tables.broadcast.rule_recompute import RuleRecompute
 from kafka_eos.audit.tables.expected_outputs import Recompute
 from kafka_eos.audit.tables.windows import early_results as early
-from kafka_eos.audit.tables.windows.window_recompute import Windowed, Windowing
-from kafka_eos.runtime.operators.operator_chain import refuser
+from kafka_eos.audit.tables.windows.window_recompute import WindowRecompute, WindowTables
+from kafka_eos.runtime.operators.operator_chain import hash_operator
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -31,10 +31,10 @@ from kafka_eos.audit.tables.plan_cut import refuser_of
 PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_partition"), ("lane", "e_lane"))
 
 
-class Compared:
+class ComparisonTables:
     """One audit's tables of what the recompute makes, and of outputs beside it."""
 
-    def __init__(self, scope: Scope, seen: Seen) -> None:
+    def __init__(self, scope: Scope, seen: ObservedTables) -> None:
         self._scope, self._seen = scope, seen
 
     def _is_letter(self) -> Column:
@@ -68,7 +68,7 @@ class Compared:
 
     def _refused_below(self) -> bool:
         cut = self._scope.cut
-        whom = [str(refuser(name)) for name in cut.summed]
+        whom = [str(hash_operator(name)) for name in cut.summed]
         unseen = not {*cut.letters} <= {sink.node for sink in self._seen.marked}
         return unseen or not self._seen.visible.where(self._is_letter() & refuser_of("id").isin(whom)).isEmpty()
 
@@ -79,7 +79,7 @@ class Compared:
 
     @property
     def made(self) -> DataFrame:
-        """What the recompute makes for audited sinks."""
+        """Return the recomputed outputs of the audited sinks."""
         return self._recomputed[0]
 
     @property
@@ -94,8 +94,9 @@ class Compared:
 
     @property
     def steps(self) -> tuple[DataFrame, bool]:
-        """What a recompute of state runs through: what reaches the stages, in the order of its keys; all input, if the
-        plan must run in one task. And whether the order of some of it is not known.
+        """Return the input of a recompute of state, and whether part of it has an unknown order.
+
+        The input is what reaches the stages, in the order of its keys; all input, if the plan must run in one task.
         """
         scope, recompute, records = self._scope, self._recompute, self._seen.input(self._scope.inputs)
         if scope.cut.serial:
@@ -104,22 +105,22 @@ class Compared:
         return recompute.keyed(records, self._seen.firsts if tells else None)
 
     @cached_property
-    def windowed(self) -> Windowed:
+    def windowed(self) -> WindowTables:
         scope = self._scope
         if not scope.windows.operators:
-            return Windowed()
+            return WindowTables()
         seen = self._seen.firsts if self._seen.marked else self._seen.plain
-        windowing = Windowing(scope.app, scope.cut, scope.windows, self._seen.hold, scope.checkpoint)
+        windowing = WindowRecompute(scope.app, scope.cut, scope.windows, self._seen.hold, scope.checkpoint)
         return windowing.made(self._seen.input(scope.inputs), seen)
 
     @cached_property
-    def _rulings(self) -> list[Ruling]:
+    def _rulings(self) -> list[RuleRecompute]:
         """One for each set of rules that rows of some sinks have met."""
         scope, workers = self._scope, self._scope.cut.parallelism
         if not scope.ruled.met:
             return []
         records = self._seen.input(scope.inputs)
-        return [Ruling(scope.app, workers, met, records, scope.inputs) for met in scope.ruled.met]
+        return [RuleRecompute(scope.app, workers, met, records, scope.inputs) for met in scope.ruled.met]
 
     @cached_property
     def untold(self) -> DataFrame | None:
@@ -135,7 +136,7 @@ class Compared:
 
     @property
     def told_firsts(self) -> DataFrame:
-        """``Seen.firsts`` without them."""
+        """``ObservedTables.firsts`` without them."""
         untold = self.untold
         return self._seen.firsts if untold is None else self._seen.firsts.join(untold, ["sink", "id"], "left_anti")
 
@@ -152,8 +153,8 @@ class Compared:
     @cached_property
     def _recomputed(self) -> tuple[DataFrame, bool]:
         seen = self._seen.firsts if self._seen.marked else self._seen.plain
-        beside = [*self.windowed.outputs, *(ruling.outputs for ruling in self._rulings)]
-        every, free = self._recompute.expected(self._seen.input(self._scope.inputs), seen, beside)
+        more_outputs = [*self.windowed.outputs, *(ruling.outputs for ruling in self._rulings)]
+        every, free = self._recompute.expected(self._seen.input(self._scope.inputs), seen, more_outputs)
         expiring = F.col("sink").isin([*self._scope.cut.expiring])
         made = self.comparable(every.where(F.col("sink").isin([sink.node for sink in self._scope.subject.sinks])))
         made = made.withColumn("loose", F.col("loose") | expiring)

@@ -42,7 +42,7 @@ def rows(spark: SparkSession, tables: Sequence[DatabaseTable], app: str, workers
         for batch in batches:
             for table in batch.to_pylist():
                 node = plan.node(table["node"])
-                assert isinstance(node, plans.Sink)
+                assert isinstance(node, plans.SinkNode)
                 yield from _rows(cast("AuditableTable", node.sink), table)
 
     listed = spark.createDataFrame([(table.node, table.name) for table in tables], "node string, name string")
@@ -120,7 +120,7 @@ def met(there: DataFrame, made: DataFrame, blind: Collection[str]) -> DataFrame:
     numbered = F.col("e_update").isNotNull()
     stream = F.concat_ws("/", "e_source", "e_topic", "e_partition", "e_lane")
     number = F.split(F.substring_index("id", ".", -1), "-")
-    said = F.struct(
+    shown = F.struct(
         F.coalesce("e_update", "e_offset").alias("at"),
         F.col("e_offset").alias("then"),
         F.transform(number, lambda part: F.coalesce(part.try_cast("bigint"), F.lit(0))).alias("number"),
@@ -130,7 +130,7 @@ def met(there: DataFrame, made: DataFrame, blind: Collection[str]) -> DataFrame:
     outputs = made.select(
         "sink",
         F.col("e_key_hash").alias("key_hash"),
-        said.alias("said"),
+        shown.alias("said"),
         F.when(numbered, F.col("grp").cast("string")).otherwise(stream).alias("series"),
         (F.col("loose") | F.col("sink").isin([*blind])).alias("loose"),
         (F.col("e_preview") == _GONE).alias("gone"),
@@ -186,6 +186,6 @@ def flagged(pairs: DataFrame) -> DataFrame:
 
 
 def differing(pairs: DataFrame) -> dict[str, int]:
-    """How many keys of each sink are not as they should be."""
+    """Return the number of differing keys of each sink."""
     wrong: Column = F.count(F.lit(1)).alias("n")
     return {row["sink"]: row["n"] for row in flagged(pairs).groupBy("sink").agg(wrong).collect()}

@@ -1,9 +1,9 @@
 """Dead letters that stand for outputs which only their sink could refuse: the recompute makes those, and does not know
 why they are not there (they were larger than the topic takes, say).
 
-A dead letter's branch ends in the way and the lane of what was refused, and the number of who refused it (``Chain``).
-Rule: one letter answers for one output that is missing, of the same record and way, of the sink that refused it. A
-letter whose output is there answers for nothing, and neither does a second one.
+A dead letter's branch ends in the way and the lane of what was refused, and the number of who refused it
+(``OperatorChain``). Rule: one letter answers for one output that is missing, of the same record and way, of the sink
+that refused it. A letter whose output is there answers for nothing, and neither does a second one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ def answered(pairs: DataFrame, letters: Sequence[str]) -> DataFrame:
     ``pairs`` are outputs beside what the recompute makes: ``there`` and ``should`` say which of both there is.
     ``letters`` are the sinks of dead letters.
     """
-    told = pairs.where("should is null").where(F.col("sink").isin([*letters]))
+    letter_outputs = pairs.where("should is null").where(F.col("sink").isin([*letters]))
     missing = pairs.where("there is null")
-    one_to_one = _numbered(told, _refused(), "letter").join(_numbered(missing, _refusal(), "output"), ["refusal", "n"])
+    one_to_one = _numbered(letter_outputs, _refused(), "letter").join(
+        _numbered(missing, _refusal(), "output"), ["refusal", "n"]
+    )
     return one_to_one.select(F.explode(F.array("letter", "output")).alias("one")).select("one.*")
 
 
@@ -41,12 +43,12 @@ def _numbered(table: DataFrame, refusal: Column, name: str) -> DataFrame:
 
 
 def _refused() -> Column:
-    """What a letter tells of: all that it calls itself but its number."""
+    """Return the rejected record that a dead letter names: its id without its number."""
     return F.regexp_replace("id", r"\d+$", "")
 
 
 def _refusal() -> Column:
-    """What a letter of an output would call itself, but for its number."""
+    """Return the id, without its number, that a dead letter of an output would have."""
     record, path = F.substring_index("id", "/", 4), F.substring_index("id", "/", -1)
     lane, branch = F.substring_index(path, ".", 1), F.regexp_extract(path, r"\.((?:\d+-)*)\d+$", 1)
     number = F.crc32(F.col("sink").cast("binary")).cast("string")

@@ -9,18 +9,18 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kafka_eos.audit.checks.verdict import SHOWN, Evidence, Offender
+from kafka_eos.audit.checks.verdict import SHOWN, Evidence, Violation
 from kafka_eos.audit.facts.audit_subject import Subject
-from kafka_eos.audit.facts.job_ledger import Ledger, Recorded
+from kafka_eos.audit.facts.job_ledger import Ledger, RecordedCounts
 from kafka_eos.core.ids import EpochId
 from kafka_eos.storage.object_names import manifest_name
 
-Seen = Mapping[str, tuple[int, Offender]]
+Seen = Mapping[str, tuple[int, Violation]]
 """By sink, how many outputs of an epoch, and the first of them."""
 ByEpoch = Mapping[EpochId | None, Seen]
 """None for records without provenance."""
 
-_NONE = Offender("-", -1, -1, "")
+_NONE = Violation("-", -1, -1, "")
 
 
 def how_many(seen: Seen) -> int:
@@ -30,7 +30,7 @@ def how_many(seen: Seen) -> int:
 
 def as_committed(ledger: Ledger, found: ByEpoch) -> ByEpoch:
     """By the epochs that committed the outputs; those say which one wrote them."""
-    merged: dict[EpochId | None, dict[str, tuple[int, Offender]]] = {}
+    merged: dict[EpochId | None, dict[str, tuple[int, Violation]]] = {}
     for epoch, seen in found.items():
         into = merged.setdefault(None if epoch is None else ledger.carried.get(epoch, epoch), {})
         for sink, (count, first) in seen.items():
@@ -73,18 +73,18 @@ class Miscount:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many outputs each commit recorded, and of which sinks that can be counted."""
+    """The number of outputs that each commit recorded, and the sinks whose outputs can be counted."""
 
-    recorded: Mapping[EpochId, Recorded]
+    recorded: Mapping[EpochId, RecordedCounts]
     sinks: frozenset[str]
     """Whose outputs tell their epoch."""
     others: frozenset[str]
     """The plan's other sinks."""
 
     def wrong(self, epoch: EpochId, seen: Seen) -> list[Miscount]:
-        """Where the epoch shows another number of outputs than it committed.
+        """Return the sinks in which the epoch shows another number of outputs than it committed.
 
-        What it committed to sinks that it does not name, or that the plan has under another name, may be in any sink.
+        Outputs that it committed to sinks that it does not name, or that the plan has renamed, may be in any sink.
         """
         recorded = self.recorded[epoch]
         promised = {sink: recorded.by_sink.get(sink, 0) for sink in sorted(self.sinks)}
@@ -109,17 +109,17 @@ class Counts:
         several = len(self.sinks | self.others) > 1
         return sum(bool(self._anywhere(recorded)) for recorded in self.recorded.values()) if several else 0
 
-    def _all_here(self, recorded: Recorded) -> bool:
+    def _all_here(self, recorded: RecordedCounts) -> bool:
         """Is all that was committed in sinks that can be counted, or known to be elsewhere?"""
         return not self._anywhere(recorded) or not (self.others or recorded.by_sink.keys() - self.sinks)
 
-    def _anywhere(self, recorded: Recorded) -> int:
+    def _anywhere(self, recorded: RecordedCounts) -> int:
         gone = recorded.by_sink.keys() - self.sinks - self.others
         return recorded.untold + sum(recorded.by_sink[sink] for sink in gone)
 
 
 def counts_of(ledger: Ledger, subject: Subject) -> Counts:
-    """What can be counted of a job. An at-least-once sink commits nothing, so nothing records its outputs."""
+    """Return the counts of a job. An at-least-once sink commits nothing, so no commit records its outputs."""
     sinks = frozenset(sink.node for sink in subject.sinks if sink.marked and sink.node not in subject.at_least_once)
     return Counts(ledger.records, sinks, frozenset(sink.name for sink in subject.plan.sinks) - sinks)
 
@@ -135,7 +135,7 @@ def all_there(ledger: Ledger, counts: Counts, visible: ByEpoch) -> bool:
 
 def wrong_counts(counts: Counts, visible: ByEpoch) -> Evidence:
     """Epochs that show another number of outputs than they committed, by sink."""
-    found: list[Offender] = []
+    found: list[Violation] = []
     by_sink: Counter[str] = Counter()
     for epoch in sorted(counts.recorded):
         seen = visible.get(epoch, {})
@@ -151,7 +151,7 @@ def wrong_counts(counts: Counts, visible: ByEpoch) -> Evidence:
 
 def altered(ledger: Ledger) -> Evidence:
     """Stored checkpoints that are not what the ledger says was committed."""
-    wrong = [Offender(manifest_name(epoch), -1, -1, text) for epoch, text in sorted(ledger.altered.items())]
+    wrong = [Violation(manifest_name(epoch), -1, -1, text) for epoch, text in sorted(ledger.altered.items())]
     return Evidence(len(ledger.written), len(wrong), tuple(wrong[:SHOWN]))
 
 

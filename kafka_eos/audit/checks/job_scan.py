@@ -17,10 +17,10 @@ from kafka_eos.audit.checks import database_tables as relations
 from kafka_eos.audit.checks import multiset_checks as unmarked
 from kafka_eos.audit.checks import provenance_checks as flags
 from kafka_eos.audit.checks.audit_scope import Scope
-from kafka_eos.audit.checks.comparison_tables import Compared
+from kafka_eos.audit.checks.comparison_tables import ComparisonTables
 from kafka_eos.audit.checks.epoch_commits import ByEpoch
-from kafka_eos.audit.checks.observed_tables import Seen, union
-from kafka_eos.audit.checks.verdict import SHOWN, Check, Evidence, Offender
+from kafka_eos.audit.checks.observed_tables import ObservedTables, union
+from kafka_eos.audit.checks.verdict import SHOWN, Check, Evidence, Violation
 from kafka_eos.audit.facts.audit_subject import Directory
 from kafka_eos.audit.tables.topic_tables import Bounds
 from kafka_eos.core.ids import Epoch, EpochId, Term
@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What the recompute makes: outputs and keys. By sink: outputs whose values cannot be compared (see
-    ``recompute``), those whose timestamps cannot, and sums that stand before the last of their span (see ``totals``).
+class ExpectedCounts:
+    """The recomputed outputs and keys.
+
+    By sink: outputs whose values cannot be compared (see ``recompute``), outputs whose timestamps cannot, and sums
+    that are not the last of their span (see ``totals``).
     """
 
     outputs: int = 0
@@ -47,8 +49,8 @@ class Scan:
 
     def __init__(self, spark: SparkSession, scope: Scope) -> None:
         self._scope = scope
-        self.seen = Seen(spark, scope)
-        self.compared = Compared(scope, self.seen)
+        self.seen = ObservedTables(spark, scope)
+        self.compared = ComparisonTables(scope, self.seen)
 
     def close(self) -> None:
         self.seen.close()
@@ -63,15 +65,15 @@ class Scan:
         return self.seen.input(bounds).count()
 
     def visible(self) -> ByEpoch:
-        """What read_committed readers see of outputs that tell their epoch."""
+        """Return the outputs with a known epoch that read_committed readers see."""
         return _by_epoch(self.seen.all) if self.seen.marked else {}
 
     def plain(self) -> int:
-        """How many outputs do not tell it."""
+        """Return the number of outputs without a known epoch."""
         return self.seen.plain.count() if self.seen.unmarked else 0
 
     def hidden(self, visible: int) -> ByEpoch:
-        """What only read_uncommitted readers see; ``visible`` is how many records the others see."""
+        """Return the outputs that only read_uncommitted readers see; ``visible`` is how many records the others see."""
         # Read_committed readers see a part of what the others see: with equal counts there is nothing to look for.
         if not self.seen.marked or self.seen.uncommitted.count() == visible:
             return {}
@@ -82,8 +84,9 @@ class Scan:
         return bool(self.seen.marked) and not self.seen.visible.where("copy > 1").isEmpty()
 
     def differing(self, sinks: Collection[str]) -> dict[str, int]:
-        """How many outputs of these sinks are there and should not be, or the other way round, as far as the order of
-        records, expired state or the number of workers may be why.
+        """Return how many outputs of these sinks are missing or surplus.
+
+        These counts include differences that the order of records, expired state or the number of workers may explain.
         """
         found: dict[str, int] = {}
         if any(sink in sinks for sink in self.seen.replaced):
@@ -102,19 +105,19 @@ class Scan:
         return found
 
     def refused(self) -> dict[str, int]:
-        """How many outputs of each sink are not there because the sink refused them: their dead letters are."""
+        """Return how many outputs of each sink are missing because the sink rejected them: they have dead letters."""
         if not self.seen.marked:
             return {}
         counted = self.compared.pairs.where("answered and should").groupBy("sink").count()
         return {row["sink"]: row["count"] for row in counted.orderBy("sink").collect()}
 
     def untold(self) -> dict[str, int]:
-        """How many of them there are, by sink."""
+        """Return the number of undecidable outputs, by sink."""
         untold = self.compared.untold
         counted = [] if untold is None else untold.groupBy("sink").count().orderBy("sink").collect()
         return {row["sink"]: row["count"] for row in counted}
 
-    def expected(self) -> Expected:
+    def expected(self) -> ExpectedCounts:
         """Run the recompute and count what it makes."""
         rows: list[Row] = []
         if self.seen.marked:
@@ -129,7 +132,7 @@ class Scan:
             counted = self._totals(made, F.col("sink").isin([*untimed]))
             rows += [Row(**{**row.asDict(), "loose": row["n"] if row["loose"] else 0}) for row in counted]
         each = [row for row in rows if row["sink"] not in self._scope.cut.totals]
-        return Expected(
+        return ExpectedCounts(
             sum(row["n"] for row in each),
             sum(row["keys"] for row in rows),
             {row["sink"]: row["loose"] for row in each if row["loose"]},
@@ -156,7 +159,7 @@ class Scan:
         checks: Collection[Check],
         undecided: Collection[EpochId],
         hidden: Collection[EpochId],
-        apart: Collection[str] = (),
+        excluded: Collection[str] = (),
     ) -> dict[Check, Evidence]:
         """Every record that breaks one of ``checks``: how many, and the first of them.
 
@@ -178,10 +181,10 @@ class Scan:
             tables.append(flags.hidden(self.seen.hidden.join(there, ["sink", "id"], "left_anti"), hidden))
         if Check.LOST in checks and self.seen.marked:
             suspected = {Check[row["check"]] for row in flags.suspects(self.compared.pairs, self._scope.cut).collect()}
-            tables += flags.pairs(self.compared.doubted(apart), self._scope.cut, apart, suspected)
+            tables += flags.pairs(self.compared.doubted(excluded), self._scope.cut, excluded, suspected)
         if Check.TORN in checks and any(isinstance(sink, Directory) for sink in self.seen.unmarked):
             tables.append(flags.torn(self.seen.plain))
-        if Check.LOST in checks and (plain := [s.node for s in self.seen.unmarked if s.node not in apart]):
+        if Check.LOST in checks and (plain := [s.node for s in self.seen.unmarked if s.node not in excluded]):
             multisets = [sink for sink in plain if sink not in self.seen.replaced]
             there = self.compared.comparable(self.seen.plain).where(F.col("sink").isin(multisets) & ~F.col("torn"))
             if multisets:
@@ -196,10 +199,10 @@ class Scan:
         kept = every.withColumn("n", count).withColumn("rank", F.row_number().over(order))
         found: dict[Check, Evidence] = {}
         for row in kept.where(F.col("rank") <= SHOWN).orderBy("check", "rank", "sink").collect():
-            check, offender = Check[row["check"]], Offender(*(row[c] for c in (*flags.AT, "detail")))
+            check, offender = Check[row["check"]], Violation(*(row[c] for c in (*flags.AT, "detail")))
             so_far = found.get(check, Evidence(0))
             by_sink = {**so_far.by_sink, row["sink"]: row["n"]}
-            first = (*so_far.first, offender)[:SHOWN]
+            first = (*so_far.examples, offender)[:SHOWN]
             found[check] = Evidence(0, sum(by_sink.values()), first, by_sink)
         return found
 
@@ -210,10 +213,10 @@ def _by_epoch(table: DataFrame) -> ByEpoch:
         F.count("*").alias("n"), F.min("offset").alias("offset")
     )
     of_sink = parts.groupBy("term", "epoch", "sink")
-    found: dict[EpochId | None, dict[str, tuple[int, Offender]]] = {}
+    found: dict[EpochId | None, dict[str, tuple[int, Violation]]] = {}
     for row in of_sink.agg(F.sum("n").alias("n"), F.min(F.struct(*flags.AT)).alias("first")).collect():
         epoch = None if row["term"] is None else EpochId(Epoch(row["epoch"]), Term(row["term"]))
         at = row["first"]
-        first = Offender(at.topic, at.partition, at.offset, "the first output of its epoch")
+        first = Violation(at.topic, at.partition, at.offset, "the first output of its epoch")
         found.setdefault(epoch, {})[row["sink"]] = row["n"], first
     return found

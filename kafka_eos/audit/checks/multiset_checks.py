@@ -31,9 +31,11 @@ def flagged(there: DataFrame, made: DataFrame, sinks: Collection[str]) -> DataFr
     )
     both = every.join(F.broadcast(blind), "sink")
     # Where some values cannot be known, all outputs of the sink count as equal; some timestamps, those of all.
-    said = F.when(~F.col("any_loose"), F.struct(*_SAID, F.when(~F.col("any_untimed"), F.col("time")).alias("time")))
+    compared_columns = F.when(
+        ~F.col("any_loose"), F.struct(*_SAID, F.when(~F.col("any_untimed"), F.col("time")).alias("time"))
+    )
     spot = F.struct("topic", "partition", "offset", "preview")
-    grouped = both.groupBy("sink", said.alias("said")).agg(
+    grouped = both.groupBy("sink", compared_columns.alias("said")).agg(
         F.sum("n").alias("more"),
         F.count(F.when(F.col("n") < 0, 1)).alias("made"),
         F.max(F.when(F.col("n") > 0, spot)).alias("last"),

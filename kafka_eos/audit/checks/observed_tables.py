@@ -20,7 +20,7 @@ from kafka_eos.audit.checks.audit_scope import Scope
 from kafka_eos.audit.facts.audit_subject import DatabaseTable, Directory, Place, Topic
 from kafka_eos.audit.tables import topic_tables as reads
 from kafka_eos.audit.tables.file_formats import rows
-from kafka_eos.audit.tables.partition_placement import Placing, with_homes
+from kafka_eos.audit.tables.partition_placement import PartitionPlacement, with_homes
 from kafka_eos.audit.tables.readable_values import Legible
 from kafka_eos.audit.tables.topic_tables import Bounds
 from kafka_eos.core.ids import EpochId
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-class Seen:
+class ObservedTables:
     """One audit's tables of what is there. ``close`` frees what Spark holds for them, and for ``hold``'s callers."""
 
     def __init__(self, spark: SparkSession, scope: Scope) -> None:
@@ -63,8 +63,8 @@ class Seen:
     def _records(self, sinks: Sequence[Place], *, committed: bool) -> list[DataFrame]:
         """Uncommitted files are hidden and no part of it, nor are uncommitted rows of tables."""
         scope = self._scope
-        told, topics = scope.ledger.regimes, [sink for sink in sinks if isinstance(sink, Topic)]
-        dated = [(topic.dated(told.get(topic.node, ())), scope.outputs[topic.node]) for topic in topics]
+        regimes, topics = scope.ledger.regimes, [sink for sink in sinks if isinstance(sink, Topic)]
+        dated = [(topic.dated(regimes.get(topic.node, ())), scope.outputs[topic.node]) for topic in topics]
         files = [(sink, scope.files[sink.node]) for sink in sinks if isinstance(sink, Directory)]
         kept, plain = scope.provenance, [each for each in files if each[0].lines]
         others = [each for each in files if not each[0].lines]
@@ -107,7 +107,7 @@ class Seen:
         """``visible`` with ``home``, see ``places``."""
         scope, regimes = self._scope, self._scope.ledger.regimes
         topics = {
-            sink.node: Placing(sink.partitioner, len(scope.outputs[sink.node]), regimes.get(sink.node, ()))
+            sink.node: PartitionPlacement(sink.partitioner, len(scope.outputs[sink.node]), regimes.get(sink.node, ()))
             for sink in self.marked
             if isinstance(sink, Topic)
         }
@@ -131,7 +131,7 @@ class Seen:
         return union(self._records(self.marked, committed=False))
 
     def intervals(self) -> DataFrame:
-        """Which offsets of which input partition each epoch processed, by the term and epoch that outputs name."""
+        """Return the offsets of each input partition that each epoch processed, by the term and epoch in outputs."""
         ledger = self._scope.ledger
         labels: dict[EpochId, list[EpochId]] = {}
         for given_up, into in ledger.carried.items():
@@ -140,9 +140,9 @@ class Seen:
         streams: list[str] = []
         numbers = [array("q") for _ in range(5)]
         for each in ledger.intervals:
-            for said in (each.epoch, *labels.get(each.epoch, ())):
+            for label in (each.epoch, *labels.get(each.epoch, ())):
                 streams.append(each.stream)
-                row = (said.term.n, said.epoch.n, each.partition, each.begin, each.end)
+                row = (label.term.n, label.epoch.n, each.partition, each.begin, each.end)
                 for column, number in zip(numbers, row, strict=True):
                     column.append(number)
         names = ("stream", "term", "epoch", "s_partition", "first", "end")

@@ -21,7 +21,7 @@ from kafka_eos.core.provenance import TIMERS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from kafka_eos.runtime.state.timers import Floor
+    from kafka_eos.runtime.state.timers import GroupWatermark
 from kafka_eos.audit.tables.plan_cut import refuser_of
 
 AT = ("topic", "partition", "offset")
@@ -72,7 +72,7 @@ def hidden(table: DataFrame, committed: Collection[EpochId]) -> DataFrame:
 
 def misdated(table: DataFrame, intervals: DataFrame) -> DataFrame:
     """Visible outputs of a committed epoch that did not process their input record; ``jobs.Scan`` has the columns."""
-    told = table.withColumn("stream", F.concat_ws("/", "source", "s_topic")).join(
+    with_intervals = table.withColumn("stream", F.concat_ws("/", "source", "s_topic")).join(
         F.broadcast(intervals), ["term", "epoch", "stream", "s_partition"]
     )
     wrong = ~F.col("s_offset").between(F.col("first"), F.col("end") - 1)
@@ -80,10 +80,10 @@ def misdated(table: DataFrame, intervals: DataFrame) -> DataFrame:
         "it says that epoch ", "epoch", " of term ", "term", " wrote it, which processed offsets from ", "first",
         " to before ", "end", ": ", "id",
     )  # fmt: skip
-    return flagged(told, [flag(Check.WRONG_EPOCH, wrong, detail)])
+    return flagged(with_intervals, [flag(Check.WRONG_EPOCH, wrong, detail)])
 
 
-def premature(table: DataFrame, reached: Mapping[str, Sequence[Floor]]) -> DataFrame:
+def premature(table: DataFrame, reached: Mapping[str, Sequence[GroupWatermark]]) -> DataFrame:
     """Visible firings in event time of which the time had not come when the job ended; see ``windows.judged``."""
     early = F.lit(False)
     for operator, floors in reached.items():
@@ -94,21 +94,21 @@ def premature(table: DataFrame, reached: Mapping[str, Sequence[Floor]]) -> DataF
     return flagged(table.where(F.col("s_topic") == TIMERS), [flag(Check.UNEXPECTED, early, detail)])
 
 
-def pairs(table: DataFrame, cut: Cut, apart: Collection[str], suspected: Collection[Check]) -> list[DataFrame]:
+def pairs(table: DataFrame, cut: Cut, excluded: Collection[str], suspected: Collection[Check]) -> list[DataFrame]:
     """Offenders among outputs beside what the recompute makes; ``jobs.Scan`` has the columns, and what stands
     ``apart``. ``suspected`` are the checks that may find something among the rows of a series; see ``suspects``.
     """
-    told = _told(table, cut)
-    numbered = told.where(~F.col("loose") | ~F.col("sink").isin([*apart])) if apart else told
+    comparable = _comparable(table, cut)
+    numbered = comparable.where(~F.col("loose") | ~F.col("sink").isin([*excluded])) if excluded else comparable
     of_series = {
         Check.WRONG_TOTAL: lambda: _wrong_totals(table),
         Check.UPDATE_GAP: lambda: gaps(numbered, cut.steady),
-        Check.REORDERED: lambda: _overtaking(told, cut),
+        Check.REORDERED: lambda: _overtaking(comparable, cut),
     }
     return [flagged(table, _compared(cut)), *(of_series[check]() for check in of_series if check in suspected)]
 
 
-def _told(table: DataFrame, cut: Cut) -> DataFrame:
+def _comparable(table: DataFrame, cut: Cut) -> DataFrame:
     """With another order, or where outputs come to be or not, a row may be of another key than the recompute's."""
     return table.where(~F.col("loose")) if cut.nested else table
 
@@ -123,7 +123,7 @@ def suspects(table: DataFrame, cut: Cut) -> DataFrame:
     plain &= F.col("update").eqNullSafe(F.col("e_update")) & same_value()
     odd = table.where("should and e_update is not null").where(~plain | F.lit(not cut.one_an_update)).limit(1)
     of_numbers = F.explode(F.array(F.lit(Check.WRONG_TOTAL.name), F.lit(Check.UPDATE_GAP.name)))
-    reordered = _in_order(_told(table, cut), cut, _BY_NUMBER).where("late or early").limit(1)
+    reordered = _in_order(_comparable(table, cut), cut, _BY_NUMBER).where("late or early").limit(1)
     return odd.select(of_numbers.alias("check")).union(reordered.select(F.lit(Check.REORDERED.name).alias("check")))
 
 

@@ -1,4 +1,4 @@
-"""Which checks cannot be made of a job, and why.
+"""Checks that cannot be made of a job, with the reasons.
 
 Pure. Rule: a check that would miss what it looks for is not made; its reason goes into the verdict.
 """
@@ -29,10 +29,10 @@ _MARKED = (
 def impossible(
     subject: Subject, ledger: Ledger, counts: Counts, compacted: Sequence[str], *, strict: bool
 ) -> Impossible:
-    """What is known before the scan.
+    """Return the checks that are known to be impossible before the scan.
 
-    ``compacted``  topics of which compaction may have removed records
-    ``strict``     no epoch processed input that lies behind its barrier
+    ``compacted``  topics from which compaction may have removed records
+    ``strict``     no epoch processed input behind its barrier
     """
     why: Impossible = {}
     if not ledger.has_history:
@@ -47,8 +47,11 @@ def impossible(
         why[Check.WRONG_COUNT] = "not every commit of every sink is recorded with its number of outputs"
     if _all_unmarked(subject):
         reason = f"outputs of {', '.join(subject.unmarked)} are not audited by provenance: they have none"
-        told = {Check.TORN: bool(subject.directories), Check.WRONG_TOTAL: any(table.keyed for table in subject.tables)}
-        why |= dict.fromkeys((check for check in _MARKED if not told.get(check)), reason)
+        is_applicable = {
+            Check.TORN: bool(subject.directories),
+            Check.WRONG_TOTAL: any(table.keyed for table in subject.tables),
+        }
+        why |= dict.fromkeys((check for check in _MARKED if not is_applicable.get(check)), reason)
     if (blind := subject.why_blind) is not None:
         why |= dict.fromkeys(recomputed(subject), blind)
     if compacted:
@@ -58,7 +61,7 @@ def impossible(
 
 
 def by_expiry(subject: Subject, expired: Sequence[str]) -> Impossible:
-    """What would miss outputs that nobody can see any more. ``expired``: beginnings of partitions, in words."""
+    """Return the checks that would miss expired outputs. ``expired``: beginnings of partitions, as text."""
     reason = f"outputs have expired ({', '.join(expired[:8])}): audit sooner, or lengthen the topic's retention"
     return dict.fromkeys((*recomputed(subject), Check.WRONG_COUNT, Check.COMMITTED_HIDDEN), reason)
 

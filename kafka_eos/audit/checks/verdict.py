@@ -17,15 +17,15 @@ SHOWN = 5
 
 
 class Conclusion(enum.Enum):
-    """What the audit concludes; the value of ``exit_code`` is the exit code of ``kafka-eos audit``."""
+    """The conclusion of an audit; the value of ``exit_code`` is the exit code of ``kafka-eos audit``."""
 
     PASS = "PASS"
     FAIL = "FAIL"
-    INVALID = "INVALID"
+    INCONCLUSIVE = "INVALID"
 
     @property
     def exit_code(self) -> int:
-        return {Conclusion.PASS: 0, Conclusion.FAIL: 1, Conclusion.INVALID: 2}[self]
+        return {Conclusion.PASS: 0, Conclusion.FAIL: 1, Conclusion.INCONCLUSIVE: 2}[self]
 
 
 class Check(enum.Enum):
@@ -95,8 +95,8 @@ _PROMISES: Mapping[Check, str] = {Check.LOST: "none lost", Check.DUPLICATE: "non
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Offender:
-    """One record that breaks a check: where it is, and what is wrong with it.
+class Violation:
+    """One record that breaks a check: where it is and what is wrong with it.
 
     Of what is no record ``topic`` says where it is, and ``partition`` and ``offset`` are -1.
     """
@@ -117,13 +117,13 @@ class Evidence:
 
     looked_at: int
     count: int = 0
-    first: tuple[Offender, ...] = ()
+    examples: tuple[Violation, ...] = ()
     by_sink: Mapping[str, int] = field(default_factory=dict)
     """``count`` by the sink (or topic) that is wrong, where the check looks at each of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class NotPossible:
+class SkippedCheck:
     """Why a check could not be made."""
 
     reason: str
@@ -133,13 +133,13 @@ class NotPossible:
 class Finding:
     check: AnyCheck
     count: int
-    first: tuple[Offender, ...]
+    examples: tuple[Violation, ...]
     by_sink: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Uncompared:
-    """What a PASS does not say of a sink, and why."""
+class UncomparedOutput:
+    """Outputs of a sink that a PASS says nothing about, and why."""
 
     sink: str
     what: str
@@ -154,7 +154,7 @@ class Uncompared:
 
 @dataclass(frozen=True, slots=True)
 class UncomparedState:
-    """What a PASS does not say of a state, and why: how many of its entries."""
+    """State that a PASS does not cover: the number of its entries, and the reason."""
 
     state: str
     entries: int
@@ -166,7 +166,7 @@ class UncomparedState:
 
 @dataclass(frozen=True, slots=True)
 class StateFacts:
-    """What an audit of state looked at: a key has an entry in a value state, in others maybe several."""
+    """Counts of an audit of state: a key has one entry in a value state, maybe several in others."""
 
     states: int
     stored: int
@@ -185,7 +185,7 @@ def _entries(n: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """What was observed. Counts are records."""
+    """The observed counts, in records."""
 
     inputs: int | None = 0
     """Input records before the position of the last committed epoch; None if no input is audited."""
@@ -193,8 +193,8 @@ class Observations:
     """Input records after it: not lost, simply not read yet."""
     outputs: int = 0
     """Records that read_committed readers see in the audited output topics."""
-    invisible: int = 0
-    """Records that only read_uncommitted readers see: aborted attempts, or hidden commits."""
+    uncommitted: int = 0
+    """Records that only read_uncommitted readers see."""
     expected: int = 0
     """Outputs that the recompute makes."""
     keys: int = 0
@@ -203,23 +203,23 @@ class Observations:
     """None where topics are audited, not a job."""
     kills: int = 0
     restarts: int = 0
-    evidence: Mapping[AnyCheck, Evidence | NotPossible] = field(default_factory=dict)
+    evidence: Mapping[AnyCheck, Evidence | SkippedCheck] = field(default_factory=dict)
     obstacles: Sequence[str] = ()
     """Why the scans are no sound base: open transactions, expired input, a job that still runs …"""
     not_audited: Mapping[str, str] = field(default_factory=dict)
     """Sinks that no check covers, and why."""
     not_recomputed: Mapping[str, str] = field(default_factory=dict)
     """Sinks for which only the job's own counts tell whether an output is missing, and why."""
-    uncompared: Sequence[Uncompared] = ()
+    uncompared: Sequence[UncomparedOutput] = ()
     """What of the outputs of other sinks nothing tells."""
     refused: Mapping[str, int] = field(default_factory=dict)
     """Outputs by sink that are not there because the sink refused them; a dead letter answers for each."""
-    undated: int = 0
-    """Visible outputs of committed epochs of which nobody knows what input they processed."""
+    without_interval: int = 0
+    """Visible outputs of committed epochs whose input interval is unknown."""
     uncounted: int = 0
     """Epochs of which only the sum of the outputs of all sinks is known."""
-    before: int = 0
-    """Visible records that are not judged: the job had written them before it began with a savepoint."""
+    before_savepoint: int = 0
+    """Visible records that the job wrote before it started from a savepoint."""
     notes: Sequence[str] = ()
     """How the comparison was made, where that limits what it proves."""
     state: StateFacts | None = None
@@ -234,7 +234,7 @@ class Verdict:
     reasons: tuple[str, ...]
     findings: tuple[Finding, ...]
     performed: tuple[AnyCheck, ...]
-    not_possible: Mapping[AnyCheck, str]
+    skipped: Mapping[AnyCheck, str]
     facts: Observations
     traceback: str = field(default="", repr=False)
     """Of what broke the audit off, if anything did."""
@@ -242,7 +242,7 @@ class Verdict:
     @property
     def checks(self) -> tuple[AnyCheck, ...]:
         """All that were made or could not be."""
-        return tuple(check for check in (*Check, *StateCheck) if check in self.performed or check in self.not_possible)
+        return tuple(check for check in (*Check, *StateCheck) if check in self.performed or check in self.skipped)
 
     @property
     def exit_code(self) -> int:
@@ -269,18 +269,18 @@ def judge(
     """
     ignored, checks = {Check.FOREIGN} if allow_foreign else set(), tuple(checks)
     found = tuple(
-        Finding(check, evidence.count, evidence.first, evidence.by_sink)
+        Finding(check, evidence.count, evidence.examples, evidence.by_sink)
         for check in checks
         if isinstance(evidence := facts.evidence.get(check), Evidence) and evidence.count and check not in ignored
     )
-    not_possible = {check: e.reason for check in checks if isinstance(e := _evidence(facts, check), NotPossible)}
+    not_possible = {check: e.reason for check in checks if isinstance(e := _evidence(facts, check), SkippedCheck)}
     conclusion, reasons = _conclude(facts, found, not_possible, expect_faults, vital)
     performed = tuple(check for check in checks if check not in not_possible)
     return Verdict(conclusion, reasons, found, performed, not_possible, facts)
 
 
-def _evidence(facts: Observations, check: AnyCheck) -> Evidence | NotPossible:
-    return facts.evidence.get(check, NotPossible("the scan did not get that far"))
+def _evidence(facts: Observations, check: AnyCheck) -> Evidence | SkippedCheck:
+    return facts.evidence.get(check, SkippedCheck("the scan did not get that far"))
 
 
 def _conclude(
@@ -291,11 +291,11 @@ def _conclude(
     vital: Sequence[AnyCheck],
 ) -> tuple[Conclusion, tuple[str, ...]]:
     if missing := _missing_ground(facts, not_possible, vital):
-        return Conclusion.INVALID, missing
+        return Conclusion.INCONCLUSIVE, missing
     if found:
         return Conclusion.FAIL, tuple(f"{f.check.value}: {f.count}" for f in found)
     if expect_faults and not facts.kills:
-        return Conclusion.INVALID, ("no kill is recorded in the job's history, so surviving kills is not proven",)
+        return Conclusion.INCONCLUSIVE, ("no kill is recorded in the job's history, so surviving kills is not proven",)
     if facts.state is not None:
         return Conclusion.PASS, (_said_of_state(facts, facts.state), *map(str, facts.state.uncompared))
     parts = [f"{facts.inputs} records in, {facts.outputs} out" if facts.inputs is not None else f"{facts.outputs} out"]
@@ -305,13 +305,15 @@ def _conclude(
         f"{count} output{'s' if count > 1 else ''} of sink {sink} refused by it, each with its dead letter"
         for sink, count in facts.refused.items()
     )
-    if facts.undated:
-        blind += (f"epochs of {facts.undated} outputs not compared: the ledger does not tell what they processed",)
+    if facts.without_interval:
+        blind += (
+            f"epochs of {facts.without_interval} outputs not compared: the ledger does not tell what they processed",
+        )
     if facts.uncounted:
         epochs = f"{facts.uncounted} epoch{'s' if facts.uncounted > 1 else ''}"
         blind += (f"counts by sink of {epochs} not compared, only their sums: the commits do not tell them",)
-    if facts.before:
-        blind += (f"{facts.before} outputs of before the savepoint not judged",)
+    if facts.before_savepoint:
+        blind += (f"{facts.before_savepoint} outputs of before the savepoint not judged",)
     blind += tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())
     blind += tuple(f"sink {sink} not recomputed: {why}" for sink, why in facts.not_recomputed.items())
     blind += tuple(map(str, facts.uncompared))

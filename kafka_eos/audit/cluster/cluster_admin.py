@@ -1,7 +1,7 @@
-"""What a Kafka cluster says about topics and transactions, asked through the Java admin client inside Spark.
+"""Topics and transactions of a Kafka cluster, read through the Java admin client inside Spark.
 
-The pipeline writes through librdkafka; the audit looks through the Java client, so that one client's mistake
-cannot hide in the other's. Rule: it only reads.
+The pipeline writes through librdkafka; the audit reads through the Java client, so that a mistake of one client cannot
+hide in the other. Rule: it only reads.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class ClusterAdmin:
         for name, value in {**config, **times}.items():
             properties.setProperty(name, value)
         tokens = config.get("sasl.oauthbearer.token.endpoint.url")
-        told = f", with a token from {tokens}" if tokens else ""
-        with _errors(f"connect to {config['bootstrap.servers']}{told}", secrets_of(config)):
+        token_source = f", with a token from {tokens}" if tokens else ""
+        with _errors(f"connect to {config['bootstrap.servers']}{token_source}", secrets_of(config)):
             self._admin = self._kafka.clients.admin.AdminClient.create(properties)
 
     def ranges(self, topics: Iterable[str]) -> Ranges:
@@ -115,7 +115,7 @@ class ClusterAdmin:
             return [t for t, r in resources.items() if "compact" in found.get(r).get("cleanup.policy").value()]
 
     def group_offsets(self, group: str) -> dict[str, dict[int, int]]:
-        """What a consumer group has committed, by topic and partition."""
+        """Return the committed offsets of a consumer group, by topic and partition."""
         with _errors(f"read the offsets of group {group}"):
             found = self._get(self._admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata())
             offsets: dict[str, dict[int, int]] = {}
@@ -183,11 +183,11 @@ def _errors(what: str, hidden: Collection[str] = ()) -> Iterator[None]:
         while last.getCause() is not None:
             last = last.getCause()
         # The text of a login that failed goes on with the trace of what it failed of.
-        said, why = (str(each.toString()).partition("\n")[0] for each in (first, last))
-        said += f", because of {why}" if last != first else ""
+        message, why = (str(each.toString()).partition("\n")[0] for each in (first, last))
+        message += f", because of {why}" if last != first else ""
         for each in hidden:
-            said = said.replace(each, MASK)
-        raise ConfigError(f"the audit could not {what}: {said}") from (None if hidden else error)
+            message = message.replace(each, MASK)
+        raise ConfigError(f"the audit could not {what}: {message}") from (None if hidden else error)
 
 
 def unsettled(ranges: Ranges, ends: Offsets = MappingProxyType({})) -> Sequence[str]:
@@ -215,7 +215,7 @@ def settle(
 
 
 def in_flight(cluster: ClusterAdmin, topics: Sequence[str]) -> list[str]:
-    """What is open in ``topics``, as sentences."""
+    """Return the open transactions in ``topics``, as sentences."""
     found = cluster.open_transactions(topics) or {"that the cluster does not list (hanging)": [*topics]}
     return [
         f"a transaction {name} is open in {', '.join(at)}; stop or finish the job first" for name, at in found.items()

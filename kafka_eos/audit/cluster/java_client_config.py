@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kafka_eos._util.secrets import FROM_FILE, filled
+from kafka_eos._util.secrets import FROM_FILE, read_secret_files
 from kafka_eos.core.errors import ConfigError
 
 _OAUTH: Final = "sasl.oauthbearer."
@@ -71,7 +71,7 @@ def _expect_followed(config: Mapping[str, Any]) -> None:
 
 def _read(config: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
-        return filled(config)
+        return read_secret_files(config)
     except ValueError as error:
         raise ConfigError(f"a secret for Kafka: {error}") from None
 
@@ -107,7 +107,7 @@ def _tokens(config: Mapping[str, Any], token_file: object) -> dict[str, str]:
 
 
 def _provider(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """What its login module is told, and the address of who gives tokens."""
+    """Return the options of the login module, and the address of the token provider."""
     url = f"{_OAUTH}token.endpoint.url"
     for name in (url, *_OF_PROVIDER):
         if not config.get(name):
@@ -126,12 +126,12 @@ def _provider(config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def _jaas(module: str, options: Mapping[str, Any]) -> str:
-    told = "".join(f" {name}={_quoted(str(value))}" for name, value in options.items())
-    return f"{_LOGIN_MODULES}.{module} required{told};"
+    option_text = "".join(f" {name}={_quoted(str(value))}" for name, value in options.items())
+    return f"{_LOGIN_MODULES}.{module} required{option_text};"
 
 
 def secrets_of(java: Mapping[str, str]) -> list[str]:
-    """What a client with these settings logs in with, and what nobody may see."""
+    """Return the secrets in a client's settings, which must not be shown."""
     found = _SECRETS.findall(java.get("sasl.jaas.config", ""))
     return [re.sub(r"\\(.)", r"\1", each) for each in found if each]
 

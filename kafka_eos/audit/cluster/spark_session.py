@@ -14,13 +14,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kafka_eos._util.extras import expect_extra
-from kafka_eos._util.jvm.class_cache import class_options
+from kafka_eos._util.extras import ensure_extra
+from kafka_eos._util.jvm.class_cache import find_archive_options
 from kafka_eos._util.jvm.jars import fetch_jars
 from kafka_eos._util.jvm.java import find_java
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.package import ROOT
-from kafka_eos.spark.live_session import OF_OUR_OWN, is_live, is_submitted, remember_classes, submitted_session
+from kafka_eos.spark.live_session import (
+    OF_OUR_OWN,
+    cache_jvm_classes,
+    has_active_session,
+    is_submitted,
+    submitted_session,
+)
 from kafka_eos.spark.session import check_python
 
 if TYPE_CHECKING:
@@ -48,8 +54,8 @@ _SQL = {
 _LOGGING = "-Dlog4j2.configurationFile="
 
 
-class Opening:
-    """A local session that opens beside what the program does, for an audit that it will soon ask for."""
+class PendingSession:
+    """A local Spark session that opens in the background."""
 
     def __init__(self, *, python_path: Sequence[str] = ()) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="opens-spark")
@@ -68,7 +74,7 @@ class Opening:
 
 @contextmanager
 def session(
-    given: SparkSession | Opening | None,
+    given: SparkSession | PendingSession | None,
     progress: Callable[[str], None],
     *,
     master: str | None,
@@ -76,7 +82,7 @@ def session(
     long: bool = False,
 ) -> Iterator[SparkSession]:
     """One in the application of ``given``; under spark-submit in the program's; else one of its own, which it stops."""
-    found = given.session() if isinstance(given, Opening) else given or submitted_session()
+    found = given.session() if isinstance(given, PendingSession) else given or submitted_session()
     if found is not None:
         _require_connector(found)
         check_python(found)
@@ -109,8 +115,8 @@ def open_session(
     for minutes of work; ``partitions`` of shuffles are the least. ConfigError if Java or pyspark is missing, or if
     the program has a session: the audit would take its settings, and end it.
     """
-    expect_extra("audit", "the audit")
-    if is_live():
+    ensure_extra("audit", "the audit")
+    if has_active_session():
         raise ConfigError(
             "this program has a live Spark session: pass it to the audit (spark=…; it needs the jars that `kafka-eos "
             "jars` prints), or stop it first"
@@ -140,13 +146,13 @@ def open_session(
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    remember_classes(spark)
+    cache_jvm_classes(spark)
     return spark
 
 
 def _apart(given: SparkSession) -> SparkSession:
     """A session beside ``given``, in the same application, with the audit's settings; it ends with that one."""
-    remember_classes(given)
+    cache_jvm_classes(given)
     own = given.newSession()
     for name, value in _SQL.items():
         own.conf.set(name, value)
@@ -160,7 +166,7 @@ def kept_classes() -> list[str]:
     """
     if any(map(os.environ.get, PLACES_OF_CLASSES)) or Path(_spark_home(), "conf").is_dir():
         return []
-    return [f'"{option}"' for option in class_options(find_java(), _spark_home()).keeping]
+    return [f'"{option}"' for option in find_archive_options(find_java(), _spark_home()).read_write]
 
 
 def _spark_home() -> str:
@@ -170,7 +176,7 @@ def _spark_home() -> str:
 
 
 def _require_connector(spark: SparkSession) -> None:
-    """What py4j says of a missing class is that a package is not callable."""
+    """Raise ConfigError if the Kafka connector is missing. py4j represents a missing class by a package."""
     from py4j.java_gateway import JavaPackage
 
     jvm: Any = spark._jvm

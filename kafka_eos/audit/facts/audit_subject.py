@@ -1,4 +1,4 @@
-"""What there is to audit in a plan: the topics it reads, and the topics, files and tables it writes.
+"""The auditable parts of a plan: the topics it reads, and the topics, files and tables it writes.
 
 Pure. Rule: whatever cannot be audited is named with the reason; nothing is left out silently.
 """
@@ -16,14 +16,14 @@ from kafka_eos.audit.facts.epoch_intervals import stream
 from kafka_eos.audit.facts.partitioning_history import Regime
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.records import Batch, RawRecord
-from kafka_eos.plan import AsOfJoin, Plan, Sink, Table
+from kafka_eos.plan import AsOfJoinNode, Plan, SinkNode, TableNode
 
 Log = tuple[str, str, Mapping[str, Any]]
 """Topic, bootstrap servers, and the librdkafka configuration as the user gave it."""
 
 
 class AuditableSource(Protocol):
-    """What the audit needs of a source beyond reading."""
+    """The methods that the audit needs of a source, beyond reading."""
 
     def audit_logs(self, ctx: JobContext, read: Collection[SplitId]) -> Sequence[Log]:
         """Of each topic; ``read``: the splits that the job has read."""
@@ -59,14 +59,16 @@ class Topic:
 
     @property
     def stream(self) -> str:
-        """What it is to its source; see ``intervals.Offsets``."""
+        """Return the name of the topic in its source; see ``intervals.Offsets``."""
         return stream(self.node, self.topic)
 
     def dated(self, regimes: Sequence[Regime]) -> Topic:
         """With the partitioners of before, as the ledger tells them."""
-        told = tuple((regime.until, regime.spread.partitioner) for regime in regimes if regime.spread is not None)
-        changed = any(partitioner != self.partitioner for _, partitioner in told)
-        return replace(self, earlier=told) if changed else self
+        partitioners = tuple(
+            (regime.until, regime.spread.partitioner) for regime in regimes if regime.spread is not None
+        )
+        changed = any(partitioner != self.partitioner for _, partitioner in partitioners)
+        return replace(self, earlier=partitioners) if changed else self
 
 
 @dataclass(frozen=True)
@@ -133,12 +135,12 @@ class Subject:
     def connector(self, node: str) -> Any:
         """The sink itself."""
         found = self.plan.node(node)
-        assert isinstance(found, Sink)
+        assert isinstance(found, SinkNode)
         return found.sink
 
     def fit(self) -> Subject:
         """Without tables that say of themselves that they cannot be compared. Asks their servers."""
-        asked = {table.node: self.connector(table.node).audit_unfit() for table in self.tables}
+        asked = {table.node: self.connector(table.node).audit_obstacle() for table in self.tables}
         unfit = {node: reason for node, reason in asked.items() if reason is not None}
         kept = tuple(sink for sink in self.sinks if sink.node not in unfit)
         return replace(self, sinks=kept, not_audited={**self.not_audited, **unfit})
@@ -150,8 +152,8 @@ class Subject:
 
         ``ahead``: by source, what the job has not read.
         """
-        tables = {node.name for node in self.plan.sources if isinstance(node, Table)}
-        tables -= {node.table for node in self.plan.nodes if isinstance(node, AsOfJoin)}
+        tables = {node.name for node in self.plan.sources if isinstance(node, TableNode)}
+        tables -= {node.table for node in self.plan.nodes if isinstance(node, AsOfJoinNode)}
         read = {name for name in tables if all(end <= at for at, end in ahead.get(name, {}).values())}
         needed = (*(source for source in self.sources if source.node not in read), *self.topics)
         return [topic for topic in topics if topic in {each.topic for each in needed}]
@@ -207,16 +209,18 @@ def _source(connector: object) -> TypeGuard[AuditableSource]:
     return hasattr(connector, "audit_logs") and hasattr(connector, "decode")
 
 
-def _sink(node: Sink, ctx: JobContext) -> Place | None:
+def _sink(node: SinkNode, ctx: JobContext) -> Place | None:
     connector: Any = node.sink
     if not hasattr(connector, "audit_rows"):
         return None
     if hasattr(connector, "audit_files"):
         path, names = connector.audit_files(ctx, node.name)
-        return Directory(node.name, path, names, connector.audit_marked, connector.audit_lines)
+        return Directory(node.name, path, names, connector.audit_has_provenance, connector.audit_lines)
     if hasattr(connector, "audit_table"):
         name, keyed = connector.audit_table(ctx)
         return DatabaseTable(node.name, name, keyed)
     topic, bootstrap, config = connector.audit_log(ctx)
     partitioner = connector.audit_partitioner(ctx) if hasattr(connector, "audit_partitioner") else None
-    return Topic(node.name, topic, bootstrap, config, connector.audit_marked, node.dead_letters, partitioner)
+    return Topic(
+        node.name, topic, bootstrap, config, connector.audit_has_provenance, node.is_dead_letter_sink, partitioner
+    )

@@ -14,7 +14,7 @@ from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.core.json_values import Json
 from kafka_eos.runtime.state.row_store import Row
-from kafka_eos.runtime.state.stored_rows import opened
+from kafka_eos.runtime.state.stored_rows import open_handles
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.storage_factory import open_storage
@@ -37,7 +37,7 @@ def states(handle: StateHandle, storage: CheckpointStorage) -> Iterator[tuple[Ma
     """Each state of a handle with its rows, in the order of their keys."""
     with (
         tempfile.TemporaryDirectory(prefix="kafka-eos-audit-") as scratch,
-        opened([handle], storage, Path(scratch)) as (source,),
+        open_handles([handle], storage, Path(scratch)) as (source,),
     ):
         for described in handle.states:
             rows = source.scan(str(described["name"]))

@@ -1,7 +1,7 @@
-"""Which input each epoch has processed, as the epoch ledger tells it.
+"""The input that each epoch has processed, from the epoch ledger.
 
-Pure. An epoch reads a partition from where the one before it stopped. What was under way between operators when that
-one ended, this one has processed. Rule: what the ledger does not tell is left out, not guessed.
+Pure. An epoch reads a partition from where the previous one stopped, and processes the rows that were in flight when
+that one ended. Rule: what the ledger does not contain is left out, not guessed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.protocol.source_dependencies import first_end
-from kafka_eos.storage.epoch_ledger import Entry
+from kafka_eos.storage.epoch_ledger import LedgerEntry
 
 Offsets = dict[str, dict[int, int]]
 """Next offset by stream and partition. A stream is one topic of a source operator: ``orders/orders-eu``."""
@@ -33,7 +33,7 @@ class Interval:
     end: int
 
 
-def intervals(entries: Iterable[Entry], heir: bool) -> Iterator[Interval]:
+def intervals(entries: Iterable[LedgerEntry], heir: bool) -> Iterator[Interval]:
     """Of every committed epoch of which it is known what was before it.
 
     ``entries``: in the order of epochs. ``heir``: the job began with a savepoint, so that its partitions were read
@@ -41,7 +41,7 @@ def intervals(entries: Iterable[Entry], heir: bool) -> Iterator[Interval]:
     """
     open_: dict[tuple[str, int], int] = {}
     """By stream and partition where what was under way at the end of the last epoch begins."""
-    before: Entry | None = None
+    before: LedgerEntry | None = None
     for entry in entries:
         known = _begun(entry, before, heir)
         if before is not None:
@@ -67,7 +67,7 @@ def first_ends(sources: Mapping[str, Positions]) -> Offsets:
     return found
 
 
-def spans(entries: Iterable[Entry]) -> Spans:
+def spans(entries: Iterable[LedgerEntry]) -> Spans:
     """The input cut where an epoch ended with nothing under way: what lies before has been processed before the rest.
 
     An offset belongs to the first span that ends behind it, or to one more behind the last. ``entries``: in the order
@@ -95,10 +95,10 @@ def spans(entries: Iterable[Entry]) -> Spans:
     return found
 
 
-def starts(entries: Iterable[Entry], heir: bool) -> Offsets | None:
-    """Where the job began to read each partition of which the ledger tells it; None if not of its first ones."""
+def starts(entries: Iterable[LedgerEntry], heir: bool) -> Offsets | None:
+    """Return where the job began to read each partition in the ledger; None if its first epochs are missing."""
     found: Offsets = {}
-    before: Entry | None = None
+    before: LedgerEntry | None = None
     for entry in entries:
         if before is None and not _is_first(entry, heir):
             return None
@@ -109,8 +109,8 @@ def starts(entries: Iterable[Entry], heir: bool) -> Offsets | None:
     return found or None
 
 
-def _begun(entry: Entry, before: Entry | None, heir: bool) -> Offsets:
-    """Where partitions begin that this epoch is the first to know of, as far as it tells."""
+def _begun(entry: LedgerEntry, before: LedgerEntry | None, heir: bool) -> Offsets:
+    """Return where partitions begin that this epoch is the first to record."""
     if before is None and _is_first(entry, heir):
         return offsets(entry.sources)
     known = {} if before is None else before.sources
@@ -122,7 +122,7 @@ def _begun(entry: Entry, before: Entry | None, heir: bool) -> Offsets:
     return found
 
 
-def _is_first(entry: Entry, heir: bool) -> bool:
+def _is_first(entry: LedgerEntry, heir: bool) -> bool:
     """Had nothing been read before this epoch, which is the first that is known? An heir's first reads nothing."""
     return heir or entry.id.epoch.n == 0
 

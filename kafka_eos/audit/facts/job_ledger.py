@@ -1,10 +1,10 @@
-"""What the job itself says: where it started, how far it got, which epochs it committed, what happened to it.
+"""The job's own records: where it started, how far it got, which epochs it committed, its events.
 
-The epoch ledger tells of each commit what the job knew. A job that is older than the ledger has its stored manifests
-and its history instead, which know less.
+The epoch ledger has an entry for each commit with what the job knew. A job that is older than the ledger has its stored
+manifests and its history instead, which contain less.
 
 Rule: lines of the ledger, receipts, term records and the history's ``committed`` lines are evidence of a commit; a
-published manifest alone is only a promise. Unknown events of the history are left alone.
+published manifest alone is not. Unknown events of the history are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kafka_eos.audit.facts.epoch_intervals import Interval, Offsets, first_ends,
 from kafka_eos.audit.facts.partitioning_history import Regime, regimes
 from kafka_eos.audit.facts.process_deaths import deaths
 from kafka_eos.coordination import job_history as history
-from kafka_eos.coordination.terms import gather
+from kafka_eos.coordination.terms import list_records
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.json_values import Json, Positions
@@ -29,18 +29,18 @@ from kafka_eos.protocol.lineage import lineage
 from kafka_eos.storage import epoch_ledger as epochs
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
-from kafka_eos.storage.epoch_ledger import Entries, Entry, Kept, difference, entry_of
+from kafka_eos.storage.epoch_ledger import LedgerEntries, LedgerEntry, ProvenanceRef, describe_difference, entry_of
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import JobStorage
-from kafka_eos.storage.savepoint_files import Origin
+from kafka_eos.storage.savepoint_files import SavepointOrigin
 from kafka_eos.storage.storage_factory import find_storage
 
 _NEVER = EpochId(Epoch(0), Term(0))
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """How many outputs a commit recorded."""
+class RecordedCounts:
+    """The number of outputs that a commit recorded."""
 
     by_sink: Mapping[str, int]
     untold: int = 0
@@ -52,11 +52,11 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedProvenance:
     """A file of provenance, and the epoch whose entry names it."""
 
     epoch: Epoch
-    file: Kept
+    file: ProvenanceRef
 
 
 @dataclass(frozen=True)
@@ -73,22 +73,22 @@ class Ledger:
     start: Offsets | None
     """Where the job's first start began; None if nothing tells any more."""
     committed: frozenset[EpochId]
-    records: Mapping[EpochId, Recorded]
+    records: Mapping[EpochId, RecordedCounts]
     """Only of epochs of which the ledger or the history tells; the history tells no sinks."""
-    entries: Mapping[EpochId, Entry] = field(repr=False, default_factory=Entries)
+    entries: Mapping[EpochId, LedgerEntry] = field(repr=False, default_factory=LedgerEntries)
     """What the job knew at each commit, in the order of epochs; of those before the ledger only what is stored."""
     written: frozenset[EpochId] = frozenset()
     """Epochs with a line in the ledger."""
     altered: Mapping[EpochId, str] = field(default_factory=dict)
     """Stored checkpoints that say something else than the ledger, in words."""
-    origin: Origin | None = None
+    origin: SavepointOrigin | None = None
     """The savepoint that the job began with, if with one."""
     carried: Mapping[EpochId, EpochId] = field(default_factory=dict)
     """Epochs that were given up, and the committed ones that their output went into."""
     parallelism: int = 1
     """The most that an epoch had."""
     events: Sequence[Mapping[str, Any]] = field(repr=False, default=())
-    provenance: Mapping[str, Sequence[Named]] = field(repr=False, default_factory=dict)
+    provenance: Mapping[str, Sequence[NamedProvenance]] = field(repr=False, default_factory=dict)
     """Files that say where outputs came from, by the address of the checkpoints that they belong to."""
 
     @property
@@ -97,7 +97,7 @@ class Ledger:
 
     @property
     def intervals(self) -> Iterator[Interval]:
-        """Which input each epoch has processed, as far as ``entries`` tell."""
+        """Return the input that each epoch has processed, as far as ``entries`` contain it."""
         return intervals(self.entries.values(), self.origin is not None)
 
     @cached_property
@@ -107,7 +107,7 @@ class Ledger:
 
     @cached_property
     def regimes(self) -> Mapping[str, tuple[Regime, ...]]:
-        """How outputs were divided over partitions, by sink, as far as ``entries`` tell."""
+        """Return how outputs were partitioned, by sink, as far as ``entries`` contain it."""
         return regimes(self.entries.values())
 
     @property
@@ -121,7 +121,7 @@ class Ledger:
 
     @property
     def splits(self) -> Mapping[str, Collection[SplitId]]:
-        """What each source has read, as far as the newest epoch tells."""
+        """Return the splits that each source has read, according to the newest epoch."""
         return {source: splits.keys() for source, splits in self._newest_positions.items()}
 
     @property
@@ -135,7 +135,7 @@ class Ledger:
         return first_ends(self._newest_positions)
 
     def count(self, *words: str) -> int:
-        """How many events have one of ``words`` in their name."""
+        """Return the number of events that have one of ``words`` in their name."""
         return sum(any(word in str(event.get("event", "")) for word in words) for event in self.events)
 
     @property
@@ -151,17 +151,19 @@ class Ledger:
 
 def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
     """Open the job's durable records, which are at ``place``. CorruptCheckpoint if one is damaged."""
-    facts, events = gather(storage, job), history.read(storage)
+    facts, events = list_records(storage, job), history.read_events(storage)
     written = epochs.read(storage)
-    told = {_epoch(event): event for event in events if event.get("event") == "committed" and _is_epoch(event)}
+    committed_events = {
+        _epoch(event): event for event in events if event.get("event") == "committed" and _is_epoch(event)
+    }
     bases = (base for base in facts.bases.values() if base is not None)
-    committed = frozenset({*written, *facts.receipts, *told, *bases})
+    committed = frozenset({*written, *facts.receipts, *committed_events, *bases})
     valid = lineage(facts.manifests, facts.bases)[::-1]
     stored = {epoch: _manifest(storage, job, epoch) for epoch in valid}
     newest = next((epoch for epoch in valid if epoch in committed), None)
     # A manifest is evidence of what it says where no line of the ledger is there yet, or none any more.
     only = [entry_of(manifest) for epoch, manifest in stored.items() if epoch in committed and epoch not in written]
-    entries, origin = Entries((*only, *written.values())), _origin(storage, job)
+    entries, origin = LedgerEntries((*only, *written.values())), _origin(storage, job)
     # Also of epochs that do not count: an output of one that is visible all the same has to be named.
     others = (entry_of(_manifest(storage, job, epoch)) for epoch in facts.manifests - entries.keys())
     return Ledger(
@@ -171,11 +173,19 @@ def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
         positions={} if newest is None else offsets(stored[newest].sources),
         start=_start(entries, origin, events),
         committed=committed,
-        records={epoch: Recorded({}, _total(event["records"])) for epoch, event in told.items() if "records" in event}
-        | {epoch: Recorded(entry.outputs, entry.untold) for epoch, entry in written.items()},
+        records={
+            epoch: RecordedCounts({}, _total(event["records"]))
+            for epoch, event in committed_events.items()
+            if "records" in event
+        }
+        | {epoch: RecordedCounts(entry.outputs, entry.unattributed) for epoch, entry in written.items()},
         entries=entries,
         written=frozenset(written),
-        altered={e: text for e, m in stored.items() if e in written and (text := difference(written[e], entry_of(m)))},
+        altered={
+            e: text
+            for e, m in stored.items()
+            if e in written and (text := describe_difference(written[e], entry_of(m)))
+        },
         origin=origin,
         carried=_carried(events, committed),
         parallelism=max((entry.parallelism for entry in entries.values()), default=1),
@@ -185,16 +195,16 @@ def read_ledger(storage: JobStorage, job: str, place: Path | str) -> Ledger:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the ledger of a job tells whoever has its topics and not its pipeline."""
+class LedgerContents:
+    """The contents of a job's ledger, for an audit that has its topics and not its pipeline."""
 
-    provenance: Mapping[str, Sequence[Named]]
+    provenance: Mapping[str, Sequence[NamedProvenance]]
     """As ``Ledger.provenance``."""
     regimes: Mapping[str, tuple[Regime, ...]]
     """As ``Ledger.regimes``."""
 
 
-def told_at(place: str) -> Told:
+def told_at(place: str) -> LedgerContents:
     """By the job whose checkpoints are at ``place``, whatever its name.
 
     ConfigError if there is none, CorruptCheckpoint if a record is damaged.
@@ -211,12 +221,12 @@ def told_at(place: str) -> Told:
         )
     # Beside a committed epoch there may be another of its number, which does not count.
     known = {epoch.epoch for epoch in written}
-    entries = Entries((*(entry for entry in decided if entry.id.epoch not in known), *written.values()))
-    return Told(found, regimes(entries.values()))
+    entries = LedgerEntries((*(entry for entry in decided if entry.id.epoch not in known), *written.values()))
+    return LedgerContents(found, regimes(entries.values()))
 
 
-def _kept(place: Path | str, entries: Iterable[Entry]) -> dict[str, Sequence[Named]]:
-    kept = {Named(entry.id.epoch, file) for entry in entries for file in entry.provenance}
+def _kept(place: Path | str, entries: Iterable[LedgerEntry]) -> dict[str, Sequence[NamedProvenance]]:
+    kept = {NamedProvenance(entry.id.epoch, file) for entry in entries for file in entry.provenance}
     address = str(place.absolute()) if isinstance(place, Path) else place
     return {address: sorted(kept, key=lambda named: (named.file.name, named.epoch))} if kept else {}
 
@@ -232,7 +242,7 @@ def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
         start=None if first.start is None else reduce(operator.or_, (start or {} for start in starts)),
         committed=frozenset().union(*(life.committed for life in lives)),
         records=reduce(operator.or_, (dict(life.records) for life in lives)),
-        entries=Entries(entry for life in lives for entry in life.entries.values()),
+        entries=LedgerEntries(entry for life in lives for entry in life.entries.values()),
         written=frozenset().union(*(life.written for life in lives)),
         altered=reduce(operator.or_, (dict(life.altered) for life in lives)),
         origin=first.origin,
@@ -250,9 +260,9 @@ def _carried(events: Sequence[Mapping[str, Any]], committed: Collection[EpochId]
     return {epoch: min(into) for epoch, into in later.items() if into}
 
 
-def _origin(storage: JobStorage, job: str) -> Origin | None:
+def _origin(storage: JobStorage, job: str) -> SavepointOrigin | None:
     try:
-        return records.load(storage, Origin, paths.ORIGIN, job)
+        return records.load(storage, SavepointOrigin, paths.ORIGIN, job)
     except FileNotFoundError:
         return None
 
@@ -277,13 +287,13 @@ def _total(counts: Json) -> int:
 
 
 def _start(
-    entries: Mapping[EpochId, Entry], origin: Origin | None, events: Sequence[Mapping[str, Any]]
+    entries: Mapping[EpochId, LedgerEntry], origin: SavepointOrigin | None, events: Sequence[Mapping[str, Any]]
 ) -> Offsets | None:
-    """Where the job began to read, by all that tells of it; the ledger knows best."""
+    """Return where the job began to read, from all records; the ledger takes precedence."""
     # A first start that was killed before it decided epoch 0 begins anew: the last word counts.
     began = [event["positions"] for event in events if event.get("event") == "began" and "positions" in event]
-    said = offsets(began[-1]) if began else None
+    from_history = offsets(began[-1]) if began else None
     known = starts(entries.values(), origin is not None)
-    if said is None or known is None:
-        return known or said
-    return {source: {**said.get(source, {}), **known.get(source, {})} for source in {*said, *known}}
+    if from_history is None or known is None:
+        return known or from_history
+    return {source: {**from_history.get(source, {}), **known.get(source, {})} for source in {*from_history, *known}}

@@ -22,14 +22,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.functions import arrow_udf
 
-from kafka_eos.audit.facts.job_ledger import Named
+from kafka_eos.audit.facts.job_ledger import NamedProvenance
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.rpc.messages.logs import BatchSeen
+from kafka_eos.connectors.kafka.rpc.messages.logs import RecordBatchHeader
 from kafka_eos.core.errors import CorruptCheckpoint
-from kafka_eos.core.provenance_blocks import Block, Origins, decode, opened, places_of
-from kafka_eos.storage.epoch_ledger import Kept
-from kafka_eos.storage.provenance_files import Shelf
+from kafka_eos.core.provenance_blocks import (
+    ProvenanceBlock,
+    TransactionProvenance,
+    decode,
+    decode_block,
+    decode_output_partitions,
+)
+from kafka_eos.storage.epoch_ledger import ProvenanceRef
+from kafka_eos.storage.provenance_files import ProvenanceReader
 from kafka_eos.storage.storage_factory import open_storage
 
 if TYPE_CHECKING:
@@ -38,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Producer: TypeAlias = tuple[int, int]
 """Its id and its epoch: one transaction for ever."""
-Files: TypeAlias = Mapping[Producer, tuple[tuple[str, Named], ...]]
+Files: TypeAlias = Mapping[Producer, tuple[tuple[str, NamedProvenance], ...]]
 """Where the file of each transaction is: the address of a job's checkpoints, and the file in it. Producers of several
 clusters may share their numbers."""
 
@@ -50,8 +56,8 @@ _BLOCKS: Final = 32
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What the tasks need. ``sinks``: by topic, the only one whose outputs count; None: all do."""
+class ProvenanceFiles:
+    """The parameters of the tasks. ``sinks``: by topic, the only one whose outputs count; None: all do."""
 
     bootstrap: str
     config: Mapping[str, Any] = field(repr=False)
@@ -59,21 +65,21 @@ class Beside:
     sinks: Mapping[str, str] | None = None
 
     def text(self, topic: Column, partition: Column, offset: Column) -> Column:
-        """What the header of each record would say; null where no file tells of it."""
+        """Return the header text that each record would have; null where no file has it."""
 
-        def told(batches: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+        def header_texts(batches: Iterator[tuple[pa.Array, pa.Array, pa.Array]]) -> Iterator[pa.Array]:
             with closing(_Lookup(self)) as lookup:
                 for columns in batches:
                     yield lookup.texts(*columns)
 
         make: Any = arrow_udf  # its stub knows no function with hints
-        found: Column = make(told, "string")(topic, partition, offset)
+        found: Column = make(header_texts, "string")(topic, partition, offset)
         return found
 
 
-def files(places: Mapping[str, Iterable[Named]]) -> Files:
+def files(places: Mapping[str, Iterable[NamedProvenance]]) -> Files:
     """By transaction. ``places``: the files that the ledger of each job names, by the address of its checkpoints."""
-    found: dict[Producer, tuple[tuple[str, Named], ...]] = {}
+    found: dict[Producer, tuple[tuple[str, NamedProvenance], ...]] = {}
     for place, some in places.items():
         for named in some:
             producer, _, epoch = named.file.name.partition("-")
@@ -89,13 +95,13 @@ def files(places: Mapping[str, Iterable[Named]]) -> Files:
 class _Lookup:
     """One task's. Records come in the order of their partition, or the log is read again."""
 
-    def __init__(self, beside: Beside) -> None:
-        self._beside = beside
-        self._rpc = KafkaRequests(Cluster(beside.bootstrap, beside.config))
+    def __init__(self, files_and_cluster: ProvenanceFiles) -> None:
+        self._beside = files_and_cluster
+        self._rpc = KafkaRequests(Cluster(files_and_cluster.bootstrap, files_and_cluster.config))
         self._logs: dict[tuple[str, int], _Log] = {}
-        self._open: _Recent[_Written | None] = _Recent(_TRANSACTIONS)
+        self._open: _Recent[_WrittenRecords | None] = _Recent(_TRANSACTIONS)
         self._texts: _Recent[pa.Array] = _Recent(_BLOCKS)
-        self._shelves: dict[str, Shelf] = {}
+        self._shelves: dict[str, ProvenanceReader] = {}
 
     def close(self) -> None:
         self._rpc.close()
@@ -127,39 +133,41 @@ class _Lookup:
         known = {producer: self._written(producer, topic) for producer in set(producers)}
         for producer, written in known.items():
             if written is not None:
-                theirs = np.array([one == producer for one in producers])
-                some = np.flatnonzero(inside & theirs[of])
+                same_producer = np.array([one == producer for one in producers])
+                some = np.flatnonzero(inside & same_producer[of])
                 yield some, written.texts(partition, numbers[some])
 
-    def _written(self, producer: Producer, topic: str) -> _Written | None:
-        """What a transaction wrote to a topic; None if nothing is known of it."""
+    def _written(self, producer: Producer, topic: str) -> _WrittenRecords | None:
+        """Return what a transaction wrote to a topic; None if that is unknown."""
         return self._open.get((producer, topic), lambda: self._read(producer, topic))
 
-    def _read(self, producer: Producer, topic: str) -> _Written | None:
+    def _read(self, producer: Producer, topic: str) -> _WrittenRecords | None:
         named = self._beside.files.get(producer, ())
-        told = [origins for place, one in named if self._is_of(origins := self._origins(place, one, producer), topic)]
-        if len(told) > 1:
+        candidates = [
+            origins for place, one in named if self._is_of(origins := self._origins(place, one, producer), topic)
+        ]
+        if len(candidates) > 1:
             raise CorruptCheckpoint(
                 f"several files of provenance tell of producer {producer[0]} epoch {producer[1]} and topic {topic}: "
                 "name the directory of the job that writes to this cluster, and no other"
             )
-        return _Written(told[0], topic, self._texts) if told else None
+        return _WrittenRecords(candidates[0], topic, self._texts) if candidates else None
 
-    def _origins(self, address: str, named: Named, producer: Producer) -> Origins:
+    def _origins(self, address: str, named: NamedProvenance, producer: Producer) -> TransactionProvenance:
         if address not in self._shelves:
-            self._shelves[address] = Shelf(open_storage(address))
+            self._shelves[address] = ProvenanceReader(open_storage(address))
         return _decoded(self._shelves[address].load(named.file.ref, named.epoch), named.file, producer)
 
-    def _is_of(self, origins: Origins, topic: str) -> bool:
+    def _is_of(self, origins: TransactionProvenance, topic: str) -> bool:
         """Another producer may have the same numbers in another cluster: it wrote for other sinks, or topics."""
         blocks = origins.blocks.get(topic, ())
         if not blocks or self._beside.sinks is None or topic not in self._beside.sinks:
             return bool(blocks)
-        first = opened(blocks[0])
+        first = decode_block(blocks[0])
         return first.names[first.spans[0].sink] == self._beside.sinks[topic]
 
 
-def _decoded(content: bytes, kept: Kept, producer: Producer) -> Origins:
+def _decoded(content: bytes, kept: ProvenanceRef, producer: Producer) -> TransactionProvenance:
     try:
         found = decode(content)
     except ValueError as error:
@@ -173,12 +181,14 @@ class _Log:
     """The headers of the batches of one partition, read forward."""
 
     def __init__(self, rpc: KafkaRequests, topic: str, partition: int) -> None:
-        self._rpc, self._topic, self._partition = rpc, topic, partition
-        self._known: list[BatchSeen] = []
-        self._more: Iterator[BatchSeen] | None = None
+        self._rpc = rpc
+        self._topic = topic
+        self._partition = partition
+        self._known: list[RecordBatchHeader] = []
+        self._more: Iterator[RecordBatchHeader] | None = None
         self._from = _END
 
-    def covering(self, first: int, last: int) -> list[BatchSeen]:
+    def covering(self, first: int, last: int) -> list[RecordBatchHeader]:
         """The batches that hold offsets from ``first`` to ``last``, as far as the log goes."""
         if self._more is None or first < self._from:
             self._more, self._known = self._rpc.batches(self._topic, self._partition, first, _END), []
@@ -192,18 +202,18 @@ class _Log:
         return self._known
 
 
-class _Written:
-    """What one transaction wrote to one topic, as the texts of headers."""
+class _WrittenRecords:
+    """The records that one transaction wrote to one topic, as the texts of headers."""
 
-    def __init__(self, origins: Origins, topic: str, texts: _Recent[pa.Array]) -> None:
+    def __init__(self, origins: TransactionProvenance, topic: str, texts: _Recent[pa.Array]) -> None:
         """``texts``: those of blocks that were asked for not long ago, by whatever transaction."""
         self._attempt, self._texts = f"{origins.term.n}.{origins.epoch.n}", texts
         self._name = origins.producer_id, origins.producer_epoch, topic
         self._blocks = origins.blocks.get(topic, ())
-        self._counts = [np.bincount(np.asarray(places_of(block))) for block in self._blocks]
+        self._counts = [np.bincount(np.asarray(decode_output_partitions(block))) for block in self._blocks]
 
     def texts(self, partition: int, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Of what was written to a partition, by the numbers that brokers know it by; None beyond what is known."""
+        """Return the texts of records in a partition, by the brokers' record numbers; None beyond the known ones."""
         found = np.full(len(numbers), None, dtype=object)
         ends = np.cumsum([counts[partition] if partition < len(counts) else 0 for counts in self._counts])
         of = np.searchsorted(ends, numbers, "right")
@@ -215,12 +225,12 @@ class _Written:
         return found
 
     def _of_block(self, partition: int, number: int) -> pa.Array:
-        return texts_of(opened(self._blocks[number]), self._attempt, partition)
+        return texts_of(decode_block(self._blocks[number]), self._attempt, partition)
 
 
-def texts_of(block: Block, attempt: str, partition: int) -> pa.Array:
-    """What was written to a partition, in its order."""
-    rows = np.flatnonzero(np.asarray(block.places) == partition)
+def texts_of(block: ProvenanceBlock, attempt: str, partition: int) -> pa.Array:
+    """Return the texts of a block's records in a partition, in order."""
+    rows = np.flatnonzero(np.asarray(block.output_partitions) == partition)
     starts = [f"{attempt}/{block.names[span.source]}/{block.names[span.topic]}/" for span in block.spans]
     lanes = [f"/{span.lane}." for span in block.spans]
     spans = pa.array(np.repeat(np.arange(len(block.spans)), [span.count for span in block.spans])[rows])
@@ -244,7 +254,7 @@ def _text(numbers: np.ndarray[Any, Any]) -> pa.Array:
 
 
 class _Recent(Generic[T]):
-    """What was made not long ago, by its key."""
+    """A cache of the most recently used objects, by key."""
 
     def __init__(self, most: int) -> None:
         self._most, self._made = most, OrderedDict[Any, T]()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kafka_eos.abc.committer import Spread
-from kafka_eos.storage.epoch_ledger import Entry
+from kafka_eos.storage.epoch_ledger import LedgerEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +20,15 @@ class Regime:
     spread: Spread | None
 
 
-def regimes(entries: Iterable[Entry]) -> dict[str, tuple[Regime, ...]]:
+def regimes(entries: Iterable[LedgerEntry]) -> dict[str, tuple[Regime, ...]]:
     """By sink, in the order of epochs. ``entries`` are in that order, too."""
     found: dict[str, list[Regime]] = {}
     before, entries = -1, list(entries)
     sinks = {sink for entry in entries for sink in entry.outputs}
     for entry in entries:
         epoch = entry.id.epoch.n
-        told = entry.outputs if not entry.untold else sinks
-        for sink in told:
+        written_sinks = entry.outputs if not entry.unattributed else sinks
+        for sink in written_sinks:
             _add(found.setdefault(sink, []), epoch, entry.spread.get(sink), gap=epoch > before + 1)
         before = epoch
     return {sink: tuple(_joined(each)) for sink, each in found.items()}

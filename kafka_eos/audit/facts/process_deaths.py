@@ -1,7 +1,7 @@
-"""Which processes of a job died without a word, as far as its history tells.
+"""Processes of a job that were killed, as far as its history shows.
 
-Pure. Rule: only what the survivors saw counts. A worker's death is told by its supervisor; a supervisor's by the
-next one, which starts although nobody stopped.
+Pure. Rule: only what the survivors recorded counts. A supervisor records the death of its worker. The death of a
+supervisor follows from the next one, which starts although no stop was recorded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a job had before its first record, if it began with a savepoint.
+"""The content of a job before its first record, if it began with a savepoint.
 
-Two ways to judge such a job: with the checkpoint directories that it had before, its whole history is one
-(``ledger.joined``); without them the recompute begins with the savepoint's state, and outputs of older terms are not
+Such a job can be judged in two ways. With its earlier checkpoint directories, the whole history is one
+(``ledger.joined``). Without them the recompute begins with the savepoint's state, and outputs of older terms are not
 judged.
 """
 
@@ -22,7 +22,7 @@ from kafka_eos.storage.storage_factory import find_storage
 
 
 @dataclass(frozen=True)
-class Beginning:
+class StartingSavepoint:
     """A savepoint as the ground of a recompute: where it is, the newest term that it knows, its positions."""
 
     path: Path
@@ -30,28 +30,28 @@ class Beginning:
     start: Offsets
 
 
-def beginning(ledger: Ledger) -> Beginning | None:
-    """What the history begins with; None if with nothing. ConfigError if that cannot be told any more."""
+def beginning(ledger: Ledger) -> StartingSavepoint | None:
+    """Return the savepoint that the history begins with; None if there is none. Raise ConfigError if it is missing."""
     origin = ledger.origin
     if origin is None:
         return None
     path, other_way = Path(origin.path), "; or name the job's checkpoint directory of before with --earlier"
     try:
-        found = savepoints.read(path)
+        found = savepoints.read_savepoint(path)
     except ConfigError:
         raise ConfigError(
             f"the job began with savepoint {origin.savepoint}, which is not in {path} any more: put it there{other_way}"
         ) from None
     if found.id != origin.savepoint:
         raise ConfigError(f"{path} is another savepoint than {origin.savepoint}, which the job began with{other_way}")
-    if damage := savepoints.verify(path):
+    if damage := savepoints.find_damage(path):
         raise ConfigError(f"{'; '.join(damage)}{other_way}")
     if found.in_flight:
         raise ConfigError(
             f"savepoint {path} holds rows that were under way between operators (an unaligned checkpoint): what they "
             f"became cannot be told from the rest{other_way}"
         )
-    return Beginning(path, Term(found.term), offsets(found.sources))
+    return StartingSavepoint(path, Term(found.term), offsets(found.sources))
 
 
 def whole_history(settings: Settings, job: str, ledger: Ledger, earlier: Sequence[Path | str]) -> Ledger:
@@ -61,7 +61,7 @@ def whole_history(settings: Settings, job: str, ledger: Ledger, earlier: Sequenc
     lives = []
     for directory in earlier:
         of_then = Settings.resolve(cli={"checkpoint_dir": directory})
-        place = of_then.checkpoints_of(job)
+        place = of_then.checkpoint_location(job)
         storage = find_storage(place)
         if storage is None:
             raise ConfigError(f"no checkpoints of job {job!r} in {directory}, which was named as an earlier directory")
@@ -71,7 +71,7 @@ def whole_history(settings: Settings, job: str, ledger: Ledger, earlier: Sequenc
 
 def restored(path: str, operators: frozenset[str]) -> dict[str, tuple[StateHandle, ...]]:
     """The state in a savepoint, by those of ``operators`` that it has any of."""
-    handles = savepoints.read(Path(path)).operators
+    handles = savepoints.read_savepoint(Path(path)).operators
     return {
         name: tuple(handle for handle in handles if handle.operator == name)
         for name in {handle.operator for handle in handles} & operators

@@ -1,7 +1,7 @@
-"""How an audit ends: with a verdict, whatever happened, and with the report that says it.
+"""The outcome of an audit: it always ends with a verdict, and with the report of that verdict.
 
-Rule: exit code 1 says that data is wrong, and nothing else. What keeps the audit from judging is INVALID with what to
-do about it, and the traceback is kept. The report is begun before the first look, so that an audit that is killed
+Rule: exit code 1 means that data is wrong, and nothing else. A reason that keeps the audit from judging is INVALID,
+with what to do about it; the traceback is kept. The report is begun before the first scan, so that a killed audit
 leaves no older verdict behind.
 """
 
@@ -43,8 +43,11 @@ _ADVICE = (
 )  # fmt: skip
 
 
-class Ending:
-    """Where an audit's verdict is put down. ``context`` is what the report says besides, as far as it is known."""
+class ReportWriter:
+    """Writes the report of an audit, whatever happens.
+
+    ``context`` is what the report says besides, as far as it is known.
+    """
 
     def __init__(self, directory: Path | None, context: Context) -> None:
         self._directory, self.context = directory, context
@@ -74,11 +77,11 @@ class Ending:
 
     def _unwritten(self, verdict: Verdict, error: Exception) -> Verdict:
         """Nothing passes without a report; what was found is found. The traceback has no other place than stderr."""
-        conclusion = Conclusion.FAIL if verdict.conclusion is Conclusion.FAIL else Conclusion.INVALID
-        told = _told(error)
-        advice = _advice(told) or "choose another --report-dir"
+        conclusion = Conclusion.FAIL if verdict.conclusion is Conclusion.FAIL else Conclusion.INCONCLUSIVE
+        traceback_text = _format_traceback(error)
+        advice = _advice(traceback_text) or "choose another --report-dir"
         reasons = (*verdict.reasons, f"the report cannot be written to {self._directory}: {_said(error)}; {advice}")
-        verdict = replace(verdict, conclusion=conclusion, reasons=reasons, traceback=verdict.traceback + told)
+        verdict = replace(verdict, conclusion=conclusion, reasons=reasons, traceback=verdict.traceback + traceback_text)
         print(verdict.traceback, file=sys.stderr)
         return verdict
 
@@ -88,30 +91,32 @@ class Ending:
 
 
 def _unable(error: BaseException) -> Verdict:
-    told = _told(error)
-    return replace(judge(Observations(obstacles=[_explained(error, told)])), traceback=told)
+    traceback_text = _format_traceback(error)
+    return replace(judge(Observations(obstacles=[_explained(error, traceback_text)])), traceback=traceback_text)
 
 
-def _told(error: BaseException) -> str:
+def _format_traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def _advice(told: str) -> str | None:
-    return next((advice for pattern, advice in _ADVICE if re.search(pattern, told)), None)
+def _advice(traceback_text: str) -> str | None:
+    return next((advice for pattern, advice in _ADVICE if re.search(pattern, traceback_text)), None)
 
 
-def _explained(error: BaseException, told: str) -> str:
-    """What went wrong and what to do about it, in a sentence or two."""
+def _explained(error: BaseException, traceback_text: str) -> str:
+    """Return the cause and what to do about it, in a sentence or two."""
     if isinstance(error, KafkaEosError) and not isinstance(error, Bug):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "the audit was interrupted: run it again"
-    advice = _advice(told) or "the report has the traceback; if it is no fault of the machine, please report it"
+    advice = (
+        _advice(traceback_text) or "the report has the traceback; if it is no fault of the machine, please report it"
+    )
     return f"the audit broke off: {_said(error)}; {advice}"
 
 
 def _said(error: BaseException) -> str:
-    """What was raised first, on one line: a Java or Python traceback may be in the message."""
+    """Return the innermost error, on one line: a Java or Python traceback may be in the message."""
     raised = list(_RAISED.finditer(str(error)))
     causes = [found for found in raised if found[1]] or raised
     if causes:

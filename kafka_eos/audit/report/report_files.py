@@ -18,15 +18,15 @@ from typing import Any
 
 from kafka_eos.audit.checks.verdict import AnyCheck, Evidence, Observations, Verdict
 from kafka_eos.audit.report.charts import partition_bars, timeline
-from kafka_eos.core.records import Tally
-from kafka_eos.protocol.dead_letter_limit import described
+from kafka_eos.core.records import RecordCounts
+from kafka_eos.protocol.dead_letter_limit import describe_counts
 
 _PACKAGES = ("confluent-kafka", "pyspark", "pyarrow")
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a report says besides the verdict."""
+    """The contents of a report besides the verdict."""
 
     job: str
     app: str
@@ -65,8 +65,8 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
             "not_yet_processed": facts.not_yet_processed,
             "outputs": facts.outputs,
             "expected": facts.expected,
-            "invisible": facts.invisible,
-            "before": facts.before,
+            "invisible": facts.uncommitted,
+            "before": facts.before_savepoint,
             "keys": facts.keys,
             "committed_epochs": facts.committed_epochs,
             "restarts": facts.restarts,
@@ -95,19 +95,19 @@ def _uncompared(facts: Observations) -> list[dict[str, Any]]:
 def _dead_letters(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """By source and operator, as the history tells of epochs that were committed."""
     committed = {event.get("epoch") for event in events if event.get("event") == "committed"}
-    told = {e.get("epoch"): e.get("counts", {}) for e in events if e.get("event") == "dead-letters"}
-    counted = (Tally(refused=counts) for epoch, counts in told.items() if epoch in committed)
-    return functools.reduce(Tally.plus, counted, Tally()).refused
+    counts_by_epoch = {e.get("epoch"): e.get("counts", {}) for e in events if e.get("event") == "dead-letters"}
+    counted = (RecordCounts(refused=counts) for epoch, counts in counts_by_epoch.items() if epoch in committed)
+    return functools.reduce(RecordCounts.plus, counted, RecordCounts()).refused
 
 
 def _check(check: AnyCheck, verdict: Verdict) -> dict[str, Any]:
     evidence = verdict.facts.evidence.get(check)
     entry: dict[str, Any] = {"check": check.value, "question": check.question}
-    if check in verdict.not_possible:
-        return {**entry, "status": "not possible", "reason": verdict.not_possible[check]}
+    if check in verdict.skipped:
+        return {**entry, "status": "not possible", "reason": verdict.skipped[check]}
     assert isinstance(evidence, Evidence)  # judge lists every other check as not possible
     status = "clean" if not evidence.count else "found"
-    first = [asdict(offender) for offender in evidence.first]
+    first = [asdict(offender) for offender in evidence.examples]
     where = {"by_sink": dict(evidence.by_sink)} if evidence.by_sink else {}
     return {
         **entry,
@@ -142,7 +142,7 @@ def as_html(content: Mapping[str, Any], context: Context) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["letters"] = described
+    environment.filters["letters"] = describe_counts
     environment.filters["number"] = lambda n: "–" if n is None else f"{n:,}".replace(",", "\u202f")
     page = environment.get_template("report.html.j2")
     filled = {"partitions": (), "question": {}, **content}

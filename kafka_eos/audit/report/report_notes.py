@@ -1,6 +1,6 @@
-"""What a report says of how the comparison was made, where that limits what it proves.
+"""Notes of a report about the comparison, where it limits what the verdict proves.
 
-Rule: whatever a check leaves out for a sink is said here, with the reason.
+Rule: whatever a check leaves out for a sink is noted here, with the reason.
 """
 
 from __future__ import annotations
@@ -8,61 +8,61 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from kafka_eos.audit.checks.verdict import Uncompared
+from kafka_eos.audit.checks.verdict import UncomparedOutput
 from kafka_eos.audit.facts.audit_subject import DatabaseTable, Directory, Place, Subject, Topic
 from kafka_eos.audit.facts.job_ledger import Ledger
 from kafka_eos.audit.tables.plan_cut import Cut
 
 if TYPE_CHECKING:
-    from kafka_eos.audit.checks.job_scan import Expected
+    from kafka_eos.audit.checks.job_scan import ExpectedCounts
 
 
 def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mapping[str, str], before: int) -> list[str]:
     """``loose``: outputs whose values were not compared; ``unsure``: sinks that were not compared, and why (of one
     without provenance nothing is left to check then); ``before``: outputs of before the savepoint.
     """
-    said = []
+    lines = []
     if ledger.origin is not None:
-        said.append(
+        lines.append(
             f"The job began with savepoint {ledger.origin.savepoint} ({ledger.origin.path}): the recompute starts with "
             f"its state. {before} visible outputs of before it were looked at for copies only; with --earlier, which "
             "names the job's checkpoint directory of then, the whole history is judged. Outputs of then whose "
             "provenance is in the ledger of that directory count as foreign without it."
         )
-    said += [_said_of(sink) for sink in subject.sinks if not sink.marked and sink.node not in unsure]
-    said += [
+    lines += [_said_of(sink) for sink in subject.sinks if not sink.marked and sink.node not in unsure]
+    lines += [
         f"Sink {sink} was not compared with a recompute: {why}. Duplicates, epochs and their counts were checked."
         for sink, why in unsure.items()
         if sink not in subject.unmarked
     ]
-    said += _shape(subject, cut, {*unsure})
+    lines += _shape(subject, cut, {*unsure})
     if loose:
-        said.append(
+        lines.append(
             f"{loose} outputs belong to keys whose input comes from several partitions, or from a loop, and whose "
             "order the outputs do not tell, or lie behind state with a time to live; for them existence was compared, "
             "values were not."
         )
     if cut.serial and cut.lasting:
-        said.append("The plan keeps state in several places one after the other; it was recomputed in one task.")
+        lines.append("The plan keeps state in several places one after the other; it was recomputed in one task.")
     if ledger.start is None:
-        said.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
-    return said
+        lines.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
+    return lines
 
 
 def uncompared(
     subject: Subject,
     cut: Cut,
-    made: Expected,
+    made: ExpectedCounts,
     untold: Mapping[str, int],
     unsure: Mapping[str, str],
     ruled: Collection[str],
-) -> list[Uncompared]:
+) -> list[UncomparedOutput]:
     """For the headline: what nothing tells of the outputs of sinks that were compared otherwise.
 
     ``untold``: by sink, outputs of which nobody knows whether they should be there. ``ruled``: sinks behind broadcast
     state.
     """
-    left_out: list[Uncompared] = []
+    left_out: list[UncomparedOutput] = []
     for sink in (sink for sink in subject.sinks if sink.node not in unsure):
         name = sink.node
         if n := made.loose.get(name):
@@ -72,50 +72,54 @@ def uncompared(
             elif name in cut.expiring:
                 why = "they depend on when state with a time to live had expired"
             what = "values and order" if cut.nested else "values"
-            left_out.append(Uncompared(name, what, why, n))
+            left_out.append(UncomparedOutput(name, what, why, n))
         if n := untold.get(name):
             why = "they are results before the end of windows, and nothing tells which rows had come by then"
             if name in ruled:
                 why = "nothing tells which rules their rows met, that were read in the same epoch, or are gone"
-            left_out.append(Uncompared(name, "existence and values", why, n))
+            left_out.append(UncomparedOutput(name, "existence and values", why, n))
         if n := made.untimed.get(name):
             broker = "the broker writes those of its topic (message.timestamp.type=LogAppendTime)"
             either = "the broker writes those of its topic, or some are the time of sending"
-            left_out.append(Uncompared(name, "timestamps", broker if sink.marked else either, n))
+            left_out.append(UncomparedOutput(name, "timestamps", broker if sink.marked else either, n))
         if n := made.midway.get(name):
             why = "nothing tells which records these sums are of"
-            left_out.append(Uncompared(name, "values", why, n))
+            left_out.append(UncomparedOutput(name, "values", why, n))
         if name in cut.letters and cut.summed:
             why = "they depend on where its epochs ended"
-            left_out.append(Uncompared(name, "letters from behind a fold with merge=", why))
+            left_out.append(UncomparedOutput(name, "letters from behind a fold with merge=", why))
         if name in cut.letters and cut.timed | cut.forgetting:
             why = "they depend on what timers have changed"
-            left_out.append(Uncompared(name, "letters from operators with timers, and behind them,", why))
+            left_out.append(UncomparedOutput(name, "letters from operators with timers, and behind them,", why))
         if name in cut.letters and cut.asked:
             why = "they depend on what a service has answered, or on which rules rows have met"
-            left_out.append(Uncompared(name, "letters from async_map or broadcast state, and from behind it,", why))
+            left_out.append(
+                UncomparedOutput(name, "letters from async_map or broadcast state, and from behind it,", why)
+            )
         if name in subject.at_least_once:
-            left_out.append(Uncompared(name, "counts by epoch", "no commit records what an at-least-once sink wrote"))
+            left_out.append(
+                UncomparedOutput(name, "counts by epoch", "no commit records what an at-least-once sink wrote")
+            )
         if not sink.marked:
             left_out.append(_without_provenance(sink))
     return left_out
 
 
-def _without_provenance(sink: Place) -> Uncompared:
+def _without_provenance(sink: Place) -> UncomparedOutput:
     match sink:
         case DatabaseTable(node, keyed=True):
-            return Uncompared(node, "all but the newest value of each key", "a table has no others")
+            return UncomparedOutput(node, "all but the newest value of each key", "a table has no others")
         case DatabaseTable(node):
-            return Uncompared(node, "order and epochs", "rows of a table carry no provenance")
+            return UncomparedOutput(node, "order and epochs", "rows of a table carry no provenance")
         case Topic(node):
             remedy = 'KafkaSink(…, provenance="header") writes it'
         case Directory(node):
             remedy = "FileSink(…, envelope=True) writes it"
-    return Uncompared(node, "order and epochs", f"its outputs carry no provenance; {remedy}")
+    return UncomparedOutput(node, "order and epochs", f"its outputs carry no provenance; {remedy}")
 
 
 def _said_of(sink: Place) -> str:
-    """How outputs without provenance were compared."""
+    """Return how outputs without provenance were compared."""
     if isinstance(sink, DatabaseTable) and sink.keyed:
         return (
             f"Sink {sink.node} is not audited by provenance, rows of a table have none: each row was compared with the "
@@ -128,24 +132,24 @@ def _said_of(sink: Place) -> str:
 
 
 def _shape(subject: Subject, cut: Cut, unsure: set[str]) -> list[str]:
-    """What a fold with merge= and a broadcast leave to be said."""
+    """Return the notes about a fold with ``merge=`` and about broadcasts."""
     sinks = {sink.node for sink in subject.sinks}
-    said: list[str] = []
+    lines: list[str] = []
     if totals := (cut.totals & sinks) - unsure:
-        said.append(
+        lines.append(
             f"Of {', '.join(sorted(totals))}, which a fold with merge= fills, there is one output for each key and "
             "epoch: each was compared with what the key had at the end of the epoch, as far as the ledger tells it."
         )
     if expiring := (cut.expiring & sinks) - unsure:
-        said.append(
+        lines.append(
             f"{', '.join(sorted(expiring))}: their values depend on when state with a time to live had expired, which "
             "follows from when, and beside which other records, the input was read. A recompute cannot know it."
         )
     if copied := sorted(cut.copied & sinks):
-        said.append(
+        lines.append(
             f"Outputs behind a broadcast ({', '.join(copied)}) were recomputed for {cut.parallelism} workers, the most "
             "that a stored epoch had."
         )
     if cut.letters and cut.summed:
-        said.append("Dead letters from behind a fold with merge= were not recomputed.")
-    return said
+        lines.append("Dead letters from behind a fold with merge= were not recomputed.")
+    return lines

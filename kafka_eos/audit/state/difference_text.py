@@ -1,7 +1,7 @@
-"""What differs between stored and recomputed state, in words, inside Spark's Python workers.
+"""Differences between stored and recomputed state, as text, inside Spark's Python workers.
 
-Rule: rows are the same if their bytes are, or if they decode to equal values. What the parts of a ``fold(merge=)`` add
-up to may differ in the last digits of a float, as they are added in another order.
+Rule: rows are the same if their bytes are, or if they decode to equal values. The sums of the parts of a
+``fold(merge=)`` may differ in the last digits of a float, as they are added in another order.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.audit.state.uncertain_state import Name, declared
 from kafka_eos.audit.tables.float_tolerance import NEAR
 from kafka_eos.audit.tables.python_tasks import columns_of, cut_of
-from kafka_eos.codecs import Counted
-from kafka_eos.codecs.operator_state.stored_codecs import stored_codec
+from kafka_eos.codecs import CountedCodec
+from kafka_eos.codecs.operator_state.stored_codecs import get_plain_codec
 from kafka_eos.core.json_values import Json
 from kafka_eos.runtime.state.key_groups import group_prefix
-from kafka_eos.runtime.state.row_keys import Layout
-from kafka_eos.runtime.state.schema_evolution import describe, reader
+from kafka_eos.runtime.state.row_keys import RowKeyCodec
+from kafka_eos.runtime.state.schema_evolution import describe, resolve_codec
 
 DIFFERENT = "operator string, state string, place binary, value binary, made binary, astray boolean, loose boolean"
 """A row that is stored, or made, or both, and not the same. The columns are in this order."""
@@ -37,7 +37,7 @@ _PARTS = {"list": "element", "map": "entry", "timer": "timer at", "pane": "pane 
 """What tells the places of a key apart, by kind of state."""
 
 
-def told(
+def describe_differences(
     app: str, workers: int, merging: frozenset[str], stored: Mapping[Name, Mapping[str, Json]],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
@@ -60,14 +60,17 @@ class _State:
     """One state: how its places and values are read and shown."""
 
     def __init__(self, descriptor: StateDescriptor[Any], stored: Mapping[str, Json] | None, *, merged: bool) -> None:
-        self._layout, self._merged = Layout(descriptor), merged
-        self._is_counted = isinstance(descriptor.value, Counted)
+        self._layout, self._merged = RowKeyCodec(descriptor), merged
+        self._is_counted = isinstance(descriptor.value, CountedCodec)
         self._kind, self._namespaced = descriptor.kind, descriptor.namespace is not None
         today = describe(descriptor)["value"]
         written = today if stored is None else stored["value"]
-        self._decode_stored, self._decode_made = reader(descriptor.value, written).decode, descriptor.value.decode
+        self._decode_stored, self._decode_made = (
+            resolve_codec(descriptor.value, written).decode,
+            descriptor.value.decode,
+        )
         plain: Any = today if written == today else None
-        self._plain = None if plain is None else stored_codec(plain["name"], plain["schema"])
+        self._plain = None if plain is None else get_plain_codec(plain["name"], plain["schema"])
 
     def difference(self, place: bytes, value: bytes | None, made: bytes | None, astray: bool) -> tuple[str, str] | None:
         """Its kind, and what is wrong; None if both are the same."""
@@ -95,10 +98,10 @@ class _State:
 
     def _key(self, place: bytes) -> str:
         try:
-            found = self._layout.place(group_prefix(0) + place)
+            found = self._layout.decode(group_prefix(0) + place)
         except ValueError as error:
             return f"the row of {_short(place)}, which no key has ({error}),"
-        key, *rest = (found,) if self._layout.plain else found
+        key, *rest = (found,) if self._layout.is_single_part else found
         names = [*(["namespace"] if self._namespaced else []), _PARTS.get(self._kind, "")]
         return ", ".join([f"key {_short(key)}", *(f"{n} {_short(part)}" for n, part in zip(names, rest, strict=False))])
 

@@ -18,25 +18,25 @@ from kafka_eos.audit.checks.verdict import (
     SHOWN,
     AnyCheck,
     Evidence,
-    NotPossible,
     Observations,
-    Offender,
+    SkippedCheck,
     StateCheck,
     StateFacts,
     UncomparedState,
     Verdict,
+    Violation,
     judge,
 )
-from kafka_eos.audit.cluster.spark_session import Opening, session
+from kafka_eos.audit.cluster.spark_session import PendingSession, session
 from kafka_eos.audit.facts.audit_subject import Subject, subject
 from kafka_eos.audit.facts.checkpoint_state import Checkpoint
 from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
 from kafka_eos.audit.facts.starting_savepoint import whole_history
-from kafka_eos.audit.job_audit import HasPlan, file_of, running
-from kafka_eos.audit.report.audit_outcome import Ending
+from kafka_eos.audit.job_audit import AuditablePipeline, file_of, running
+from kafka_eos.audit.report.audit_outcome import ReportWriter
 from kafka_eos.audit.report.report_files import Context
 from kafka_eos.audit.state.uncertain_state import Doubts, doubts, stored
-from kafka_eos.audit.tables.pinned_input import Ground
+from kafka_eos.audit.tables.pinned_input import PinnedInput
 from kafka_eos.audit.tables.plan_cut import Cut, cut
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.job_requests import is_running
@@ -59,13 +59,13 @@ _LOOSE = "nothing tells in which order the input of their keys was read"
 
 
 def audit_state(
-    pipeline: Plan | HasPlan,
+    pipeline: Plan | AuditablePipeline,
     settings: Settings,
     *,
     app: AppRef | None = None,
     report_dir: Path | None = None,
     progress: Progress = lambda _: None,
-    spark: SparkSession | Opening | None = None,
+    spark: SparkSession | PendingSession | None = None,
     master: str | None = None,
     settle_seconds: float = 30.0,
     earlier: Sequence[Path | str] = (),
@@ -76,19 +76,19 @@ def audit_state(
     """
     plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
     app = app or file_of(pipeline)
-    ending = Ending(report_dir, Context(job=plan.name, app=app.path.name))
+    ending = ReportWriter(report_dir, Context(job=plan.name, app=app.path.name))
 
     def judged() -> Verdict:
         if is_running(settings.job_dir(plan.name)):
             return _invalid(running(plan.name, app.path))
-        place = settings.checkpoints_of(plan.name)
+        place = settings.checkpoint_location(plan.name)
         storage = find_storage(place) or MemoryStorage()
         ledger = read_ledger(storage, plan.name, place)
         if ledger.newest is None:
             return _invalid(f"no committed checkpoint of job {plan.name!r} in {place}")
         manifest = records.load(storage, Manifest, manifest_name(ledger.newest), plan.name)
         ledger = whole_history(settings, plan.name, ledger, earlier)
-        of_plan = subject(plan, JobContext(plan.name, Term(0), settings.for_connectors()), ledger.splits)
+        of_plan = subject(plan, JobContext(plan.name, Term(0), settings.connector_defaults()), ledger.splits)
         parts = cut(plan, ledger.parallelism)
         if not parts.one_to_one:
             of_plan = replace(of_plan, sinks=())  # only there do outputs tell an order
@@ -97,7 +97,7 @@ def audit_state(
         with session(spark, progress, master=master, python_path=[str(app.path.parent)]) as live:
             ending.context = replace(ending.context, spark=live.version, events=ledger.events)
             progress("waiting until no transaction is open")
-            with closing(Ground(live, of_plan, storage, place, ledger)) as ground:
+            with closing(PinnedInput(live, of_plan, storage, place, ledger)) as ground:
                 if obstacles := [*ground.obstacles(settle_seconds), *_compacted(of_plan, ground)]:
                     return _invalid(*obstacles)
                 run = _Run(live, str(app), of_plan, parts, ledger, manifest, ground, progress)
@@ -131,14 +131,14 @@ def _obstacles(of_plan: Subject, manifest: Manifest, settings: Settings, app: Pa
     return []
 
 
-def _compacted(of_plan: Subject, ground: Ground) -> list[str]:
+def _compacted(of_plan: Subject, ground: PinnedInput) -> list[str]:
     read = {source.topic for source in of_plan.sources}
     names = sorted(read.intersection(of_plan.needed_whole(ground.pinned.compacted, ground.ahead())))
     return [f"compaction may have removed records of input {', '.join(names)}"] if names else []
 
 
 class _Run:
-    """One audit."""
+    """One run of an audit of state."""
 
     def __init__(
         self,
@@ -148,11 +148,16 @@ class _Run:
         parts: Cut,
         ledger: Ledger,
         manifest: Manifest,
-        ground: Ground,
+        ground: PinnedInput,
         progress: Progress,
     ) -> None:
-        self._spark, self._app, self._progress = spark, app, progress
-        self._subject, self._ledger, self._manifest, self._ground = of_plan, ledger, manifest, ground
+        self._spark = spark
+        self._app = app
+        self._progress = progress
+        self._subject = of_plan
+        self._ledger = ledger
+        self._manifest = manifest
+        self._ground = ground
         self._cut = parts
 
     def facts(self, address: str) -> Observations:
@@ -216,26 +221,26 @@ class _Run:
         )
 
     def _notes(self) -> list[str]:
-        said = []
+        lines = []
         if self._ledger.origin is not None:
-            said.append(
+            lines.append(
                 f"The job began with savepoint {self._ledger.origin.savepoint} ({self._ledger.origin.path}): the "
                 "recompute starts with its state, unless --earlier names the checkpoint directory of before."
             )
         if self._ledger.start is None:
-            said.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
+            lines.append("Nothing tells any more where the job began to read; the audit assumes offset 0.")
         if self._cut.merging:
             names = ", ".join(fold.name for fold in self._cut.merging)
-            said.append(
+            lines.append(
                 f"Of {names}, a fold with merge=, accumulators were compared; how many outputs a key had, was not."
             )
-        return said
+        return lines
 
 
 def _uncompared(
     blind: dict[tuple[str, str], int], found: Sequence[Difference], unknown: Doubts
 ) -> tuple[UncomparedState, ...]:
-    """What the verdict leaves open, by state: rows that were not looked at, and differences that prove nothing."""
+    """Return what the verdict leaves open, by state: rows that were not compared, differences that prove nothing."""
     left = [UncomparedState(f"{name[1]} of {name[0]}", n, unknown.blind[name]) for name, n in blind.items() if n]
     open_: Counter[tuple[str, str, str]] = Counter()
     for each in found:
@@ -247,15 +252,15 @@ def _uncompared(
 
 def _evidence(
     found: Sequence[Difference], facts: StateFacts, unknown: Doubts
-) -> dict[AnyCheck, Evidence | NotPossible]:
+) -> dict[AnyCheck, Evidence | SkippedCheck]:
     if not facts.stored and not facts.made and unknown.blind:
         why = "; ".join(f"state {state} of {operator}: {why}" for (operator, state), why in unknown.blind.items())
-        return dict.fromkeys(StateCheck, NotPossible(f"none of the state can be compared: {why}"))
+        return dict.fromkeys(StateCheck, SkippedCheck(f"none of the state can be compared: {why}"))
     kinds = {"wrong": StateCheck.WRONG_STATE, "missing": StateCheck.LOST_STATE, "surplus": StateCheck.SURPLUS_STATE}
-    evidence: dict[AnyCheck, Evidence | NotPossible] = {}
+    evidence: dict[AnyCheck, Evidence | SkippedCheck] = {}
     for kind, check in kinds.items():
         some = [each for each in found if each.kind == kind]
-        first = [Offender(f"{each.operator}.{each.state}", -1, -1, text) for each in some for text in each.first]
+        first = [Violation(f"{each.operator}.{each.state}", -1, -1, text) for each in some for text in each.first]
         by_state = {f"{each.operator}.{each.state}": each.count for each in some}
         looked_at = facts.made if check is StateCheck.LOST_STATE else facts.stored
         evidence[check] = Evidence(looked_at, sum(by_state.values()), tuple(first[:SHOWN]), by_state)

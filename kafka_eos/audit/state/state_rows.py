@@ -31,12 +31,12 @@ from kafka_eos.audit.tables.python_tasks import (
     ignore,
     runs,
 )
-from kafka_eos.codecs import Counted
+from kafka_eos.codecs import CountedCodec
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.json_values import Json
 from kafka_eos.runtime.state.key_groups import GROUP_BYTES, group_of
 from kafka_eos.runtime.state.local_keys import is_local
-from kafka_eos.runtime.state.row_keys import span_of
+from kafka_eos.runtime.state.row_keys import create_key_locator
 from kafka_eos.runtime.state.row_store import Row
 from kafka_eos.storage.job_storage import LocalStorage
 
@@ -60,7 +60,7 @@ Line: TypeAlias = tuple[str, str | None, bytes, bytes | None, bytes | None, bool
 
 @dataclass(frozen=True)
 class Form:
-    """How the rows of states are made comparable. By operator and name of the state."""
+    """The form in which rows of states are compared, by operator and name of the state."""
 
     blind: frozenset[tuple[str, str]]
     """States that are not compared at all."""
@@ -72,7 +72,7 @@ class Form:
         merged = operator in self.merging
         if described.get("kind") == "list":
             rows = _numbered(rows)
-        return ((key, Counted.uncounted(value)) for key, value in rows) if merged else iter(rows)
+        return ((key, CountedCodec.uncounted(value)) for key, value in rows) if merged else iter(rows)
 
 
 def _numbered(rows: Iterable[Row]) -> Iterator[Row]:
@@ -150,7 +150,7 @@ def _stored(handle: StateHandle, storage: CheckpointStorage, form: Form) -> Iter
     first, last = handle.key_groups
     local = is_local(handle)
     for described, rows in states(handle, storage):
-        name, span = str(described["name"]), span_of(described)
+        name, span = str(described["name"]), create_key_locator(described)
         if (handle.operator, name) in form.blind:
             yield from ((handle.operator, name, b"", None, None, False) for _ in rows)
             continue
@@ -165,7 +165,7 @@ def _made(backends: Mapping[str, StateBackend], form: Form) -> Iterator[Line]:
         storage = LocalStorage(Path(scratch) / "made")
         for operator, backend in backends.items():
             for described, rows in states(backend.snapshot(Epoch(0))(storage), storage):
-                name, span = str(described["name"]), span_of(described)
+                name, span = str(described["name"]), create_key_locator(described)
                 if (operator, name) in form.blind:
                     continue
                 for row_key, value in form.comparable(operator, described, rows):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.checks.comparison_tables import Compared
-from kafka_eos.audit.checks.observed_tables import Seen
+from kafka_eos.audit.checks.comparison_tables import ComparisonTables
+from kafka_eos.audit.checks.observed_tables import ObservedTables
 from kafka_eos.audit.checks.verdict import SHOWN
 from kafka_eos.audit.facts.checkpoint_state import Checkpoint
 from kafka_eos.audit.state import difference_text as words
@@ -32,13 +32,13 @@ _AT = ("operator", "state", "place")
 
 @dataclass(frozen=True)
 class StateScope:
-    """What to compare. ``compared.steps`` is what the recompute runs through."""
+    """The state to compare. ``compared.steps`` is the input of the recompute."""
 
     app: str
     workers: int
     serial: bool
-    seen: Seen
-    compared: Compared
+    seen: ObservedTables
+    compared: ComparisonTables
     checkpoint: Checkpoint
     handles: int
     """How many the checkpoint has."""
@@ -62,7 +62,7 @@ class Difference:
 
 
 class StateScan:
-    """One comparison. Tables are held by ``Seen``, which its owner closes."""
+    """One comparison. Tables are held by ``ObservedTables``, which its owner closes."""
 
     def __init__(self, spark: SparkSession, scope: StateScope) -> None:
         self._spark, self._scope = spark, scope
@@ -76,17 +76,17 @@ class StateScan:
         return {(row["operator"], row["state"]): (row["n"], row["others"]) for row in counted.collect()}
 
     def made(self) -> int:
-        """How many rows the input makes."""
+        """Return how many rows the recompute makes."""
         return self._expected.count()
 
     def differences(self) -> list[Difference]:
         """All rows that are not the same, by state and kind; ``loose`` are those of keys whose order nothing tells."""
         scope = self._scope
-        judged = partial(words.told, scope.app, scope.workers, scope.form.merging, scope.described)
-        told = scope.seen.hold(self._different().mapInArrow(judged, words.TOLD))
+        judged = partial(words.describe_differences, scope.app, scope.workers, scope.form.merging, scope.described)
+        described = scope.seen.hold(self._different().mapInArrow(judged, words.TOLD))
         kind = ("operator", "state", "kind", "loose")
         of_kind = Window.partitionBy(*kind)
-        numbered = told.withColumn("n", F.count("*").over(of_kind))
+        numbered = described.withColumn("n", F.count("*").over(of_kind))
         ranked = numbered.withColumn("rank", F.row_number().over(of_kind.orderBy("place", "detail")))
         found: dict[tuple[str, str, str, bool], tuple[int, list[str]]] = {}
         for row in ranked.where(F.col("rank") <= SHOWN).orderBy(*kind, "rank").collect():
@@ -112,7 +112,7 @@ class StateScan:
 
     @cached_property
     def _expected(self) -> DataFrame:
-        """What the input makes, and what a savepoint holds of keys that the input does not have."""
+        """Return the recomputed state, and the state that a savepoint holds for keys that are not in the input."""
         scope = self._scope
         made = self._made.where("state is not null").select(*_AT, "grp", F.col("value").alias("made"))
         if scope.savepoint is None or scope.serial:

@@ -1,7 +1,7 @@
-"""What of a job's state a recompute cannot tell, and why.
+"""State of a job that a recompute cannot determine, with the reasons.
 
-Pure. Rule: what was found the same is the same, whatever the operator; a difference is a finding only where nothing
-else can be why.
+Pure. Rule: state that was found equal is correct for any operator. A difference is a finding only where nothing else
+explains it.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import Any, TypeAlias
 from kafka_eos.abc.state import StateDescriptor, StateHandle
 from kafka_eos.audit.facts.job_ledger import Ledger
 from kafka_eos.audit.tables.plan_cut import Cut, expires
-from kafka_eos.audit.tables.unanswered_requests import Unanswered
+from kafka_eos.audit.tables.unanswered_requests import UnansweredNode
 from kafka_eos.core.errors import UserError
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan import (
-    BroadcastConnect,
-    CountedWindows,
-    Fold,
-    Join,
-    Patterns,
+    BroadcastConnectNode,
+    CountWindowNode,
+    FoldNode,
+    JoinNode,
+    PatternNode,
     Plan,
-    Process,
-    Reduce,
-    TableJoin,
-    Windows,
+    ProcessNode,
+    ReduceNode,
+    TableJoinNode,
+    WindowNode,
 )
 from kafka_eos.runtime.operators import join, process, windows
 from kafka_eos.runtime.operators.fold import STATE
 from kafka_eos.runtime.operators.joins.table_join import TableJoinOperator
 from kafka_eos.runtime.operators.patterns.pattern_operator import PatternOperator
-from kafka_eos.runtime.operators.process import declared as declared_by
-from kafka_eos.runtime.operators.windows.count_windows import CountedWindows as CountedOperator
+from kafka_eos.runtime.operators.process import list_declared_states as declared_by
+from kafka_eos.runtime.operators.windows.count_windows import RowCountWindowOperator as CountedOperator
 from kafka_eos.runtime.state.local_keys import is_local
-from kafka_eos.runtime.state.schema_evolution import describe, reader, redefined, split
+from kafka_eos.runtime.state.schema_evolution import describe, redefined, resolve_codec, split_description
 
 Name: TypeAlias = tuple[str, str]
 """An operator and one of its states."""
@@ -56,27 +56,27 @@ def declared(plan: Plan) -> dict[Name, StateDescriptor[Any]]:
     """The states that the operators of a plan have; a process function is asked, and processes nothing."""
     found: dict[Name, StateDescriptor[Any]] = {}
     for node in plan.nodes:
-        if isinstance(node, Fold | Reduce):
+        if isinstance(node, FoldNode | ReduceNode):
             found[node.name, STATE] = StateDescriptor(STATE, node.key_codec, node.entry_codec, ttl=node.ttl)
-        elif isinstance(node, Process):
+        elif isinstance(node, ProcessNode):
             found |= {(node.name, each.name): each for each in declared_by(process(node))}
-        elif isinstance(node, TableJoin):
+        elif isinstance(node, TableJoinNode):
             found |= {(node.name, each.name): each for each in TableJoinOperator(node).states()}
-        elif isinstance(node, CountedWindows):
+        elif isinstance(node, CountWindowNode):
             counted = CountedOperator(node)
             found |= {(node.name, each.name): each for each in counted.states()}
-        elif isinstance(node, Windows | Join):
-            operator = windows(node) if isinstance(node, Windows) else join(node)
-            found |= {(node.name, each.name): each for each in (*operator.states(), *operator.pending())}
-        elif isinstance(node, Patterns):
+        elif isinstance(node, WindowNode | JoinNode):
+            operator = windows(node) if isinstance(node, WindowNode) else join(node)
+            found |= {(node.name, each.name): each for each in (*operator.states(), *operator.list_timer_states())}
+        elif isinstance(node, PatternNode):
             sequences = PatternOperator(node)
-            found |= {(node.name, each.name): each for each in (*sequences.states(), *sequences.pending())}
+            found |= {(node.name, each.name): each for each in (*sequences.states(), *sequences.list_timer_states())}
     return found
 
 
 def stored(handles: Sequence[StateHandle]) -> dict[Name, Mapping[str, Json]]:
-    """How each stored state is described."""
-    return {(h.operator, str(each["name"])): split(each)[0] for h in handles for each in h.states}
+    """Return the description of each stored state."""
+    return {(h.operator, str(each["name"])): split_description(each)[0] for h in handles for each in h.states}
 
 
 def doubts(cut: Cut, ledger: Ledger, handles: Sequence[StateHandle], several: bool) -> Doubts:
@@ -85,7 +85,7 @@ def doubts(cut: Cut, ledger: Ledger, handles: Sequence[StateHandle], several: bo
     blind = {name: why for name, each in stored(handles).items() if (why := _unreadable(cut.plan, known, name, each))}
     blind |= {name: f"{_EXPIRES}: its own" for name, descriptor in known.items() if descriptor.ttl is not None}
     reason = "key_by(local=True) leaves keys where their partitions are read"
-    blind |= {name: reason for name in known if name[0] in local or cut.plan.keeps_local(name[0])}
+    blind |= {name: reason for name in known if name[0] in local or cut.plan.has_local_state(name[0])}
     operators = {operator for operator, _ in known}
     unsure = {name: why for name in sorted(operators) if (why := _unsure(cut, ledger, name, several))}
     return Doubts(dict(sorted(blind.items())), unsure)
@@ -98,9 +98,9 @@ def _unreadable(
     if name[0] not in {node.name for node in plan.nodes}:
         return "the plan has no such operator"
     match plan.node(name[0]):
-        case BroadcastConnect():
+        case BroadcastConnectNode():
             return "it is what the records of a broadcast stream make in every worker, which is not computed again"
-        case Unanswered(why=why):
+        case UnansweredNode(why=why):
             return why
         case node if not node.keyed:
             return _TIME
@@ -112,7 +112,7 @@ def _unreadable(
     if redefined(described, today):
         return "it was stored for other windows, or another join, than the code declares: verify with the code of then"
     try:
-        reader(known[name].value, described["value"])
+        resolve_codec(known[name].value, described["value"])
     except UserError as error:
         return f"the code cannot read what is stored ({error}): verify with the code that stored it"
     return None

@@ -33,21 +33,21 @@ def closed(pairs: DataFrame) -> DataFrame:
     """
     of_span = Window.partitionBy(*_SPAN)
     # Those that the recompute does not make have no key; they are unexpected.
-    ours = F.col("summed") & F.col("should")
+    summed = F.col("summed") & F.col("should")
     is_last = F.col("e_update") == F.max("e_update").over(of_span)
     highest = F.max(F.when(F.col("there"), F.col("update"))).over(of_span)
     missing = F.max("there").over(of_span).isNull() & ~F.max("answered").over(of_span)
     one_epoch = Window.partitionBy(*_SPAN, "there", "term", "epoch").orderBy("update", "topic", "partition", "offset")
     marked = pairs.withColumns({
-        "closing": _said(ours & F.col("there") & (F.col("update") == highest)),
-        "absent": _said(ours & is_last & missing),
-        "again": _said(ours & F.col("there") & (F.row_number().over(one_epoch) > 1)),
-        "end": F.when(ours, F.max_by(F.struct(*_VALUES, "e_time"), "e_update").over(of_span)),
+        "closing": _said(summed & F.col("there") & (F.col("update") == highest)),
+        "absent": _said(summed & is_last & missing),
+        "again": _said(summed & F.col("there") & (F.row_number().over(one_epoch) > 1)),
+        "end": F.when(summed, F.max_by(F.struct(*_VALUES, "e_time"), "e_update").over(of_span)),
     })  # fmt: skip
     # Its timestamp is that of the record that it names, or a function of its value.
     time = F.when(F.col("time").eqNullSafe(F.col("e_time")), F.col("e_time")).otherwise(F.col("end.e_time"))
-    values = {column: F.when(ours, F.col(f"end.{column}")).otherwise(F.col(column)) for column in _VALUES}
-    return marked.withColumns({**values, "e_time": F.when(ours, time).otherwise(F.col("e_time"))}).drop("end")
+    values = {column: F.when(summed, F.col(f"end.{column}")).otherwise(F.col(column)) for column in _VALUES}
+    return marked.withColumns({**values, "e_time": F.when(summed, time).otherwise(F.col("e_time"))}).drop("end")
 
 
 def none(pairs: DataFrame) -> DataFrame:

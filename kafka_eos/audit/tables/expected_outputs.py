@@ -1,8 +1,8 @@
-"""What the outputs should be: the plan's operators over the input again, as a Spark table.
+"""The expected outputs: the plan's operators run over the input again, as a Spark table.
 
-Rule: where the pipeline was free to choose an order (a key whose input comes from several partitions), its own
-update numbers are followed if they are complete; otherwise such outputs are marked ``loose`` and their values
-are not compared.
+Rule: where the pipeline was free to choose an order (a key whose input comes from several partitions), its own update
+numbers are followed if they are complete. Otherwise such outputs are marked ``loose``, and their values are not
+compared.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kafka_eos.audit.tables import topic_tables as reads
 from kafka_eos.audit.tables.float_tolerance import floats, value_hash
 from kafka_eos.audit.tables.plan_cut import Cut
 from kafka_eos.audit.tables.readable_values import Legible
-from kafka_eos.plan import KeyBy
-from kafka_eos.runtime.operators.operator_chain import refuser
+from kafka_eos.plan import KeyByNode
+from kafka_eos.runtime.operators.operator_chain import hash_operator
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -50,7 +50,7 @@ class Recompute:
     """Sinks of which floats are compared by themselves, see ``sums``."""
 
     def expected(
-        self, records: DataFrame, visible: DataFrame, beside: Sequence[DataFrame] = ()
+        self, records: DataFrame, visible: DataFrame, more_outputs: Sequence[DataFrame] = ()
     ) -> tuple[DataFrame, bool]:
         """One row an output that should exist: ``sink``, ``id``, place, update, hashes, ``grp`` (key), ``loose``; and
         whether there are keys with an order that nothing tells, of which ``loose`` outputs are all that is known.
@@ -59,7 +59,7 @@ class Recompute:
         elsewhere: behind windows, and behind broadcast state.
         """
         cut, free = self.cut, False
-        parts = [records.sparkSession.createDataFrame([], tasks.EXPECTED), *beside]
+        parts = [records.sparkSession.createDataFrame([], tasks.EXPECTED), *more_outputs]
         # What waits for time does nothing here, and what reaches its sinks is ``beside`` it.
         timeless = ~F.col("sink").isin([*cut.timed])
         if cut.serial and cut.lasting:
@@ -87,8 +87,10 @@ class Recompute:
         return records.repartition(1).sortWithinPartitions(*place), several
 
     def keyed(self, records: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:
-        """What reaches the stages, all of a key together and in its order, with ``loose``; and whether there are keys
-        with an order that nothing tells. ``visible`` is None if no outputs are read: they tell no order then.
+        """Return the rows that reach the stages, grouped and ordered by key, with ``loose``.
+
+        Also return whether some keys have an unknown order. ``visible`` is None if no outputs are read: they give no
+        order then.
         """
         rows = records.mapInArrow(partial(tasks.captures, self.app, self.cut.parallelism, self.spans), tasks.CAPTURED)
         rows, free = self._in_their_order(self.hold(rows.repartition("grp", "stage")), visible)
@@ -125,14 +127,16 @@ class Recompute:
             rows = rows.withColumn("turn", F.lit(None).cast("long"))
         unknown = F.count(F.when(F.col("turn").isNull(), 1)).over(key) > 0
         # Within one stream the offsets are the order, whatever the output claims.
-        told = rows.withColumn("turn", F.when(F.col("several"), F.col("turn"))).withColumn(
+        with_turn = rows.withColumn("turn", F.when(F.col("several"), F.col("turn"))).withColumn(
             "loose", F.col("several") & unknown
         )
-        return told, True
+        return with_turn, True
 
     def _path(self) -> Column:
-        """What the only output of a captured row calls itself: with an exchange its branch tells all rows apart."""
-        local = any(isinstance(node := self.cut.plan.node(stage), KeyBy) and node.local for stage in self.cut.stages)
+        """Return the path of a captured row's only output: behind an exchange its branch identifies each row."""
+        local = any(
+            isinstance(node := self.cut.plan.node(stage), KeyByNode) and node.local for stage in self.cut.stages
+        )
         return F.concat("branch", F.col("ordinal").cast("string") if local else F.lit("0"))
 
 
@@ -141,10 +145,10 @@ _NUMBER = ("branch", "ordinal")
 
 
 def tables_first(rows: DataFrame, tables: Collection[str]) -> DataFrame:
-    """What reaches a look into a table, with ``turn`` and ``loose``: all that the table has, then the rows of streams.
+    """Return the input of a table look-up, with ``turn`` and ``loose``: the table's rows, then those of streams.
 
-    These are in no order among themselves. Which row of a key is the newest one, only one partition tells: of a key
-    that is in two of them nobody knows it.
+    Rows of streams have no order among themselves. The newest row of a key is known only if the key is in one
+    partition.
     """
     of_table = F.col("source").isin([*tables])
     stream, key = F.when(of_table, F.concat_ws("/", *_STREAM)), Window.partitionBy("grp", "stage")
@@ -157,7 +161,7 @@ def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...], legible: L
     number, letter = F.col("sub"), F.col("sink").isin([*cut.letters])
     # The first phase of a fold is the one that refuses records.
     for fold in cut.merging:
-        whom, who = (f"-{refuser(name)}-" for name in (fold.name, fold.inputs[0]))
+        whom, who = (f"-{hash_operator(name)}-" for name in (fold.name, fold.inputs[0]))
         renamed = F.replace("branch", F.lit(whom), F.lit(who))
         made = made.withColumn("branch", F.when(letter, renamed).otherwise(F.col("branch")))
     if cut.fans_out or cut.letters:

@@ -50,7 +50,7 @@ def rows(
         for batch in batches:
             for file in batch.to_pylist():
                 node = plan.node(file["node"])
-                assert isinstance(node, plans.Sink)
+                assert isinstance(node, plans.SinkNode)
                 yield from _rows(cast("AuditableFiles", node.sink), file)
 
     columns = "node string, name string, subtask int, epoch long, marked boolean"

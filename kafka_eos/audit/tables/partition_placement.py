@@ -1,8 +1,8 @@
-"""Which partition a record belongs to by its key, as the partitioner of its producer chooses.
+"""The partition of a record by its key, as the partitioner of its producer chooses.
 
-Rule: an answer only for partitioners that go by the key alone; a record that they would send anywhere has no place.
-Partitions may have been added while a job wrote, and the partitioner changed: what was right then stays where it is.
-The ledger tells of each epoch what was in force; of epochs of which it does not, the first records tell it.
+Rule: only partitioners that use the key alone are judged; other records have no place. While a job wrote, partitions
+may have been added, or the partitioner changed: records stay where they were right then. The ledger records for each
+epoch what was in force; for epochs that it lacks, the first records show it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def numbers(first: Collection[tuple[int, int]], now: int) -> frozenset[int] | No
 
 
 @dataclass(frozen=True)
-class Placing:
-    """How a sink's records were divided over the partitions of its topic."""
+class PartitionPlacement:
+    """The distribution of a sink's records over the partitions of its topic."""
 
     partitioner: str | None
     """What its client goes by now."""
@@ -58,7 +58,7 @@ class Placing:
         return bool(self.regimes) and all(regime.spread is not None for regime in self.regimes)
 
     def number(self) -> Column:
-        """Which of the regimes a record is of; as many as there are for one of a later epoch."""
+        """Return the index of a record's regime; the number of regimes for a record of a later epoch."""
         found = F.lit(len(self.regimes))
         for i, regime in reversed(list(enumerate(self.regimes))):
             found = F.when(F.col("epoch") <= regime.until, i).otherwise(found)
@@ -66,12 +66,12 @@ class Placing:
 
     def spreads(self) -> list[Spread | None]:
         """By ``number``. Of a later epoch than the last that is told nothing else is known than of that."""
-        told = [regime.spread for regime in self.regimes]
-        last = told[-1] if told else None
-        return [*told, None if last is None else replace(last, most=max(last.most, self.now))]
+        spreads = [regime.spread for regime in self.regimes]
+        last = spreads[-1] if spreads else None
+        return [*spreads, None if last is None else replace(last, most=max(last.most, self.now))]
 
 
-def with_homes(visible: DataFrame, topics: Mapping[str, Placing]) -> DataFrame:
+def with_homes(visible: DataFrame, topics: Mapping[str, PartitionPlacement]) -> DataFrame:
     """Adds ``home``: for a record of the job that is where it should not be the partition where it should be.
 
     ``visible`` has ``place``, see ``partitioners``. ``topics``: by sink. Where nobody knows how partitions were chosen,
@@ -79,7 +79,7 @@ def with_homes(visible: DataFrame, topics: Mapping[str, Placing]) -> DataFrame:
     nothing is known of them.
     """
     counts = _counts(visible, {sink: placing for sink, placing in topics.items() if is_known(placing.partitioner)})
-    alike: dict[tuple[Placing, frozenset[int] | None], list[str]] = {}
+    alike: dict[tuple[PartitionPlacement, frozenset[int] | None], list[str]] = {}
     for sink, placing in topics.items():
         alike.setdefault((placing, counts.get(sink)), []).append(sink)
     home, number, together = F.lit(None).cast("long"), F.lit(0), F.lit(False)
@@ -101,15 +101,15 @@ def _ours() -> Column:
     return F.col("ours") & ~F.col("before")
 
 
-def _together(placing: Placing, spread: Spread | None, counts: frozenset[int] | None) -> bool:
+def _together(placing: PartitionPlacement, spread: Spread | None, counts: frozenset[int] | None) -> bool:
     """Do the records of a key belong together, for want of a better rule?"""
     if spread is None:
         return counts is None and placing.partitioner != RANDOM
-    told = spread.partitioner == RANDOM or is_known(spread.partitioner)
-    return not told and spread.fewest == spread.most
+    is_judged = spread.partitioner == RANDOM or is_known(spread.partitioner)
+    return not is_judged and spread.fewest == spread.most
 
 
-def _home(placing: Placing, counts: frozenset[int] | None) -> Column:
+def _home(placing: PartitionPlacement, counts: frozenset[int] | None) -> Column:
     """By the hash of the key; null where the record is at home. ``counts``: see ``_counts``."""
     home = F.lit(None).cast("long")
     for i, spread in enumerate(placing.spreads()):
@@ -121,13 +121,14 @@ def _home(placing: Placing, counts: frozenset[int] | None) -> Column:
 
 
 def _between(spread: Spread) -> frozenset[int] | None:
-    """How many partitions there may have been; None if that does not tell the places of records."""
+    """Return the possible numbers of partitions; None if they do not determine the places of records."""
     return frozenset(range(spread.fewest, spread.most + 1)) if is_known(spread.partitioner) else None
 
 
-def _counts(visible: DataFrame, topics: Mapping[str, Placing]) -> dict[str, frozenset[int] | None]:
-    """How many partitions each topic may have had in epochs of which nothing is told; None if that does not tell the
-    places of records.
+def _counts(visible: DataFrame, topics: Mapping[str, PartitionPlacement]) -> dict[str, frozenset[int] | None]:
+    """Return the possible numbers of partitions of each topic in epochs that the ledger lacks.
+
+    None if they do not determine the places of records.
     """
     counts: dict[str, frozenset[int] | None] = {sink: frozenset({t.now}) for sink, t in topics.items()}
     untold = {sink: placing for sink, placing in topics.items() if not placing.is_told}
@@ -140,7 +141,7 @@ def _counts(visible: DataFrame, topics: Mapping[str, Placing]) -> dict[str, froz
     return counts | {sink: numbers(found, topics[sink].now) for sink, found in first.items()}
 
 
-def _is_untold(sink: str, placing: Placing) -> Column:
+def _is_untold(sink: str, placing: PartitionPlacement) -> Column:
     unknown = [i for i, spread in enumerate(placing.spreads()) if spread is None]
     return (F.col("sink") == sink) & placing.number().isin(unknown)
 

@@ -1,7 +1,8 @@
-"""What an audit of a job stands on: topics without open transactions, their offsets at one moment, and which of their
-records the job has read.
+"""The pinned input of a job's audit.
 
-Rule: every offset is pinned before the first scan. What stands in the way of a sound scan is said in a sentence.
+It consists of topics without open transactions, their offsets at one moment, and the records that the job has read.
+
+Rule: every offset is pinned before the first scan. A reason against a sound scan is reported in a sentence.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Range, Ranges, i
 from kafka_eos.audit.cluster.java_client_config import java_config
 from kafka_eos.audit.facts.audit_subject import Directory, Subject, Topic
 from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
-from kafka_eos.audit.facts.starting_savepoint import Beginning, beginning
+from kafka_eos.audit.facts.starting_savepoint import StartingSavepoint, beginning
 from kafka_eos.storage.job_storage import JobStorage
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Pinned:
+class PinnedOffsets:
     """Offsets of all topics at one moment without open transactions, by stream or sink."""
 
     ranges: Mapping[str, Mapping[int, Range]]
@@ -37,16 +38,19 @@ class Pinned:
     files: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-class Ground:
+class PinnedInput:
     """The topics and files of one audit. ``close`` it."""
 
     def __init__(
         self, spark: SparkSession, subject: Subject, storage: JobStorage, place: Path | str, ledger: Ledger
     ) -> None:
         """``place``: where the ``storage`` is."""
-        self._subject, self._storage, self._place, self._ledger = subject, storage, place, ledger
-        self.beginning: Beginning | None = None
-        self.pinned = Pinned({}, ())
+        self._subject = subject
+        self._storage = storage
+        self._place = place
+        self._ledger = ledger
+        self.beginning: StartingSavepoint | None = None
+        self.pinned = PinnedOffsets({}, ())
         self._clusters: dict[tuple[str, ...], tuple[ClusterAdmin, set[str]]] = {}
         for topic in (*subject.sources, *subject.topics):
             config = java_config(topic.bootstrap, topic.config)
@@ -83,7 +87,7 @@ class Ground:
         streams = {source.stream: ranges[source.topic] for source in self._subject.sources}
         compacted = [t for cluster, topics in self._clusters.values() for t in cluster.compacted(topics)]
         files = {directory.node: self._files(directory) for directory in self._subject.directories}
-        self.pinned = Pinned(
+        self.pinned = PinnedOffsets(
             streams | {sink.node: ranges[sink.topic] for sink in self._subject.topics}, tuple(compacted), files
         )
 
@@ -104,13 +108,13 @@ class Ground:
 
     def _created_anew(self) -> list[str]:
         """Input topics that are not those which the job has read."""
-        told = self._ledger.topic_ids
+        known = self._ledger.topic_ids
         ids = {topic: found for cluster, topics in self._clusters.values() for topic, found in cluster.ids(topics)}
         return [
             f"input {source.topic} was deleted and created again since the job read it (topic id "
-            f"{told[source.stream]}, now {ids[source.topic]}): nothing that it holds says what the outputs should be"
+            f"{known[source.stream]}, now {ids[source.topic]}): nothing that it holds says what the outputs should be"
             for source in self._subject.sources
-            if told.get(source.stream, ids[source.topic]) != ids[source.topic]
+            if known.get(source.stream, ids[source.topic]) != ids[source.topic]
         ]
 
     # ------------------------------------------------------------ what was read
@@ -140,7 +144,7 @@ class Ground:
         return {t.node: {p: (at.begin, at.end) for p, at in ranges[t.node].items()} for t in self._subject.topics}
 
     def expired(self) -> list[str]:
-        """Where output partitions begin now that do not begin at their first record."""
+        """Return the output partitions whose first records have expired, as text."""
         return [
             f"{sink.topic}/{p} begins at offset {at.begin}"
             for sink in self._subject.topics
@@ -149,7 +153,7 @@ class Ground:
         ]
 
     def _start(self, source: Topic, partition: int, at: Range) -> int:
-        """Where the job began to read a partition."""
+        """Return where the job began to read a partition."""
         start = self._ledger.start
         if start is None:
             start = None if self.beginning is None else self.beginning.start
@@ -161,7 +165,7 @@ class Ground:
         return self._ledger.positions.get(source.stream, {}).get(partition, self._start(source, partition, at))
 
     def reads(self) -> list[dict[str, Any]]:
-        """What was read: one entry a partition, for the report."""
+        """Return one entry per partition that was read, for the report."""
         inputs = [("input", source.stream, source) for source in self._subject.sources]
         outputs = [("output", sink.node, sink) for sink in self._subject.topics]
         read: list[dict[str, Any]] = [

@@ -11,39 +11,39 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from kafka_eos.abc.sink import Sink as SinkConnector
-from kafka_eos.audit.tables.unanswered_requests import Unanswered, unanswered, why
+from kafka_eos.audit.tables.unanswered_requests import UnansweredNode, unanswered, why
 from kafka_eos.plan import (
-    BroadcastConnect,
-    CountedWindows,
-    Exchange,
-    Filter,
-    FlatMap,
-    Fold,
-    Forward,
-    KeyBy,
-    Lookup,
-    Map,
+    BroadcastConnectNode,
+    CountWindowNode,
+    ExchangeNode,
+    FilterNode,
+    FlatMapNode,
+    FoldNode,
+    ForwardNode,
+    KeyByNode,
+    MapNode,
     Node,
     Partitioning,
-    Patterns,
+    PatternNode,
     Plan,
-    Process,
-    Reduce,
-    Sink,
-    Source,
-    TableJoin,
-    Union,
-    Windows,
+    ProcessNode,
+    ReduceNode,
+    SinkNode,
+    SourceNode,
+    TableConnectNode,
+    TableJoinNode,
+    UnionNode,
+    WindowNode,
 )
-from kafka_eos.plan.deduplication import Deduplicate
+from kafka_eos.plan.deduplication import DeduplicateFunction
 from kafka_eos.runtime.operators import process
-from kafka_eos.runtime.operators.operator_chain import refuser
-from kafka_eos.runtime.operators.process import declared
+from kafka_eos.runtime.operators.operator_chain import hash_operator
+from kafka_eos.runtime.operators.process import list_declared_states
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_NOT_ONE_EACH = FlatMap | Patterns | Process | TableJoin | Windows | CountedWindows
+_NOT_ONE_EACH = FlatMapNode | PatternNode | ProcessNode | TableJoinNode | WindowNode | CountWindowNode
 """Nodes that may make none of a row, or several."""
 
 
@@ -78,12 +78,12 @@ class Cut:
 
     @cached_property
     def tail(self) -> Plan:
-        letters = {sink.name for sink in self.plan.sinks if sink.dead_letters}
+        letters = {sink.name for sink in self.plan.sinks if sink.is_dead_letter_sink}
         kept: list[Node] = []
         for node in self.plan.nodes:
             if node.name in self.stages:
                 kept.append(replace(node, inputs=()))
-            elif node.name in self.below or node.name in letters or isinstance(node, Source):
+            elif node.name in self.below or node.name in letters or isinstance(node, SourceNode):
                 kept.append(node)
         return Plan(self.plan.name, tuple(kept), self.plan.where)
 
@@ -97,49 +97,49 @@ class Cut:
         """Every row that reaches a stage makes one output at most, so no two of a key have the same update number."""
         stateful = [node for node in self.plan.nodes if node.keyed]
         below = [self.plan.node(name) for name in self.below]
-        manifold = self.copied or any(isinstance(node, _NOT_ONE_EACH | Union) for node in below)
+        manifold = self.copied or any(isinstance(node, _NOT_ONE_EACH | UnionNode) for node in below)
         return not self.serial and len(self.stages) == 1 and len(stateful) == 1 and not manifold
 
     @property
     def one_to_one(self) -> bool:
         """Every row that reaches a stage makes exactly one output, and the update number tells the order."""
-        return self.one_an_update and not any(isinstance(self.plan.node(name), Filter) for name in self.below)
+        return self.one_an_update and not any(isinstance(self.plan.node(name), FilterNode) for name in self.below)
 
     @property
     def steady(self) -> bool:
-        """Which outputs exist does not depend on the order of records, only what they say."""
-        return not any(isinstance(self.plan.node(name), _NOT_ONE_EACH | Filter) for name in self.below)
+        """Return whether the order of records affects only the contents of outputs, and not which outputs exist."""
+        return not any(isinstance(self.plan.node(name), _NOT_ONE_EACH | FilterNode) for name in self.below)
 
     @cached_property
     def lookups(self) -> tuple[str, ...]:
         """Stages where rows of a stream look into a table: they are in no order among themselves."""
-        return tuple(stage for stage in self.stages if isinstance(self.plan.node(stage), Lookup))
+        return tuple(stage for stage in self.stages if isinstance(self.plan.node(stage), TableConnectNode))
 
     @cached_property
     def looking(self) -> frozenset[str]:
         """Nodes behind a join with a table, dead letters included."""
-        names = [node.name for node in self.plan.nodes if isinstance(node, TableJoin)]
+        names = [node.name for node in self.plan.nodes if isinstance(node, TableJoinNode)]
         return frozenset({*descendants(self.plan, names), *(self.letters if names else ())})
 
     @cached_property
     def tables(self) -> frozenset[str]:
         """Sources that are looked up as they are now."""
-        return frozenset(node.table for node in self.plan.nodes if isinstance(node, TableJoin))
+        return frozenset(node.table for node in self.plan.nodes if isinstance(node, TableJoinNode))
 
     @property
     def fans_out(self) -> bool:
         """One record may reach a stage as several rows."""
-        return any(isinstance(node, FlatMap) for node in self.head.nodes)
+        return any(isinstance(node, FlatMapNode) for node in self.head.nodes)
 
     @cached_property
     def shuffled(self) -> frozenset[str]:
         """Nodes that rows reach in no order: an exchange other than by key, or a loop, lies before them."""
-        return descendants(self.plan, [node.name for node in self.plan.nodes if isinstance(node, Exchange)])
+        return descendants(self.plan, [node.name for node in self.plan.nodes if isinstance(node, ExchangeNode)])
 
     @cached_property
     def parted(self) -> frozenset[str]:
         """Nodes that rows of one input partition may reach through several workers: two exchanges lie before them."""
-        names = [node.name for node in self.plan.exchanges if not isinstance(node, Forward)]
+        names = [node.name for node in self.plan.exchanges if not isinstance(node, ForwardNode)]
         return descendants(self.plan, [*descendants(self.plan, names).intersection(names)])
 
     @cached_property
@@ -151,7 +151,7 @@ class Cut:
         seen = set(todo)
         while todo:
             name, moved = todo.pop()
-            moved = moved or isinstance(self.plan.node(name), Exchange)
+            moved = moved or isinstance(self.plan.node(name), ExchangeNode)
             near = {(reader.name, moved) for reader, _ in self.plan.downstream(name) if reader.name not in stateful}
             found |= {reader for reader, far in near if far}
             todo += near - seen
@@ -161,7 +161,7 @@ class Cut:
     @property
     def letters(self) -> tuple[str, ...]:
         """Sinks of dead letters."""
-        return tuple(sink.name for sink in self.plan.sinks if sink.dead_letters)
+        return tuple(sink.name for sink in self.plan.sinks if sink.is_dead_letter_sink)
 
     @property
     def unsteady(self) -> frozenset[str]:
@@ -198,9 +198,9 @@ class Cut:
     # ------------------------------------------------------------ folds in two phases
 
     @cached_property
-    def merging(self) -> tuple[Fold, ...]:
+    def merging(self) -> tuple[FoldNode, ...]:
         """Folds with one output a key and epoch."""
-        return tuple(node for node in self.whole.nodes if isinstance(node, Fold) and node.merge is not None)
+        return tuple(node for node in self.whole.nodes if isinstance(node, FoldNode) and node.merge is not None)
 
     @cached_property
     def summed(self) -> frozenset[str]:
@@ -210,27 +210,31 @@ class Cut:
     @cached_property
     def totals(self) -> frozenset[str]:
         """Sinks among them where the last value of each key is the same wherever epochs ended."""
-        return frozenset(sink.name for sink in self.plan.sinks if not sink.dead_letters and self._tells_totals(sink))
+        return frozenset(
+            sink.name for sink in self.plan.sinks if not sink.is_dead_letter_sink and self._tells_totals(sink)
+        )
 
     @cached_property
     def summing(self) -> frozenset[str]:
         """Stages of which every row goes into a fold that fills one of ``totals``."""
-        folds = {fold.name: fold.inputs[0] for fold in self.merging if self.totals & self.plan.below(fold.name)}
+        folds = {
+            fold.name: fold.inputs[0] for fold in self.merging if self.totals & self.plan.find_descendants(fold.name)
+        }
         return frozenset(
             stage for stage in folds.values()
             if all(reader.name in folds for reader, _ in self.plan.downstream(stage))
         )  # fmt: skip
 
-    def _tells_totals(self, sink: Sink) -> bool:
+    def _tells_totals(self, sink: SinkNode) -> bool:
         node = self.whole.node(sink.inputs[0])
-        while isinstance(node, Map | Forward):
+        while isinstance(node, MapNode | ForwardNode):
             node = self.whole.node(node.inputs[0])
         if node not in self.merging:
             return False
         if node.ttl is not None:
             return False
         key_by = self.whole.node(node.inputs[0])
-        assert isinstance(key_by, KeyBy)  # the first phase
+        assert isinstance(key_by, KeyByNode)  # the first phase
         above = [other.name for other in self.plan.nodes if other.keyed and other.name != node.name]
         return not (key_by.local or node.name in self.copied or node.name in descendants(self.plan, above))
 
@@ -239,7 +243,7 @@ class Cut:
     @cached_property
     def asked(self) -> frozenset[str]:
         """Nodes that ask a service, and all behind them."""
-        names = [node.name for node in self.plan.nodes if isinstance(node, Unanswered)]
+        names = [node.name for node in self.plan.nodes if isinstance(node, UnansweredNode)]
         return frozenset({*names, *descendants(self.plan, names)})
 
     def why_unknown(self, name: str) -> str:
@@ -251,7 +255,7 @@ class Cut:
     @cached_property
     def timed(self) -> frozenset[str]:
         """Operators with timers, and nodes behind them: how far event time had come no record tells."""
-        names = [node.name for node in self.plan.timed_operators if not forgets(node)]
+        names = [node.name for node in self.plan.timer_operators if not forgets(node)]
         return frozenset({*names, *descendants(self.plan, names)})
 
     @cached_property
@@ -272,11 +276,13 @@ class Cut:
     @property
     def moody(self) -> tuple[str, ...]:
         """Operators that may refuse another record with another order of records, as branches name them."""
-        return tuple(str(refuser(name)) for name in sorted(self.below))
+        return tuple(str(hash_operator(name)) for name in sorted(self.below))
 
     def refusers(self) -> tuple[str, ...]:
         """Operators whose dead letters nobody can foretell, as branches name them."""
-        return tuple(str(refuser(name)) for name in sorted(self.summed | self.timed | self.forgetting | self.asked))
+        return tuple(
+            str(hash_operator(name)) for name in sorted(self.summed | self.timed | self.forgetting | self.asked)
+        )
 
     # ------------------------------------------------------------ what the number of workers decides
 
@@ -294,21 +300,21 @@ class Cut:
 
 
 def _is_told(node: Node) -> bool:
-    return isinstance(node, BroadcastConnect)
+    return isinstance(node, BroadcastConnectNode)
 
 
 def expires(node: Node) -> bool:
     """Does the node have state with a time to live? Asks a process function, by opening one."""
-    if isinstance(node, Fold | Reduce | CountedWindows):
+    if isinstance(node, FoldNode | ReduceNode | CountWindowNode):
         return node.ttl is not None
-    if not isinstance(node, Process):
+    if not isinstance(node, ProcessNode):
         return False
-    return any(state.ttl is not None for state in declared(process(node)))
+    return any(state.ttl is not None for state in list_declared_states(process(node)))
 
 
 def forgets(node: Node) -> bool:
     """Do the timers of the node only end what it knows of a key, when no row that is not late can ask for it?"""
-    return isinstance(node, Process) and isinstance(node.factory(), Deduplicate)
+    return isinstance(node, ProcessNode) and isinstance(node.factory(), DeduplicateFunction)
 
 
 def captured(stage: str) -> str:
@@ -319,7 +325,7 @@ def captured(stage: str) -> str:
 def cut(plan: Plan, parallelism: int = 1) -> Cut:
     """Cut a plan in front of its stateful operators, if they can be separated by key."""
     whole = unanswered(plan)
-    plan = whole.one_by_one
+    plan = whole.without_partial_folds
     stages = tuple(dict.fromkeys(node.inputs[0] for node in plan.nodes if node.keyed))
     below = descendants(plan, stages)
     nested = any(stage in below for stage in stages)
@@ -331,16 +337,16 @@ def cut(plan: Plan, parallelism: int = 1) -> Cut:
 
 def descendants(plan: Plan, names: Sequence[str]) -> frozenset[str]:
     """Every node that a record may reach after one of ``names``; in a loop that is the node itself, too."""
-    return frozenset[str]().union(*map(plan.below, names))
+    return frozenset[str]().union(*map(plan.find_descendants, names))
 
 
-def capture(stage: Node) -> Sink:
+def capture(stage: Node) -> SinkNode:
     nothing = cast("SinkConnector[Any]", None)  # a chain hands batches to outputs by name; it never asks the sink
-    return Sink(name=captured(stage.name), where=stage.where, inputs=(stage.name,), sink=nothing)
+    return SinkNode(name=captured(stage.name), code_line=stage.code_line, inputs=(stage.name,), sink=nothing)
 
 
 def refuser_of(column: str) -> Column:
-    """Who refused the record of a dead letter, from what it calls itself; see ``Chain``."""
+    """Return the operator that rejected the record of a dead letter, from the letter's id; see ``OperatorChain``."""
     from pyspark.sql import functions as F
 
     return F.regexp_extract(column, r"-(\d+)-\d+$", 1)

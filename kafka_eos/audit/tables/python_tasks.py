@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 
 from kafka_eos import plan as plans
-from kafka_eos._util.gc_tuning import spare_the_collector
+from kafka_eos._util.gc_tuning import tune_gc_for_batches
 from kafka_eos.abc.auditable import AuditableSink
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.abc.state import StateBackend
@@ -30,12 +30,12 @@ from kafka_eos.audit.facts.starting_savepoint import restored
 from kafka_eos.audit.tables.plan_cut import Cut, captured, cut
 from kafka_eos.codecs import KeyCodec
 from kafka_eos.core.ids import AppRef
-from kafka_eos.core.provenance import ordinals
+from kafka_eos.core.provenance import number_outputs
 from kafka_eos.core.records import Batch, Headers, RawOrigin, RawRecord
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.exchange.routing import Router, router
-from kafka_eos.runtime.operators.operator_chain import Chain, Output
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.exchange.routing import Router, make_router
+from kafka_eos.runtime.operators.operator_chain import OperatorChain, Output
+from kafka_eos.runtime.program import load_program
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import MemoryStorage
@@ -80,7 +80,7 @@ Rows = list[tuple[Any, ...]]
 def head_outputs(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Outputs of sinks that no state is in front of. Input: INPUT rows in any order of partitions."""
     parts = cut_of(app, workers)
-    made = Made()
+    made = ExpectedOutputs()
     with ExitStack() as stack:
         outputs: dict[str, Output] = {sink: Collector(parts.plan, sink, made) for sink in parts.head_sinks}
         outputs |= {captured(stage): ignore for stage in parts.stages}
@@ -117,7 +117,7 @@ def tail_outputs(
     State begins as it is in ``savepoint``.
     """
     parts = cut_of(app, workers)
-    made = Made()
+    made = ExpectedOutputs()
     with ExitStack() as stack:
         tail = stack.enter_context(Tail(parts, made, savepoint))
         for batch in batches:
@@ -131,7 +131,7 @@ def serial_outputs(
 ) -> Iterator[pa.RecordBatch]:
     """Outputs of the whole plan, run in one task; ``loose`` marks what the order of partitions may change."""
     parts = cut_of(app, workers)
-    made, free = Made(), parts.below & parts.shuffled
+    made, free = ExpectedOutputs(), parts.below & parts.shuffled
     with ExitStack() as stack:
         outputs: dict[str, Output] = {
             sink.name: Collector(parts.plan, sink.name, made, loose=sink.name in (parts.below if loose else free))
@@ -150,8 +150,8 @@ def serial_outputs(
 
 @cache
 def cut_of(app: str, workers: int) -> Cut:
-    parts = cut(load(AppRef.parse(app)).plan(), workers)
-    spare_the_collector()
+    parts = cut(load_program(AppRef.parse(app)).plan(), workers)
+    tune_gc_for_batches()
     return parts
 
 
@@ -171,10 +171,10 @@ def headers_of(headers: Sequence[Mapping[str, Any]]) -> Headers:
     return [(h["key"], h["value"]) for h in headers]
 
 
-def feed(plan: Plan, chain: Chain, source: str, raws: Sequence[RawRecord]) -> None:
+def feed(plan: Plan, chain: OperatorChain, source: str, raws: Sequence[RawRecord]) -> None:
     node = plan.node(source)
-    assert isinstance(node, plans.Source)
-    batch = cast("AuditableSource", node.source).decode(source, raws, partial(chain.refuse_record, source))
+    assert isinstance(node, plans.SourceNode)
+    batch = cast("AuditableSource", node.source).decode(source, raws, partial(chain.reject_record, source))
     chain.push(source, batch)
 
 
@@ -185,16 +185,16 @@ def ignore(batch: Batch[Any]) -> None:
 @contextmanager
 def chain_of(
     parts: Cut, plan: Plan, backends: Mapping[str, StateBackend], outputs: Mapping[str, Output]
-) -> Iterator[Chain]:
+) -> Iterator[OperatorChain]:
     """The plan's operators; rows that a sink cannot encode go where the policy of their source sends them."""
     with closing(_Rounds(parts, plan, backends, outputs)) as chain:
         for output in outputs.values():
             if isinstance(output, Collector):
-                output.refuse = chain.refuse_row
+                output.refuse = chain.reject_row
         yield chain
 
 
-class _Rounds(Chain):
+class _Rounds(OperatorChain):
     """A chain where rows of a loop wait for their next round, so that no number of rounds is too many.
 
     Of a broadcast it makes the copies of all workers.
@@ -205,7 +205,9 @@ class _Rounds(Chain):
     ) -> None:
         self._waiting: deque[tuple[str, Batch[Any]]] = deque()
         waits = [node for node in plan.exchanges if node in plan.feedbacks or node.name in parts.broadcasts]
-        exchanges = {node.name: partial(self._wait, node.name, router(node, 0, parts.parallelism)) for node in waits}
+        exchanges = {
+            node.name: partial(self._wait, node.name, make_router(node, 0, parts.parallelism)) for node in waits
+        }
         super().__init__(plan, backends, outputs, exchanges, whole=parts.whole)
 
     def push(self, head: str, batch: Batch[Any]) -> None:
@@ -217,7 +219,7 @@ class _Rounds(Chain):
         self._waiting.extend((exchange, part) for _, part in split(batch))
 
 
-class Made:
+class ExpectedOutputs:
     """Expected outputs that wait to be handed back."""
 
     def __init__(self) -> None:
@@ -232,11 +234,13 @@ class Made:
 class Collector:
     """Encodes what reaches one sink. ``at_stage``: ordinal, key, looseness and span of rows that come from a stage."""
 
-    def __init__(self, plan: Plan, sink: str, made: Made, *, loose: bool = False, ordinal: int = 0) -> None:
+    def __init__(self, plan: Plan, sink: str, made: ExpectedOutputs, *, loose: bool = False, ordinal: int = 0) -> None:
         node = plan.node(sink)
-        assert isinstance(node, plans.Sink)
+        assert isinstance(node, plans.SinkNode)
         self._audited = hasattr(node.sink, "audit_rows")
-        self._sink, self._name, self._made = cast("AuditableSink", node.sink), sink, made
+        self._sink = cast("AuditableSink", node.sink)
+        self._name = sink
+        self._made = made
         self._loose, self._ordinal = loose, ordinal
         self.at_stage: Sequence[tuple[int, bytes, bool, int]] | None = None
         self.refuse: RejectRow | None = None
@@ -249,8 +253,8 @@ class Collector:
         origin, updates, branches, lane = kept.origin, kept.updates, _branches(kept), kept.lane
         topic, partitions, offsets = origin.topic, origin.partitions, origin.offsets
         keys = _groups(kept)
-        for i, (row, sub, said) in enumerate(zip(kept.rows, ordinals(kept), written, strict=True)):
-            key, value, headers, time = said
+        for i, (row, sub, written_row) in enumerate(zip(kept.origin_rows, number_outputs(kept), written, strict=True)):
+            key, value, headers, time = written_row
             at_stage = self.at_stage
             if at_stage is None:
                 ordinal, group, loose, span = self._ordinal, keys[i], self._loose, None
@@ -287,13 +291,18 @@ class _Capture:
 
     def __init__(self, plan: Plan, stage: str, rows: Rows, spans: Spans) -> None:
         key_by, *_ = plan.key_bys(stage)  # several have one codec
-        self._encode, self._stage, self._rows, self._spans = key_by.key_codec.encode, stage, rows, spans
+        self._encode = key_by.key_codec.encode
+        self._stage = stage
+        self._rows = rows
+        self._spans = spans
 
     def __call__(self, batch: Batch[Any]) -> None:
         assert batch.keys is not None  # a stage is a key_by, or several that are connected
         origin = batch.origin
         ends = self._spans.get(stream(origin.source, origin.topic), {})
-        for row, branch, ordinal, key in zip(batch.rows, _branches(batch), ordinals(batch), batch.keys, strict=True):
+        for row, branch, ordinal, key in zip(
+            batch.origin_rows, _branches(batch), number_outputs(batch), batch.keys, strict=True
+        ):
             raw = origin.raw(row)
             self._rows.append((
                 self._stage, origin.source, raw.topic, raw.partition, raw.offset, batch.lane, branch, ordinal,
@@ -336,14 +345,14 @@ class CapturedRow(NamedTuple):
 class Tail:
     """Runs captured rows again from their raw records, and on through the stages."""
 
-    def __init__(self, parts: Cut, made: Made | None, savepoint: str | None) -> None:
+    def __init__(self, parts: Cut, made: ExpectedOutputs | None, savepoint: str | None) -> None:
         """``made``: gets the outputs; None if nobody wants them."""
         self._parts, self._held = parts, ExitStack()
         self._caught: dict[str, list[Batch[Any]]] = {stage: [] for stage in parts.stages}
         outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, ignore)
         outputs |= {captured(stage): self._caught[stage].append for stage in parts.stages}
         self._head = self._held.enter_context(chain_of(parts, parts.head, {}, outputs))
-        letters = [sink.name for sink in parts.plan.sinks if sink.dead_letters]
+        letters = [sink.name for sink in parts.plan.sinks if sink.is_dead_letter_sink]
         names = [sink.name for sink in parts.plan.sinks if sink.name in parts.below]
         self._collectors: dict[str, Collector] = {}
         if made is not None:
@@ -379,16 +388,18 @@ class Tail:
             if batch.lane != lane:
                 continue
             assert batch.keys is not None  # a stage is a key_by, or several that are connected
-            names = zip(_branches(batch), ordinals(batch), strict=True)
-            stamps = batch.times or repeat(None)
-            for row, name, key, value, time in zip(batch.rows, names, batch.keys, batch.values, stamps, strict=False):
+            names = zip(_branches(batch), number_outputs(batch), strict=True)
+            stamps = batch.event_times or repeat(None)
+            for row, name, key, value, time in zip(
+                batch.origin_rows, names, batch.keys, batch.values, stamps, strict=False
+            ):
                 if name == wanted[row]:
                     values.append(value)
                     keys.append(key)
                     rows.append(row)
                     branches.append(name[0])
                     times += [] if time is None else [time]
-        return Batch(values, rows, origin, keys=keys, lane=lane, branch=branches, times=times or None)
+        return Batch(values, rows, origin, keys=keys, lane=lane, branch=branches, event_times=times or None)
 
     def __enter__(self) -> Tail:
         return self
@@ -403,7 +414,7 @@ class Backends:
     def __init__(self, plan: Plan, savepoint: str | None) -> None:
         self._scratch = tempfile.TemporaryDirectory(prefix="kafka-eos-audit-")
         root, groups = Path(self._scratch.name), range(MAX_KEY_GROUPS)
-        copied = {node.name for node in plan.nodes if isinstance(node, plans.BroadcastConnect)}
+        copied = {node.name for node in plan.nodes if isinstance(node, plans.BroadcastConnectNode)}
         names = frozenset(node.name for node in plan.nodes if node.keyed) | copied
         storage = MemoryStorage() if savepoint is None else SavepointFiles(Path(savepoint))
         handles = {} if savepoint is None else restored(savepoint, names)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Legible:
-    """What makes texts of the values of ``sinks``; those of all others are left as they are.
+    """Converts the values of ``sinks`` to text; those of all others stay as they are.
 
-    ``rounded``: sinks of which floats are compared by themselves, see ``sums``. ``sinks`` are those of them that write
-    no texts.
+    ``rounded``: sinks whose floats are compared separately, see ``sums``. ``sinks`` are those of them that do not write
+    text.
     """
 
     app: str
@@ -51,7 +51,7 @@ class Legible:
         if not self.sinks:
             return value
 
-        def told(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
+        def read_texts(batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
             parts = cut_of(self.app, self.workers)
             texts = {name: _texts(_codec(parts, name)) for name in self.sinks}
             for sinks, values in batches:
@@ -59,13 +59,13 @@ class Legible:
                 yield pa.array([None if data is None else texts[name](data) for name, data in rows], pa.string())
 
         make: Any = arrow_udf  # its stub knows no function with hints
-        texts: Column = make(told, "string")(sink, F.when(sink.isin([*self.sinks]), value))
+        texts: Column = make(read_texts, "string")(sink, F.when(sink.isin([*self.sinks]), value))
         return F.coalesce(texts.cast("binary"), value)
 
 
 def _codec(parts: Cut, sink: str) -> Codec[Any] | None:
     node = parts.plan.node(sink)
-    assert isinstance(node, plans.Sink)
+    assert isinstance(node, plans.SinkNode)
     return cast("AuditableSink", node.sink).audit_codec if hasattr(node.sink, "audit_rows") else None
 
 
@@ -79,7 +79,7 @@ def _texts(codec: Codec[Any] | None) -> Callable[[bytes], str | None]:
 
 
 def text_of(codec: Codec[Any], data: bytes) -> str | None:
-    """What a value says, floats by themselves; None if that is not all there is to it."""
+    """Return a value as text, floats separately; None if the text does not represent the whole value."""
     try:
         value = codec.decode(data)
         plain = msgspec.to_builtins(value, enc_hook=to_plain)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from kafka_eos.audit.cluster.cluster_admin import PATIENCE_MS
 from kafka_eos.audit.cluster.java_client_config import java_config
 from kafka_eos.audit.facts.audit_subject import Directory, Topic
-from kafka_eos.audit.facts.ledger_provenance import Beside, Files
+from kafka_eos.audit.facts.ledger_provenance import Files, ProvenanceFiles
 from kafka_eos.audit.tables.float_tolerance import floats, value_hash
 from kafka_eos.audit.tables.partitioner_hashes import key_hash
 from kafka_eos.audit.tables.readable_values import Legible
@@ -92,12 +92,12 @@ def records(
     # Spark interprets functions over lists; a writer puts the provenance last.
     anywhere = F.expr(f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value")
     text = F.when(last["key"] == HEADER, last["value"]).otherwise(anywhere)
-    said = F.coalesce(F.col("told"), text.cast("string"))
+    provenance_text = F.coalesce(F.col("told"), text.cast("string"))
     clusters: dict[str, list[tuple[Topic, Bounds]]] = {}
     for topic, bounds in topics:
         clusters.setdefault(json.dumps(java_config(topic.bootstrap, topic.config)), []).append((topic, bounds))
     return [
-        _told(
+        _with_ledger_provenance(
             read(spark, json.loads(config), {t.topic: bounds for t, bounds in some}, committed=committed), some, files
         ).select(
             _named({t.topic: t.node for t, _ in some}).alias("sink"),
@@ -109,8 +109,8 @@ def records(
             headers_hash(_given(some, F.col("told")), _of(some, "letters"), ~_of(some, "marked")).alias("headers_hash"),
             F.when(F.col("timestampType") == _CREATE_TIME, F.unix_millis("timestamp")).alias("time"),
             F.lit(None).cast("long").alias("file_epoch"),
-            places([topic for topic, _ in some], F.col("key"), said).alias("place"),
-            said.alias("text"),
+            places([topic for topic, _ in some], F.col("key"), provenance_text).alias("place"),
+            provenance_text.alias("text"),
             (_of(some, "letters") & F.expr(_CALLED_LATE)).alias("late"),
             F.lit(False).alias("torn"),
         )
@@ -128,22 +128,22 @@ def _of(topics: Sequence[tuple[Topic, Bounds]], what: str) -> Column:
     return F.col("topic").isin([topic.topic for topic, _ in topics if getattr(topic, what)])
 
 
-def _told(table: DataFrame, topics: Sequence[tuple[Topic, Bounds]], files: Files) -> DataFrame:
+def _with_ledger_provenance(table: DataFrame, topics: Sequence[tuple[Topic, Bounds]], files: Files) -> DataFrame:
     """With ``told``, what the job's ledger says of where a record came from."""
     sinks = {topic.topic: topic.node for topic, _ in topics if topic.marked}
     if not files or not sinks:
         return table.withColumn("told", F.lit(None).cast("string"))
     first, _ = topics[0]
-    text = Beside(first.bootstrap, dict(first.config), files, sinks).text(
+    text = ProvenanceFiles(first.bootstrap, dict(first.config), files, sinks).text(
         F.col("topic"), F.col("partition"), F.col("offset")
     )
     return table.withColumn("told", text)
 
 
-def _given(topics: Sequence[tuple[Topic, Bounds]], told: Column) -> Column:
+def _given(topics: Sequence[tuple[Topic, Bounds]], ledger_text: Column) -> Column:
     """The headers that the sink was given: its writer adds the provenance to them, as the last, or to the ledger."""
     headers = F.col("headers")
-    stamped = _of(topics, "marked") & told.isNull() & (F.try_element_at(headers, F.lit(-1))["key"] == HEADER)
+    stamped = _of(topics, "marked") & ledger_text.isNull() & (F.try_element_at(headers, F.lit(-1))["key"] == HEADER)
     return F.when(stamped, F.slice(headers, 1, F.size(headers) - 1)).otherwise(headers)
 
 
@@ -210,9 +210,9 @@ def parsed(table: DataFrame, legible: Legible) -> DataFrame:
 
     ``id`` names an output whatever attempt wrote it: two visible records that share it are a duplicate.
     """
-    ours = F.coalesce(F.col("text").rlike(PROVENANCE), F.lit(False)) & ~F.col("torn")
+    has_provenance = F.coalesce(F.col("text").rlike(PROVENANCE), F.lit(False)) & ~F.col("torn")
     value, summed = legible.text(F.col("sink"), F.col("value")), F.col("sink").isin([*legible.rounded])
-    part = F.split(F.when(ours, F.col("text")), "/")
+    part = F.split(F.when(has_provenance, F.col("text")), "/")
     attempt, path = F.split(part[0], r"\."), F.split(part[5], r"\.")
     return table.select(
         "sink",
@@ -220,7 +220,7 @@ def parsed(table: DataFrame, legible: Legible) -> DataFrame:
         "partition",
         "offset",
         "torn",
-        ours.alias("ours"),
+        has_provenance.alias("ours"),
         F.concat_ws("/", part[1], part[2], part[3], part[4], part[5]).alias("id"),
         attempt[0].cast("int").alias("term"),
         attempt[1].cast("long").alias("epoch"),
@@ -252,18 +252,21 @@ def headers_hash(headers: Column, letters: Column, unmarked: Column) -> Column:
     """
     kept = F.filter(headers, lambda h: ~(unmarked & (h["key"] == HEADER)))
 
-    def told(header: Column) -> Column:
+    def header_hash_input(header: Column) -> Column:
         text = F.when(~(letters & header["key"].isin([*_ERRORS])), header["value"])
         return F.struct(header["key"].alias("key"), *(c.alias(f"v{i}") for i, c in enumerate(hashed(text))))
 
     # Spark interprets functions over lists; mostly there is no header but the provenance.
     none = F.size(headers) == 0
-    return F.when(none, F.lit(None)).when(F.size(kept) > 0, F.xxhash64(F.transform(kept, told)))
+    return F.when(none, F.lit(None)).when(F.size(kept) > 0, F.xxhash64(F.transform(kept, header_hash_input)))
 
 
 def hashed(*columns: Column) -> list[Column]:
-    """What to hash in place of ``columns``: a hash leaves nulls out, so that without this (a, null) is (null, a)."""
-    return [said for column in columns for said in (column.isNull(), column)]
+    """Return the columns to hash in place of ``columns``.
+
+    A hash ignores nulls: without the added columns (a, null) would equal (null, a).
+    """
+    return [part for column in columns for part in (column.isNull(), column)]
 
 
 def preview(column: str) -> Column:

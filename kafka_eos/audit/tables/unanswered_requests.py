@@ -1,7 +1,7 @@
-"""What no record tells: answers of services, which nobody can be asked for again, and which rules a row has met. A
-recompute goes as far as the rows that come to it.
+"""Facts that no record contains: responses of services, which cannot be requested again, and the rules a row has met.
 
-Rule: a function of ``async_map`` is never called by the audit. What is behind such a node is named as not recomputed.
+Rule: a function of ``async_map`` is never called by the audit. The recompute covers the rows before such a node;
+outputs behind it are named as not recomputed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from kafka_eos.plan import AsyncMap, BroadcastProcess, FlatMap, KeyedBroadcastProcess, Node, Plan
+from kafka_eos.plan import AsyncMapNode, BroadcastProcessNode, FlatMapNode, KeyedBroadcastNode, Node, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unanswered(FlatMap):
+class UnansweredNode(FlatMapNode):
     """In the place of a node whose outputs nobody can compute: no row comes out. ``why``: what is not known."""
 
     kind: ClassVar[str] = "unanswered"
@@ -29,23 +29,30 @@ def unanswered(plan: Plan) -> Plan:
 
 def why(plan: Plan, below: str) -> str:
     """Why what comes to the node ``below`` is not known."""
-    found = [n for n in plan.nodes if isinstance(n, Unanswered) and below in {n.name, *plan.below(n.name)}]
+    found = [
+        n for n in plan.nodes if isinstance(n, UnansweredNode) and below in {n.name, *plan.find_descendants(n.name)}
+    ]
     reasons = {reason: [n.name for n in found if n.why == reason] for reason in dict.fromkeys(n.why for n in found)}
     return "; ".join(f"{reason}: {', '.join(names)}" for reason, names in reasons.items())
 
 
 def _unanswered(node: Node) -> Node:
     match node:
-        case AsyncMap():
+        case AsyncMapNode():
             return _instead(node, "a service has answered, and cannot be asked for the same again: async_map")
-        case BroadcastProcess() | KeyedBroadcastProcess():
+        case BroadcastProcessNode() | KeyedBroadcastNode():
             return _instead(node, "which of the rules a row met, nothing tells: broadcast state of")
     return node
 
 
 def _instead(node: Node, reason: str) -> Node:
-    place: dict[str, Any] = {"name": node.name, "where": node.where, "inputs": node.inputs, "derived": node.derived}
-    return Unanswered(fn=_nothing, why=reason, **place)
+    place: dict[str, Any] = {
+        "name": node.name,
+        "code_line": node.code_line,
+        "inputs": node.inputs,
+        "has_generated_name": node.has_generated_name,
+    }
+    return UnansweredNode(fn=_nothing, why=reason, **place)
 
 
 def _nothing(value: Any) -> Iterable[Any]:

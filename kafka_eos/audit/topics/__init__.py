@@ -7,7 +7,7 @@
 ``auditor`` the steps.
 """
 
-from kafka_eos.audit.topics.question import Question
+from kafka_eos.audit.topics.question import TopicAuditOptions
 from kafka_eos.audit.topics.topic_audit import audit_topics
 
-__all__ = ["Question", "audit_topics"]
+__all__ = ["TopicAuditOptions", "audit_topics"]

@@ -1,6 +1,6 @@
-"""What people see of an audit of topics: records that break a check, counts and fingerprints, the report.
+"""Readable findings of an audit of topics: records that break a check, counts and fingerprints, the report.
 
-Rule: a record is shown with its text, looked up by its offset; equal hashes of unequal ids are not shown and not
+Rule: a record is shown with its text, looked up by its offset. Equal hashes of unequal ids are not shown and not
 counted, as far as they are among the records shown.
 """
 
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.checks.verdict import SHOWN, Check, NotPossible, Observations, Offender
+from kafka_eos.audit.checks.verdict import SHOWN, Check, Observations, SkippedCheck, Violation
 from kafka_eos.audit.report.report_files import Context
 from kafka_eos.audit.tables import topic_tables as reads
 from kafka_eos.audit.topics import offset_window as window
 from kafka_eos.audit.topics import topic_tables as tables
-from kafka_eos.audit.topics.question import Question, expression
+from kafka_eos.audit.topics.question import TopicAuditOptions, expression
 from kafka_eos.audit.topics.topic_scan import TERM, Attempt, Suspect, Suspects, Tally, TopicScan
-from kafka_eos.audit.topics.topic_tables import Places, Window
+from kafka_eos.audit.topics.topic_tables import OffsetWindow, Places
 from kafka_eos.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ Spot = tuple[int, int]
 
 
 def offenders(
-    scan: TopicScan, question: Question, check: Check, suspects: Suspects
-) -> tuple[int, tuple[Offender, ...]]:
+    scan: TopicScan, question: TopicAuditOptions, check: Check, suspects: Suspects
+) -> tuple[int, tuple[Violation, ...]]:
     """The suspects with their texts, and how many there are."""
     n, first = suspects
     if not first:
@@ -47,13 +47,13 @@ def offenders(
     return n, tuple(_offender(scan.places, texts, check, suspect) for suspect in kept)
 
 
-def untold(scan: TopicScan, question: Question, check: Check, suspects: Suspects) -> NotPossible:
+def untold(scan: TopicScan, question: TopicAuditOptions, check: Check, suspects: Suspects) -> SkippedCheck:
     """Why ids that are inside and outside of what is judged keep a check from a conclusion."""
     n, (first, *_) = suspects
     name, _ = _texts(scan, question, [(first.place, first.offset)]).get((first.place, first.offset), ("", ""))
     there, should = first.counts
     more_or_less = "fewer" if check is Check.LOST else "more"
-    return NotPossible(
+    return SkippedCheck(
         f"{n} ids are also outside of what is judged, and have {more_or_less} outputs than inputs there and in it (id "
         f"{name}: {there} of {should}), so nothing tells which of them belong together. Judge offsets (--from, --to) "
         "instead of times or a group, or give an id that is one record's own"
@@ -64,7 +64,7 @@ def _same(texts: Mapping[Spot, tuple[str, str]], a: Spot, b: Spot) -> bool:
     return a not in texts or b not in texts or texts[a][0] == texts[b][0]
 
 
-def _offender(places: Places, texts: Mapping[Spot, tuple[str, str]], check: Check, suspect: Suspect) -> Offender:
+def _offender(places: Places, texts: Mapping[Spot, tuple[str, str]], check: Check, suspect: Suspect) -> Violation:
     topic, partition = places.names[suspect.place]
     name, preview = texts.get((suspect.place, suspect.offset), ("", ""))
     what = f"id {name}: {preview}" if name else preview
@@ -83,7 +83,7 @@ def _offender(places: Places, texts: Mapping[Spot, tuple[str, str]], check: Chec
         Check.ABORTED_VISIBLE: f"another term wrote its epoch too, only one of them can be committed; {what}",
         Check.COMMITTED_HIDDEN: f"it is in an aborted transaction and nowhere else; {what}",
     }.get(check, what)
-    return Offender(suspect.file or topic, partition, suspect.offset, detail.rstrip("; "))
+    return Violation(suspect.file or topic, partition, suspect.offset, detail.rstrip("; "))
 
 
 def _elsewhere(suspect: Suspect, other: str) -> str:
@@ -92,7 +92,7 @@ def _elsewhere(suspect: Suspect, other: str) -> str:
     return f"its key is also in another partition, at{other}"
 
 
-def _texts(scan: TopicScan, question: Question, spots: Sequence[Spot]) -> dict[Spot, tuple[str, str]]:
+def _texts(scan: TopicScan, question: TopicAuditOptions, spots: Sequence[Spot]) -> dict[Spot, tuple[str, str]]:
     """Id and beginning of the records at some offsets of topics; each read takes one record of a partition."""
     places = scan.places
     found: dict[Spot, tuple[str, str]] = {}
@@ -120,11 +120,11 @@ def _texts(scan: TopicScan, question: Question, spots: Sequence[Spot]) -> dict[S
     return found
 
 
-def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects | NotPossible]:
-    """What the attempts (term and epoch, by source) of provenance tell without the job's history.
+def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects | SkippedCheck]:
+    """Judge the attempts (term and epoch, by source) in provenance, without the job's history.
 
-    An epoch is committed in one term only, and then with all of its outputs. Several jobs may have written the topics,
-    and their numbers are alike: only attempts at the same record are rivals, and only within a topic is one half there.
+    An epoch is committed in one term only, with all of its outputs. Several jobs may have written the topics, with the
+    same numbers. So only attempts at the same record are rivals, and an epoch can be incomplete only within a topic.
     """
     visible = scan.attempts()
     by_epoch: dict[tuple[str, str], list[str]] = {}
@@ -138,10 +138,10 @@ def attempts(scan: TopicScan, some_invisible: bool) -> dict[Check, Suspects | No
     aborted = scan.aborted() if some_invisible else {}
     half = {at: found for at, found in aborted.items() if at in visible}
     elsewhere = [at for at in aborted if at[1] in {attempt for _, attempt in visible}]
-    hidden: Suspects | NotPossible = _all(half)
+    hidden: Suspects | SkippedCheck = _all(half)
     if elsewhere and not half:
         (topic, attempt), *_ = elsewhere
-        hidden = NotPossible(
+        hidden = SkippedCheck(
             f"what attempt {attempt} wrote to {topic} was aborted, and in another output it is visible: either a job's "
             "commit is half there, or two jobs count alike. An audit of the job tells (kafka-eos audit APP)"
         )
@@ -154,7 +154,7 @@ def _all(wrong: Mapping[Attempt, tuple[int, Suspect]]) -> Suspects:
 
 
 def partitions(
-    question: Question, tallies: Mapping[tuple[str, int], Tally], uncommitted: Mapping[tuple[str, int], int]
+    question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally], uncommitted: Mapping[tuple[str, int], int]
 ) -> list[dict[str, Any]]:
     """Counts and fingerprints, one entry a partition (or directory), inputs first."""
     return [
@@ -175,9 +175,13 @@ def partitions(
 
 
 def reported(
-    context: Context, question: Question, facts: Observations, held: Sequence[Mapping[str, Any]], read: Window
+    context: Context,
+    question: TopicAuditOptions,
+    facts: Observations,
+    held: Sequence[Mapping[str, Any]],
+    read: OffsetWindow,
 ) -> Context:
-    """What the report says; a later audit may resume from one of all that there was."""
+    """Return the context of the report; a later audit may resume from one that covered everything."""
     records = (facts.inputs or 0, facts.outputs)
     listed = [
         {"role": "input" if topic in question.inputs else "output", "operator": "–", "topic": topic,
@@ -204,7 +208,7 @@ def sized(spark: SparkSession, tasks: int) -> Iterator[None]:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """What Spark says about a wrong expression or query, as an error that the user can act on."""
+    """Convert Spark's errors about a wrong expression or query to an error that the user can act on."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:

@@ -1,7 +1,7 @@
-"""Which records an audit of topics reads, and which of them it judges.
+"""The records that an audit of topics reads, and those of them that it judges.
 
-Rule: all offsets were pinned at one moment without open transactions in what is read. How far the input was
-processed the topics do not tell: that is the user's word (a group, a time, an earlier verdict), or all of it.
+Rule: all offsets were pinned at one moment without open transactions in what is read. The topics do not contain how far
+the input was processed. So the user gives it (a group, a time, an earlier verdict), or all of it is judged.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any
 
 from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Offsets, Ranges
 from kafka_eos.audit.tables.topic_tables import Bounds
-from kafka_eos.audit.topics.question import Question
-from kafka_eos.audit.topics.topic_tables import Window
+from kafka_eos.audit.topics.question import TopicAuditOptions
+from kafka_eos.audit.topics.topic_tables import OffsetWindow
 from kafka_eos.core.errors import ConfigError
 
 
-def window(question: Question, cluster: ClusterAdmin | None, ranges: Ranges, done: Offsets | None = None) -> Window:
+def window(
+    question: TopicAuditOptions, cluster: ClusterAdmin | None, ranges: Ranges, done: Offsets | None = None
+) -> OffsetWindow:
     """Bounds from the pinned ``ranges`` and what the question says.
 
     ConfigError for offsets that are not there, and where expired records may have been counterparts of others.
@@ -49,15 +51,15 @@ def window(question: Question, cluster: ClusterAdmin | None, ranges: Ranges, don
         read[topic], judged[topic] = wide, narrow
     if cut := _cut(question, ranges, read):
         raise ConfigError(cut)
-    return Window(read, judged, {d: _files(d, question) for d in question.directories})
+    return OffsetWindow(read, judged, {d: _files(d, question) for d in question.directories})
 
 
-def reading_ends(question: Question, cluster: ClusterAdmin) -> Offsets:
-    """Where the question ends before the topics do."""
+def reading_ends(question: TopicAuditOptions, cluster: ClusterAdmin) -> Offsets:
+    """Return the end offsets that the question sets before the ends of the topics."""
     return _offsets(question, cluster, question.end, question.slack)
 
 
-def _check_offsets(question: Question, ranges: Ranges) -> None:
+def _check_offsets(question: TopicAuditOptions, ranges: Ranges) -> None:
     """ConfigError if the question names offsets that are not there: less than was asked for would be judged."""
     for option, asked in (("--from", question.start), ("--to", question.end)):
         for topic, offsets in asked.items() if isinstance(asked, Mapping) else ():
@@ -78,10 +80,10 @@ def _check_offsets(question: Question, ranges: Ranges) -> None:
                     raise ConfigError(f"of {topic}/{p} --from says {first}, which is behind {last}, where --to ends")
 
 
-def _cut(question: Question, ranges: Ranges, read: Mapping[str, Bounds]) -> str | None:
-    """What expired of that which should be read, and what to do; None if nothing has.
+def _cut(question: TopicAuditOptions, ranges: Ranges, read: Mapping[str, Bounds]) -> str | None:
+    """Return which of the requested records have expired, and what to do; None if none has.
 
-    Of a partition that is read from its first record on, no time tells whether the ones before it were too old.
+    If a partition is read from its first record on, it is unknown whether the expired records were in the range.
     """
     timed = isinstance(question.start, datetime)
     cut = [
@@ -107,8 +109,10 @@ def _clip(low: int, high: int, start: int | None, end: int | None) -> tuple[int,
     return first, max(first, high if end is None else min(high, end))
 
 
-def _offsets(question: Question, cluster: ClusterAdmin | None, at: datetime | Offsets | None, slack: float) -> Offsets:
-    """What is meant by ``at``, if that is a time: ``slack`` seconds after it; {} if nothing is."""
+def _offsets(
+    question: TopicAuditOptions, cluster: ClusterAdmin | None, at: datetime | Offsets | None, slack: float
+) -> Offsets:
+    """Return offsets for ``at``, ``slack`` seconds after it if it is a time; {} if it is None."""
     if isinstance(at, Mapping):
         return at
     if at is None or cluster is None:
@@ -116,14 +120,14 @@ def _offsets(question: Question, cluster: ClusterAdmin | None, at: datetime | Of
     return cluster.offsets_at(question.topics, at + timedelta(seconds=slack))
 
 
-def _resumed(question: Question) -> dict[str, dict[int, int]]:
+def _resumed(question: TopicAuditOptions) -> dict[str, dict[int, int]]:
     if question.resume is None:
         return {}
     ends = question.resume["resume"]["ends"]
     return {topic: {int(p): at for p, at in parts.items()} for topic, parts in ends.items()}
 
 
-def _files(directory: str, question: Question) -> list[str]:
+def _files(directory: str, question: TopicAuditOptions) -> list[str]:
     """Names of the files that readers see and that no earlier audit has read."""
     path = Path(directory)
     if not path.is_dir():
@@ -133,8 +137,8 @@ def _files(directory: str, question: Question) -> list[str]:
     return [name for name in names if name not in known]
 
 
-def ends(window: Window, question: Question) -> dict[str, Any]:
-    """What a later audit resumes from."""
+def ends(window: OffsetWindow, question: TopicAuditOptions) -> dict[str, Any]:
+    """Return the ends that a later audit resumes from."""
     earlier: Mapping[str, Any] = {} if question.resume is None else question.resume["resume"]["files"]
     return {
         "ends": {topic: {str(p): end for p, (_, end) in bounds.items()} for topic, bounds in window.judged.items()},

@@ -62,9 +62,9 @@ def grown(records: DataFrame, partitions: Mapping[str, int], run: Run) -> list[s
 
 
 def _beginnings(begun: Mapping[int, int], partitions: int) -> Sequence[tuple[int, int]]:
-    """How many partitions there may have been, and when the first of the others got a record.
+    """Return possible numbers of partitions, and when the first of the added ones got a record.
 
-    ``begun``: when each partition did, as far as it has any.
+    ``begun``: when each partition got its first record, if it has any.
     """
     never = max(begun.values(), default=0) + 1
     first = [min((begun.get(p, never) for p in range(m, partitions)), default=never) for m in range(partitions)]

@@ -1,6 +1,6 @@
-"""What a user asks about topics, as given on the command line.
+"""A user's question about topics, as given on the command line.
 
-Pure. Rule: whatever cannot be meant is a ConfigError here, before Spark starts.
+Pure. Rule: an option that cannot be valid is a ConfigError here, before Spark starts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ _SAME = ("inputs", "outputs", "id", "input_id", "where", "key", "order", "value"
 
 
 @dataclass(frozen=True)
-class Question:
-    """What to audit. Expressions are Spark SQL over the columns of ``tables.records``, or one of the short forms
+class TopicAuditOptions:
+    """The parameters of an audit of any topics: inputs, outputs, ids, order, range, query.
+
+    Expressions are Spark SQL over the columns of ``tables.records``, or one of the short forms
 
     ``$.a.b``       a field of a JSON value
     ``header:NAME`` the last header of that name
@@ -117,12 +119,12 @@ class Question:
 
     @property
     def whole(self) -> bool:
-        """Whether it asks for everything that there is, up to the ends."""
+        """Return whether the question covers everything, up to the ends."""
         return self.start is None and self.end is None and self.group is None
 
     @property
     def asked(self) -> dict[str, str | float]:
-        """What was given, for the report."""
+        """Return the options that were given, for the report."""
         return {
             name: value if isinstance(value, str | float) else str(value)
             for name, value in vars(self).items()

@@ -17,10 +17,10 @@ from kafka_eos.audit.checks.verdict import (
     AnyCheck,
     Check,
     Evidence,
-    NotPossible,
     Observations,
-    Offender,
+    SkippedCheck,
     Verdict,
+    Violation,
     judge,
 )
 from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Ranges, settle
@@ -28,15 +28,15 @@ from kafka_eos.audit.cluster.java_client_config import java_config
 from kafka_eos.audit.cluster.spark_session import session
 from kafka_eos.audit.facts.job_ledger import told_at
 from kafka_eos.audit.facts.ledger_provenance import files
-from kafka_eos.audit.report.audit_outcome import Ending
+from kafka_eos.audit.report.audit_outcome import ReportWriter
 from kafka_eos.audit.report.report_files import Context
-from kafka_eos.audit.tables.partition_placement import Placing
+from kafka_eos.audit.tables.partition_placement import PartitionPlacement
 from kafka_eos.audit.topics import findings as shown
 from kafka_eos.audit.topics import offset_window as window
 from kafka_eos.audit.topics.partitioning_history import placings
-from kafka_eos.audit.topics.question import Question
+from kafka_eos.audit.topics.question import TopicAuditOptions
 from kafka_eos.audit.topics.topic_scan import Suspects, Tally, TopicScan
-from kafka_eos.audit.topics.topic_tables import Window
+from kafka_eos.audit.topics.topic_tables import OffsetWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ _JOB_ONLY = (
 
 
 def audit_topics(
-    question: Question,
+    question: TopicAuditOptions,
     *,
     report_dir: Path | None = None,
     progress: Progress = lambda _: None,
@@ -69,7 +69,7 @@ def audit_topics(
     ``plans``  gets the physical plan of everything that Spark ran
     What keeps the audit from judging is no exception but INVALID, with the reason and ``Verdict.traceback``.
     """
-    ending = Ending(report_dir, Context(job=", ".join(question.outputs), app="topics"))
+    ending = ReportWriter(report_dir, Context(job=", ".join(question.outputs), app="topics"))
 
     def judged() -> Verdict:
         with session(spark, progress, master=master, long=True) as live:
@@ -85,15 +85,17 @@ def audit_topics(
 
 
 class _Run:
-    """One audit."""
+    """One run of an audit of topics."""
 
-    def __init__(self, spark: SparkSession, question: Question, progress: Progress) -> None:
-        self._spark, self._question, self._progress = spark, question, progress
-        self.window = Window({}, {}, {})
+    def __init__(self, spark: SparkSession, question: TopicAuditOptions, progress: Progress) -> None:
+        self._spark = spark
+        self._question = question
+        self._progress = progress
+        self.window = OffsetWindow({}, {}, {})
         self.partitions: list[dict[str, Any]] = []
         self.plans: list[str] = []
         self.vital: tuple[AnyCheck, ...] = ()
-        self._placed: Mapping[str, Placing] = {}
+        self._placed: Mapping[str, PartitionPlacement] = {}
         """By topic, how its partitions were chosen, where a ledger tells it."""
 
     def facts(self, settle_seconds: float) -> Observations:
@@ -123,10 +125,10 @@ class _Run:
                 self.plans += scan.plans
 
     def _scan(self) -> TopicScan:
-        told = [told_at(ledger) for ledger in self._question.ledgers]
-        kept = {place: some for one in told for place, some in one.provenance.items()}
+        ledgers = [told_at(ledger) for ledger in self._question.ledgers]
+        kept = {place: some for one in ledgers for place, some in one.provenance.items()}
         outputs = {topic: len(bounds) for topic, bounds in self.window.of(self._question.outputs).items()}
-        self._placed = placings([one.regimes for one in told], outputs)
+        self._placed = placings([one.regimes for one in ledgers], outputs)
         return TopicScan(self._spark, self._question, self.window, files(kept), self._placed)
 
     def _examine(self, scan: TopicScan, base: Observations, compacted: list[str]) -> Observations:
@@ -145,7 +147,7 @@ class _Run:
             base,
             inputs=seen[0] + earlier[0] if question.inputs else None,
             outputs=seen[1] + earlier[1],
-            invisible=max(0, sum(uncommitted.values()) - visible),
+            uncommitted=max(0, sum(uncommitted.values()) - visible),
             notes=[*_notes(question, compacted), *_unnamed(question, tallies)],
         )
         self._progress(f"comparing {seen[0]} inputs and {seen[1]} outputs")
@@ -159,9 +161,9 @@ class _Run:
         self.vital += tuple(doubtful)
         return replace(facts, expected=expected, evidence=evidence | doubtful)
 
-    def _found(self, scan: TopicScan, facts: Observations) -> dict[Check, Suspects | NotPossible]:
+    def _found(self, scan: TopicScan, facts: Observations) -> dict[Check, Suspects | SkippedCheck]:
         question = self._question
-        found: dict[Check, Suspects | NotPossible] = {}
+        found: dict[Check, Suspects | SkippedCheck] = {}
         if question.id is not None:
             found |= scan.compared()
             found |= {
@@ -175,27 +177,27 @@ class _Run:
         if question.key is None:
             found[Check.MISPLACED] = self._misplaced(scan)
         if question.by_provenance:
-            found |= shown.attempts(scan, facts.invisible > 0)
-        elif facts.invisible and question.inputs and question.id is not None:
+            found |= shown.attempts(scan, facts.uncommitted > 0)
+        elif facts.uncommitted and question.inputs and question.id is not None:
             found[Check.COMMITTED_HIDDEN] = scan.hidden()
         elif question.inputs and question.id is not None:
             found[Check.COMMITTED_HIDDEN] = (0, ())
         return found
 
-    def _misplaced(self, scan: TopicScan) -> Suspects | NotPossible:
+    def _misplaced(self, scan: TopicScan) -> Suspects | SkippedCheck:
         n, first = scan.misplaced() if self._placed else (0, ())
-        apart = _apart(scan, self._placed)
-        if isinstance(apart, NotPossible):
-            return (n, first) if n else apart
-        return n + apart[0], (*first, *apart[1])[:SHOWN]
+        scattered = _find_scattered(scan, self._placed)
+        if isinstance(scattered, SkippedCheck):
+            return (n, first) if n else scattered
+        return n + scattered[0], (*first, *scattered[1])[:SHOWN]
 
     def _evidence(
         self,
         scan: TopicScan,
-        found: Mapping[Check, Suspects | NotPossible],
+        found: Mapping[Check, Suspects | SkippedCheck],
         texts: Mapping[Check, tuple[int, tuple[str, ...]]],
         facts: Observations,
-    ) -> dict[AnyCheck, Evidence | NotPossible]:
+    ) -> dict[AnyCheck, Evidence | SkippedCheck]:
         question = self._question
         asked = {
             Check.DUPLICATE: question.id or question.sql,
@@ -203,33 +205,33 @@ class _Run:
             Check.REORDERED: question.order,
         }
         self.vital = tuple(check for check, wanted in asked.items() if wanted)
-        evidence: dict[AnyCheck, Evidence | NotPossible] = {c: NotPossible(_why_not(c, question)) for c in Check}
+        evidence: dict[AnyCheck, Evidence | SkippedCheck] = {c: SkippedCheck(_why_not(c, question)) for c in Check}
         for check, (n, first) in texts.items():
-            offenders = tuple(Offender("query", 0, -1, text) for text in first)
+            offenders = tuple(Violation("query", 0, -1, text) for text in first)
             evidence[check] = Evidence(facts.outputs, n, offenders)
         for check, suspects in found.items():
-            if isinstance(suspects, NotPossible):
+            if isinstance(suspects, SkippedCheck):
                 evidence[check] = suspects
                 continue
             n, offenders = shown.offenders(scan, question, check, suspects)
             also = evidence[check]
             if isinstance(also, Evidence):  # the query found some too
-                n, offenders = n + also.count, (*offenders, *also.first)[:SHOWN]
+                n, offenders = n + also.count, (*offenders, *also.examples)[:SHOWN]
             looked_at = {Check.LOST: facts.inputs or 0, Check.REORDERED: scan.in_order}.get(check, facts.outputs)
             evidence[check] = Evidence(looked_at, n, offenders)
         return evidence
 
 
-def _apart(scan: TopicScan, told: Collection[str]) -> Suspects | NotPossible:
+def _find_scattered(scan: TopicScan, placed_topics: Collection[str]) -> Suspects | SkippedCheck:
     """Keys in several partitions, unless that is what more partitions make of them, in topics that are not ``told``."""
-    suspects = scan.scattered(told)
-    grown = [topic for topic in scan.grown() if topic not in told] if suspects[0] else []
+    suspects = scan.scattered(placed_topics)
+    grown = [topic for topic in scan.grown() if topic not in placed_topics] if suspects[0] else []
     if not grown:
         return suspects
-    others = scan.scattered([*told, *grown])
+    others = scan.scattered([*placed_topics, *grown])
     if others[0]:
         return others
-    return NotPossible(
+    return SkippedCheck(
         f"{suspects[0]} keys of {', '.join(grown)} moved to another partition, as they do when partitions are added. "
         "Whether they were added, the topic does not tell: the ledger of the job that wrote it does (kafka-eos audit "
         "APP, or --ledger)"
@@ -237,8 +239,8 @@ def _apart(scan: TopicScan, told: Collection[str]) -> Suspects | NotPossible:
 
 
 def _compacted_away(
-    question: Question, compacted: list[str], evidence: Mapping[AnyCheck, Evidence | NotPossible]
-) -> dict[AnyCheck, NotPossible]:
+    question: TopicAuditOptions, compacted: list[str], evidence: Mapping[AnyCheck, Evidence | SkippedCheck]
+) -> dict[AnyCheck, SkippedCheck]:
     """Findings that compaction makes too: it takes records away and leaves their counterparts."""
     of_inputs = (Check.UNEXPECTED,) if question.by_provenance else (Check.UNEXPECTED, Check.DUPLICATE)
     cut: set[Check] = set()
@@ -247,16 +249,16 @@ def _compacted_away(
     if {*compacted} & {*question.outputs}:
         cut |= {Check.LOST, Check.COMMITTED_HIDDEN}
     return {
-        check: NotPossible(
+        check: SkippedCheck(
             f"compaction of {', '.join(compacted)} may have removed the counterparts of {found.count} records "
-            f"(the first: {found.first[0]}): give a window that it has not reached (--from)"
+            f"(the first: {found.examples[0]}): give a window that it has not reached (--from)"
         )
         for check in Check
         if check in cut and isinstance(found := evidence[check], Evidence) and found.count
     }
 
 
-def _why_not(check: Check, question: Question) -> str:
+def _why_not(check: Check, question: TopicAuditOptions) -> str:
     if check in _JOB_ONLY:
         return "only an audit of a pipeline, or a query, can tell" if check is not Check.TORN else "only of a file sink"
     if check is Check.ABORTED_VISIBLE:
@@ -270,7 +272,7 @@ def _why_not(check: Check, question: Question) -> str:
     return "it was not asked: no id was named"
 
 
-def _nameless(question: Question, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
+def _nameless(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
     """Ids that nothing has cannot be compared: the expression is wrong, or the topics are."""
     asked = {"outputs": (question.outputs, question.id), "inputs": (question.inputs, question.input_id or question.id)}
     return [
@@ -281,13 +283,13 @@ def _nameless(question: Question, tallies: Mapping[tuple[str, int], Tally]) -> l
     ]
 
 
-def _look(question: Question, expression: str | None) -> str:
+def _look(question: TopicAuditOptions, expression: str | None) -> str:
     if question.by_provenance and not question.ledgers:
         return f'if their sink has provenance="ledger", {_NAME_THE_LEDGER}'
     return f"look at {expression!r}"
 
 
-def _notes(question: Question, compacted: list[str]) -> list[str]:
+def _notes(question: TopicAuditOptions, compacted: list[str]) -> list[str]:
     notes = []
     if compacted:
         notes.append(f"Compaction may have removed records of {', '.join(compacted)}: those were not compared.")
@@ -305,7 +307,7 @@ def _notes(question: Question, compacted: list[str]) -> list[str]:
     return notes
 
 
-def _unnamed(question: Question, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
+def _unnamed(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
     if question.id is None:
         return []
     unnamed = {

@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 from kafka_eos.audit.checks.verdict import SHOWN, Check
 from kafka_eos.audit.facts.ledger_provenance import Files
 from kafka_eos.audit.tables import topic_tables as reads
-from kafka_eos.audit.tables.partition_placement import Placing, with_homes
+from kafka_eos.audit.tables.partition_placement import PartitionPlacement, with_homes
 from kafka_eos.audit.tables.topic_tables import Bounds
 from kafka_eos.audit.topics import partition_growth as growth
 from kafka_eos.audit.topics import topic_tables as tables
-from kafka_eos.audit.topics.question import Question, expression
-from kafka_eos.audit.topics.topic_tables import Places, Window
+from kafka_eos.audit.topics.question import TopicAuditOptions, expression
+from kafka_eos.audit.topics.topic_tables import OffsetWindow, Places
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,7 +52,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Tally:
-    """What a place holds: records, and sums over the hashes of keys and values, the same in any order."""
+    """The contents of a place: records, and sums over the hashes of keys and values, independent of order."""
 
     records: int
     judged: int
@@ -81,10 +81,18 @@ class TopicScan:
     """The tables of one audit. ``close`` frees what Spark holds for them."""
 
     def __init__(
-        self, spark: SparkSession, question: Question, window: Window, files: Files, placings: Mapping[str, Placing]
+        self,
+        spark: SparkSession,
+        question: TopicAuditOptions,
+        window: OffsetWindow,
+        files: Files,
+        placings: Mapping[str, PartitionPlacement],
     ) -> None:
         """``files``: of ledgers that tell where outputs came from; ``placings``: by topic, how they were spread."""
-        self._spark, self._question, self._window, self._files = spark, question, window, files
+        self._spark = spark
+        self._question = question
+        self._window = window
+        self._files = files
         self._placings = placings
         self.places = Places(window)
         self.plans: list[str] = []
@@ -154,9 +162,9 @@ class TopicScan:
         }
 
     def uncommitted(self, tallies: Mapping[tuple[str, int], Tally]) -> dict[tuple[str, int], int]:
-        """How many records read_uncommitted readers see of each output partition.
+        """Return how many records read_uncommitted readers see of each output partition.
 
-        Where every offset is visible there is nothing else to see, and it is not read again.
+        A partition whose offsets are all visible has no other records, and is not read again.
         """
         bounds = self._window.of(self._question.outputs)
         seen = {(t, p): tallies[t, p].records if (t, p) in tallies else 0 for t, parts in bounds.items() for p in parts}
@@ -203,7 +211,7 @@ class TopicScan:
         )
 
     def _places_of(self, condition: str) -> DataFrame:
-        """Where the records of the first ids that meet a condition are, the first and the last of them."""
+        """Return the places of the records of the first ids that meet a condition: the first and the last of each."""
         order = [F.coalesce(f"output_{c}", f"input_{c}") for c in ("place", "offset")]
         some = self._named.where(condition).orderBy(*order).select("slot", "n_in", "n_out").limit(SHOWN)
         is_input, spot = F.col("is_input"), F.struct("place", "file", "offset")
@@ -235,8 +243,10 @@ class TopicScan:
         return found if plain else found | {Check.DUPLICATE: self._doubled()}
 
     def untold(self) -> dict[Check, Suspects]:
-        """How many ids may be lost or doubled, since they are also outside of what is judged: nothing tells which of
-        their inputs and outputs belong together, and counterparts may lie outside of what was read.
+        """Return how many ids may be lost or duplicated, since they also occur outside of the judged range.
+
+        It is unknown which of their inputs and outputs belong together, and counterparts may be outside of what was
+        read.
         """
         if self._question.by_provenance or not self._question.inputs or self._window.exact:
             return {}
@@ -290,7 +300,7 @@ class TopicScan:
 
     @cached_property
     def in_order(self) -> int:
-        """How many outputs can be compared with others of their key."""
+        """Return how many outputs can be compared with others of their key."""
         return 0 if self._ordered is None else self._run(self._ordered.agg(F.count("*").alias("n")))[0].n
 
     def reordered(self) -> Suspects:
@@ -304,13 +314,13 @@ class TopicScan:
         """Records in another partition than their key belonged in when they were written, as ledgers tell."""
         outs = self._both.where(~F.col("is_input") & F.col("judged") & self._topic.isin([*self._placings]))
         attempt = F.split(F.substring_index("attempt", "/", 1), r"\.")
-        told = outs.select(
+        output_keys = outs.select(
             self._topic.alias("sink"), F.col("place").alias("at"), "offset", self._partition.alias("partition"),
             F.col("key").alias("key_hash"), F.col("key").isNotNull().alias("has_key"), F.col("number").alias("place"),
             F.col("attempt").isNotNull().alias("ours"), F.lit(False).alias("before"),
             attempt[0].cast("int").alias("term"), attempt[1].cast("long").alias("epoch"),
         )  # fmt: skip
-        away = with_homes(told, self._placings).where("home is not null")
+        away = with_homes(output_keys, self._placings).where("home is not null")
         place = F.col("at").alias("place")
         return self._suspects(away.select(place, "offset", F.lit(None).alias("file"), "home"), "true")
 
@@ -322,20 +332,20 @@ class TopicScan:
         keys = outs.groupBy(self._topic.alias("topic"), "key").agg(
             F.max(F.struct("place", "offset")).alias("at"), F.min(F.struct("place", "offset")).alias("other")
         )
-        apart = keys.where("at.place != other.place")
-        return self._suspects(apart.select("at.place", "at.offset", F.lit(None).alias("file"), "other"), "true")
+        key_pairs = keys.where("at.place != other.place")
+        return self._suspects(key_pairs.select("at.place", "at.offset", F.lit(None).alias("file"), "other"), "true")
 
     def grown(self) -> list[str]:
         """Topics whose keys are scattered as they would be if partitions had been added; see ``growth``."""
         topics = [name for name in self._question.outputs if "/" not in name]
         records = self._records(topics)
         assert records is not None  # there are scattered keys
-        told = records.select("topic", "partition", F.xxhash64("raw_key").alias("hash"), "raw_key", "timestamp").select(
+        keys = records.select("topic", "partition", F.xxhash64("raw_key").alias("hash"), "raw_key", "timestamp").select(
             "topic", "partition", F.when(F.col("raw_key").isNotNull(), F.col("hash")).alias("key"),
             F.unix_millis("timestamp").alias("time"),
         )  # fmt: skip
         partitions = {topic: len(bounds) for topic, bounds in self._window.of(topics).items()}
-        return growth.grown(told, partitions, self._run)
+        return growth.grown(keys, partitions, self._run)
 
     # ------------------------------------------------------------ attempts
 
@@ -394,7 +404,7 @@ class TopicScan:
     # ------------------------------------------------------------ recompute
 
     def recomputed(self) -> tuple[int, dict[Check, tuple[int, tuple[str, ...]]]]:
-        """What the query makes beside what is there, as multisets: how many it makes, and what differs."""
+        """Compare the query's result with the existing outputs, as multisets: return its size and the differences."""
         question = self._question
         assert question.sql is not None  # the auditor asks
         for name in question.inputs:
@@ -453,9 +463,9 @@ def _suspect(row: Any) -> Suspect:
 
 
 def _said(table: DataFrame, with_key: bool, value: Column, n: int) -> DataFrame:
-    said = [*([_text(table, "key")] if with_key else []), value.cast("string")]
-    text = F.substring(F.concat_ws(" = ", *(F.coalesce(word, F.lit("null")) for word in said)), 1, 120)
-    return table.select(F.xxhash64(*reads.hashed(*said)).alias("said"), F.lit(n).alias("n"), text.alias("text"))
+    compared = [*([_text(table, "key")] if with_key else []), value.cast("string")]
+    text = F.substring(F.concat_ws(" = ", *(F.coalesce(word, F.lit("null")) for word in compared)), 1, 120)
+    return table.select(F.xxhash64(*reads.hashed(*compared)).alias("said"), F.lit(n).alias("n"), text.alias("text"))
 
 
 def _text(table: DataFrame, name: str) -> Column:

@@ -15,11 +15,11 @@ from pyspark.sql.types import FractionalType, IntegralType
 
 from kafka_eos.audit.cluster.java_client_config import java_config
 from kafka_eos.audit.facts.audit_subject import Topic
-from kafka_eos.audit.facts.ledger_provenance import Beside, Files
+from kafka_eos.audit.facts.ledger_provenance import Files, ProvenanceFiles
 from kafka_eos.audit.tables import topic_tables as reads
-from kafka_eos.audit.tables.partition_placement import Placing
+from kafka_eos.audit.tables.partition_placement import PartitionPlacement
 from kafka_eos.audit.tables.topic_tables import Bounds
-from kafka_eos.audit.topics.question import Question, expression
+from kafka_eos.audit.topics.question import TopicAuditOptions, expression
 from kafka_eos.core.provenance import HEADER
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ where a record was applied twice."""
 
 
 @dataclass(frozen=True)
-class Window:
-    """What to read and what of it to judge, by topic and partition; the rest are counterparts only."""
+class OffsetWindow:
+    """The ranges to read and to judge, by topic and partition; the other records are counterparts only."""
 
     read: Mapping[str, Bounds]
     judged: Mapping[str, Bounds]
@@ -52,7 +52,7 @@ class Window:
 class Places:
     """Numbers for (topic, partition) and for directories, so that shuffles carry no names."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: OffsetWindow) -> None:
         self.names: list[tuple[str, int]] = []
         self._first: dict[str, int] = {}
         for topic, bounds in window.read.items():
@@ -71,7 +71,7 @@ class Places:
 
 
 def records(
-    spark: SparkSession, question: Question, bounds: Mapping[str, Bounds], files: Files, *, committed: bool
+    spark: SparkSession, question: TopicAuditOptions, bounds: Mapping[str, Bounds], files: Files, *, committed: bool
 ) -> DataFrame:
     """topic, partition, offset, timestamp, key and value (text), raw_key and raw_value, headers, json, provenance.
 
@@ -79,18 +79,18 @@ def records(
     """
     config = java_config(question.bootstrap, question.config)
     table = reads.read(spark, config, bounds, committed=committed)
-    told = F.expr(f"cast(try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value as string)")
+    provenance_text = F.expr(f"cast(try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value as string)")
     if files:
-        beside = Beside(question.bootstrap, dict(question.config), files)
-        table = table.withColumn("told", beside.text(F.col("topic"), F.col("partition"), F.col("offset")))
-        told = F.coalesce("told", told)
+        lookup = ProvenanceFiles(question.bootstrap, dict(question.config), files)
+        table = table.withColumn("told", lookup.text(F.col("topic"), F.col("partition"), F.col("offset")))
+        provenance_text = F.coalesce("told", provenance_text)
     named = table.select(
         "topic",
         "partition",
         "offset",
         "timestamp",
         "headers",
-        told.alias("provenance"),
+        provenance_text.alias("provenance"),
         F.lit(None).cast("string").alias("file"),
         F.col("key").alias("raw_key"),
         F.col("value").alias("raw_value"),
@@ -100,7 +100,7 @@ def records(
     return _parsed(named, question)
 
 
-def lines(spark: SparkSession, question: Question, directory: str, names: Sequence[str]) -> DataFrame:
+def lines(spark: SparkSession, question: TopicAuditOptions, directory: str, names: Sequence[str]) -> DataFrame:
     """The lines of files with the columns of ``records``; of an envelope its value and its provenance.
 
     ``offset`` rises within a file; it is the number of the line if the file was read in one piece.
@@ -125,7 +125,7 @@ def lines(spark: SparkSession, question: Question, directory: str, names: Sequen
     return _parsed(table, question)
 
 
-def _parsed(table: DataFrame, question: Question) -> DataFrame:
+def _parsed(table: DataFrame, question: TopicAuditOptions) -> DataFrame:
     json = F.try_parse_json("value") if question.schema is None else F.from_json("value", question.schema)
     return table.withColumn("json", json)
 
@@ -133,7 +133,7 @@ def _parsed(table: DataFrame, question: Question) -> DataFrame:
 # ---------------------------------------------------------------- narrow
 
 
-def inputs(table: DataFrame, question: Question, places: Places, window: Window) -> DataFrame:
+def inputs(table: DataFrame, question: TopicAuditOptions, places: Places, window: OffsetWindow) -> DataFrame:
     """One row an input: place, offset, hash of its id, content, whether it is judged."""
     wanted = F.lit(True) if question.where is None else F.coalesce(F.expr(expression(question.where)), F.lit(False))
     name: Column = F.lit(None).cast("long")
@@ -159,7 +159,11 @@ def inputs(table: DataFrame, question: Question, places: Places, window: Window)
 
 
 def outputs(
-    table: DataFrame, question: Question, places: Places, window: Window, placings: Mapping[str, Placing]
+    table: DataFrame,
+    question: TopicAuditOptions,
+    places: Places,
+    window: OffsetWindow,
+    placings: Mapping[str, PartitionPlacement],
 ) -> DataFrame:
     """One row an output, with the columns of ``inputs``; ``stream`` and ``turn`` tell the order where one is told, and
     ``number`` how the partition was chosen (see ``partitioners``), in topics of ``placings``.
@@ -199,13 +203,13 @@ def outputs(
     )
 
 
-def _number_of_key(question: Question, placings: Mapping[str, Placing]) -> Column:
+def _number_of_key(question: TopicAuditOptions, placings: Mapping[str, PartitionPlacement]) -> Column:
     topics = [
         Topic(name, name, question.bootstrap, question.config, partitioner=placing.partitioner).dated(placing.regimes)
         for name, placing in placings.items()
     ]
-    told = reads.places(topics, F.col("raw_key"), F.col("provenance")) if topics else F.lit(None)
-    return told.cast("long")
+    place = reads.places(topics, F.col("raw_key"), F.col("provenance")) if topics else F.lit(None)
+    return place.cast("long")
 
 
 def _content() -> Column:
@@ -227,8 +231,8 @@ def _number(table: DataFrame, column: Column) -> Column:
     return column.cast("decimal(38,9)")
 
 
-def _judged(window: Window, topics: Sequence[str]) -> Column:
-    """Whether a row is judged; a constant where everything that is read is."""
+def _judged(window: OffsetWindow, topics: Sequence[str]) -> Column:
+    """Return the column that says whether a row is judged; a constant where everything that is read is."""
     judged = F.lit(True)
     for topic in topics:
         bounds = window.judged.get(topic, {})

@@ -1,1 +1,2 @@
-"""Avro: ``codec`` has values of a type, ``language`` those with a registry, ``foreign`` what others wrote."""
+"""Avro: ``avro_codec`` for state, ``registry_language`` for a registry, ``foreign_schemas`` for data of other
+programs."""

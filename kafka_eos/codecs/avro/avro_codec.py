@@ -1,6 +1,6 @@
 """Avro codec: compact, and the one format here whose stored schema can differ from the code's.
 
-The schema is derived from the type (``schema_derivation.py``). ``reader_of`` gives the codec that reads what an older
+The schema is derived from the type (``schema_derivation.py``). ``reader_of`` returns the codec that reads what an older
 program wrote, by Avro's rules: new fields need a default, dropped fields are skipped, int may become float.
 """
 
@@ -17,12 +17,12 @@ import fastavro
 import msgspec
 from fastavro.read import SchemaResolutionError
 
-from kafka_eos.codecs.avro.foreign_schemas import careful, opened, parsed
-from kafka_eos.codecs.avro.inlined_types import linked
-from kafka_eos.codecs.avro.logical_types import as_plain
+from kafka_eos.codecs.avro.foreign_schemas import create_safe_reader, open_safe_reader, parse_schema
+from kafka_eos.codecs.avro.inlined_types import inline_named_types
+from kafka_eos.codecs.avro.logical_types import drop_unread_logical_types
 from kafka_eos.codecs.avro.reader_compatibility import obstacles
 from kafka_eos.codecs.avro.schema_derivation import avro_schema, tag_fields
-from kafka_eos.codecs.avro.value_conversion import ready
+from kafka_eos.codecs.avro.value_conversion import build_preparer
 from kafka_eos.codecs.type_inspection import is_model, reason, type_name
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
@@ -36,9 +36,9 @@ _KEPT = (
 
 
 class AvroCodec(Generic[T]):
-    """Values of one record type as Avro without a header; the schema travels beside the data.
+    """Values of one record type as Avro without a header; the schema is stored beside the data.
 
-    ``writer`` is the schema that the data to read was written with, if it is not the type's own.
+    ``writer`` is the schema with which the data was written, if it is not the type's own.
     """
 
     name = "avro"
@@ -46,18 +46,18 @@ class AvroCodec(Generic[T]):
     def __init__(self, tp: Any, *, writer: Json = None) -> None:
         self.type = tp
         self._schema = avro_schema(tp)
-        self._ready = ready(self._schema, tag_fields(tp))
+        self._ready = build_preparer(self._schema, tag_fields(tp))
         self._own = fastavro.parse_schema(self._schema)
         try:
-            self._reader, names = parsed(self._schema)
+            self._reader, names = parse_schema(self._schema)
             self._writer = self._reader
             if writer is not None and writer != self._schema:
-                self._writer, names = parsed(writer)
-            self._read = careful(self._writer, names)
+                self._writer, names = parse_schema(writer)
+            self._read = create_safe_reader(self._writer, names)
         except ValueError as error:
             raise PlanError(f"the Avro schema of {type_name(tp)} is not usable: {error}") from error
-        linked(self._reader)
-        linked(self._writer)
+        inline_named_types(self._reader)
+        inline_named_types(self._writer)
         self._dump, self._load = _model_functions(tp) if is_model(tp) else _record_functions(tp)
         self.encode: Callable[[T], bytes] = self.writing(b"")
 
@@ -66,7 +66,7 @@ class AvroCodec(Generic[T]):
         return self._schema
 
     def writing(self, before: bytes) -> Callable[[T], bytes]:
-        """What writes values, each behind ``before``."""
+        """Return a function that encodes values, each behind ``before``."""
         tp, own, make, dump = self.type, self._own, self._ready, self._dump
 
         def encode(value: T) -> bytes:
@@ -93,24 +93,28 @@ class AvroCodec(Generic[T]):
         return value
 
     def reader_of(self, schema: Json) -> AvroCodec[T]:
-        """The codec that reads data written with ``schema``. It still writes with the type's own schema."""
+        """Return the codec that reads data written with ``schema``. It still writes with the type's own schema."""
         return AvroCodec(self.type, writer=schema)
 
     def foreign(self, writer: Json, named: Sequence[Json]) -> Callable[[bytes], T]:
-        """What decodes data that another program wrote with ``writer``, which may refer to types of ``named``.
+        """Return a decoder of data that another program wrote with ``writer``, which may refer to types of ``named``.
 
-        Names of types do not count. Raises ValueError, now or when called, if the data cannot be read as the type.
+        Names of types are ignored. Raises ValueError, now or when called, if the data cannot be read as the type.
         """
-        theirs, names = parsed(writer, named)
-        as_plain(theirs, names, *parsed(self._schema))
-        unlike = "; ".join(obstacles(theirs, names, *parsed(self._schema)))
-        (read, theirs, ours), load, name = opened(theirs, names, self._schema), self._load, type_name(self.type)
+        writer_schema, names = parse_schema(writer, named)
+        drop_unread_logical_types(writer_schema, names, *parse_schema(self._schema))
+        unlike = "; ".join(obstacles(writer_schema, names, *parse_schema(self._schema)))
+        (read, writer_schema, reader_schema), load, name = (
+            open_safe_reader(writer_schema, names, self._schema),
+            self._load,
+            type_name(self.type),
+        )
 
         def decode(data: bytes) -> T:
-            # A byte more: who skips a field reads on to its end, wherever that is, and says nothing if data end before.
+            # One byte more: skipping the last field reads to its end, and does not detect that the data end before.
             source = io.BytesIO(data + b"\0")
             try:
-                value: T = load(read(source, theirs, ours))
+                value: T = load(read(source, writer_schema, reader_schema))
             except SchemaResolutionError as error:
                 raise ValueError(f"not a valid {name}: {reason(error)}: {unlike}") from error
             except (*_BAD_DATA, RecursionError) as error:

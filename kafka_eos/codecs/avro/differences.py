@@ -1,6 +1,6 @@
-"""In what two Avro schemas differ, in lines for people.
+"""Differences between two Avro schemas, as lines for messages.
 
-Pure. Rule: each line names the field by its path, and says what is there (in the registry) and what is here.
+Pure. Rule: each line names the field by its path, and states the registered and the declared version.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _NONE = object()
 
 
 def differences(there: Any, there_names: Names, here: Any, here_names: Names) -> list[str]:
-    """Schemas as ``foreign.parsed`` gives them, with their definitions. Documentation does not count."""
-    return list(_Walk(there_names, here_names).between(there, here, ""))
+    """Return the differences of schemas from ``foreign_schemas.parse_schema``. Documentation is ignored."""
+    return list(_DifferenceFinder(there_names, here_names).between(there, here, ""))
 
 
-class _Walk:
+class _DifferenceFinder:
     def __init__(self, there: Names, here: Names) -> None:
         self._there, self._here = there, here
         self._met: set[tuple[str, str]] = set()
@@ -34,12 +34,12 @@ class _Walk:
         elif kinds == ("map", "map"):
             yield from self.between(there["values"], here["values"], f"{at}{{}}")
         elif kinds == ("union", "union") and [*map(self._kind_there, there)] == [*map(self._kind_here, here)]:
-            for theirs, ours in zip(there, here, strict=True):
-                yield from self.between(theirs, ours, at)
-        elif (theirs := as_text(there, self._there)) != (ours := as_text(here, self._here)):
-            yield f"{at or 'the schema'} is {theirs} there, {ours} here"
+            for registered, declared in zip(there, here, strict=True):
+                yield from self.between(registered, declared, at)
+        elif (registered := as_text(there, self._there)) != (declared := as_text(here, self._here)):
+            yield f"{at or 'the schema'} is {registered} there, {declared} here"
         elif kinds[0] != kinds[1]:
-            yield f"{at or 'the schema'} is {theirs} in {kinds[0]} there, in {kinds[1]} here"
+            yield f"{at or 'the schema'} is {registered} in {kinds[0]} there, in {kinds[1]} here"
 
     def _kind_there(self, schema: Any) -> str:
         return kind(resolved(schema, self._there))
@@ -54,23 +54,23 @@ class _Walk:
         self._met.add(both)
         if there["name"] != here["name"]:
             yield f"{at or 'the record'} is called {there['name']} there, {here['name']} here"
-        theirs = {field["name"]: field for field in there["fields"]}
-        ours = {field["name"]: field for field in here["fields"]}
-        for name in theirs | ours:
+        registered = {field["name"]: field for field in there["fields"]}
+        declared = {field["name"]: field for field in here["fields"]}
+        for name in registered | declared:
             path = f"{at}.{name}" if at else name
-            if name not in ours:
-                yield f"{path} ({as_text(theirs[name]['type'], self._there)}) is only there"
-            elif name not in theirs:
-                yield f"{path} ({as_text(ours[name]['type'], self._here)}) is only here"
+            if name not in declared:
+                yield f"{path} ({as_text(registered[name]['type'], self._there)}) is only there"
+            elif name not in registered:
+                yield f"{path} ({as_text(declared[name]['type'], self._here)}) is only here"
             else:
-                yield from self.between(theirs[name]["type"], ours[name]["type"], path)
-                yield from _defaults(theirs[name], ours[name], path)
+                yield from self.between(registered[name]["type"], declared[name]["type"], path)
+                yield from _defaults(registered[name], declared[name], path)
 
 
 def _defaults(there: Any, here: Any, at: str) -> Iterator[str]:
-    theirs, ours = there.get("default", _NONE), here.get("default", _NONE)
-    if theirs != ours or type(theirs) is not type(ours):
-        yield f"{at} has {_default(theirs)} there, {_default(ours)} here"
+    registered, declared = there.get("default", _NONE), here.get("default", _NONE)
+    if registered != declared or type(registered) is not type(declared):
+        yield f"{at} has {_default(registered)} there, {_default(declared)} here"
 
 
 def _default(value: Any) -> str:
@@ -78,19 +78,19 @@ def _default(value: Any) -> str:
 
 
 def resolved(schema: Any, names: Names) -> Any:
-    """What a name stands for."""
+    """Return the definition of a name."""
     return names.get(schema, schema) if isinstance(schema, str) else schema
 
 
 def kind(schema: Any) -> str:
-    """Of a schema that is resolved."""
+    """Return the kind of a resolved schema."""
     if isinstance(schema, list):
         return "union"
     return str(schema["type"] if isinstance(schema, dict) else schema)
 
 
 def as_text(schema: Any, names: Names) -> str:
-    """A type for people."""
+    """Return a type as text, for messages."""
     schema = resolved(schema, names)
     if isinstance(schema, list):
         return " | ".join(as_text(each, names) for each in schema)

@@ -1,7 +1,7 @@
-"""Decimals that another program wrote: a logical type of our own in the place of fastavro's.
+"""Decimals that another program wrote: a logical type of our own that replaces fastavro's.
 
-fastavro's takes whatever bytes there are, minutes for a megabyte, and rounds what is longer than the schema says. Rule:
-a decimal has the digits of its schema, or is a ValueError; nothing is rounded.
+fastavro's accepts any number of bytes, needs minutes for a megabyte, and rounds numbers that are longer than the schema
+says. Rule: a decimal has the digits of its schema, or is a ValueError; nothing is rounded.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fastavro import _read_py as in_python
 
 _NAME: Final = "decimal-of-its-schema"
 _MOST_DIGITS: Final = 1000
-"""Some databases have as many; none has more that are worth the time of a power of ten."""
+"""Some databases have as many. Higher powers of ten take too long to compute."""
 
 
 def with_own_decimals(schema: Any) -> Any:
-    """The schema, not parsed yet, with the logical type of this module. ValueError for one that cannot be."""
+    """Return the schema, not parsed yet, with the logical type of this module. Raises ValueError if it is invalid."""
     if isinstance(schema, list):
         return [with_own_decimals(each) for each in schema]
     if not isinstance(schema, dict):
@@ -44,7 +44,7 @@ def _read(data: bytes, writer: Any, reader: Any = None) -> decimal.Decimal:
 
 @lru_cache(_MOST_DIGITS + 1)
 def _limits(precision: int) -> tuple[int, int, decimal.Context]:
-    """The smallest number that is too large, the most bytes that are looked at, and a context that rounds nothing."""
+    """Return the lowest number that is too large, the maximum of bytes to read, and a context that rounds nothing."""
     bound = 10**precision
     return bound, max(32, 2 * (bound.bit_length() // 8 + 1)), decimal.Context(prec=max(1, precision))
 

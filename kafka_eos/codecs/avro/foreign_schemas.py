@@ -1,8 +1,8 @@
-"""Avro that another program wrote, with a schema that nobody here has seen before.
+"""Avro data of another program, with a schema that is first seen at run time.
 
-Rule: whatever the bytes and the schema are, there is a value or a ValueError, in memory that the bytes bound. The
-reader in C follows nested values on the stack of the process, and makes as many values as an array says that take no
-bytes; both are ruled out here before it is called.
+Rule: whatever the bytes and the schema are, the result is a value or a ValueError, and the bytes bound the memory. The
+reader in C uses the process's stack for nested values, and creates as many zero-byte values as an array declares. Both
+are excluded here before it is called.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from fastavro._read_py import schemaless_reader as read_in_python
 from fastavro.schema import SchemaParseException, UnknownType
 
 from kafka_eos.codecs.avro.foreign_decimals import with_own_decimals
-from kafka_eos.codecs.avro.inlined_types import linked
+from kafka_eos.codecs.avro.inlined_types import inline_named_types
 from kafka_eos.core.json_values import Json
 
 Names: TypeAlias = dict[str, Any]
-"""Definitions by their full names."""
+"""Definitions by full name."""
 
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _SHALLOW: Final = 1000
-"""Bytes that cannot be nested more deeply than the stack is: a level takes one at least."""
+"""So few bytes cannot be nested too deeply for the stack: a level takes at least one byte."""
 
 
-def parsed(schema: Any, named: Sequence[Any] = ()) -> tuple[Any, Names]:
-    """The schema as fastavro takes it, and every definition in it. ValueError if it is none."""
+def parse_schema(schema: Any, named: Sequence[Any] = ()) -> tuple[Any, Names]:
+    """Parse an Avro schema. Raises ValueError if it is unusable."""
     names: Names = {}
     try:
         for each in named:
@@ -40,31 +40,29 @@ def parsed(schema: Any, named: Sequence[Any] = ()) -> tuple[Any, Names]:
         raise ValueError(f"no usable Avro schema: {' '.join(str(error).split())}") from None
 
 
-def opened(writer: Any, names: Names, reader: Json) -> tuple[Callable[..., Any], Any, Any]:
-    """What reads values of ``writer`` from a file; with it the writer's schema and the one to resolve them to, None if
-    both are the same.
-    """
-    read = careful(writer, names)
-    own, own_names = parsed(reader)
-    target = None if own == writer else parsed(_with_aliases(own, own_names, writer, names))[0]
-    return read, linked(writer), linked(target)
+def open_safe_reader(writer: Any, names: Names, reader: Json) -> tuple[Callable[..., Any], Any, Any]:
+    """Return a safe reader, the writer's schema, and the one to resolve to."""
+    read = create_safe_reader(writer, names)
+    own, own_names = parse_schema(reader)
+    target = None if own == writer else parse_schema(_with_aliases(own, own_names, writer, names))[0]
+    return read, inline_named_types(writer), inline_named_types(target)
 
 
-def careful(schema: Any, names: Names) -> Callable[..., Any]:
-    """What reads values of a schema from a file, in memory that their bytes bound. ValueError if nothing does."""
+def create_safe_reader(schema: Any, names: Names) -> Callable[..., Any]:
+    """Return a reader of a schema whose memory is bounded by its input. Raises ValueError if there is none."""
     if (culprit := next(_weightless(schema, names), None)) is not None:
         raise ValueError(f"arrays of {culprit} are not read: they can claim any number of values in a few bytes")
     return _read_carefully if _is_recursive(schema, names) else fastavro.schemaless_reader
 
 
 def _read_carefully(source: io.BytesIO, writer: Any, reader: Any) -> Any:
-    """Nested values, which are a RecursionError if they are too deep."""
+    """Read nested values; raise RecursionError if they are nested too deeply."""
     shallow = source.getbuffer().nbytes <= _SHALLOW
     return (fastavro.schemaless_reader if shallow else read_in_python)(source, writer, reader)
 
 
 def _parts(schema: Any) -> Iterator[Any]:
-    """The schemas right below one."""
+    """Yield the schemas directly below a schema."""
     if isinstance(schema, list):
         yield from schema
     elif isinstance(schema, dict):
@@ -82,7 +80,7 @@ def _resolved(schema: Any, names: Names) -> Any:
 
 
 def _all(schema: Any, names: Names) -> Iterator[Any]:
-    """Every schema in one, each definition once."""
+    """Yield every schema within a schema, each definition once."""
     waiting, seen = [schema], set()
     while waiting:
         each = _resolved(waiting.pop(), names)
@@ -95,7 +93,7 @@ def _all(schema: Any, names: Names) -> Iterator[Any]:
 
 
 def _is_recursive(schema: Any, names: Names) -> bool:
-    """Can a value hold another one of its own type?"""
+    """Return whether a value can contain another one of its own type."""
     held: dict[str, set[str]] = {}
     for each in _all(schema, names):
         if isinstance(each, dict) and each["type"] in ("record", "error"):
@@ -108,7 +106,7 @@ def _is_recursive(schema: Any, names: Names) -> bool:
 
 
 def _named_below(schema: Any, names: Names) -> Iterator[str]:
-    """The records that a value of the schema holds, not those in them."""
+    """Yield the records that a value of the schema contains, not those nested in them."""
     waiting = list(_parts(schema))
     while waiting:
         each = _resolved(waiting.pop(), names)
@@ -119,7 +117,7 @@ def _named_below(schema: Any, names: Names) -> Iterator[str]:
 
 
 def _weightless(schema: Any, names: Names) -> Iterator[str]:
-    """What arrays hold that takes no bytes."""
+    """Yield the array items that take no bytes."""
     known: dict[str, bool] = {}
     for each in _all(schema, names):
         if isinstance(each, dict) and each["type"] == "array" and not _takes_bytes(each["items"], names, known):
@@ -130,46 +128,47 @@ def _weightless(schema: Any, names: Names) -> Iterator[str]:
 def _takes_bytes(schema: Any, names: Names, known: dict[str, bool]) -> bool:
     each = _resolved(schema, names)
     if not isinstance(each, dict):
-        return bool(each != "null")  # a union writes which of its types follows
+        return bool(each != "null")  # a union writes the index of its type
     if each["type"] == "fixed":
         return bool(each["size"])
     if each["type"] not in ("record", "error"):
         return bool(each["type"] != "null")
     if each["name"] not in known:
-        known[each["name"]] = False  # for one that holds only itself
+        known[each["name"]] = False  # for a type that contains only itself
         known[each["name"]] = any(_takes_bytes(field["type"], names, known) for field in each["fields"])
     return known[each["name"]]
 
 
 def _with_aliases(reader: Any, reader_names: Names, writer: Any, writer_names: Names) -> Any:
-    """The reader's schema; its types have the names of the writer's in their place as aliases."""
+    """Return the reader's schema, whose types have the names of the writer's corresponding types as aliases."""
     aliases: dict[str, set[str]] = {}
 
-    def meet(own: Any, theirs: Any) -> None:
-        own, theirs = _resolved(own, reader_names), _resolved(theirs, writer_names)
-        if isinstance(theirs, list):
-            kinds = Counter(_kind(arm, writer_names) for arm in theirs)
-            for arm in theirs:
+    def meet(own: Any, foreign: Any) -> None:
+        own, foreign = _resolved(own, reader_names), _resolved(foreign, writer_names)
+        if isinstance(foreign, list):
+            kinds = Counter(_kind(arm, writer_names) for arm in foreign)
+            for arm in foreign:
                 meet(counterpart(own, arm, kinds), arm)
         elif isinstance(own, list):
-            meet(counterpart(own, theirs, Counter([_kind(theirs, writer_names)])), theirs)
-        elif isinstance(own, dict) and isinstance(theirs, dict) and own["type"] == theirs["type"]:
+            meet(counterpart(own, foreign, Counter([_kind(foreign, writer_names)])), foreign)
+        elif isinstance(own, dict) and isinstance(foreign, dict) and own["type"] == foreign["type"]:
             if own["type"] in _NAMED:
                 known = aliases.setdefault(own["name"], set())
-                if theirs["name"] in known:
+                if foreign["name"] in known:
                     return
-                known.add(theirs["name"])
+                known.add(foreign["name"])
             if own["type"] == "record":
-                fields = {field["name"]: field["type"] for field in theirs["fields"]}
+                fields = {field["name"]: field["type"] for field in foreign["fields"]}
                 for field in own["fields"]:
                     if field["name"] in fields:
                         meet(field["type"], fields[field["name"]])
             else:
-                for part, other in zip(_parts(own), _parts(theirs), strict=True):
+                for part, other in zip(_parts(own), _parts(foreign), strict=True):
                     meet(part, other)
 
     def counterpart(own: Any, arm: Any, kinds: Counter[Any]) -> Any:
-        """What of ``own`` reads one arm of the writer's union, if there is no doubt; among several the names decide."""
+        """Return the type of ``own`` that reads one arm of the writer's union, if unambiguous; of several, names
+        decide."""
         kind = _kind(arm, writer_names)
         candidates = [each for each in (own if isinstance(own, list) else [own]) if _kind(each, reader_names) == kind]
         return candidates[0] if len(candidates) == kinds[kind] == 1 else None
@@ -188,7 +187,7 @@ def _named_anew(schema: Any, aliases: Mapping[str, set[str]]) -> Any:
         return [_named_anew(each, aliases) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    # Without the marks of a schema that is parsed already: this is another one.
+    # Without the attributes of a parsed schema: this is another one.
     made = {name: value for name, value in schema.items() if not name.startswith("__")}
     if "fields" in made:
         made["fields"] = [{**field, "type": _named_anew(field["type"], aliases)} for field in made["fields"]]

@@ -1,6 +1,6 @@
-"""A schema of Avro as pydantic models, in Python's text: what somebody begins with who reads a topic of others.
+"""Generation of pydantic models, as Python text, from an Avro schema: a start for reading a topic of others.
 
-Pure. Rule: the models give a schema that means the same; what has no counterpart is a ValueError that names the field.
+Pure. Rule: the models yield an equivalent schema; a type without a counterpart is a ValueError that names the field.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import keyword
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kafka_eos.codecs.avro.foreign_schemas import Names, parsed
+from kafka_eos.codecs.avro.foreign_schemas import Names, parse_schema
 
 _PLAIN: Final[Mapping[str, str]] = {
     "null": "None", "boolean": "bool", "int": "int", "long": "int", "float": "float", "double": "float",
@@ -31,11 +31,14 @@ _IMPORTS: Final = (
 
 
 def as_models(schema: Any, named: list[Any]) -> str:
-    """``named``: the schemas that it refers to, each before whoever needs it. ValueError if it is no record."""
-    found, names = parsed(schema, named)
+    """Return the models of a record schema. Raises ValueError if it is not a record.
+
+    ``named``: the schemas that it refers to, dependencies first.
+    """
+    found, names = parse_schema(schema, named)
     if not isinstance(found, dict) or found["type"] not in ("record", "error"):
         raise ValueError("it is no record")
-    models = _Models(names)
+    models = _ModelWriter(names)
     models.type(found, found["name"])
     text = "\n\n\n".join([*models.classes, *models.rebuilt()])
     imports = [line for word, line in _IMPORTS if word in text]
@@ -44,7 +47,7 @@ def as_models(schema: Any, named: list[Any]) -> str:
     return "\n\n".join(["from __future__ import annotations", *first]) + "\n\n\n" + text + "\n"
 
 
-class _Models:
+class _ModelWriter:
     def __init__(self, names: Names) -> None:
         self._names = names
         self.classes: list[str] = []
@@ -54,12 +57,12 @@ class _Models:
         self._late: set[str] = set()
 
     def rebuilt(self) -> Iterator[str]:
-        """What stands behind classes that name later ones."""
+        """Yield the statements behind classes that name later ones."""
         if self._late:
             yield "\n".join(f"{name}.model_rebuild()" for name in sorted(self._late))
 
     def type(self, schema: Any, at: str) -> str:
-        """A type as an annotation says it."""
+        """Return a type as an annotation."""
         if isinstance(schema, list):
             return " | ".join(self.type(each, at) for each in schema)
         if isinstance(schema, str):
@@ -102,8 +105,8 @@ class _Models:
         lines = [f"class {schema['name'].rpartition('.')[2]}(BaseModel):"]
         for field in schema["fields"]:
             path = f"{at}.{field['name']}"
-            said = f"    {_spoken(field['name'], path)}: {self.type(field['type'], path)}"
-            lines.append(f"{said} = {self._default(field, path)}" if "default" in field else said)
+            declaration = f"    {_spoken(field['name'], path)}: {self.type(field['type'], path)}"
+            lines.append(f"{declaration} = {self._default(field, path)}" if "default" in field else declaration)
         return lines if len(lines) > 1 else [*lines, "    pass"]
 
     def _default(self, field: Any, at: str) -> str:

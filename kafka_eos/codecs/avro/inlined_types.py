@@ -1,8 +1,8 @@
-"""Schemas as fastavro reads with them: where a type is named, the type itself stands.
+"""Inlining of named types, as fastavro needs it.
 
-fastavro resolves a definition against a definition. Where one of two schemas defines a type and the other one names it,
-which depends on the order of fields alone, it fails on a reader's union: an optional field of a type that a list before
-it has, too. Rule: whatever the order of fields is, a schema means the same.
+fastavro resolves a definition against a definition. If one schema defines a type where the other one only names it,
+which depends on the order of fields, it fails on a union of the reader: for example, an optional field of a type that
+an earlier list contains, too. Rule: the order of fields does not change the meaning of a schema.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 _NAMES = "__named_schemas"
-"""Where fastavro keeps the definitions of a schema that it has parsed."""
+"""The key under which fastavro keeps the definitions of a parsed schema."""
 
 
-def linked(parsed: Any) -> Any:
-    """The same parsed schema, changed in place. A type that holds itself does so afterwards.
+def inline_named_types(parsed: Any) -> Any:
+    """Inline named types in a parsed schema, in place. A recursive type contains itself afterwards.
 
-    A union at the top keeps its names: fastavro parses it anew with each value.
+    A union at the top keeps its names: fastavro parses it again with each value.
     """
     if not isinstance(parsed, dict) or _NAMES not in parsed:
         return parsed
@@ -34,7 +34,7 @@ def linked(parsed: Any) -> Any:
 
 
 def _places(schema: Any) -> list[tuple[Any, Any]]:
-    """Where the schemas right below one stand."""
+    """Return the positions (container and key) of the schemas directly below a schema."""
     if isinstance(schema, list):
         return [(schema, index) for index in range(len(schema))]
     match schema["type"]:

@@ -1,8 +1,8 @@
-"""Logical types that only the writer knows: where the type that is read is the plain one below, they are left out.
+"""Removal of logical types of the writer where the reader declares the underlying type.
 
-So a reader of before, that takes an ``int``, goes on when its writer says that it is a time (Avro: who does not know a
-logical type reads the type below it). Rule: what is a time to the reader in one place is none in another: a definition
-that both places share is refused.
+So an older reader that takes an ``int`` can continue when its writer adds a time as logical type (Avro: a reader that
+does not know a logical type reads the underlying type). Rule: a definition that the reader uses with the logical type
+in one place and without it in another is refused.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from kafka_eos.codecs.avro.foreign_schemas import Names
 from kafka_eos.codecs.avro.reader_compatibility import logical, reads
 
 
-def as_plain(writer: Any, names: Names, reader: Any, reader_names: Names) -> None:
-    """Change the writer's parsed schema in place. ValueError if one place of it would have to be both."""
-    walk = _Walk(names, reader_names)
+def drop_unread_logical_types(writer: Any, names: Names, reader: Any, reader_names: Names) -> None:
+    """Drop logical types of the writer where the reader takes the underlying type.
+
+    Raises ValueError if a definition would need both.
+    """
+    walk = _LogicalTypeFinder(names, reader_names)
     walk.meet(writer, reader)
     for address, node in walk.plain.items():
         if address in walk.kept:
@@ -28,7 +31,7 @@ def as_plain(writer: Any, names: Names, reader: Any, reader_names: Names) -> Non
         del node["logicalType"]
 
 
-class _Walk:
+class _LogicalTypeFinder:
     def __init__(self, writer: Names, reader: Names) -> None:
         self._writer, self._reader = writer, reader
         self._met: set[tuple[int, int]] = set()
@@ -55,15 +58,19 @@ class _Walk:
             else:
                 self.kept.add(id(writer))
         elif kind(writer) == kind(reader):
-            for theirs, ours in _parts(writer, reader):
-                self.meet(theirs, ours)
+            for writer_part, reader_part in _parts(writer, reader):
+                self.meet(writer_part, reader_part)
 
 
 def _parts(writer: Any, reader: Any) -> Iterator[tuple[Any, Any]]:
     match kind(writer):
         case "record" | "error":
-            ours = {field["name"]: field["type"] for field in reader["fields"]}
-            yield from ((field["type"], ours[field["name"]]) for field in writer["fields"] if field["name"] in ours)
+            reader_fields = {field["name"]: field["type"] for field in reader["fields"]}
+            yield from (
+                (field["type"], reader_fields[field["name"]])
+                for field in writer["fields"]
+                if field["name"] in reader_fields
+            )
         case "array":
             yield writer["items"], reader["items"]
         case "map":

@@ -1,7 +1,7 @@
-"""Why values of one Avro schema cannot be read as another, in lines for people.
+"""Reasons why values of one Avro schema cannot be read as another, as lines for messages.
 
-Pure. Rule: what is told here is what the reader would refuse, by Avro's rules of resolution; names of types do not
-count, as in ``foreign``. What depends on the value (a symbol, an arm of a union) is told as well.
+Pure. Rule: the lines name what the reader would reject by Avro's resolution rules. Names of types are ignored, as in
+``foreign_schemas``. Rejections that depend on the value (a symbol, an arm of a union) are included.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ _READ_AS: Final[Mapping[str, frozenset[str]]] = {
     "string": frozenset({"string", "bytes"}),
     "bytes": frozenset({"bytes", "string"}),
 }
-"""What a plain type may be read as, besides itself."""
+"""The types as which a plain type can be read, besides itself."""
 _TIMES: Final = frozenset({"timestamp-millis", "timestamp-micros"})
 
 
 def obstacles(writer: Any, writer_names: Names, reader: Any, reader_names: Names) -> list[str]:
-    """Schemas as ``foreign.parsed`` gives them, with their definitions; none if every value can be read."""
-    return list(_Walk(writer_names, reader_names).between(writer, reader, ""))
+    """Return the incompatibilities of schemas from ``foreign_schemas.parse_schema``; none if every value can be
+    read."""
+    return list(_IncompatibilityFinder(writer_names, reader_names).between(writer, reader, ""))
 
 
-class _Walk:
+class _IncompatibilityFinder:
     def __init__(self, writer: Names, reader: Names) -> None:
         self._writer, self._reader = writer, reader
         self._met: set[tuple[str, str]] = set()
@@ -70,11 +71,11 @@ class _Walk:
         if both in self._met:
             return
         self._met.add(both)
-        theirs = {field["name"]: field for field in writer["fields"]}
+        writer_fields = {field["name"]: field for field in writer["fields"]}
         for field in reader["fields"]:
             path = f"{at}.{field['name']}" if at else field["name"]
-            if field["name"] in theirs:
-                yield from self.between(theirs[field["name"]]["type"], field["type"], path)
+            if field["name"] in writer_fields:
+                yield from self.between(writer_fields[field["name"]]["type"], field["type"], path)
             elif "default" not in field:
                 yield f"{path} ({as_text(field['type'], self._reader)}) is only here, and has no default"
 
@@ -82,11 +83,11 @@ class _Walk:
         writer, reader = resolved(writer, self._writer), resolved(reader, self._reader)
         if isinstance(reader, list):
             return any(self._alike(writer, arm) for arm in reader)
-        theirs, ours = logical(writer), logical(reader)
-        if ours is None:
-            return reads(writer, reader)  # as the type below, if the writer has a logical one
-        if theirs != ours:
-            return {theirs, ours} <= _TIMES
+        writer_logical, reader_logical = logical(writer), logical(reader)
+        if reader_logical is None:
+            return reads(writer, reader)  # as the underlying type, if the writer has a logical type
+        if writer_logical != reader_logical:
+            return {writer_logical, reader_logical} <= _TIMES
         if "precision" in writer:
             return (writer["precision"], writer.get("scale", 0)) == (reader["precision"], reader.get("scale", 0))
         return reads(writer, reader)
@@ -96,11 +97,11 @@ class _Walk:
 
 
 def reads(writer: Any, reader: Any) -> bool:
-    """Is the one read as the other by their kinds, whatever their logical types are?"""
+    """Return whether one can be read as the other by their kinds, without their logical types."""
     return kind(reader) in _READ_AS.get(kind(writer), frozenset()) | {kind(writer)}
 
 
 def logical(schema: Any) -> str | None:
-    """The logical type, if it is one that means something here."""
-    said = schema.get("logicalType") if isinstance(schema, dict) else None
-    return str(said) if f"{kind(schema)}-{said}" in LOGICAL_READERS else None
+    """Return the logical type, if it is one that is supported here."""
+    logical_type = schema.get("logicalType") if isinstance(schema, dict) else None
+    return str(logical_type) if f"{kind(schema)}-{logical_type}" in LOGICAL_READERS else None

@@ -39,11 +39,11 @@ _PRIMITIVES: Mapping[Any, Schema] = {
 }
 
 Digits: TypeAlias = tuple[int, int]
-"""Of a decimal: how many there are, and how many of them stand behind the point."""
+"""Digits of a decimal: in total, and after the point."""
 
 
 def avro_schema(tp: Any) -> dict[str, Any]:
-    """Avro schema of a record type. PlanError names the field whose type has no counterpart."""
+    """Return the Avro schema of a record type. PlanError names the field whose type has no counterpart."""
     if not (is_model(tp) or is_record(tp)):
         raise PlanError(f"Avro needs a pydantic model, a msgspec Struct or a dataclass, not {type_name(tp)}")
     schema = _Derivation().schema(tp, type_name(tp))
@@ -52,30 +52,30 @@ def avro_schema(tp: Any) -> dict[str, Any]:
 
 
 def named_types(tp: Any) -> Mapping[str, type]:
-    """``tp`` and the types in it that have names in its schema, by these."""
+    """Return ``tp`` and the types in it that have names in its schema, by these names."""
     derivation = _Derivation()
     derivation.schema(tp, type_name(tp))
     return derivation.named
 
 
 def tag_fields(tp: Any) -> frozenset[str]:
-    """What msgspec writes besides the fields of Structs with a tag, in ``tp`` or below it."""
+    """Return the tag fields that msgspec adds to Structs, in ``tp`` or below it."""
     structs = (each for each in named_types(tp).values() if issubclass(each, msgspec.Struct))
     return frozenset(tag for each in structs if (tag := each.__struct_config__.tag_field) is not None)
 
 
 class _Derivation:
-    """One derivation: named types are written out once, then referred to by name."""
+    """One derivation of a schema: named types are written once, then referred to by name."""
 
     def __init__(self) -> None:
         self.named: dict[str, Any] = {}
 
     def schema(self, tp: Any, at: str, digits: Digits | None = None) -> Schema:
-        """``digits``: of decimals right there, as an annotation around them says."""
+        """Return the schema of a type. ``digits``: of decimals directly in it, from the annotation around it."""
         origin = typing.get_origin(tp)
         if origin is typing.Annotated:
-            inner, *said = typing.get_args(tp)
-            return self.schema(inner, at, _digits(said) or digits)
+            inner, *annotations = typing.get_args(tp)
+            return self.schema(inner, at, _digits(annotations) or digits)
         if tp is decimal.Decimal:
             return _decimal(digits, at)
         if tp is None or (isinstance(tp, type) and tp in _PRIMITIVES):
@@ -132,7 +132,7 @@ class _Derivation:
         return field | {"default": default} if _fits(default, first) else field
 
     def _known(self, tp: Any, at: str, name: str | None = None) -> bool:
-        """Was the type written out before? Else it is about to be."""
+        """Return whether the type was written before. If not, mark it as written."""
         name = name or tp.__name__
         known = name in self.named
         if self.named.setdefault(name, tp) is not tp:
@@ -140,10 +140,10 @@ class _Derivation:
         return known
 
 
-def _digits(said: Sequence[Any]) -> Digits | None:
-    """By pydantic's annotation ``Field(max_digits=…, decimal_places=…)``."""
+def _digits(annotations: Sequence[Any]) -> Digits | None:
+    """Return the digits of pydantic's ``Field(max_digits=…, decimal_places=…)``."""
     found: dict[str, int] = {}
-    for each in said:
+    for each in annotations:
         for part in (each, *getattr(each, "metadata", ())):
             for name in ("max_digits", "decimal_places"):
                 if getattr(part, name, None) is not None:
@@ -164,7 +164,7 @@ def _decimal(digits: Digits | None, at: str) -> Schema:
 
 
 def _kind(schema: Schema, named: Mapping[str, Any]) -> str:
-    """What tells the arms of a union apart when a value is written."""
+    """Return what distinguishes the arms of a union when a value is written."""
     if isinstance(schema, str):
         return schema if schema not in named else ("record" if not issubclass(named[schema], enum.Enum) else "string")
     assert isinstance(schema, dict)
@@ -173,7 +173,7 @@ def _kind(schema: Schema, named: Mapping[str, Any]) -> str:
 
 
 def _fits(default: Any, schema: Schema) -> bool:
-    """Can ``default`` be written as the JSON default of a field with this schema?"""
+    """Return whether ``default`` can be written as the JSON default of a field with this schema."""
     if isinstance(schema, dict):
         kinds: dict[str, Any] = {"array": ([],), "map": ({},), "enum": schema.get("symbols", ())}
         return any(type(default) is type(one) and default == one for one in kinds.get(schema["type"], ()))
@@ -182,12 +182,12 @@ def _fits(default: Any, schema: Schema) -> bool:
 
 
 def _fields(tp: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Name, type and default of every field."""
+    """Yield name, type and default of every field."""
     if is_model(tp):
         for name, field in tp.model_fields.items():
             missing = field.is_required()
-            said: Any = typing.Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
-            yield name, said, _NO_DEFAULT if missing else _made(field.default, field.default_factory)
+            annotated: Any = typing.Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+            yield name, annotated, _NO_DEFAULT if missing else _made(field.default, field.default_factory)
     elif issubclass(tp, msgspec.Struct):
         for info in msgspec.structs.fields(tp):
             factory = None if info.default_factory is msgspec.NODEFAULT else info.default_factory
@@ -202,7 +202,7 @@ def _fields(tp: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _made(default: Any, factory: Any) -> Any:
-    """The default itself. Factories other than ``list`` and ``dict`` may not be called: they have no constant."""
+    """Return the default value. Factories other than ``list`` and ``dict`` are not called: they have no constant."""
     if factory is None:
         return default
     return factory() if factory in (list, dict) else _NO_DEFAULT

@@ -1,7 +1,7 @@
-"""An Avro schema in parts: types that have subjects of their own are referred to by name.
+"""An Avro schema divided into parts: types with subjects of their own are referred to by name.
 
-Pure. Rule: read with all that it refers to, each part means what the whole schema does. Avro knows a name once: what a
-part that is referred to defines is only named where it is used again.
+Pure. Rule: together with its references, each part means the same as the whole schema. Avro defines a name once: a
+definition in a referenced part is only named elsewhere.
 """
 
 from __future__ import annotations
@@ -10,35 +10,40 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kafka_eos.codecs.registry.schema_registration import Draft, Need
+from kafka_eos.codecs.registry.schema_registration import SchemaDependency, UnregisteredSchema
 from kafka_eos.core.errors import PlanError
 
 
-def in_parts(schema: dict[str, Any], namespace: str | None, subjects: Mapping[str, str]) -> Draft:
-    """``subjects``: by the names of types in ``schema``, which is as ``avro_schema`` gives it.
+def split_by_subject(schema: dict[str, Any], namespace: str | None, subjects: Mapping[str, str]) -> UnregisteredSchema:
+    """Split a schema into parts with subjects of their own.
 
-    PlanError if two parts need each other, or both define a third type.
+    Raises PlanError if two parts need each other, or if both define a third type.
     """
-    return _Parts(schema, namespace, subjects).draft(schema["name"])
+    return _SchemaSplitter(schema, namespace, subjects).draft(schema["name"])
 
 
-class _Parts:
+class _SchemaSplitter:
     def __init__(self, schema: Any, namespace: str | None, subjects: Mapping[str, str]) -> None:
         self._namespace = namespace
-        self._subjects = {**subjects, schema["name"]: ""}  # nothing may hold the whole schema once more
+        self._subjects = {**subjects, schema["name"]: ""}  # no reference may contain the whole schema again
         self._definitions: dict[str, Any] = {}
         self._flat(schema)
 
-    def draft(self, name: str) -> Draft:
-        """The part that begins with the type of that name."""
+    def draft(self, name: str) -> UnregisteredSchema:
+        """Return the part whose top type has that name."""
         known = self._defined(name, ())
-        needs = tuple(Need(self._full(each), self._subjects[each], self.draft(each)) for each in self._needed(name))
+        needs = tuple(
+            SchemaDependency(self._full(each), self._subjects[each], self.draft(each)) for each in self._needed(name)
+        )
         whole = self._whole(name, {each for each, part in known.items() if part != name})
         at = {} if self._namespace is None else {"namespace": self._namespace}
-        return Draft("AVRO", json.dumps({**at, **whole}), needs)
+        return UnregisteredSchema("AVRO", json.dumps({**at, **whole}), needs)
 
     def _defined(self, name: str, outer: tuple[str, ...]) -> dict[str, str]:
-        """The types that are known behind a part, and the part that defines each. ``outer``: who needs it."""
+        """Return the types that are known behind a part, each with the part that defines it.
+
+        ``outer``: the parts that need it.
+        """
         if name in outer:
             raise PlanError(f"references={{…}}: {' and '.join(outer[outer.index(name) :])} hold each other")
         found: dict[str, str] = {}
@@ -55,7 +60,7 @@ class _Parts:
         return name if self._namespace is None else f"{self._namespace}.{name}"
 
     def _flat(self, schema: Any) -> Any:
-        """The schema with names in place of definitions, which are kept."""
+        """Return the schema with names in place of definitions, which are recorded."""
         if isinstance(schema, list):
             return [self._flat(each) for each in schema]
         if not isinstance(schema, dict):
@@ -67,7 +72,7 @@ class _Parts:
         return made["name"]
 
     def _whole(self, schema: Any, known: set[str]) -> Any:
-        """The way back, of all but what is ``known``, which grows."""
+        """Return the schema with definitions again, except ``known`` ones; it adds the others to ``known``."""
         if isinstance(schema, list):
             return [self._whole(each, known) for each in schema]
         if isinstance(schema, str):
@@ -78,7 +83,7 @@ class _Parts:
         return _changed(schema, lambda part: self._whole(part, known))
 
     def _inside(self, name: str) -> set[str]:
-        """The types that a part has in itself, and those that it refers to."""
+        """Return the types within a part, and those that it refers to."""
         found, waiting = {name}, [name]
         while waiting:
             for each in _named(self._definitions[waiting.pop()]):
@@ -93,7 +98,7 @@ class _Parts:
 
 
 def _changed(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """With the schemas right below it changed."""
+    """Return the schema with the schemas directly below it changed."""
     made = {word: change(part) if word in ("items", "values") else part for word, part in schema.items()}
     if "fields" in made:
         made["fields"] = [{**field, "type": change(field["type"])} for field in made["fields"]]
@@ -101,7 +106,7 @@ def _changed(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, 
 
 
 def _named(schema: Any) -> Iterator[str]:
-    """The names of types right below one, whose definitions are elsewhere."""
+    """Yield the names of types directly below a schema whose definitions are elsewhere."""
     if isinstance(schema, str):
         yield schema
     elif isinstance(schema, list):

@@ -1,8 +1,8 @@
-"""Plain values made ready for Avro: enums by their symbols, values of unions with the arm that takes them.
+"""Preparation of plain values for Avro: enums by their symbols, values of unions with the matching arm.
 
-Rule: a value is taken if the schema gives it back equal, else it is a ValueError; fastavro makes an int of 1.5, and
-local time of what has no zone. What there is to do is found out once, from the schema. The one exception is said by the
-schema itself: a float, which has 32 bits, is the nearest one.
+Rule: a value is accepted if decoding returns an equal one, else it is a ValueError: fastavro would turn 1.5 into an
+int, and a time without zone into local time. The conversion is computed once, from the schema. One exception follows
+from the schema: a float has 32 bits, so the nearest one is written.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-Ready: TypeAlias = Callable[[Any], Any]
-Taken: TypeAlias = tuple[frozenset[type], Ready]
-"""Types of values that need no look, and what looks at the others."""
+Preparer: TypeAlias = Callable[[Any], Any]
+TypedPreparer: TypeAlias = tuple[frozenset[type], Preparer]
+"""Types that need no preparation, and the preparer of other values."""
 
 
-def ready(schema: Any, beside: frozenset[str] = frozenset()) -> Ready:
-    """What makes values of ``schema`` ready to be written; keys of ``beside`` are no fields and left out."""
-    return _Found(beside).within(schema)[1]
+def build_preparer(schema: Any, siblings: frozenset[str] = frozenset()) -> Preparer:
+    """Build the function that prepares values of a schema."""
+    return _PreparerBuilder(siblings).within(schema)[1]
 
 
-class _Found:
-    """What records of one schema take, by name."""
+class _PreparerBuilder:
+    """Builds preparers from a schema; knows its named types."""
 
-    def __init__(self, beside: frozenset[str]) -> None:
-        self._named: dict[str, Ready] = {}
-        self._beside = beside
+    def __init__(self, siblings: frozenset[str]) -> None:
+        self._named: dict[str, Preparer] = {}
+        self._beside = siblings
 
-    def within(self, schema: Any) -> Taken:
+    def within(self, schema: Any) -> TypedPreparer:
         if isinstance(schema, list):
             return self._union(schema)
         if isinstance(schema, str):
@@ -54,12 +54,12 @@ class _Found:
             self._named[schema["name"]] = found[1]
         return found
 
-    def _record(self, schema: Any) -> Ready:
-        name, fields = schema["name"], list[tuple[str, frozenset[type], Ready]]()
+    def _record(self, schema: Any) -> Preparer:
+        name, fields = schema["name"], list[tuple[str, frozenset[type], Preparer]]()
         known = {field["name"] for field in schema["fields"]} | self._beside
 
         def of(plain: Any) -> Any:
-            if type(plain) is not dict and not isinstance(plain, Mapping):  # to ask an ABC takes long
+            if type(plain) is not dict and not isinstance(plain, Mapping):  # a check against an ABC is slow
                 raise _unfit(plain, name)
             if not known.issuperset(plain):
                 raise ValueError(f"no field for {', '.join(sorted(map(str, plain.keys() - known)))}")
@@ -72,11 +72,11 @@ class _Found:
                         raise ValueError(f"{field}: {error}") from None
             return {**plain, **made} if made else plain
 
-        self._named[name] = of  # before its fields: it may hold itself
+        self._named[name] = of  # before its fields: the type may be recursive
         fields.extend((field["name"], *self.within(field["type"])) for field in schema["fields"])
         return of
 
-    def _union(self, arms: Sequence[Any]) -> Taken:
+    def _union(self, arms: Sequence[Any]) -> TypedPreparer:
         found = [(_name(arm), *self.within(arm)) for arm in arms]
         rest = [each for each in found if each[0] != "null"]
         exact = frozenset[type]({type(None)}) if len(rest) < len(found) else frozenset[type]()
@@ -86,8 +86,8 @@ class _Found:
         return exact, _first(rest, bool(exact))
 
 
-def _first(arms: Sequence[tuple[str, frozenset[type], Ready]], nullable: bool) -> Ready:
-    """The value with the first arm that takes it, as fastavro is told of one."""
+def _first(arms: Sequence[tuple[str, frozenset[type], Preparer]], nullable: bool) -> Preparer:
+    """Return a preparer that pairs the value with the first matching arm, as fastavro expects it."""
 
     def of(value: Any) -> Any:
         if value is None and nullable:
@@ -103,13 +103,13 @@ def _first(arms: Sequence[tuple[str, frozenset[type], Ready]], nullable: bool) -
 
 
 def _name(arm: Any) -> str:
-    """As fastavro calls the arm of a union."""
+    """Return fastavro's name of the arm of a union."""
     if isinstance(arm, str):
         return arm
     return str(arm["name"] if "name" in arm else arm["type"])
 
 
-def _each(exact: frozenset[type], make: Ready) -> Ready:
+def _each(exact: frozenset[type], make: Preparer) -> Preparer:
     def of(value: Any) -> Any:
         if type(value) is not list and not isinstance(value, list | tuple):
             raise _unfit(value, "array")
@@ -118,7 +118,7 @@ def _each(exact: frozenset[type], make: Ready) -> Ready:
     return of
 
 
-def _map(exact: frozenset[type], make: Ready) -> Ready:
+def _map(exact: frozenset[type], make: Preparer) -> Preparer:
     def of(value: Any) -> Any:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             raise _unfit(value, "map")
@@ -127,7 +127,7 @@ def _map(exact: frozenset[type], make: Ready) -> Ready:
     return of
 
 
-def _symbol(symbols: Sequence[str]) -> Ready:
+def _symbol(symbols: Sequence[str]) -> Preparer:
     known = frozenset(symbols)
 
     def of(value: Any) -> Any:
@@ -139,8 +139,8 @@ def _symbol(symbols: Sequence[str]) -> Ready:
     return of
 
 
-def _of_kind(kind: str, otherwise: str = "") -> Taken:
-    """Of a logical type, or where nobody knows it of the type below it."""
+def _of_kind(kind: str, otherwise: str = "") -> TypedPreparer:
+    """Return the preparer of a logical type, or of its underlying type if it is unknown."""
     kind = kind if kind in _KINDS else otherwise
     taken, why = _KINDS[kind]
     exact = frozenset({taken}) if why is None else frozenset[type]()
@@ -156,7 +156,7 @@ def _of_kind(kind: str, otherwise: str = "") -> Taken:
 
 
 def _of_type(value: Any, taken: type, kind: str) -> Any:
-    """A value that is none of the type itself, as one that is, or of one below it."""
+    """Convert a value of a subclass or a similar type to the type, or to its base type."""
     if isinstance(value, enum.Enum) and taken is str:
         value = value.value
     if type(value) is int and taken is float and float(value) == value:
@@ -185,7 +185,7 @@ def _narrow(value: int) -> str:
 
 
 def _near(value: float) -> str:
-    struct.pack("<f", value)  # an OverflowError if it is too large
+    struct.pack("<f", value)  # raises OverflowError if it is too large
     return ""
 
 
@@ -209,7 +209,7 @@ _KINDS: Final[Mapping[str, tuple[type, Callable[[Any], str] | None]]] = {
     "time-micros": (datetime.time, _unzoned),
     "time-millis": (datetime.time, lambda value: _unzoned(value) or _coarse(value)),
 }
-"""The type that each takes, and what may be wrong with a value of it."""
+"""For each kind: the accepted type, and the check of a value's range."""
 
 
 def _unfit(value: Any, kind: str) -> ValueError:

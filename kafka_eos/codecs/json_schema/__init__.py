@@ -1,1 +1,1 @@
-"""JSON with schemas: ``language`` has the values, ``drafts`` and ``differences`` what schemas say."""
+"""JSON with schemas: ``registry_language`` for values, ``draft_07`` and ``differences`` for schemas."""

@@ -1,7 +1,8 @@
-"""In what two JSON schemas differ, and why values of one may not be values of the other, in lines for people.
+"""Differences between two JSON schemas, and reasons why values of one are invalid for the other, as lines for
+messages.
 
-Pure, for schemas as ``draft_07`` gives them. Rule: each line names the value by its path, and says what is there (in
-the registry) and what is here. What only describes, as titles and defaults, does not count.
+Pure, for schemas from ``draft_07``. Rule: each line names the value by its path, and states the registered and the
+declared version. Descriptive keywords, such as titles and defaults, are ignored.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ _DESCRIBING: Final = frozenset({
     "definitions",
 })  # fmt: skip
 _COMPARED: Final = frozenset({"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "allOf"})
-"""By rules of their own."""
+"""Keywords with their own comparison."""
 _AT_LEAST: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _AT_MOST: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 _THE_SAME: Final = ("pattern", "format", "multipleOf", "uniqueItems")
 _MOST_HOPS: Final = 64
-"""From one reference to the next."""
+"""The maximum of references that lead to another reference."""
 _MOST_STEPS: Final = 20_000
 
 
-class Side:
-    """One of two schemas, with what it refers to."""
+class SchemaSide:
+    """One of two compared schemas, with the definitions that it refers to."""
 
     def __init__(self, schema: Schema, others: Mapping[str, Schema]) -> None:
         self.schema, self._others = schema, others
@@ -36,9 +37,10 @@ class Side:
         self._parts: dict[int, tuple[Schema, list[Any]]] = {}
 
     def resolved(self, schema: Schema) -> Schema:
-        """What it is, whatever it refers to. ValueError if that is not there, or if there is no end.
+        """Return the schema behind all references. Raises ValueError if a definition is missing, or if references are
+        circular.
 
-        Asked again, it is the same object: who follows schemas that hold themselves comes to an end.
+        Repeated calls return the same object: so a traversal of recursive schemas ends.
         """
         if id(schema) not in self._known:
             self._known[id(schema)] = schema, self._resolved(schema, _MOST_HOPS)
@@ -55,7 +57,10 @@ class Side:
         return self._resolved(self._meant(str(schema["$ref"])), hops - 1) if "$ref" in schema else schema
 
     def alternatives(self, schema: dict[str, Any]) -> list[Any]:
-        """What a value may be; itself, if it may be one thing only. Asked again, they are the same objects."""
+        """Return the alternatives of a value; the schema itself if there are none.
+
+        Repeated calls return the same objects.
+        """
         if id(schema) not in self._parts:
             self._parts[id(schema)] = schema, _alternatives(schema)
         return self._parts[id(schema)][1]
@@ -72,7 +77,7 @@ class Side:
 
 
 def _together(schemas: Sequence[Schema]) -> Schema:
-    """What all of them say; of a word that several say, what the last one does, but that properties are all."""
+    """Merge schemas that apply together; the last one wins for each keyword, but properties are merged."""
     made: dict[str, Any] = {}
     for schema in schemas:
         if schema is False:
@@ -87,20 +92,26 @@ def _together(schemas: Sequence[Schema]) -> Schema:
     return made
 
 
-def differences(there: Side, here: Side) -> list[str]:
+def differences(there: SchemaSide, here: SchemaSide) -> list[str]:
     return list(_Differences(there, here).between(there.schema, here.schema, ""))
 
 
-def obstacles(there: Side, here: Side) -> list[str]:
-    """Why values of ``there``, or some, are none of ``here``."""
+def obstacles(there: SchemaSide, here: SchemaSide) -> list[str]:
+    """Return why values of ``there``, or some of them, are invalid for ``here``."""
     return list(dict.fromkeys(_Obstacles(there, here).between(there.schema, here.schema, "")))
 
 
-class _Walk:
+class _SchemaComparison:
     def __init__(
-        self, there: Side, here: Side, met: Iterable[tuple[int, int]] = (), steps: Iterator[int] | None = None
+        self,
+        there: SchemaSide,
+        here: SchemaSide,
+        met: Iterable[tuple[int, int]] = (),
+        steps: Iterator[int] | None = None,
     ):
-        self._there, self._here, self._met = there, here, set(met)
+        self._there = there
+        self._here = here
+        self._met = set(met)
         self._steps = iter(range(_MOST_STEPS)) if steps is None else steps
         """So many are left: alternatives within alternatives may be more than anybody waits for."""
 
@@ -121,18 +132,18 @@ class _Walk:
         return f"{at or 'the value'} is {as_text(there, self._there)} there, {as_text(here, self._here)} here"
 
 
-class _Differences(_Walk):
+class _Differences(_SchemaComparison):
     def compared(self, there: Schema, here: Schema, at: str) -> Iterator[str]:
         if isinstance(there, bool) or isinstance(here, bool):
             if there is not here:
                 yield self.unlike(there, here, at)
             return
-        theirs, ours = self._there.alternatives(there), self._here.alternatives(here)
-        if len(theirs) != len(ours) or _kind(there) != _kind(here) or _constants(there) != _constants(here):
+        registered, declared = self._there.alternatives(there), self._here.alternatives(here)
+        if len(registered) != len(declared) or _kind(there) != _kind(here) or _constants(there) != _constants(here):
             yield self.unlike(there, here, at)
             return
-        if len(theirs) > 1:
-            for one, other in zip(theirs, ours, strict=True):
+        if len(registered) > 1:
+            for one, other in zip(registered, declared, strict=True):
                 yield from self.between(one, other, at)
         yield from self._properties(there, here, at)
         yield from self._items(there, here, at)
@@ -145,25 +156,25 @@ class _Differences(_Walk):
                 yield f"{at or 'the value'} has {_said(word, one)} there, {_said(word, other)} here"
 
     def _properties(self, there: dict[str, Any], here: dict[str, Any], at: str) -> Iterator[str]:
-        theirs, ours = there.get("properties", {}), here.get("properties", {})
-        for name in theirs | ours:
+        registered, declared = there.get("properties", {}), here.get("properties", {})
+        for name in registered | declared:
             path = f"{at}.{name}" if at else name
-            if name not in ours:
-                yield f"{path} ({as_text(theirs[name], self._there)}) is only there"
-            elif name not in theirs:
-                yield f"{path} ({as_text(ours[name], self._here)}) is only here"
+            if name not in declared:
+                yield f"{path} ({as_text(registered[name], self._there)}) is only there"
+            elif name not in registered:
+                yield f"{path} ({as_text(declared[name], self._here)}) is only here"
             else:
-                yield from self.between(theirs[name], ours[name], path)
+                yield from self.between(registered[name], declared[name], path)
         for name in sorted({*there.get("required", ())} ^ {*here.get("required", ())}):
-            if (name in theirs) == (name in ours):
+            if (name in registered) == (name in declared):
                 where = "there, but not here" if name in there.get("required", ()) else "here, but not there"
                 yield f"{at}.{name} must be {where}" if at else f"{name} must be {where}"
 
     def _items(self, there: dict[str, Any], here: dict[str, Any], at: str) -> Iterator[str]:
         one, other = there.get("items", True), here.get("items", True)
         if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-            for number, (theirs, ours) in enumerate(zip(one, other, strict=True)):
-                yield from self.between(theirs, ours, f"{at}[{number}]")
+            for number, (registered, declared) in enumerate(zip(one, other, strict=True)):
+                yield from self.between(registered, declared, f"{at}[{number}]")
         elif isinstance(one, list) or isinstance(other, list):
             if one != other:
                 yield self.unlike(there, here, at)
@@ -171,7 +182,7 @@ class _Differences(_Walk):
             yield from self.between(one, other, f"{at}[]")
 
 
-class _Obstacles(_Walk):
+class _Obstacles(_SchemaComparison):
     def compared(self, there: Schema, here: Schema, at: str) -> Iterator[str]:
         if here is True or here == {} or there is False:
             return
@@ -184,14 +195,14 @@ class _Obstacles(_Walk):
         if len(each := self._there.alternatives(there)) > 1:
             for one in each:
                 yield from self.between(one, here, at)
-        elif len(ours := self._here.alternatives(here)) > 1:
-            if not any(self._fits(there, one) for one in ours):
+        elif len(declared := self._here.alternatives(here)) > 1:
+            if not any(self._fits(there, one) for one in declared):
                 yield self.unlike(there, here, at)
         else:
             yield from self._alone(there, here, at)
 
     def _fits(self, there: Schema, here: Schema) -> bool:
-        """What is being compared above counts as fitting: a schema that holds itself fits if all else does."""
+        """Compare two schemas. A pair that is already being compared counts as compatible, so recursive schemas end."""
         inner = _Obstacles(self._there, self._here, self._met, self._steps)
         return next(inner.between(there, here, ""), None) is None
 
@@ -201,15 +212,19 @@ class _Obstacles(_Walk):
             if _constants(there) is None or not set(_constants(there) or ()) <= set(allowed):
                 yield self.unlike(there, here, at)
             return
-        theirs, ours = _kind(there), _kind(here)
-        if not (ours in (theirs, None) or (theirs, ours) == ("integer", "number") or _constants_are(there, ours)):
+        registered, declared = _kind(there), _kind(here)
+        if not (
+            declared in (registered, None)
+            or (registered, declared) == ("integer", "number")
+            or _constants_are(there, declared)
+        ):
             yield self.unlike(there, here, at)
             return
         yield from self._narrower(there, here, at)
-        if ours in ("object", None):
+        if declared in ("object", None):
             yield from self._properties(there, here, at)
         items, mine = there.get("items", True), here.get("items", True)
-        if ours in ("array", None) and not isinstance(items, list) and not isinstance(mine, list):
+        if declared in ("array", None) and not isinstance(items, list) and not isinstance(mine, list):
             yield from self.between(items, mine, f"{at}[]")
         elif isinstance(items, list) and isinstance(mine, list):
             for number, (one, other) in enumerate(zip(items, mine, strict=False)):
@@ -225,25 +240,25 @@ class _Obstacles(_Walk):
             else:
                 wrong = (word in _AT_LEAST and one < other) or (word in _AT_MOST and one > other)
             if wrong:
-                told = _said(word, _NONE if one is None else one)
-                yield f"{at or 'the value'} has {told} there, {_said(word, other)} here"
+                registered_value = _said(word, _NONE if one is None else one)
+                yield f"{at or 'the value'} has {registered_value} there, {_said(word, other)} here"
 
     def _properties(self, there: dict[str, Any], here: dict[str, Any], at: str) -> Iterator[str]:
-        theirs, ours = there.get("properties", {}), here.get("properties", {})
+        registered, declared = there.get("properties", {}), here.get("properties", {})
         others, mine = there.get("additionalProperties", True), here.get("additionalProperties", True)
         required, sure = here.get("required", ()), there.get("required", ())
-        for name, schema in ours.items():
+        for name, schema in declared.items():
             path = f"{at}.{name}" if at else name
-            if name in theirs:
-                yield from self.between(theirs[name], schema, path)
+            if name in registered:
+                yield from self.between(registered[name], schema, path)
             elif name not in required and others is not False and not isinstance(others, bool):
                 yield from self.between(others, schema, path)
             if name in required and name not in sure:
-                yield f"{path} may be missing there, and must be here" if name in theirs else f"{path} is only here"
-        for name, schema in theirs.items():
-            if name not in ours:
+                yield f"{path} may be missing there, and must be here" if name in registered else f"{path} is only here"
+        for name, schema in registered.items():
+            if name not in declared:
                 yield from self.between(schema, mine, f"{at}.{name}" if at else name)
-        if mine is not True and others is not False and not (mine is False and others is True and not theirs):
+        if mine is not True and others is not False and not (mine is False and others is True and not registered):
             yield from self.between(others, mine, f"{at}{{}}")
 
 
@@ -268,7 +283,7 @@ def _kind(schema: dict[str, Any]) -> str | None:
 
 
 def _constants(schema: dict[str, Any]) -> tuple[str, ...] | None:
-    """All that a value may be, as JSON; None if there is no list."""
+    """Return all allowed values, as JSON; None if they are not listed."""
     if "const" in schema:
         return (json.dumps(schema["const"], sort_keys=True),)
     found = schema.get("enum")
@@ -287,7 +302,7 @@ _KINDS: Final = {
 
 
 def _constants_are(schema: dict[str, Any], kind: str | None) -> bool:
-    """Are all of that kind? Of constants none need be said."""
+    """Return whether all constants are of that kind. With constants, a schema need not declare a type."""
     found = _constants(schema)
     kinds = {_KINDS[type(json.loads(each))] for each in found or ()}
     return bool(found) and (kinds == {kind} or (kind == "number" and kinds <= {"integer", "number"}))
@@ -297,8 +312,8 @@ def _said(word: str, content: Any) -> str:
     return f"no {word}" if content is _NONE else f"{word} {json.dumps(content)}"
 
 
-def as_text(schema: Schema, side: Side, depth: int = 4) -> str:
-    """A type for people."""
+def as_text(schema: Schema, side: SchemaSide, depth: int = 4) -> str:
+    """Return a type as text, for messages."""
     schema = side.resolved(schema)
     if isinstance(schema, bool):
         return "anything" if schema else "nothing"

@@ -1,6 +1,6 @@
-"""JSON schemas in one form: draft-07, which every registry compares, and in which schemas of other drafts can be read.
+"""Normalization of JSON schemas to draft-07, which every registry compares; other drafts are converted to it.
 
-Pure. Rule: a keyword is only what stands where a schema stands. Names of properties, constants and defaults are the
+Pure. Rule: keywords are recognized only where a schema is expected. Names of properties, constants and defaults are the
 user's.
 """
 
@@ -27,24 +27,24 @@ _SHAPES: Final[Mapping[str, tuple[type, ...]]] = {
     **{f"{end}{what}": (int, float) for end in ("min", "max") for what in ("imum", "Length", "Items", "Properties")},
     **{f"exclusive{end}": (int, float) for end in ("Minimum", "Maximum")},
 }
-"""What stands behind words that are compared."""
+"""The type of value of each compared keyword."""
 _DEEPEST: Final = 100
 
 
 def draft_07(schema: Json) -> Schema:
-    """The same schema in draft-07, with all definitions at its top. ValueError if it is none."""
+    """Return the same schema in draft-07, with all definitions at its top. Raises ValueError if it is invalid."""
     definitions: dict[str, Any] = {}
     made = _made(schema, definitions, 0)
     if isinstance(made, bool):
         return made
     name = _defined(made.get("$ref"))
     if set(made) == {"$ref"} and name in definitions:
-        made = definitions[name]  # what stands beside a reference counts for nothing there, definitions too
+        made = definitions[name]  # draft-07 ignores keywords beside a reference, definitions too
     return {**made, "definitions": definitions} if definitions else made
 
 
 def _defined(reference: object) -> str | None:
-    """The name of the definition that is meant; None if it is none of the same schema."""
+    """Return the name of the referenced definition; None if it is not in the same schema."""
     if not isinstance(reference, str):
         return None
     found = next((reference.removeprefix(at) for at in ("#/definitions/", "#/$defs/") if reference.startswith(at)), "")
@@ -82,9 +82,9 @@ def _made(schema: Json, definitions: dict[str, Any], depth: int) -> Schema:
 
 
 def _of_draft_07(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """One schema, not those in it, with the words of draft-07."""
+    """Return one schema, without those in it, with the keywords of draft-07."""
     words = {"definitions" if word == "$defs" else word: content for word, content in schema.items()}
-    for word in ("$schema", "discriminator"):  # the latter is of OpenAPI, and says nothing that the schema does not
+    for word in ("$schema", "discriminator"):  # "discriminator" is OpenAPI's, and redundant
         words.pop(word, None)
     if "$defs" in schema and "definitions" in schema:
         words["definitions"] = {**schema["$defs"], **schema["definitions"]}
@@ -96,7 +96,7 @@ def _of_draft_07(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _alone(schema: dict[str, Any]) -> dict[str, Any]:
-    """A reference by itself: draft-07 ignores what stands beside one."""
+    """Return a reference by itself: draft-07 ignores keywords beside one."""
     if "$ref" not in schema:
         return schema
     name = _defined(schema["$ref"])
@@ -117,25 +117,26 @@ def _listed(content: Any) -> list[Any]:
     return content
 
 
-def everywhere(schema: Schema, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Schema:
-    """With each schema in it changed, and then itself; ``schema`` stays as it is."""
+def map_schemas(schema: Schema, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Schema:
+    """Apply a function to every subschema, and return the result."""
     if isinstance(schema, bool):
         return schema
     made: dict[str, Any] = {}
     for word, content in schema.items():
         if word in _NAMED:
-            made[word] = {name: everywhere(each, change) for name, each in content.items()}
+            made[word] = {name: map_schemas(each, change) for name, each in content.items()}
         elif word in _SEVERAL or (word == "items" and isinstance(content, list)):
-            made[word] = [everywhere(each, change) for each in content]
+            made[word] = [map_schemas(each, change) for each in content]
         else:
-            made[word] = everywhere(content, change) if word in _ONE else content
+            made[word] = map_schemas(content, change) if word in _ONE else content
     return change(made)
 
 
 def closed(schema: Schema) -> Schema:
-    """With no properties but those that it names, where it names some and says nothing of others.
+    """Forbid properties that are not named, where the schema names some and does not say whether others are allowed.
 
-    That is true of all that is written, and a registry then takes a field that is added with a default for compatible.
+    This is true of all data that we write, and a registry then accepts an additional field with a default as
+    compatible.
     """
 
     def change(each: dict[str, Any]) -> dict[str, Any]:
@@ -143,13 +144,14 @@ def closed(schema: Schema) -> Schema:
             return each
         return {**each, "additionalProperties": each.get("additionalProperties", False)}
 
-    return everywhere(schema, change)
+    return map_schemas(schema, change)
 
 
 def of_document(schema: Schema, name: str) -> Schema:
-    """With all that it refers to in itself referred to as a part of the document ``name``, for others to follow."""
+    """Return the schema with its internal references as references into the document ``name``, for use by other
+    schemas."""
 
     def named(each: dict[str, Any]) -> dict[str, Any]:
         return {**each, "$ref": f"{name}{each['$ref']}"} if str(each.get("$ref", "")).startswith("#") else each
 
-    return everywhere(schema, named)
+    return map_schemas(schema, named)

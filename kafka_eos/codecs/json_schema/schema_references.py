@@ -1,7 +1,7 @@
-"""A JSON schema in parts: types that have subjects of their own are referred to by the names of their documents.
+"""A JSON schema divided into parts: types with subjects of their own are referred to by document names.
 
-Pure. Rule: read with all that it refers to, each part means what the whole schema does. A definition that several parts
-use stands in each of them.
+Pure. Rule: together with its references, each part means the same as the whole schema. A definition that several parts
+use is repeated in each of them.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kafka_eos.codecs.json_schema.draft_07 import DRAFT, Schema, everywhere
-from kafka_eos.codecs.registry.schema_registration import Draft, Need
+from kafka_eos.codecs.json_schema.draft_07 import DRAFT, Schema, map_schemas
+from kafka_eos.codecs.registry.schema_registration import SchemaDependency, UnregisteredSchema
 from kafka_eos.core.errors import PlanError
 
 _HERE: Final = "#/definitions/"
 
 
-def in_parts(schema: Schema, subjects: Mapping[str, str]) -> Draft:
-    """``schema`` as ``draft_07`` gives it; ``subjects``: by the names of definitions in it.
+def in_parts(schema: Schema, subjects: Mapping[str, str]) -> UnregisteredSchema:
+    """Split a schema from ``draft_07``. ``subjects``: by the names of definitions in it.
 
-    PlanError if two parts need each other.
+    Raises PlanError if two parts need each other.
     """
     if isinstance(schema, bool):
-        return Draft("JSON", json.dumps(schema))
+        return UnregisteredSchema("JSON", json.dumps(schema))
     definitions = schema.get("definitions", {})
     return _draft({word: part for word, part in schema.items() if word != "definitions"}, definitions, subjects, ())
 
 
 def _draft(
     body: dict[str, Any], definitions: Mapping[str, Any], subjects: Mapping[str, str], outer: tuple[str, ...]
-) -> Draft:
-    """One part; ``outer``: the definitions that are being made a part, this one is the last."""
+) -> UnregisteredSchema:
+    """Build one part; ``outer``: the definitions that are being turned into parts, this one last."""
     inside, needed = dict[str, Any](), set[str]()
     waiting = [body]
     while waiting:
@@ -41,15 +41,19 @@ def _draft(
             elif name not in inside:
                 inside[name] = definitions[name]
                 waiting.append(inside[name])
-    needed -= {*outer[-1:]}  # a part may hold itself
+    needed -= {*outer[-1:]}  # a part may be recursive
     if both := needed & {*outer}:
         raise PlanError(f"references={{…}}: {' and '.join(sorted(both | {*outer[-1:]}))} hold each other")
     needs = tuple(
-        Need(_document(name), subjects[name], _draft(definitions[name], definitions, subjects, (*outer, name)))
+        SchemaDependency(
+            _document(name), subjects[name], _draft(definitions[name], definitions, subjects, (*outer, name))
+        )
         for name in sorted(needed)
     )
     made = {"$schema": DRAFT, **body, **({"definitions": inside} if inside else {})}
-    return Draft("JSON", json.dumps(everywhere(made, lambda each: _elsewhere(each, subjects, outer[-1:]))), needs)
+    return UnregisteredSchema(
+        "JSON", json.dumps(map_schemas(made, lambda each: _elsewhere(each, subjects, outer[-1:]))), needs
+    )
 
 
 def _document(name: str) -> str:
@@ -57,7 +61,7 @@ def _document(name: str) -> str:
 
 
 def _named(schema: Schema) -> set[str]:
-    """The definitions that a schema refers to, not those that they refer to."""
+    """Return the definitions that a schema refers to directly."""
     found = set[str]()
 
     def look(each: dict[str, Any]) -> dict[str, Any]:
@@ -65,12 +69,12 @@ def _named(schema: Schema) -> set[str]:
             found.add(each["$ref"].removeprefix(_HERE))
         return each
 
-    everywhere(schema, look)
+    map_schemas(schema, look)
     return found
 
 
 def _elsewhere(schema: dict[str, Any], subjects: Mapping[str, str], own: tuple[str, ...]) -> dict[str, Any]:
-    """With what it refers to where that is: in another document, or all of its own."""
+    """Replace references to other parts by references to their documents; keep references within the part."""
     name = str(schema.get("$ref", "")).removeprefix(_HERE)
     if name in own:
         return {**schema, "$ref": "#"}

@@ -1,7 +1,7 @@
-"""Is what is written of the schema that is registered for it?
+"""Validation of written values against their registered schema.
 
-Rule: what is compared are the bytes that are written, and jsonschema-rs decides. Of formats only those of times and
-UUIDs are compared, as pydantic and msgspec write them: in draft-07 each time has a zone, which many values have not.
+Rule: the written bytes are validated, by jsonschema-rs. Of formats only those of times and UUIDs are checked, as
+pydantic and msgspec write them: in draft-07 each time has a zone, which many values lack.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from kafka_eos._util.extras import expect_extra
-from kafka_eos.codecs.json_schema.draft_07 import Schema, everywhere
+from kafka_eos._util.extras import ensure_extra
+from kafka_eos.codecs.json_schema.draft_07 import Schema, map_schemas
 from kafka_eos.codecs.type_inspection import reason
 from kafka_eos.core.errors import PlanError
 
@@ -25,21 +25,23 @@ _PATTERNS: Final = {
     "duration": r"^[+-]?P(\d+Y)?(\d+M)?(\d+W)?(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?$",
     "uuid": r"^[\da-fA-F]{8}-([\da-fA-F]{4}-){3}[\da-fA-F]{12}$",
 }
-"""How texts of a format look."""
+"""Regular expressions of formats."""
 _parsed: Final = msgspec.json.Decoder().decode
 
 
-def checked(schema: Schema, name: str, write: Callable[[Any], bytes]) -> Callable[[bytes, Any], bytes]:
-    """``write``, behind what is to stand before a value. It raises ValueError for what does not fit ``schema``.
+def create_validating_encoder(
+    schema: Schema, name: str, write: Callable[[Any], bytes]
+) -> Callable[[bytes, Any], bytes]:
+    """Return an encoder that validates what it writes, and raises ValueError if it does not match ``schema``.
 
-    PlanError if the schema cannot be compared with anything.
+    Raises PlanError if the schema cannot be used for validation.
     """
-    expect_extra("registry", "json_schema(…)")
+    ensure_extra("registry", "json_schema(…)")
     import jsonschema_rs
 
     try:
         rules = jsonschema_rs.Draft7Validator(
-            everywhere(schema, _patterns_for_formats), validate_formats=False, retriever=_not_fetched
+            map_schemas(schema, _patterns_for_formats), validate_formats=False, retriever=_not_fetched
         )
     except (ValueError, LookupError) as error:
         raise PlanError(f"the JSON schema of {name} cannot be checked: {reason(error)}") from error

@@ -1,6 +1,6 @@
-"""What keyed operators store for a key: how many outputs it has had, and the user's value.
+"""The stored entry of a key in keyed operators: its number of outputs, and the user's value.
 
-Both are one entry, so that a crash can never separate the number from what it numbers.
+Both are one entry, so that a crash can never separate the number from the value.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ T = TypeVar("T")
 _WIDTH = 8
 
 
-class Counted(Generic[T]):
-    """(updates, value): eight bytes, big-endian, then the value in its own codec."""
+class CountedCodec(Generic[T]):
+    """Codec of a value with its update count; stored as "counted-…"."""
 
     def __init__(self, inner: Codec[T]) -> None:
         self.inner = inner
@@ -37,8 +37,8 @@ class Counted(Generic[T]):
 
     @staticmethod
     def uncounted(data: bytes) -> bytes:
-        """The same entry as one without an update."""
+        """Return the same entry without an update count."""
         return bytes(_WIDTH) + data[_WIDTH:]
 
-    def reader_of(self, schema: Json) -> Counted[T]:
-        return Counted(reader_of(self.inner, schema))
+    def reader_of(self, schema: Json) -> CountedCodec[T]:
+        return CountedCodec(reader_of(self.inner, schema))

@@ -1,4 +1,4 @@
-"""A value that may be missing, as the newest version of a key in a table is when it was taken away."""
+"""A value that may be missing, such as a version of a table's key that was deleted."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _NONE, _SOME = b"\x00", b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
-class Maybe(Generic[T]):
-    """One byte that says whether there is a value, then the value in ``inner``."""
+class OptionalCodec(Generic[T]):
+    """Codec of a value or None; stored as "maybe-…"."""
 
     inner: Codec[T]
 
@@ -36,5 +36,5 @@ class Maybe(Generic[T]):
             raise ValueError(f"an entry begins with 0 or 1, not with {data[:1]!r}")
         return None if data[:1] == _NONE else self.inner.decode(data[1:])
 
-    def reader_of(self, schema: Json) -> Maybe[T]:
-        return Maybe(reader_of(self.inner, schema))
+    def reader_of(self, schema: Json) -> OptionalCodec[T]:
+        return OptionalCodec(reader_of(self.inner, schema))

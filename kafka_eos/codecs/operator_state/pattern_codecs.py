@@ -1,4 +1,4 @@
-"""Codecs of what patterns keep: rows that wait for event time, and partial matches.
+"""Codecs of the state of patterns: rows that wait for the watermark, and partial matches.
 
 Rule: a row that is in several partial matches of a key is stored once.
 """
@@ -24,8 +24,8 @@ _partials: Final = msgspec.msgpack.Decoder(tuple[list[tuple[tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Marked(Generic[T]):
-    """Rows with their places in event time and the stages that they may be of, each value in ``inner``."""
+class PatternRowsCodec(Generic[T]):
+    """Codec of buffered rows with the pattern stages they may match; stored as "marked-…"."""
 
     inner: Codec[T]
 
@@ -43,13 +43,13 @@ class Marked(Generic[T]):
     def decode(self, data: bytes) -> list[tuple[T, _Place, int]]:
         return [(self.inner.decode(each), place, bits) for place, bits, each in _marked(data)]
 
-    def reader_of(self, schema: Json) -> Marked[T]:
-        return Marked(reader_of(self.inner, schema))
+    def reader_of(self, schema: Json) -> PatternRowsCodec[T]:
+        return PatternRowsCodec(reader_of(self.inner, schema))
 
 
 @dataclass(frozen=True, slots=True)
-class Partials(Generic[T]):
-    """Partial matches: of each its rows, which are values with their places. Each value in ``inner``."""
+class PartialMatchesCodec(Generic[T]):
+    """Codec of partial matches, with ``inner`` for each value; stored as "partials-…"."""
 
     inner: Codec[T]
 
@@ -75,5 +75,5 @@ class Partials(Generic[T]):
         elements = [(self.inner.decode(each), place) for place, each in rows]
         return [tuple(elements[number] for number in partial) for partial in partials]
 
-    def reader_of(self, schema: Json) -> Partials[T]:
-        return Partials(reader_of(self.inner, schema))
+    def reader_of(self, schema: Json) -> PartialMatchesCodec[T]:
+        return PartialMatchesCodec(reader_of(self.inner, schema))

@@ -2,15 +2,15 @@
 
     msgpack, json      plain values: dicts, lists, text, numbers
     avro               dicts, by the stored schema
-    counted-…          ``{"updates": how many outputs the key has had, "accumulator": the value}``
+    counted-…          ``{"updates": the key's number of outputs, "accumulator": the value}``
     elements-…         lists of ``{"value": the value, "place": where it is in event time}``
     row-panes-…        lists of ``{"first": the number of the row that a pane begins with, "value": what it holds}``
     maybe-…            the value, or None
-    key, raw, utf-8    as ever
-    anything else      what ``register_codec`` was told, or the bytes
+    key, raw, utf-8    unchanged
+    anything else      the codec given to ``register_codec``, or the bytes
 
-Rule: they have the names and schemas of the codecs that they stand for, so what they write is read as if those had
-written it. What a plain value does not tell (a date from text) is kept as it was stored.
+Rule: they have the names and schemas of the codecs that they replace, so those can read what they write. A value whose
+type is ambiguous (a date or text) stays as it was stored.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from fastavro.schema import SchemaParseException
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs.msgpack_codec import KeyCodec
-from kafka_eos.codecs.operator_state.counted_value import Counted
-from kafka_eos.codecs.operator_state.optional_value import Maybe
-from kafka_eos.codecs.operator_state.window_codecs import Elements, RowPanes
+from kafka_eos.codecs.operator_state.counted_value import CountedCodec
+from kafka_eos.codecs.operator_state.optional_value import OptionalCodec
+from kafka_eos.codecs.operator_state.window_codecs import ElementsCodec, RowPanesCodec
 from kafka_eos.codecs.raw_codecs import BytesCodec, StrCodec
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
@@ -42,31 +42,34 @@ _BAD = (ValueError, TypeError, LookupError, EOFError, OverflowError, RecursionEr
 
 
 def register_codec(name: str, made: Callable[[Json], Codec[Any]]) -> None:
-    """Let state that was written by a codec of your own be read without its pipeline.
+    """Register a codec of your own, so that tools can read its state without the pipeline.
 
-    ``made`` gets the stored schema and returns the codec, or raises ConfigError. ConfigError if ``name`` is taken.
+    ``made`` receives the stored schema and returns the codec, or raises ConfigError. ConfigError if ``name`` is taken.
     """
     if name in _MADE or name.startswith((_COUNTED, _ELEMENTS, _MAYBE, _ROW_PANES)):
         raise ConfigError(f"there is a codec {name!r} already: give yours another name")
     _MADE[name] = made
 
 
-def stored_codec(name: str, schema: Json) -> Codec[Any]:
-    """The codec for data that was written by the codec ``name`` with ``schema``. ConfigError for a bad schema."""
+def get_plain_codec(name: str, schema: Json) -> Codec[Any]:
+    """Return the plain codec for data written by a codec of that name and schema.
+
+    Raises ConfigError for a bad schema.
+    """
     if name.startswith(_COUNTED):
-        return _PlainCounted(stored_codec(name.removeprefix(_COUNTED), schema))
+        return _PlainCounted(get_plain_codec(name.removeprefix(_COUNTED), schema))
     if name.startswith(_ELEMENTS):
-        return _PlainElements(stored_codec(name.removeprefix(_ELEMENTS), schema))
+        return _PlainElements(get_plain_codec(name.removeprefix(_ELEMENTS), schema))
     if name.startswith(_ROW_PANES):
-        return _PlainRowPanes(stored_codec(name.removeprefix(_ROW_PANES), schema))
+        return _PlainRowPanes(get_plain_codec(name.removeprefix(_ROW_PANES), schema))
     if name.startswith(_MAYBE):
-        return Maybe(stored_codec(name.removeprefix(_MAYBE), schema))
+        return OptionalCodec(get_plain_codec(name.removeprefix(_MAYBE), schema))
     made = _MADE.get(name)
-    return _Opaque(name, schema) if made is None else made(schema)
+    return _OpaqueCodec(name, schema) if made is None else made(schema)
 
 
-class _Plain:
-    """Builtin values as MessagePack or JSON, whatever class they came from."""
+class _PlainCodec:
+    """Codec of plain values in MessagePack or JSON."""
 
     def __init__(self, name: str, schema: Json) -> None:
         self.name, self.schema = name, schema
@@ -88,8 +91,8 @@ class _Plain:
         return self._decode(data)
 
 
-class _Avro:
-    """Dicts as Avro without a header."""
+class _PlainAvroCodec:
+    """Codec of dicts in Avro without a header."""
 
     name = "avro"
 
@@ -116,10 +119,10 @@ class _Avro:
 
 
 class _PlainCounted:
-    """What ``Counted`` stores, as a dict."""
+    """Entries of ``CountedCodec`` as a dict."""
 
     def __init__(self, inner: Codec[Any]) -> None:
-        self._pair = Counted(inner)
+        self._pair = CountedCodec(inner)
         self.name, self.schema = self._pair.name, self._pair.schema
 
     def encode(self, value: Any) -> bytes:
@@ -135,10 +138,10 @@ class _PlainCounted:
 
 
 class _PlainElements:
-    """What ``Elements`` stores, as dicts: no table holds values and places in one list."""
+    """Entries of ``ElementsCodec`` as dicts: tables cannot hold values and sort keys in one list."""
 
     def __init__(self, inner: Codec[Any]) -> None:
-        self._elements = Elements(inner)
+        self._elements = ElementsCodec(inner)
         self.name, self.schema = self._elements.name, self._elements.schema
 
     def encode(self, value: Any) -> bytes:
@@ -151,10 +154,10 @@ class _PlainElements:
 
 
 class _PlainRowPanes:
-    """What ``RowPanes`` stores, as dicts: in no table a field is called by a number."""
+    """Entries of ``RowPanesCodec`` as dicts: fields of tables cannot have numbers as names."""
 
     def __init__(self, inner: Codec[Any]) -> None:
-        self._panes = RowPanes(inner)
+        self._panes = RowPanesCodec(inner)
         self.name, self.schema = self._panes.name, self._panes.schema
 
     def encode(self, value: Any) -> bytes:
@@ -165,23 +168,23 @@ class _PlainRowPanes:
 
 
 def _dicts(value: Any, *names: str) -> list[Mapping[str, Any]]:
-    """A list of dicts that have these fields. ValueError if it is another value."""
+    """Return a list of dicts with these fields. Raises ValueError if it is another value."""
     if not (isinstance(value, list) and all(isinstance(each, Mapping) and each.keys() == {*names} for each in value)):
         raise ValueError(f"expected a list of dicts with the fields {', '.join(names)}")
     return value
 
 
-class _Opaque(BytesCodec):
-    """A codec that is not known here: bytes, unchanged."""
+class _OpaqueCodec(BytesCodec):
+    """Codec of an unknown format: bytes unchanged."""
 
     def __init__(self, name: str, schema: Json) -> None:
         self.name, self.schema = name, schema
 
 
 _MADE: dict[str, Callable[[Json], Codec[Any]]] = {
-    "msgpack": partial(_Plain, "msgpack"),
-    "json": partial(_Plain, "json"),
-    "avro": _Avro,
+    "msgpack": partial(_PlainCodec, "msgpack"),
+    "json": partial(_PlainCodec, "json"),
+    "avro": _PlainAvroCodec,
     "key": lambda _: KeyCodec(),
     "raw": lambda _: BytesCodec(),
     "utf-8": lambda _: StrCodec(),
@@ -190,7 +193,8 @@ _MADE: dict[str, Callable[[Json], Codec[Any]]] = {
 
 
 def check_fields(value: Any, schema: Json) -> None:
-    """ValueError if the JSON schema lists an object's fields, and ``value`` lacks one or has another one."""
+    """Raise ValueError if the JSON schema lists an object's fields, and ``value`` lacks one or has an additional
+    one."""
     described = _resolved(schema)
     properties = described.get("properties")
     if not isinstance(properties, dict) or not isinstance(value, Mapping):
@@ -204,7 +208,7 @@ def check_fields(value: Any, schema: Json) -> None:
 
 
 def _resolved(schema: Json) -> Mapping[str, Json]:
-    """The schema itself, or what its reference at the top stands for."""
+    """Return the schema, or the definition to which its top-level reference points."""
     if not isinstance(schema, dict):
         return {}
     reference, definitions = schema.get("$ref"), schema.get("$defs")

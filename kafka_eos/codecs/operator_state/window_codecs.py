@@ -1,7 +1,7 @@
-"""Codecs of what windows make of values: their results, all values of one, and all panes of a key.
+"""Codecs of windowed values: results, all elements of a window, and all panes of a key.
 
-The key of a result may be of any type that a key has, which no type of MessagePack tells. Rule: a value inside is in
-its own codec, and evolves by it.
+A result's key may be of any key type, which MessagePack cannot declare. Rule: the value inside has its own codec, and
+evolves by it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _panes = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
 
 @dataclass(frozen=True, slots=True)
 class WindowedCodec(Generic[T]):
-    """A result: its key, its window, and its value in ``inner``, which is the codec of ``of``.
+    """Codec of a result: its key, its window, and its value in ``inner``, which is the codec of ``of``.
 
-    Codecs of one ``of`` are equal: streams of their values are of one type.
+    Codecs of the same ``of`` are equal: streams of their values are of one type.
     """
 
     inner: Codec[T] = field(compare=False)
@@ -61,8 +61,8 @@ class WindowedCodec(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Elements(Generic[T]):
-    """Values with their places in event time, each value in ``inner``."""
+class ElementsCodec(Generic[T]):
+    """Codec of window elements with their sort keys; stored as "elements-…"."""
 
     inner: Codec[T]
 
@@ -80,13 +80,13 @@ class Elements(Generic[T]):
     def decode(self, data: bytes) -> list[tuple[T, _Place]]:
         return [(self.inner.decode(each), place) for place, each in _elements(data)]
 
-    def reader_of(self, schema: Json) -> Elements[T]:
-        return Elements(reader_of(self.inner, schema))
+    def reader_of(self, schema: Json) -> ElementsCodec[T]:
+        return ElementsCodec(reader_of(self.inner, schema))
 
 
 @dataclass(frozen=True, slots=True)
-class RowPanes(Generic[T]):
-    """What the panes of one key hold, by the number of the row that each begins with; in ``inner``."""
+class RowPanesCodec(Generic[T]):
+    """Codec of the panes of a count window; stored as "row-panes-…"."""
 
     inner: Codec[T]
 
@@ -104,5 +104,5 @@ class RowPanes(Generic[T]):
     def decode(self, data: bytes) -> dict[int, T]:
         return {first: self.inner.decode(held) for first, held in _panes(data)}
 
-    def reader_of(self, schema: Json) -> RowPanes[T]:
-        return RowPanes(reader_of(self.inner, schema))
+    def reader_of(self, schema: Json) -> RowPanesCodec[T]:
+        return RowPanesCodec(reader_of(self.inner, schema))

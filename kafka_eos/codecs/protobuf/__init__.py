@@ -1,1 +1,1 @@
-"""Protobuf: ``messages`` has values alone, ``language`` those with a registry, ``text`` and ``parsing`` the files."""
+"""Protobuf: ``message_codec`` for plain values, ``registry_language`` for a registry, ``proto_*`` for .proto files."""

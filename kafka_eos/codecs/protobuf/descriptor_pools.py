@@ -1,7 +1,7 @@
-"""Files of Protobuf, put into a pool of their own: each writer's schema is a world for itself.
+"""Protobuf files in separate descriptor pools: each writer's schema is isolated from all others.
 
-Rule: what is said is checked by Protobuf itself, which builds the pool; a file that it does not take is a ValueError.
-Its own files (``google/protobuf/timestamp.proto`` …) need no reference, here as in every registry.
+Rule: Protobuf validates the files when it builds the pool; an invalid one is a ValueError. Its own files
+(``google/protobuf/timestamp.proto`` …) need no reference, here as in every registry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from kafka_eos.codecs.protobuf.proto_parser import parsed
+from kafka_eos.codecs.protobuf.proto_parser import parse_proto
 
 _OWN: Final = {
     module.DESCRIPTOR.name: module.DESCRIPTOR
@@ -40,17 +40,17 @@ _OWN: Final = {
 _SCHEMA: Final = "schema.proto"
 
 
-def opened(text: str, named: Mapping[str, str]) -> Any:
-    """The ``FileDescriptor`` of a registered schema, text or a descriptor in base64; ``named``: those that it imports.
+def load_schema(text: str, named: Mapping[str, str]) -> Any:
+    """Load a registered Protobuf schema, text or base64 descriptor.
 
-    ValueError if it is none. What is imported and not there may be missing as long as nothing is of its types.
+    Raises ValueError if it is invalid. A missing import is accepted if no field uses its types.
     """
     files = {name: _read(each, name) for name, each in named.items()}
     return pooled(_read(text, _unused(files)), files)
 
 
 def pooled(file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto]) -> Any:
-    """The ``FileDescriptor``, in a new pool with those of ``files`` that it imports."""
+    """Return the ``FileDescriptor``, in a new pool with those of ``files`` that it imports."""
     pool = DescriptorPool()
     try:
         return _added(pool, file, files, set())
@@ -70,31 +70,31 @@ def _added(pool: Any, file: Any, files: Mapping[str, Any], known: set[str]) -> A
     alone = FileDescriptorProto()
     alone.CopyFrom(file)
     del alone.dependency[:], alone.public_dependency[:], alone.weak_dependency[:], alone.service[:]
-    # Public: what is imported through another file is found, whether that one says so or not.
+    # As public imports: types of indirect imports are found too, whether or not the import is declared public.
     alone.dependency.extend(found)
     alone.public_dependency.extend(range(len(found)))
     return pool.AddSerializedFile(alone.SerializeToString())
 
 
 def own(name: str) -> FileDescriptorProto | None:
-    """A file that Protobuf brings."""
+    """Return a file that Protobuf provides, or None."""
     return proto(_OWN[name]) if name in _OWN else None
 
 
 def proto(file: Any) -> FileDescriptorProto:
-    """A ``FileDescriptor`` as a message."""
+    """Return a ``FileDescriptor`` as a message."""
     made = FileDescriptorProto()
     file.CopyToProto(made)
     return made
 
 
-def together(file: Any) -> FileDescriptorSet:
-    """A ``FileDescriptor`` with all that it imports, each before whoever needs it; not Protobuf's own."""
+def to_descriptor_set(file: Any) -> FileDescriptorSet:
+    """Collect a file and its imports, dependencies first."""
     return FileDescriptorSet(file=[proto(each) for each in _with_imports(file, set())])
 
 
 def imported(file: Any) -> list[Any]:
-    """What a ``FileDescriptor`` imports itself, but Protobuf's own."""
+    """Return the direct imports of a ``FileDescriptor``, without Protobuf's own."""
     return [each for each in file.dependencies if each.name not in _OWN]
 
 
@@ -110,7 +110,7 @@ def _read(text: str, name: str) -> FileDescriptorProto:
     try:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError, DecodeError):
-        return parsed(text, name)
+        return parse_proto(text, name)
     file.name = name
     return file
 

@@ -1,7 +1,7 @@
-"""Protobuf codec: messages of generated classes, as they are, without a header.
+"""Protobuf codec: messages of generated classes, without a header.
 
-Rule: equal messages have equal bytes, for they may be state. A message is read with its class alone: what it was
-written with is compared beforehand, by ``reader_of`` and by the registry's codec, for Protobuf takes whatever comes.
+Rule: equal messages have equal bytes, because they may be state. A message is decoded with its class alone.
+``reader_of`` and the registry's codec compare the writer's schema beforehand, because Protobuf decodes any bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError, EncodeError
 
-from kafka_eos.codecs.protobuf.descriptor_pools import pooled, together
+from kafka_eos.codecs.protobuf.descriptor_pools import pooled, to_descriptor_set
 from kafka_eos.codecs.protobuf.reader_compatibility import obstacles
 from kafka_eos.codecs.type_inspection import is_message, reason, type_name
 from kafka_eos.core.errors import ConfigError, PlanError
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class ProtobufCodec(Generic[T]):
-    """Messages of one generated class. PlanError if it is none."""
+    """Messages of one generated class. Raises PlanError for any other type."""
 
     name = "protobuf"
 
@@ -33,24 +33,26 @@ class ProtobufCodec(Generic[T]):
             raise PlanError(f"{type_name(tp)} is no class that protoc has generated from a message")
         self.type = tp
         self._descriptor = tp.DESCRIPTOR
-        self.decode: Callable[[bytes], T] = reading(tp)
-        self.encode: Callable[[T], bytes] = Writing(tp)
+        self.decode: Callable[[bytes], T] = create_decoder(tp)
+        self.encode: Callable[[T], bytes] = MessageEncoder(tp)
 
     @property
     def schema(self) -> Json:
-        """The message, and its file with all that it imports, as a ``FileDescriptorSet`` in base64."""
-        files = base64.b64encode(together(self._descriptor.file).SerializeToString(deterministic=True)).decode()
+        """Return the message name, and its file with all imports, as a ``FileDescriptorSet`` in base64."""
+        files = base64.b64encode(
+            to_descriptor_set(self._descriptor.file).SerializeToString(deterministic=True)
+        ).decode()
         return {"message": self._descriptor.full_name, "files": files}
 
     def reader_of(self, schema: Json) -> ProtobufCodec[T]:
-        """Itself, if all that was written with ``schema`` can be read; ConfigError with what cannot."""
+        """Return itself, if all data written with ``schema`` can be read; else raise ConfigError with the reasons."""
         if wrong := obstacles(_stored(schema), self._descriptor):
             raise ConfigError(f"what is stored cannot be read as {type_name(self.type)}: {'; '.join(wrong)}")
         return self
 
 
-def reading(tp: Any) -> Callable[[bytes], Any]:
-    """What reads messages of a class. Raises ValueError."""
+def create_decoder(tp: Any) -> Callable[[bytes], Any]:
+    """Return a decoder of messages of a class. Raises ValueError."""
     parse, name = tp.FromString, type_name(tp)
 
     def decode(data: bytes) -> Any:
@@ -69,31 +71,34 @@ def reading(tp: Any) -> Callable[[bytes], Any]:
 
 
 def batch_reading(tp: Any) -> Callable[[bytes, Sequence[bytes]], list[Any] | None]:
-    """What reads many messages of a class, each behind what stands before it. None if one must be read alone."""
+    """Return a decoder of many messages of a class, each behind its prefix.
+
+    It returns None if one must be decoded alone.
+    """
     parse = tp.FromString
     complete = not _any_field(tp.DESCRIPTOR, lambda field: field.is_required)
 
     def decode(before: bytes, data: Sequence[bytes]) -> list[Any] | None:
         bodies = [each.removeprefix(before) for each in data]
         if sum(map(len, data)) - sum(map(len, bodies)) != len(before) * len(data):
-            return None  # something else stands before one
+            return None  # the prefix differs
         try:
             return list(map(parse, bodies))
         except (DecodeError, ValueError):
-            return None  # who reads them alone says which one it is, and why
+            return None  # decoding one by one reports which value is invalid, and why
 
     return decode if complete else lambda before, data: None
 
 
-class Writing:
-    """What writes messages of a class, behind what stands ``before`` each. Raises ValueError.
+class MessageEncoder:
+    """Encodes messages of a class, each behind a prefix. Raises ValueError.
 
     See ``wire_format.BatchEncoder``.
     """
 
     def __init__(self, tp: Any, before: bytes = b"") -> None:
         self._type, self._before = tp, before
-        # To sort takes as long again as to write, and only maps have an order of their own.
+        # Sorting doubles the time, and only maps have no fixed order.
         sort = _any_field(tp.DESCRIPTOR, _is_map)
         self._serialize = partial(tp.SerializeToString, deterministic=True) if sort else tp.SerializeToString
 
@@ -112,11 +117,11 @@ class Writing:
             before = self._before
             return [before + written for written in map(self._serialize, values)]
         except (EncodeError, ValueError):
-            return None  # who writes them alone says which one it is, and why
+            return None  # encoding one by one reports which value is invalid, and why
 
 
 def _stored(schema: Json) -> Any:
-    """The ``Descriptor`` of the message in a stored schema."""
+    """Return the ``Descriptor`` of the message in a stored schema."""
     try:
         found: Any = schema
         files = FileDescriptorSet.FromString(base64.b64decode(found["files"])).file
@@ -132,7 +137,7 @@ def _is_map(field: Any) -> bool:
 
 
 def _any_field(message: Any, wanted: Callable[[Any], bool]) -> bool:
-    """Does a field of the message, or of one within it, satisfy?"""
+    """Return whether a field of the message, or of one within it, satisfies ``wanted``."""
     waiting, seen = [message], {message.full_name}
     while waiting:
         for field in waiting.pop().fields:

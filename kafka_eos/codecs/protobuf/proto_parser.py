@@ -1,8 +1,8 @@
-"""A file of Protobuf as text, read as a ``FileDescriptorProto``: registries keep the text.
+"""Parser of .proto text, as registries store it, into a ``FileDescriptorProto``.
 
-Rule: what says how values are written is read, or the file is a ValueError that names the line. What says nothing about
-that is passed over: comments, services, extensions, reserved numbers, and options but ``allow_alias``. Names of types
-stay as they are written; whoever puts the file into a pool has them resolved, and checked.
+Rule: everything that affects the encoding of values is parsed, or the file is a ValueError that names the line. The
+rest is skipped: comments, services, extensions, reserved numbers, and options except ``allow_alias``. Names of types
+stay as written; the descriptor pool resolves and checks them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ _LABELS: Final = {
 _OPENED: Final = {"{": "}", "[": "]", "(": ")", "<": ">"}
 
 
-def parsed(text: str, name: str) -> FileDescriptorProto:
-    """The file, under ``name``. ValueError if it is none, or one with groups or of an edition."""
+def parse_proto(text: str, name: str) -> FileDescriptorProto:
+    """Parse .proto text. Raises ValueError with the line.
+
+    Groups and editions are not supported, and a ValueError too.
+    """
     try:
         return _Parser(text, name).file
     except RecursionError:
@@ -51,13 +54,15 @@ def parsed(text: str, name: str) -> FileDescriptorProto:
 
 class _Parser:
     def __init__(self, text: str, name: str) -> None:
-        self._text, self._next, self._line = text, 0, 1
+        self._text = text
+        self._next = 0
+        self._line = 1
         self._tokens = self._found()
         self._token = next(self._tokens)
         self.file = FileDescriptorProto(name=name)
         self._read_file()
 
-    # ---------------------------------------------------------------- words
+    # ---------------------------------------------------------------- tokens
 
     def _found(self) -> Iterator[str]:
         at = 0
@@ -83,7 +88,7 @@ class _Parser:
         return token
 
     def _skip(self, *wanted: str) -> str:
-        """The next token, which is one of these."""
+        """Consume the next token, which must be one of these."""
         if self._token not in wanted:
             raise self._wrong(f"{self._token or 'the end'} stands where {' or '.join(wanted)} should")
         return self._take()
@@ -109,7 +114,7 @@ class _Parser:
             raise self._wrong(f"{token} is no number") from None
 
     def _statement(self) -> None:
-        """To the end of one that says nothing here: its semicolon, or its block."""
+        """Skip a statement that does not affect the encoding: to its semicolon, or the end of its block."""
         while (token := self._take()) != ";":
             if token in _OPENED:
                 self._block(_OPENED[token])
@@ -121,7 +126,7 @@ class _Parser:
             if token in _OPENED:
                 self._block(_OPENED[token])
 
-    # ---------------------------------------------------------------- what a file has
+    # ---------------------------------------------------------------- contents of a file
 
     def _read_file(self) -> None:
         self.file.syntax = "proto2"
@@ -178,7 +183,7 @@ class _Parser:
                 case _:
                     self._labelled(message, alone)
         self._skip("}")
-        for field in alone:  # behind all oneofs that the file has, as in every descriptor
+        for field in alone:  # after all declared oneofs, as in every descriptor
             field.oneof_index = len(message.oneof_decl)
             message.oneof_decl.add(name=f"_{field.name}")
 
@@ -220,7 +225,7 @@ class _Parser:
             field.type_name = tp
 
     def _named(self, field: FieldDescriptorProto) -> None:
-        """Name, number and options, to the semicolon."""
+        """Parse name, number and options, to the semicolon."""
         field.name = self._name()
         self._skip("=")
         try:
@@ -231,7 +236,7 @@ class _Parser:
         self._skip(";")
 
     def _options(self, field: FieldDescriptorProto) -> None:
-        """Of a field: its default is read, which is what it has where nothing is written."""
+        """Parse the options of a field; its default is kept, because it is the value of an absent field."""
         separator = "["
         while self._token == separator:
             self._take()
@@ -247,7 +252,7 @@ class _Parser:
             self._skip("]")
 
     def _default(self, field: FieldDescriptorProto) -> str:
-        """As a descriptor has it: text as it is, bytes with their escapes, numbers in digits."""
+        """Return the default as in a descriptor: text unchanged, bytes with their escapes, numbers in digits."""
         if self._token[:1] in ("'", '"'):
             text = self._string()
             if field.type == FieldDescriptorProto.TYPE_BYTES:

@@ -1,7 +1,7 @@
-"""A file of Protobuf as text, from the descriptor that generated code has: registries take the text.
+"""Printer of .proto text, from the descriptor of generated code: registries store the text.
 
-Rule: read again, the text is the same file, as far as values go. Comments, services and options that a file defines
-itself are not in it.
+Rule: parsed again, the text yields an equivalent file with respect to values. Comments, services and custom options are
+omitted.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LABELS: Final = {
 }
 
 
-def as_text(file: FileDescriptorProto, imported: Iterable[FileDescriptorProto] = ()) -> str:
-    """ValueError if it has groups, extensions, or is of an edition. ``imported``: files whose names it may use."""
-    return "\n".join(_Writer(file, imported).lines()) + "\n"
+def print_proto(file: FileDescriptorProto, imported: Iterable[FileDescriptorProto] = ()) -> str:
+    """Print a file as .proto text. ``imported``: files whose names it may use."""
+    return "\n".join(_ProtoPrinter(file, imported).lines()) + "\n"
 
 
-class _Writer:
+class _ProtoPrinter:
     def __init__(self, file: FileDescriptorProto, imported: Iterable[FileDescriptorProto]) -> None:
         self._file = file
         self._known = {
@@ -123,7 +123,7 @@ class _Writer:
         return _SCALARS[field.type] if not field.type_name else self._reference(field.type_name, scope)
 
     def _reference(self, name: str, scope: str) -> str:
-        """As short as it can stand in ``scope``: names are looked for from the inside."""
+        """Return the shortest name for use in ``scope``: names are resolved from the inside out."""
         full, package = name.lstrip("."), self._file.package
         short = full.removeprefix(f"{package}.") if package else full
         first = short.partition(".")[0]
@@ -137,7 +137,7 @@ class _Writer:
 
 
 def _packages(package: str) -> list[str]:
-    """``a.b`` is ``a`` and ``a.b``."""
+    """Return the parents of a package and itself: ``a`` and ``a.b`` for ``a.b``."""
     parts = package.split(".") if package else []
     return [".".join(parts[: n + 1]) for n in range(len(parts))]
 
@@ -161,7 +161,7 @@ def _enum(enum: EnumDescriptorProto) -> Iterator[str]:
 
 
 def _reserved(of: DescriptorProto | EnumDescriptorProto, end: int) -> Iterator[str]:
-    """``end``: by how much the end of a range is behind its last number."""
+    """Yield reserved ranges. ``end``: by how much the end of a range exceeds its last number."""
     for reserved in of.reserved_range:
         first, last = reserved.start, reserved.end - end
         yield f"reserved {first};" if first == last else f"reserved {first} to {last};"
@@ -174,7 +174,7 @@ def _indented(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _options(of: Any) -> Iterator[str]:
-    """Those of Protobuf itself that are one word, number or text."""
+    """Yield Protobuf's own options with a word, number or text as value."""
     for field, value in of.options.ListFields():
         if field.is_extension or field.is_repeated or field.message_type is not None:
             continue
@@ -193,6 +193,6 @@ def _default(field: FieldDescriptorProto) -> str:
 
 
 def _json_name(name: str) -> str:
-    """What protoc makes of it."""
+    """Return protoc's default JSON name."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)

@@ -1,9 +1,8 @@
-"""Two messages of Protobuf beside each other, in lines for people: in what they differ, and why one cannot be read as
-the other.
+"""Comparison of two Protobuf messages: their differences, and why one cannot be read as the other.
 
-Pure. Protobuf finds fields by their numbers. What does not fit it passes over, or reads as something else, without a
-word. Rule: values of one message are read as another only if each field that both have means the same in both, whatever
-its value is; what would come back as another value is told here, before it is read.
+Pure. Protobuf identifies fields by number. It silently skips a field that does not fit, or decodes it as another value.
+Rule: values of one message are read as another only if each common field has the same meaning in both, for every value.
+Any other field is reported here, before data is read.
 """
 
 from __future__ import annotations
@@ -33,17 +32,19 @@ _READ_AS: Final = {
     "enum": {"int32", "int64"},
     "string": {"bytes"},
 }
-"""What else a type may be read as, without any value becoming another one. (Protobuf takes narrower numbers, too, and
-cuts off what is too large.)"""
+"""For each type, the types as which it can be read without a change of value.
+
+Protobuf also accepts narrower numbers, and truncates values that are too large.
+"""
 
 
 def differences(there: Message, here: Message) -> list[str]:
-    """Fields by number; none if values are written alike."""
+    """Return the differences of fields by number; none if values are encoded alike."""
     return list(_differences(there, here, "", set()))
 
 
 def obstacles(writer: Message, reader: Message) -> list[str]:
-    """None if every value of ``writer`` can be read as ``reader``."""
+    """Return the incompatibilities; none if every value of ``writer`` can be read as ``reader``."""
     if writer.name != reader.name:
         return [f"it is a {writer.full_name}, not a {reader.full_name}"]
     return list(_obstacles(writer, reader, "", set()))
@@ -52,88 +53,100 @@ def obstacles(writer: Message, reader: Message) -> list[str]:
 def _both(
     writer: Message, reader: Message, at: str, met: set[tuple[str, str]]
 ) -> Iterator[tuple[str, Field | None, Field | None]]:
-    """Each field of either, with its path; nothing of a pair that was met before: a message may hold itself."""
+    """Yield each field of either message, with its path.
+
+    A pair of messages is visited once, because types may be recursive.
+    """
     if (both := (writer.full_name, reader.full_name)) in met:
         return
     met.add(both)
     for number in {**writer.fields_by_number, **reader.fields_by_number}:
-        theirs, ours = writer.fields_by_number.get(number), reader.fields_by_number.get(number)
-        name = (theirs if ours is None else ours).name
-        yield f"{at}.{name}" if at else name, theirs, ours
+        written, declared = writer.fields_by_number.get(number), reader.fields_by_number.get(number)
+        name = (written if declared is None else declared).name
+        yield f"{at}.{name}" if at else name, written, declared
 
 
 def _differences(there: Message, here: Message, at: str, met: set[tuple[str, str]]) -> Iterator[str]:
     if there.full_name != here.full_name:
         yield f"{at or 'the message'} is called {there.full_name} there, {here.full_name} here"
-    for path, theirs, ours in _both(there, here, at, met):
-        if ours is None:
-            yield f"{path} ({_number(theirs)}) is only there"
-        elif theirs is None:
-            yield f"{path} ({_number(ours)}) is only here"
+    for path, written, declared in _both(there, here, at, met):
+        if declared is None:
+            yield f"{path} ({_number(written)}) is only there"
+        elif written is None:
+            yield f"{path} ({_number(declared)}) is only here"
         else:
-            if theirs.name != ours.name:
-                yield f"{path} is called {theirs.name} there"
-            if (said := _type(theirs)) != (meant := _type(ours)):
-                yield f"{path} is {said} there, {meant} here"
-            elif _oneof(theirs) != _oneof(ours):
-                yield f"{path} is in {_oneof(theirs) or 'no oneof'} there, in {_oneof(ours) or 'no oneof'} here"
-            if theirs.message_type is not None and ours.message_type is not None:
-                yield from _differences(theirs.message_type, ours.message_type, path, met)
-            elif theirs.enum_type is not None and ours.enum_type is not None:
-                yield from _symbols(theirs.enum_type, ours.enum_type, path)
+            if written.name != declared.name:
+                yield f"{path} is called {written.name} there"
+            if (written_type := _type(written)) != (declared_type := _type(declared)):
+                yield f"{path} is {written_type} there, {declared_type} here"
+            elif _oneof(written) != _oneof(declared):
+                yield f"{path} is in {_oneof(written) or 'no oneof'} there, in {_oneof(declared) or 'no oneof'} here"
+            if written.message_type is not None and declared.message_type is not None:
+                yield from _differences(written.message_type, declared.message_type, path, met)
+            elif written.enum_type is not None and declared.enum_type is not None:
+                yield from _symbols(written.enum_type, declared.enum_type, path)
 
 
 def _symbols(there: Any, here: Any, at: str) -> Iterator[str]:
-    theirs = {value.name: value.number for value in there.values}
-    ours = {value.name: value.number for value in here.values}
-    if theirs != ours:
-        only = [f"{name} = {number}" for name, number in theirs.items() if ours.get(name) != number]
-        more = [f"{name} = {number}" for name, number in ours.items() if theirs.get(name) != number]
+    written = {value.name: value.number for value in there.values}
+    declared = {value.name: value.number for value in here.values}
+    if written != declared:
+        only = [f"{name} = {number}" for name, number in written.items() if declared.get(name) != number]
+        more = [f"{name} = {number}" for name, number in declared.items() if written.get(name) != number]
         yield f"{at} has {', '.join(only) or 'no more'} there, {', '.join(more) or 'no more'} here"
 
 
 def _obstacles(writer: Message, reader: Message, at: str, met: set[tuple[str, str]]) -> Iterator[str]:
     if (writer.full_name, reader.full_name) not in met:
         yield from _oneofs(writer, reader, at)
-    for path, theirs, ours in _both(writer, reader, at, met):
-        if ours is None:
+    for path, written, declared in _both(writer, reader, at, met):
+        if declared is None:
             continue
-        if theirs is None:
-            if ours.is_required:
-                yield f"{path} ({_number(ours)}) is only here, and required"
-        elif (why := _unlike(theirs, ours)) is not None:
+        if written is None:
+            if declared.is_required:
+                yield f"{path} ({_number(declared)}) is only here, and required"
+        elif (why := _unlike(written, declared)) is not None:
             yield f"{path} {why}"
-        elif ours.message_type is not None:
-            yield from _obstacles(theirs.message_type, ours.message_type, path, met)
+        elif declared.message_type is not None:
+            yield from _obstacles(written.message_type, declared.message_type, path, met)
 
 
-def _unlike(theirs: Field, ours: Field) -> str | None:
-    """Why one field cannot be read as the other, but for what their messages have in them."""
-    said, meant = _NAMES[theirs.type], _NAMES[ours.type]
-    fits = said == meant or meant in _READ_AS.get(said, ()) or (_open_enum(ours) and said == "int32")
-    if not fits or _is_map(theirs) != _is_map(ours):
-        return f"is {_type(theirs)} there, {_type(ours)} here"
-    if theirs.is_repeated and not ours.is_repeated:
-        return f"is {_type(theirs)} there, {_type(ours)} here: the last one alone would be read"
-    if ours.is_repeated and not theirs.is_repeated and not theirs.has_presence:
-        return f"is {_type(theirs)} there, {_type(ours)} here: {theirs.name} with its default would be no value"
-    if ours.is_required and not theirs.is_required:
+def _unlike(written: Field, declared: Field) -> str | None:
+    """Return why one field cannot be read as the other, without comparing fields of their messages; None if it can."""
+    written_type, declared_type = _NAMES[written.type], _NAMES[declared.type]
+    fits = (
+        written_type == declared_type
+        or declared_type in _READ_AS.get(written_type, ())
+        or (_open_enum(declared) and written_type == "int32")
+    )
+    if not fits or _is_map(written) != _is_map(declared):
+        return f"is {_type(written)} there, {_type(declared)} here"
+    if written.is_repeated and not declared.is_repeated:
+        return f"is {_type(written)} there, {_type(declared)} here: the last one alone would be read"
+    if declared.is_repeated and not written.is_repeated and not written.has_presence:
+        return f"is {_type(written)} there, {_type(declared)} here: {written.name} with its default would be no value"
+    if declared.is_required and not written.is_required:
         return "is required here, and not there"
-    if said == meant and said != "message" and not ours.is_repeated and theirs.default_value != ours.default_value:
-        return f"is {theirs.default_value!r} there if it is not set, {ours.default_value!r} here"
-    if said == meant == "enum" and ours.enum_type.is_closed:
-        known = ours.enum_type.values_by_number
-        if more := [value.name for value in theirs.enum_type.values if value.number not in known]:
+    if (
+        written_type == declared_type
+        and written_type != "message"
+        and not declared.is_repeated
+        and written.default_value != declared.default_value
+    ):
+        return f"is {written.default_value!r} there if it is not set, {declared.default_value!r} here"
+    if written_type == declared_type == "enum" and declared.enum_type.is_closed:
+        known = declared.enum_type.values_by_number
+        if more := [value.name for value in written.enum_type.values if value.number not in known]:
             return f"can be {', '.join(more)} there, which is not known here"
     return None
 
 
 def _oneofs(writer: Message, reader: Message, at: str) -> Iterator[str]:
-    """Fields that exclude each other here must do so there: of two that are set, the last one alone would be read."""
+    """Yield oneofs of the reader whose fields the writer may set together: only the last of them would be read."""
     for oneof in reader.oneofs:
-        theirs = [writer.fields_by_number[f.number] for f in oneof.fields if f.number in writer.fields_by_number]
-        if len(theirs) > 1 and len({_oneof(field) or field.name for field in theirs}) > 1:
-            names = ", ".join(field.name for field in theirs)
+        written = [writer.fields_by_number[f.number] for f in oneof.fields if f.number in writer.fields_by_number]
+        if len(written) > 1 and len({_oneof(field) or field.name for field in written}) > 1:
+            names = ", ".join(field.name for field in written)
             yield f"{f'{at}.' if at else ''}{oneof.name} has one of {names} here, which can be set together there"
 
 
@@ -146,7 +159,7 @@ def _is_map(field: Field) -> bool:
 
 
 def _oneof(field: Field) -> str:
-    """The name of the one that it is in, if it is more than a field with ``optional``."""
+    """Return the name of a field's oneof; empty for the implicit one of an ``optional`` field."""
     oneof = field.containing_oneof
     return "" if oneof is None or (len(oneof.fields) == 1 and oneof.name == f"_{field.name}") else str(oneof.name)
 

@@ -1,7 +1,7 @@
-"""Protobuf, alone or with a schema registry: what stands behind ``protobuf(Order, registry=registry)``.
+"""Protobuf with a schema registry: the implementation of ``protobuf(Order, registry=registry)``.
 
-Each record begins with the place of its message in the writer's file. Rule: names of messages count, without their
-packages, and so do numbers of fields: nothing in the bytes tells a refund from an order.
+Each record begins with the message indexes of its type in the writer's file. Rule: names of messages must match,
+without their packages, and so must numbers of fields: the bytes alone do not distinguish a refund from an order.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from kafka_eos.codecs.protobuf.descriptor_pools import imported, opened, together
-from kafka_eos.codecs.protobuf.message_codec import ProtobufCodec, Writing, batch_reading
-from kafka_eos.codecs.protobuf.proto_printer import as_text
+from kafka_eos.codecs.protobuf.descriptor_pools import imported, load_schema, to_descriptor_set
+from kafka_eos.codecs.protobuf.message_codec import MessageEncoder, ProtobufCodec, batch_reading
+from kafka_eos.codecs.protobuf.proto_printer import print_proto
 from kafka_eos.codecs.protobuf.reader_compatibility import differences, obstacles
 from kafka_eos.codecs.registry.registry_client import RegisteredSchema, Registry
-from kafka_eos.codecs.registry.schema_references import below
-from kafka_eos.codecs.registry.schema_registration import Draft, Need
+from kafka_eos.codecs.registry.schema_references import fetch_references
+from kafka_eos.codecs.registry.schema_registration import SchemaDependency, UnregisteredSchema
 from kafka_eos.codecs.type_inspection import type_name
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
@@ -23,15 +23,15 @@ from kafka_eos.core.json_values import Json
 T = TypeVar("T")
 
 _FIRST = b"\0"
-"""The place of a file's first message, as most are: a short form of it."""
+"""The short form of the message indexes of a file's first message, the usual case."""
 _DEEPEST = 64
-"""Messages within messages, in the place of one."""
+"""Maximum nesting of messages in message indexes."""
 
 
 class ProtobufLanguage(Generic[T]):
-    """See ``wire_format.Language``."""
+    """The schema language of Protobuf; see ``wire_format.SchemaLanguage``."""
 
-    kind, label = "PROTOBUF", "Protobuf"
+    schema_type, label = "PROTOBUF", "Protobuf"
 
     def __init__(self, tp: type[T], references: Mapping[str, str]) -> None:
         codec: ProtobufCodec[T] = ProtobufCodec(tp)
@@ -39,35 +39,38 @@ class ProtobufLanguage(Generic[T]):
         self._message = message = tp.DESCRIPTOR  # type: ignore[attr-defined]
         self.schema: Json = codec.schema
         self.record = str(message.full_name)
-        self.place = _written_place(_place(message))
+        self.message_indexes = _written_place(_place(message))
         try:
-            self.written = _draft(message.file, references)
+            self.write_schema = _draft(message.file, references)
         except ValueError as error:
             raise PlanError(f"{type_name(tp)}: {error}") from None
-        if more := references.keys() - {each.name for each in together(message.file).file[:-1]}:
+        if more := references.keys() - {each.name for each in to_descriptor_set(message.file).file[:-1]}:
             raise PlanError(f"references={{{sorted(more)[0]!r}: …}}: {message.file.name} imports no such file")
 
     def encoder(self, before: bytes) -> Callable[[T], bytes]:
-        return Writing(self.type, before)
+        return MessageEncoder(self.type, before)
 
     def decoder(self, writer: RegisteredSchema, registry: Registry) -> Callable[[bytes], T]:
-        return _Decoder(_file(writer, registry), self.type, self._decode)
+        return _FileDecoder(_file(writer, registry), self.type, self._decode)
 
-    def differences(self, other: RegisteredSchema, registry: Registry) -> list[str]:
+    def list_differences(self, other: RegisteredSchema, registry: Registry) -> list[str]:
         found = self._counterpart(_file(other, registry))
         return [f"{self._message.full_name} is only here"] if found is None else differences(found, self._message)
 
-    def obstacles(self, writer: RegisteredSchema, registry: Registry) -> list[str]:
+    def find_incompatibilities(self, writer: RegisteredSchema, registry: Registry) -> list[str]:
         found = self._counterpart(_file(writer, registry))
         return [f"it has no message {self._message.name}"] if found is None else obstacles(found, self._message)
 
-    def alike(self, other: RegisteredSchema, registry: Registry) -> bool:
-        """Registries keep a text with its comments, and not all find it again by what it means."""
+    def is_equivalent(self, other: RegisteredSchema, registry: Registry) -> bool:
+        """Return whether both have the same bytes.
+
+        Registries store comments too, and not all find equivalent schemas.
+        """
         found = self._counterpart(_file(other, registry))
         return found is not None and not differences(found, self._message) and _place(found) == _place(self._message)
 
     def _counterpart(self, file: Any) -> Any:
-        """The message of the same name in another file, whatever its package; None if there is none."""
+        """Return the message of the same name in another file, in any package; None if there is none."""
         path = _names(self._message)
         found = file.message_types_by_name.get(path[0])
         for name in path[1:]:
@@ -75,20 +78,22 @@ class ProtobufLanguage(Generic[T]):
         return found
 
 
-class _Decoder(Generic[T]):
-    """Of messages of one file. The library takes a fraction of a microsecond for one, as long as a call of Python does.
+class _FileDecoder(Generic[T]):
+    """Decodes messages of one registered file; see ``wire_format.BatchDecoder``.
 
-    See ``wire_format.BatchDecoder``.
+    The library decodes a message in a fraction of a microsecond, about the time of one Python call.
     """
 
     def __init__(self, file: Any, tp: type[T], read: Callable[[bytes], T]) -> None:
-        self._file, self._type, self._read = file, tp, read
+        self._file = file
+        self._type = tp
+        self._read = read
         self._batch = batch_reading(tp)
         self._known: set[bytes] = set()
         """Places of messages that can be read."""
 
     def __call__(self, data: bytes) -> T:
-        if data[:1] in self._known:  # the place of a first message is this byte alone
+        if data[:1] in self._known:  # the indexes of a file's first message are this byte alone
             return self._read(data[1:])
         place, begin = _read_place(data)
         if data[:begin] not in self._known:
@@ -104,49 +109,53 @@ class _Decoder(Generic[T]):
         return None
 
 
-def _draft(file: Any, subjects: Mapping[str, str]) -> Draft:
-    """A file, and those that it imports: their subjects are called like them, unless the user says otherwise."""
+def _draft(file: Any, subjects: Mapping[str, str]) -> UnregisteredSchema:
+    """Return a file with its imports, unregistered.
+
+    Their subjects are their file names, unless the user gives others.
+    """
     needs = tuple(
-        Need(each.name, subjects.get(each.name, each.name), _draft(each, subjects)) for each in imported(file)
+        SchemaDependency(each.name, subjects.get(each.name, each.name), _draft(each, subjects))
+        for each in imported(file)
     )
-    *others, own = together(file).file
-    return Draft("PROTOBUF", as_text(own, others), needs)
+    *others, own = to_descriptor_set(file).file
+    return UnregisteredSchema("PROTOBUF", print_proto(own, others), needs)
 
 
 def _file(schema: RegisteredSchema, registry: Registry) -> Any:
-    return opened(schema.text, {name: each.text for name, each in below(schema, registry).items()})
+    return load_schema(schema.text, {name: each.text for name, each in fetch_references(schema, registry).items()})
 
 
 def _names(message: Any) -> list[str]:
-    """Of the messages that it is in, and its own."""
+    """Return the names of the enclosing messages, and its own."""
     return [*(() if message.containing_type is None else _names(message.containing_type)), str(message.name)]
 
 
 def _place(message: Any) -> tuple[int, ...]:
-    """Where a message is in its file: the numbers of the messages that it is in, and its own."""
+    """Return the message indexes in the file: the numbers of the enclosing messages, and its own."""
     outer = message.containing_type
-    beside = list(message.file.message_types_by_name.values()) if outer is None else _nested(outer)
-    number = next(n for n, each in enumerate(beside) if each.full_name == message.full_name)
+    siblings = list(message.file.message_types_by_name.values()) if outer is None else _nested(outer)
+    number = next(n for n, each in enumerate(siblings) if each.full_name == message.full_name)
     return (*(() if outer is None else _place(outer)), number)
 
 
 def _nested(message: Any) -> list[Any]:
-    """The messages within one that its text has: a map has one in the descriptor alone."""
+    """Return the nested messages that are in the .proto text: those of maps exist in the descriptor only."""
     return [each for each in message.nested_types if not each.GetOptions().map_entry]
 
 
 def _message_at(file: Any, place: Sequence[int]) -> Any:
-    found, beside = None, list(file.message_types_by_name.values())
+    found, siblings = None, list(file.message_types_by_name.values())
     for number in place:
-        if not 0 <= number < len(beside):
+        if not 0 <= number < len(siblings):
             raise ValueError(f"its schema has no message in place {'.'.join(map(str, place))}")
-        found = beside[number]
-        beside = _nested(found)
+        found = siblings[number]
+        siblings = _nested(found)
     return found
 
 
 def _written_place(place: Sequence[int]) -> bytes:
-    """How many numbers, and each of them, as varints of zigzag."""
+    """Encode message indexes: their count, and each of them, as zigzag varints."""
     if tuple(place) == (0,):
         return _FIRST
     return b"".join(_varint(number << 1) for number in (len(place), *place))
@@ -162,7 +171,10 @@ def _varint(number: int) -> bytes:
 
 
 def _read_place(data: bytes) -> tuple[tuple[int, ...], int]:
-    """The place, and where the message begins. ValueError if it is cut off, or absurd."""
+    """Decode message indexes; return them, and the offset of the message.
+
+    Raises ValueError if they are incomplete or too deep.
+    """
     if data[:1] == _FIRST:
         return (0,), 1
     count, at = _read_number(data, 0)

@@ -1,1 +1,1 @@
-"""Schema registries: ``registry`` asks one, ``wire_format`` and ``header_ids`` are how records name a schema of it."""
+"""Schema registries: ``registry_client`` calls one; ``wire_format`` and ``header_ids`` encode schema ids in records."""

@@ -1,4 +1,4 @@
-"""What decodes values of the schemas that were met last, by what stands before them. Rule: memory is bounded."""
+"""Cache of decoders of the most recent schemas, by value prefix. Rule: memory is bounded."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _MOST: Final = 1000
-"""Schemas: a topic has a few. The registry is asked again for the oldest."""
+"""Number of schemas; a topic has a few. The oldest are fetched again from the registry."""
 _MOST_TEXT: Final = 16 << 20
-"""Characters of all these schemas: a parsed one takes about ten times as many bytes. One alone may have more."""
+"""Characters of all these schemas: a parsed one takes about ten times as many bytes. A single one may be larger."""
 
 
-class Decoders:
+class DecoderCache:
     def __init__(self) -> None:
         self._kept: dict[bytes, Callable[[bytes], Any]] = {}
         self._text: dict[bytes, int] = {}
@@ -19,7 +19,7 @@ class Decoders:
         """The decoder behind a prefix; None if it must be made."""
 
     def keep(self, prefix: bytes, decode: Callable[[bytes], Any], text: int) -> None:
-        """``text``: characters of the schema."""
+        """Cache a decoder. ``text``: characters of the schema."""
         while self._kept and (len(self._kept) >= _MOST or sum(self._text.values()) + text > _MOST_TEXT):
             oldest = next(iter(self._kept))
             del self._kept[oldest], self._text[oldest]

@@ -1,10 +1,10 @@
-"""Values whose schema's id is in a header of the record: ``avro(Order, registry=registry, id_in="header")``.
+"""Schema ids in record headers: ``avro(Order, registry=registry, id_in="header")``.
 
-    "header"           Confluent's: ``__value_schema_id``, with what else would stand before the value
+    "header"           Confluent's: ``__value_schema_id``, with everything that would otherwise precede the value
     "apicurio-header"  Apicurio's: ``apicurio.value.contentId``, a number of eight bytes
 
-Rule: what a header says is put before the value again, and then both are read as one. A record without the header is
-read as one whose id stands before its value, as Confluent's clients do: so a topic may change from one to the other.
+Rule: to decode, the header's content is put before the value again. A record without the header is decoded with the id
+before its value, as Confluent's clients do: so a topic may change from one to the other.
 """
 
 from __future__ import annotations
@@ -14,47 +14,53 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from kafka_eos.abc.codec import Part
+from kafka_eos.abc.codec import RecordPart
 from kafka_eos.codecs.registry.registry_client import RegisteredSchema, Registry
-from kafka_eos.codecs.registry.wire_format import MAGIC, PREFIX, Language, RegistryCodec, SchemaId
+from kafka_eos.codecs.registry.wire_format import MAGIC, PREFIX, RegistryCodec, SchemaId, SchemaLanguage
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.records import Headers
 
 T = TypeVar("T")
 
 IdIn: TypeAlias = Literal["prefix", "header", "apicurio-header"]
-"""Where a record says which schema it was written with."""
+"""Where a record stores the id of its schema."""
 
 _OF_GUID: Final = b"\x01"
 _GUID: Final = 17
-"""Bytes of such a magic byte and the id."""
+"""Bytes of the magic byte and a globally unique id."""
 _ID: Final = 8
-"""Bytes of a number of Apicurio's. Those of Confluent's API have half of them."""
+"""Bytes of an id of Apicurio. Those of Confluent's API have half as many."""
 _SHORT: Final = PREFIX - len(MAGIC)
 _BINARY: Final = b"BINARY"
 
 
-class Naming(Protocol):
-    """How headers name a schema. The prefix is that of Confluent's wire format, and what ``Language.place`` says."""
+class SchemaIdHeaders(Protocol):
+    """The encoding of schema ids in record headers.
+
+    The prefix is that of Confluent's wire format, followed by ``SchemaLanguage.message_indexes``.
+    """
 
     @property
     def header(self) -> str:
-        """The one that has the id."""
+        """Return the name of the header with the id."""
 
     def written(self, prefix: bytes) -> Headers:
-        """The headers in place of a prefix."""
+        """Return the headers that replace a prefix."""
 
     def prefix(self, headers: Headers) -> bytes | None:
-        """The prefix that they stand for; None if none of them is there. ValueError for what they cannot mean."""
+        """Return the prefix that the headers stand for; None without such a header.
+
+        Raises ValueError if it is invalid.
+        """
 
 
-def naming(id_in: str, language: Language[Any], part: Part) -> Naming:
-    """ConfigError if there is no such one, or none for the language."""
+def select_id_headers(id_in: str, language: SchemaLanguage[Any], part: RecordPart) -> SchemaIdHeaders:
+    """Return the header format of that name. Raises ConfigError."""
     match id_in:
         case "header":
-            return Confluent(f"__{part}_schema_id", alone=not language.place)
-        case "apicurio-header" if not language.place:
-            return Apicurio(f"apicurio.{part}", language.kind == "AVRO")
+            return ConfluentHeaders(f"__{part}_schema_id", alone=not language.message_indexes)
+        case "apicurio-header" if not language.message_indexes:
+            return ApicurioHeaders(f"apicurio.{part}", language.schema_type == "AVRO")
         case "apicurio-header":
             raise ConfigError(f'{language.label}: Apicurio keeps more in its headers than an id; use id_in="prefix".')
         case _:
@@ -62,12 +68,12 @@ def naming(id_in: str, language: Language[Any], part: Part) -> Naming:
 
 
 @dataclass(frozen=True, slots=True)
-class Confluent:
-    """The header has all that would stand before the value. The id is a number, or globally unique."""
+class ConfluentHeaders:
+    """Confluent's header: everything that would precede the value. The id is a number, or globally unique."""
 
     header: str
     alone: bool
-    """Does nothing but the id stand in it? Behind it, Protobuf's has the place of the message."""
+    """Whether it contains only the id. With Protobuf, the message indexes follow."""
 
     def written(self, prefix: bytes) -> Headers:
         return ((self.header, prefix),)
@@ -83,8 +89,11 @@ class Confluent:
 
 
 @dataclass(frozen=True, slots=True)
-class Apicurio:
-    """A header has the number. Of Avro another one says that values are not in its JSON."""
+class ApicurioHeaders:
+    """Apicurio's headers: the content id, and the encoding for Avro.
+
+    For Avro, another header says that values are not in its JSON encoding.
+    """
 
     room: str
     avro: bool
@@ -114,11 +123,16 @@ class Apicurio:
         return MAGIC + number[-_SHORT:]
 
 
-class HeaderCodec(RegistryCodec[T]):
-    """See ``abc.InHeaders``."""
+class HeaderIdCodec(RegistryCodec[T]):
+    """Registry codec whose schema id is in a record header."""
 
     def __init__(
-        self, language: Language[T], registry: Registry, subject: str, auto_register: bool, naming: Naming
+        self,
+        language: SchemaLanguage[T],
+        registry: Registry,
+        subject: str,
+        auto_register: bool,
+        naming: SchemaIdHeaders,
     ) -> None:
         super().__init__(language, registry, subject, auto_register)
         self._naming = naming
@@ -140,11 +154,11 @@ class HeaderCodec(RegistryCodec[T]):
             return super().decode(prefix + data)
         decode = self._decoders.get(prefix[:_GUID])
         if decode is None:
-            decode = self._opened(prefix[:_GUID])
+            decode = self._fetch_decoder(prefix[:_GUID])
         return decode(prefix[_GUID:] + data)
 
     def _before_values(self) -> bytes:
-        self._head()  # a header is written with each of them
+        self._head()  # each of them gets a header
         return b""
 
     def _named(self, prefix: bytes) -> tuple[SchemaId, Callable[[], RegisteredSchema | None]]:
@@ -155,5 +169,5 @@ class HeaderCodec(RegistryCodec[T]):
 
 
 def _last(headers: Headers, name: str) -> bytes | None:
-    """Of several headers with one name the last one counts."""
+    """Return the last of several headers with one name, which takes precedence."""
     return next((value for header, value in reversed(headers) if header == name), None)

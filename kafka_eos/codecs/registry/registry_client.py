@@ -1,12 +1,12 @@
-"""A schema registry with Confluent's API: which schema has which id.
+"""Client of a schema registry with Confluent's API: ids of schemas.
 
-Rule: the client's errors are mapped here, once. A registry that is away or in trouble (5xx) is ``RegistryAway``, and so
-is an answer that only something else can have given, as a proxy: nobody blames a record for it. What a registry says
-that it does not know is None; a request that it refuses is a ``ConfigError``, and so is a 404 that says nothing of a
-schema: whatever answers at that address, it is no registry.
+Rule: the client library's errors are mapped here, once. An unavailable or failing registry (5xx) is
+``RegistryUnavailable``, and so is a response that no registry would give, for example of a proxy: no record is blamed
+for it. None means that the registry does not know something. A rejected request is a ``ConfigError``, and so is a 404
+that does not concern a schema: the server at that address is not a registry.
 
-Rule: nothing is kept here. Who understands an answer keeps what it made of it, as much as it has bounded; the client
-would keep every answer, for ever, also one that is none.
+Rule: nothing is cached here. Callers cache what they derive from a response, within bounds; the client library would
+keep every response forever, also an invalid one.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from kafka_eos._util.extras import expect_extra
-from kafka_eos._util.secrets import FROM_FILE, filled, masked, without_login
-from kafka_eos.core.errors import ConfigError, RegistryAway
+from kafka_eos._util.extras import ensure_extra
+from kafka_eos._util.secrets import FROM_FILE, mask_config, read_secret_files, strip_credentials
+from kafka_eos.core.errors import ConfigError, RegistryUnavailable
 
 _DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 200}
-"""Short: whoever asks waits, and the engine tries again with a backoff of its own."""
+"""Short, because callers wait, and the engine retries with its own backoff."""
 _LATER: Final = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 _NOT_ITS_OWN: Final = (None, -1, HTTPStatus.BAD_REQUEST)
-"""Codes of refusals that are none of a registry, which has codes of its own."""
+"""Codes of rejections that do not come from a registry, which has its own codes."""
 _NO_COMPATIBILITY: Final = 40408
 _NOT_THERE: Final = (40401, 40402, 40403, 40400)
-"""A registry's own codes: no such subject, version, schema; the last one is that of the client's own, ``mock://``."""
+"""A registry's own codes: no such subject, version, schema; the last one is that of ``mock://``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Another schema that one uses, under the ``name`` that it uses for it."""
+    """A schema that another one refers to, and the ``name`` used for it there."""
 
     name: str
     subject: str
@@ -43,7 +43,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema as a registry keeps it. ``kind`` is AVRO, PROTOBUF or JSON."""
+    """A schema as a registry stores it. ``kind`` is AVRO, PROTOBUF or JSON."""
 
     kind: str
     text: str
@@ -51,7 +51,7 @@ class RegisteredSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class SubjectVersion:
     """One version of a subject."""
 
     number: int
@@ -59,16 +59,16 @@ class Version:
     schema: RegisteredSchema
 
 
-class NotTaken(ConfigError):
-    """A registry does not take a schema, as not compatible with those that its ``subject`` has. ``said``: its words."""
+class IncompatibleSchema(ConfigError):
+    """The registry rejects a schema as incompatible with its subject. ``reason``: the registry's message."""
 
-    def __init__(self, url: str, subject: str, said: str) -> None:
-        super().__init__(f"subject {subject!r} of the schema registry {url} does not take the schema: {said}")
-        self.subject, self.said = subject, said
+    def __init__(self, url: str, subject: str, reason: str) -> None:
+        super().__init__(f"subject {subject!r} of the schema registry {url} does not take the schema: {reason}")
+        self.subject, self.reason = subject, reason
 
 
-class _NoAnswer(Exception):
-    """What came is no answer of a registry, though it says that all is well."""
+class _InvalidResponse(Exception):
+    """A successful response that no registry would give."""
 
 
 class Registry:
@@ -80,51 +80,54 @@ class Registry:
     """
 
     def __init__(self, url: str, *, config: Mapping[str, Any] | None = None) -> None:
-        expect_extra("registry", "Registry")
-        if "://" not in url:  # it is not shown: a login may be in it
+        ensure_extra("registry", "Registry")
+        if "://" not in url:  # it is not shown: it may contain a login
             raise ConfigError("Registry has an address that names no registry: give one such as https://registry:8081")
-        self.url = without_login(url)
+        self.url = strip_credentials(url)
         """For people: without a login."""
         self._config = {**_DEFAULTS, **(config or {}), "url": url}
         self._may_change = any(name.endswith(FROM_FILE) for name in self._config)
         try:
-            self._known = filled(self._config)
+            self._known = read_secret_files(self._config)
             self._made = _client_of(self._known)
         except (ValueError, TypeError, OSError) as error:
-            # The settings are not shown: a secret under a mistyped name would not be known for one.
-            raise ConfigError(f"Registry({self.url!r}): {without_login(str(error))}") from None
+            # The settings are not shown: a secret under a mistyped name would not be masked.
+            raise ConfigError(f"Registry({self.url!r}): {strip_credentials(str(error))}") from None
 
     @property
     def _client(self) -> Any:
-        """With the secrets that stand in their files now. RegistryAway if one cannot be read: it is being written."""
+        """Return a client with the current secrets of their files.
+
+        Raises RegistryUnavailable if one cannot be read while it is written.
+        """
         if self._may_change:
             try:
-                now = filled(self._config)
+                now = read_secret_files(self._config)
             except ValueError as error:
-                raise RegistryAway(f"a secret for {self!r}: {error}") from None
+                raise RegistryUnavailable(f"a secret for {self!r}: {error}") from None
             if now != self._known:
                 self._known, self._made = now, _client_of(now)
         return self._made
 
     def __repr__(self) -> str:
         given = {name: value for name, value in self._config.items() if name != "url" and name not in _DEFAULTS}
-        config = f", config={masked(given)}" if given else ""
+        config = f", config={mask_config(given)}" if given else ""
         return f"Registry({self.url!r}{config})"
 
     @property
     def in_memory(self) -> bool:
-        """Is it the client's own, ``mock://``, which every process has for itself?"""
+        """Return whether it is the client library's ``mock://``, which is private to each process."""
         return self.url.startswith("mock://")
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
-        """The schema of that id; None if there is none.
+        """Return the schema of that id; None if there is none.
 
-        ValueError if the registry has it, and cannot tell what it is.
+        Raises ValueError if the registry has it, but cannot name its kind.
         """
         return self._of_id(schema_id, lambda client: client.get_schema(schema_id))
 
     def schema_of_guid(self, guid: str) -> RegisteredSchema | None:
-        """The same of a globally unique id; None, too, if the registry knows no such ids."""
+        """Return the schema of a globally unique id; None if there is none, or if the registry has no such ids."""
         return self._of_id(guid, lambda client: client.get_schema_by_guid(guid))
 
     def _of_id(self, schema_id: int | str, ask: Callable[[Any], Any]) -> RegisteredSchema | None:
@@ -133,40 +136,40 @@ class Registry:
                 found = _known(lambda: ask(client))
                 return None if found is None else _kept(found)
             except _errors().SchemaRegistryError as error:
-                # Of a schema that has come by another API of the registry.
+                # For a schema that was registered by another API of the registry.
                 if error.http_status_code != HTTPStatus.BAD_REQUEST or error.error_code in _NOT_ITS_OWN:
                     raise
                 wrong = error.error_message
         raise ValueError(f"the schema registry {self.url} cannot tell what schema {schema_id} is: {wrong}")
 
     def referenced(self, reference: Reference) -> RegisteredSchema | None:
-        """Also one that was deleted since: what refers to it is still read."""
+        """Return a referenced schema, also one that was deleted since: schemas that refer to it are still read."""
         with self._answering(f"version {reference.version} of subject {reference.subject!r}") as client:
             found = _known(lambda: client.get_version(reference.subject, reference.version, deleted=True))
             return None if found is None else _kept(found.schema)
 
     def subjects(self) -> list[str]:
-        """All that there are."""
+        """Return all subjects."""
         with self._answering("its subjects") as client:
             found = client.get_subjects()
             if not isinstance(found, list):
-                raise _NoAnswer(f"{found!r:.100} is no list of subjects")
+                raise _InvalidResponse(f"{found!r:.100} is no list of subjects")
             return [str(subject) for subject in found]
 
-    def newest(self, subject: str) -> Version | None:
-        """The newest version of the subject; None if there is no such subject."""
+    def get_latest_version(self, subject: str) -> SubjectVersion | None:
+        """Return the latest version of a subject; None if there is none."""
         with self._answering(f"the newest version of subject {subject!r}") as client:
             found = _known(lambda: client.get_latest_version(subject))
             if found is None:
                 return None
-            return Version(_number(found.version), _number(found.schema_id), _kept(found.schema))
+            return SubjectVersion(_number(found.version), _number(found.schema_id), _kept(found.schema))
 
     def version_of(self, subject: str, schema: RegisteredSchema) -> int | None:
-        """The version of ``subject`` that is exactly this schema; None if there is none."""
+        """Return the version of ``subject`` with exactly this schema; None if there is none."""
         return self._looked_up(subject, schema, "version")
 
     def id_of(self, subject: str, schema: RegisteredSchema) -> int | None:
-        """The id under which ``subject`` has exactly this schema; None if it does not."""
+        """Return the id under which ``subject`` has exactly this schema; None if there is none."""
         return self._looked_up(subject, schema, "schema_id")
 
     def _looked_up(self, subject: str, schema: RegisteredSchema, number: str) -> int | None:
@@ -175,29 +178,29 @@ class Registry:
             return None if found is None else _number(getattr(found, number))
 
     def register(self, subject: str, schema: RegisteredSchema) -> int:
-        """Register it, and return its id. NotTaken if it is not compatible with what the subject has."""
+        """Register a schema and return its id. Raises IncompatibleSchema if it is not compatible with the subject."""
         with self._answering(f"registering under subject {subject!r}") as client:
             try:
                 return _number(client.register_schema(subject, _sent(schema), normalize_schemas=True))
             except _errors().SchemaRegistryError as error:
                 if error.http_status_code != HTTPStatus.CONFLICT:
                     raise
-                raise NotTaken(self.url, subject, str(error.error_message)) from None
+                raise IncompatibleSchema(self.url, subject, str(error.error_message)) from None
 
     def compatibility(self, subject: str) -> str:
-        """What a new schema of the subject must be: NONE, BACKWARD, FORWARD_TRANSITIVE …"""
+        """Return the compatibility level of a subject: NONE, BACKWARD, FORWARD_TRANSITIVE …"""
         if self.in_memory:
-            return "NONE"  # the client's own asks nothing of anybody
+            return "NONE"  # mock:// checks nothing
         with self._answering(f"the compatibility of subject {subject!r}") as client:
             try:
                 return str(client.get_compatibility(subject))
             except _errors().SchemaRegistryError as error:
                 if error.error_code != _NO_COMPATIBILITY and error.error_code not in _NOT_THERE:
                     raise
-            return str(client.get_compatibility())  # of all subjects that say nothing themselves
+            return str(client.get_compatibility())  # the global level, for subjects without their own
 
-    def takes(self, subject: str, schema: RegisteredSchema) -> bool:
-        """Would it register the schema, as compatible with those that the subject has?"""
+    def is_compatible(self, subject: str, schema: RegisteredSchema) -> bool:
+        """Return whether the registry accepts a schema for a subject."""
         if self.in_memory:
             return True
         with self._answering(f"whether a schema is compatible with subject {subject!r}") as client:
@@ -205,29 +208,31 @@ class Registry:
 
     @property
     def _refused_for_now(self) -> tuple[int, ...]:
-        """Answers after which the login is tried again: a file may get another one."""
+        """Return the status codes after which the login is retried: its file may be replaced."""
         return (HTTPStatus.UNAUTHORIZED,) if self._may_change else ()
 
     @contextmanager
     def _answering(self, what: str) -> Iterator[Any]:
-        """The client, which knows nothing of what it was told before, nor keeps what it is told now."""
+        """Yield a client without cached responses; it is not reused afterwards."""
         import httpx2
 
         errors, client = _errors(), self._client
         try:
             yield client
         except errors.SchemaRegistryError as error:
-            said = f"the schema registry {self.url} answered to {what}: {error!s:.1000}"
+            message = f"the schema registry {self.url} answered to {what}: {error!s:.1000}"
             status = error.http_status_code
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in (*_LATER, *self._refused_for_now):
-                raise RegistryAway(said) from None
-            raise ConfigError(_advised(said, status)) from None
+                raise RegistryUnavailable(message) from None
+            raise ConfigError(_advised(message, status)) from None
         except (httpx2.RequestError, OSError) as error:
-            raise RegistryAway(f"the schema registry {self.url} does not answer to {what}: {error!r}") from None
+            raise RegistryUnavailable(f"the schema registry {self.url} does not answer to {what}: {error!r}") from None
         except errors.OAuthTokenError as error:
-            raise RegistryAway(f"the schema registry {self.url} cannot be asked for {what} now: {error}") from None
+            raise RegistryUnavailable(
+                f"the schema registry {self.url} cannot be asked for {what} now: {error}"
+            ) from None
         except _NOT_UNDERSTOOD as error:
-            raise RegistryAway(
+            raise RegistryUnavailable(
                 f"what answers at {self.url} to {what} is no schema registry now, but maybe a proxy: {error!r}"
             ) from None
         except (httpx2.InvalidURL, ValueError, TypeError) as error:
@@ -237,9 +242,9 @@ class Registry:
 
 
 _NOT_UNDERSTOOD: Final = (
-    _NoAnswer, json.JSONDecodeError, UnicodeDecodeError, RecursionError, AttributeError, LookupError
+    _InvalidResponse, json.JSONDecodeError, UnicodeDecodeError, RecursionError, AttributeError, LookupError
 )  # fmt: skip
-"""What the client raises over an answer of another form than a registry's."""
+"""Errors of the client library for a response that is not in a registry's format."""
 
 
 def _client_of(config: Mapping[str, Any]) -> Any:
@@ -255,7 +260,7 @@ def _errors() -> Any:
 
 
 def _known(ask: Callable[[], Any]) -> Any:
-    """What it answers; None if it says that it does not know."""
+    """Return the response of ``ask``; None if the registry does not know the requested object."""
     try:
         return ask()
     except _errors().SchemaRegistryError as error:
@@ -269,15 +274,15 @@ def _kept(schema: Any) -> RegisteredSchema:
     text: Any = schema.schema_str
     references: list[Any] = list(schema.references or ())
     if not isinstance(kind, str) or not isinstance(text, str):
-        raise _NoAnswer("there is no schema in it")
+        raise _InvalidResponse("there is no schema in it")
     if not all(isinstance(each.name, str) and isinstance(each.subject, str) for each in references):
-        raise _NoAnswer("there is a reference in it that names nothing")
+        raise _InvalidResponse("there is a reference in it that names nothing")
     return RegisteredSchema(kind, text, tuple(Reference(each.name, each.subject, each.version) for each in references))
 
 
 def _number(found: Any) -> int:
     if type(found) is not int:
-        raise _NoAnswer(f"there is no number where {found!r:.100} is")
+        raise _InvalidResponse(f"there is no number where {found!r:.100} is")
     return found
 
 
@@ -288,11 +293,11 @@ def _sent(schema: RegisteredSchema) -> Any:
     return Schema(schema.text, schema.kind, references)
 
 
-def _advised(said: str, status: int) -> str:
+def _advised(message: str, status: int) -> str:
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return f'{said}. Check the login: Registry(url, config={{"basic.auth.user.info": "user:password"}})'
+        return f'{message}. Check the login: Registry(url, config={{"basic.auth.user.info": "user:password"}})'
     if status == HTTPStatus.NOT_FOUND:
-        return f"{said}. Check the path of the address: Apicurio's, for one, ends in /apis/ccompat/v7"
+        return f"{message}. Check the path of the address: Apicurio's, for one, ends in /apis/ccompat/v7"
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        return f"{said}. It sends whoever asks to another address, which is not followed: give that one"
-    return said
+        return f"{message}. It sends whoever asks to another address, which is not followed: give that one"
+    return message

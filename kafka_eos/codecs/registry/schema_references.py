@@ -1,4 +1,4 @@
-"""What a registered schema refers to: other schemas, which the registry has, too."""
+"""References between registered schemas."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from typing import Final
 
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, Registry
-from kafka_eos.codecs.registry.unknown_schemas import NotKnown
+from kafka_eos.codecs.registry.unknown_schemas import SchemaNotFound
 from kafka_eos.codecs.type_inspection import type_name
 from kafka_eos.core.errors import PlanError
 
 _DEEPEST: Final = 32
-"""Schemas that refer to each other, one below the other."""
+"""Maximum depth of references."""
 _MOST: Final = 1000
-"""Schemas that one refers to, with all that these refer to: each is a request."""
+"""Maximum number of direct and indirect references of a schema: each is a request."""
 
 
 def subjects_of(given: Mapping[type, str], named: Mapping[str, type], whole: type) -> dict[str, str]:
-    """What the user says of types in ``whole``, by their names there. PlanError for one that is not in it."""
+    """Return the user's subjects of types in ``whole``, by their names there.
+
+    Raises PlanError for a type that is not in it.
+    """
     names = {tp: name for name, tp in named.items() if tp is not whole}
     for tp, subject in given.items():
         if tp not in names:
@@ -30,18 +33,19 @@ def subjects_of(given: Mapping[type, str], named: Mapping[str, type], whole: typ
     return {names[tp]: subject for tp, subject in given.items()}
 
 
-def below(schema: RegisteredSchema, registry: Registry) -> dict[str, RegisteredSchema]:
-    """What it refers to, and what that refers to, each before whoever needs it, by the names of the references.
+def fetch_references(schema: RegisteredSchema, registry: Registry) -> dict[str, RegisteredSchema]:
+    """Fetch all schemas that a schema refers to, dependencies first.
 
-    NotKnown if something is not there. ValueError if one name stands for two schemas, or if there is no end.
+    Raises SchemaNotFound if one is missing, ValueError if one name stands for two schemas, or if references are
+    circular.
     """
-    walk = _Walk(registry)
+    walk = _ReferenceResolver(registry)
     walk.down(schema, _DEEPEST)
     return walk.found
 
 
-class _Walk:
-    """Each schema is asked for once, however many refer to it."""
+class _ReferenceResolver:
+    """Fetches referenced schemas, each once."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -65,5 +69,7 @@ class _Walk:
             raise ValueError(f"it refers to more than {_MOST} schemas")
         other = self._registry.referenced(reference)
         if other is None:
-            raise NotKnown(f"it refers to version {reference.version} of {reference.subject!r}, which is not there")
+            raise SchemaNotFound(
+                f"it refers to version {reference.version} of {reference.subject!r}, which is not there"
+            )
         return other

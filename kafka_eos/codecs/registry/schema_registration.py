@@ -1,6 +1,6 @@
-"""Schemas as they are to be registered. What one refers to has a subject, and in a registry it has a version there.
+"""Registration of schemas. A referenced schema has its own subject, and in a registry a version there.
 
-Rule: what a schema refers to is registered before it, and in the same way: only where the user has said so.
+Rule: referenced schemas are registered first, and in the same way: only if the user has allowed it.
 """
 
 from __future__ import annotations
@@ -8,55 +8,55 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, Registry
-from kafka_eos.codecs.registry.unknown_schemas import NotKnown, Unknown
+from kafka_eos.codecs.registry.unknown_schemas import SchemaLookupRetry, SchemaNotFound
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A schema, and what it needs. ``kind`` is AVRO, PROTOBUF or JSON."""
+class UnregisteredSchema:
+    """A schema to register, with the schemas that it refers to. ``kind`` is AVRO, PROTOBUF or JSON."""
 
     kind: str
     text: str
-    needs: tuple[Need, ...] = ()
+    needs: tuple[SchemaDependency, ...] = ()
 
     def subjects(self) -> list[str]:
-        """Of all that it needs, each before whoever needs it."""
+        """Return the subjects of all required schemas, dependencies first."""
         found = [subject for need in self.needs for subject in (*need.draft.subjects(), need.subject)]
         return list(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """Another schema, under the ``name`` by which it is referred to, and the ``subject`` in which it is."""
+class SchemaDependency:
+    """A schema that another one refers to, by reference name and subject."""
 
     name: str
     subject: str
-    draft: Draft
+    draft: UnregisteredSchema
 
 
-class NotRegistered(NotKnown):
-    """A subject does not have what a schema refers to."""
+class ReferenceNotRegistered(SchemaNotFound):
+    """A subject lacks a version that a schema refers to."""
 
-    def __init__(self, need: Need) -> None:
+    def __init__(self, need: SchemaDependency) -> None:
         super().__init__(f"it refers to {need.name}, which subject {need.subject} does not have")
 
 
-def looked_up(draft: Draft, registry: Registry) -> RegisteredSchema:
-    """With the versions of what it needs. NotRegistered if one of them is not there."""
+def resolve_versions(draft: UnregisteredSchema, registry: Registry) -> RegisteredSchema:
+    """Resolve a schema's references to registered versions. Raises ReferenceNotRegistered if one of them is missing."""
     references = []
     for need in draft.needs:
-        version = registry.version_of(need.subject, looked_up(need.draft, registry))
+        version = registry.version_of(need.subject, resolve_versions(need.draft, registry))
         if version is None:
-            raise NotRegistered(need)
+            raise ReferenceNotRegistered(need)
         references.append(Reference(need.name, need.subject, version))
     return RegisteredSchema(draft.kind, draft.text, tuple(references))
 
 
-def register(subject: str, draft: Draft, registry: Registry, unknown: Unknown) -> None:
-    """It, and before it all that it needs. ConfigError if the registry refuses one of them.
+def register(subject: str, draft: UnregisteredSchema, registry: Registry, unknown: SchemaLookupRetry) -> None:
+    """Register a schema, and its dependencies first. Raises ConfigError if the registry rejects one of them.
 
-    ``unknown`` waits until the server that is asked has heard of what another one has registered.
+    ``unknown`` waits until the queried server knows what another server has registered.
     """
     for need in draft.needs:
         register(need.subject, need.draft, registry, unknown)
-    registry.register(subject, unknown.waited_for(subject, lambda: looked_up(draft, registry)))
+    registry.register(subject, unknown.retry(subject, lambda: resolve_versions(draft, registry)))

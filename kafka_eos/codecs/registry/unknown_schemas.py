@@ -1,8 +1,8 @@
-"""Schemas that a registry says it does not have: how long a record waits for one.
+"""Retries for schemas that a registry does not know yet.
 
-A registry of several servers tells one of them later than another what was registered, and a record may come sooner
-than that. So the registry is asked again before the record is refused. Rule: all waiting of a codec is a small share of
-its time, so that a stream of ids that nobody knows does not hold the job up.
+One server of a registry may learn of a new schema later than another, and a record may arrive sooner. So the lookup is
+retried before the record is rejected. Rule: the total waiting time of a codec is a small share of its time, so that a
+stream of unknown ids does not block the job.
 """
 
 from __future__ import annotations
@@ -14,22 +14,25 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 PAUSES: Final = (0.25, 0.75, 2.0)
-"""Seconds before the registry is asked for the second time, the third, the last."""
+"""Seconds before the second, the third and the last lookup."""
 _SHARE: Final = 0.1
 _MOST_WAITING: Final = 6.0
-"""Seconds that may be waited at once: for two ids in a row. What was waited comes back, ``_SHARE`` of the time."""
+"""Maximum waiting time at once, enough for two ids. It is regained over time, by ``_SHARE`` of the elapsed time."""
 _REFUSED_FOR: Final = 5.0
-"""Seconds in which the registry is not asked again for an id that it did not know in the end."""
+"""Seconds in which an unknown id is not looked up again."""
 _MOST_IDS: Final = 1000
-"""Such ids that are remembered."""
+"""Maximum number of such ids in memory."""
 
 
-class NotKnown(ValueError):
-    """The registry does not have a schema: that of a record, or one to which it refers."""
+class SchemaNotFound(ValueError):
+    """The registry does not have a schema, or one that it refers to."""
 
 
-class Unknown:
-    """The patience of one codec. ``pauses``: before each further question; none if the answer cannot change."""
+class SchemaLookupRetry:
+    """Retries lookups of unknown schemas, within a time budget per codec.
+
+    ``pauses``: before each retry; empty if the response cannot change.
+    """
 
     def __init__(self, pauses: Sequence[float] = PAUSES) -> None:
         self._pauses = pauses
@@ -37,17 +40,20 @@ class Unknown:
         self._refused: dict[Hashable, tuple[float, str]] = {}
         """Ids: until when they are refused unasked, and why."""
 
-    def waited_for(self, schema_id: Hashable, ask: Callable[[], T]) -> T:
-        """What ``ask`` returns as soon as it raises NotKnown no more. Raises that if it still does at the end."""
+    def retry(self, schema_id: Hashable, ask: Callable[[], T]) -> T:
+        """Call a lookup again until it finds the schema or the budget is spent.
+
+        Then it raises SchemaNotFound.
+        """
         now = time.monotonic()
         until, why = self._refused.get(schema_id, (now, ""))
         if now < until:
-            raise NotKnown(why)
+            raise SchemaNotFound(why)
         pauses = iter(self._pauses)
         while True:
             try:
                 return ask()
-            except NotKnown as error:
+            except SchemaNotFound as error:
                 pause = next(pauses, None)
                 if pause is None or not self._may_wait(pause):
                     self._refuse(schema_id, error)
@@ -63,7 +69,7 @@ class Unknown:
         self._left -= pause
         return True
 
-    def _refuse(self, schema_id: Hashable, error: NotKnown) -> None:
+    def _refuse(self, schema_id: Hashable, error: SchemaNotFound) -> None:
         now = time.monotonic()
         self._refused = {each: kept for each, kept in self._refused.items() if now < kept[0]}
         if len(self._refused) < _MOST_IDS:

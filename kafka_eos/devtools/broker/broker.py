@@ -5,10 +5,10 @@
     <directory>/broker.json         ports, and the process id of the last start
     <directory>/broker.log          stdout and stderr of every start, appended
     <directory>/tmp/                libraries that Java unpacks; of the last start
-    <directory>/broker.lock         locked by the Java process itself as long as it lives
+    <directory>/broker.lock         locked by the Java process itself until it ends
 
-Rule: whether a broker runs is never guessed from a process id. The Java process inherits a locked file; the
-kernel drops that lock when it ends, however it ends. Locked = alive, and broker.json tells its process id.
+Rule: whether a broker runs is never guessed from a process id. The Java process inherits a locked file, and the kernel
+drops that lock when the process ends, however it ends. Locked = alive, and broker.json has its process id.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from types import TracebackType
 from typing import IO, Any, Self
 from uuid import uuid4
 
-from kafka_eos._util.jvm.class_cache import class_options
+from kafka_eos._util.jvm.class_cache import find_archive_options
 from kafka_eos._util.jvm.jars import RELEASES, fetch_jars
 from kafka_eos._util.jvm.java import find_java
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.devtools.broker import parent_death
-from kafka_eos.devtools.broker.readiness import serves
+from kafka_eos.devtools.broker.readiness import is_ready
 from kafka_eos.devtools.broker.settings import free_ports, is_free, server_properties
 from kafka_eos.devtools.broker.wait_until import wait_until
 
@@ -65,7 +65,9 @@ class Broker:
         jvm_options: Sequence[str] = (),
     ) -> None:
         self.directory = Path(directory).absolute()
-        self.daemon, self._heap, self._overrides = daemon, heap, dict(overrides or {})
+        self.daemon = daemon
+        self._heap = heap
+        self._overrides = dict(overrides or {})
         self._jvm_options = tuple(jvm_options)
         self._process: subprocess.Popen[bytes] | None = None
         saved = self._saved()
@@ -98,7 +100,7 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        """Whether the Java process exists (a paused one does)."""
+        """Return whether the Java process exists (a paused one does)."""
         if self._process is not None:
             self._process.poll()  # reap it if it has ended
         if not self._lock_path.exists():
@@ -121,7 +123,7 @@ class Broker:
         return self
 
     def launch(self) -> None:
-        """As ``start``, but does not wait: a broker of a cluster serves nobody before most of the others run."""
+        """Start the broker without waiting: a broker of a cluster serves no client before most of the others run."""
         jars, java = fetch_jars(RELEASES[self.release]), find_java()
         self.directory.mkdir(parents=True, exist_ok=True)
         with self._lock_path.open("a") as lock:
@@ -131,9 +133,9 @@ class Broker:
             path = os.pathsep.join(map(str, jars))
             shutil.rmtree(self._scratch, ignore_errors=True)  # a broker that was killed could not
             self._scratch.mkdir(exist_ok=True)
-            classes = class_options(java, path)
-            self._format([java, *classes.reading, *self._java_options(path)])
-            command = [java, *classes.keeping, *self._java_options(path)]
+            classes = find_archive_options(java, path)
+            self._format([java, *classes.read_only, *self._java_options(path)])
+            command = [java, *classes.read_write, *self._java_options(path)]
             self._process = self._spawn([*command, "kafka.Kafka", str(self._properties_path)], lock)
             self._save(self._process.pid)
 
@@ -163,7 +165,7 @@ class Broker:
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets a paused broker go on (SIGCONT)."""
+        """Resume a paused broker (SIGCONT)."""
         os.kill(self.pid, signal.SIGCONT)
 
     def __enter__(self) -> Self:
@@ -221,10 +223,10 @@ class Broker:
             )
 
     def _wait_until_serving(self, timeout: float) -> None:
-        wait_until(lambda: serves(self.port) or not self.running, timeout)
+        wait_until(lambda: is_ready(self.port) or not self.running, timeout)
         if not self.running:
             raise ConfigError(f"the broker ended while it started; the end of {self.log_path}:\n{self._log_tail()}")
-        if not serves(self.port):
+        if not is_ready(self.port):
             raise ConfigError(
                 f"the broker does not answer on {self.bootstrap} after {timeout:.0f} s; "
                 f"the end of {self.log_path}:\n{self._log_tail()}"

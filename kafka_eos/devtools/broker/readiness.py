@@ -12,8 +12,8 @@ _METADATA, _VERSION, _CORRELATION = 3, 4, 1
 _REQUEST = struct.pack(">hhih i?", _METADATA, _VERSION, _CORRELATION, -1, 0, False)  # no client id, no topics
 
 
-def serves(port: int, timeout: float = 2.0) -> bool:
-    """Whether the broker on 127.0.0.1:``port`` answers within ``timeout`` seconds and names a live broker."""
+def is_ready(port: int, timeout: float = 2.0) -> bool:
+    """Return whether the broker answers and lists itself as alive."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout) as connection:
             connection.sendall(struct.pack(">i", len(_REQUEST)) + _REQUEST)

@@ -55,7 +55,7 @@ def server_properties(data: Path, port: int, controller_port: int, overrides: Ma
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different TCP ports of 127.0.0.1 that nobody listens on now. Raises ConfigError if none are found."""
+    """Return ``count`` different unused TCP ports of 127.0.0.1. Raise ConfigError if there are not as many."""
     with ExitStack() as held:
         ports: list[int] = []
         for _ in range(_ATTEMPTS):
@@ -68,7 +68,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on 127.0.0.1:``port`` now."""
+    """Return whether a server could listen on 127.0.0.1:``port`` now."""
     with socket.socket() as probe:
         return _bind(probe, port)
 

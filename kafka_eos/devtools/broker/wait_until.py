@@ -9,7 +9,7 @@ _POLL_SECONDS = 0.05
 
 
 def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
-    """Whether ``condition`` came true within ``timeout`` seconds."""
+    """Wait for ``condition``. Return whether it became true within ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

@@ -1,6 +1,6 @@
-"""The picture of a demo: records over time, what was done to the job, and below it the lives of its processes.
+"""The chart of a demo: records over time, the faults of the job, and below it the lifetimes of its processes.
 
-Pure. Rule: it turns what is in ``report.json`` into coordinates and computes nothing else.
+Pure. Rule: it turns the contents of ``report.json`` into coordinates and computes nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What the template draws, in the coordinates of its picture."""
+    """The chart that the template draws, in the coordinates of its picture."""
 
     width: float
     height: float
@@ -85,7 +85,7 @@ def draw(facts: dict[str, Any]) -> Chart:
 
 
 def _lanes(facts: dict[str, Any], x: _Scale) -> list[Lane]:
-    """One for each name. Names sort so that the process that leads the job is first."""
+    """Return one lane per process name. Names sort so that the process that leads the job is first."""
     lives = [life for life in facts["lives"] if x.shows(life["since"], _end(life, x))]
     ordered = sorted({life["name"] for life in lives}, key=lambda name: (name[-1].isdigit(), name))
     return [

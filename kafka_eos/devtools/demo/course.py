@@ -15,76 +15,81 @@ from rich.console import Console
 from kafka_eos._util.extras import has_extra
 from kafka_eos.audit import audit
 from kafka_eos.audit.checks.verdict import Conclusion, Verdict
-from kafka_eos.audit.cluster.spark_session import Opening
+from kafka_eos.audit.cluster.spark_session import PendingSession
 from kafka_eos.config.settings import Settings
 from kafka_eos.connectors.kafka.client.librdkafka import AdminClient, NewTopic
 from kafka_eos.core.ids import AppRef
 from kafka_eos.devtools.broker import Broker
 from kafka_eos.devtools.demo import directory as places
-from kafka_eos.devtools.demo.directory import Home, Options
-from kafka_eos.devtools.demo.faults import Fault, FaultPlan, Victim, plan_faults
-from kafka_eos.devtools.demo.job_history import Diary
-from kafka_eos.devtools.demo.job_process import APP, CHECKPOINT_INTERVAL, EmbeddedJob, Job, SparkJob
-from kafka_eos.devtools.demo.order_feeder import Feeder
-from kafka_eos.devtools.demo.outputs import Outputs, start_outputs
+from kafka_eos.devtools.demo.directory import DemoDirectory, Options
+from kafka_eos.devtools.demo.faults import FaultPlan, PlannedFault, Victim, plan_faults
+from kafka_eos.devtools.demo.job_history import HistoryFollower
+from kafka_eos.devtools.demo.job_process import APP, CHECKPOINT_INTERVAL, EmbeddedJob, JobProcess, SparkJob
+from kafka_eos.devtools.demo.order_feeder import LoadGenerator
+from kafka_eos.devtools.demo.outputs import DemoOutputs, start_outputs
 from kafka_eos.devtools.demo.report import write_report
-from kafka_eos.devtools.demo.result import Ended, Result, Struck, conclude
+from kafka_eos.devtools.demo.result import DemoAborted, DemoResult, InjectedFault, conclude
 from kafka_eos.devtools.demo.run_watcher import Watcher
 from kafka_eos.devtools.demo.spark_cluster import SparkCluster
-from kafka_eos.devtools.demo.terminal_view import View
-from kafka_eos.runtime.program import load
+from kafka_eos.devtools.demo.terminal_view import DemoView
+from kafka_eos.runtime.program import load_program
 
 TOPICS = ("orders", "totals")
 PARTITIONS = 4
 _AWAY_SECONDS = 1.0
 """Seconds that a killed broker stays away before it is started; that takes two or more again."""
 _PATIENCE = 180.0
-"""Seconds that any single thing may take before the run is given up."""
+"""Seconds that any single step may take before the run is aborted."""
 
 
-def run_demo(options: Options, console: Console) -> Result:
+def run_demo(options: Options, console: Console) -> DemoResult:
     """Run the whole demo, write its report and return the result.
 
     Raises ConfigError if this machine cannot run it (no Java, port in use, disk full, a demo that runs already).
     Whatever else happens, Ctrl-C too, its processes are ended.
     """
     places.check_machine(options)
-    home = Home(options.directory)
-    with home.occupied(), ExitStack() as cleanup:
+    home = DemoDirectory(options.directory)
+    with home.lock(), ExitStack() as cleanup:
         places.check_port(options.port)
         outputs = start_outputs(home, cleanup)
-        return _Conductor(options, home, outputs, console, cleanup).run()
+        return _DemoRun(options, home, outputs, console, cleanup).run()
 
 
-class _Conductor:
-    """One run."""
+class _DemoRun:
+    """One run of the demo."""
 
-    def __init__(self, options: Options, home: Home, outputs: Outputs, console: Console, cleanup: ExitStack) -> None:
-        self._options, self._home, self._outputs, self._cleanup = options, home, outputs, cleanup
+    def __init__(
+        self, options: Options, home: DemoDirectory, outputs: DemoOutputs, console: Console, cleanup: ExitStack
+    ) -> None:
+        self._options = options
+        self._home = home
+        self._outputs = outputs
+        self._cleanup = cleanup
         self._plan: FaultPlan = plan_faults(options.seed, options.step_kills, options.outside_kills, options.engine)
         self._parallelism = self._plan.parallelism
-        self._pipeline = load(AppRef(APP))
+        self._pipeline = load_program(AppRef(APP))
         self._settings = self._pipeline_settings("127.0.0.1:0")
-        self._watcher = Watcher(Diary(self._settings.job_dir(self._pipeline.name)))
+        self._watcher = Watcher(HistoryFollower(self._settings.job_dir(self._pipeline.name)))
         self._diary = self._watcher.diary
-        self._view = View(console, self._watcher, self._plan, options, outputs)
+        self._view = DemoView(console, self._watcher, self._plan, options, outputs)
         self._broker = Broker(home.broker, options.port, daemon=options.keep_broker)
         self._last_fault_epochs = 0
         self._finished = False
 
-    def run(self) -> Result:
+    def run(self) -> DemoResult:
         verdict, ended = None, None
         self._view.announce(self._dashboard())
         with self._watcher, self._view:
             try:
                 self._start()
-                self._first_life()
-                self._second_life()
+                self._run_step_faults()
+                self._run_outside_faults()
                 self._drain()
                 self._recover_once_more()
                 verdict = self._audit()
                 self._finished = True
-            except Ended as reason:
+            except DemoAborted as reason:
                 ended = reason
             finally:
                 self._cleanup.close()
@@ -102,13 +107,15 @@ class _Conductor:
         self._settings = self._pipeline_settings(self._broker.bootstrap)
         self._create_topics()
         seconds = self._options.seconds or self._plan.cast.seconds
-        self._feeder = Feeder(self._broker.bootstrap, TOPICS[0], self._options.seed, self._options.orders, seconds)
+        self._feeder = LoadGenerator(
+            self._broker.bootstrap, TOPICS[0], self._options.seed, self._options.orders, seconds
+        )
         self._watcher.feeder = self._feeder
         self._cleanup.callback(self._feeder.stop)
         self._job = self._watcher.job = self._make_job()
         self._cleanup.callback(self._job.end)
         self._watcher.step(f"starting the job with {self._parallelism} {self._plan.cast.unit}s")
-        self._job.start(self._parallelism, self._plan.script)
+        self._job.start(self._parallelism, self._plan.failpoint_spec)
         self._expect(lambda: bool(self._diary.sessions), "start")
         self._feeder.start()
         self._watcher.step("running")
@@ -118,12 +125,12 @@ class _Conductor:
         if not has_extra("ui"):
             return "to watch it in a browser: pip install 'kafka-eos[ui]', and start it again"
         from kafka_eos.monitoring.dashboard.routes import Pages
-        from kafka_eos.monitoring.dashboard.server import serving
+        from kafka_eos.monitoring.dashboard.server import serve_dashboard
 
         pages = Pages(self._home.checkpoints, self._pipeline.name)
-        return f"watch it: {self._cleanup.enter_context(serving(('127.0.0.1', 0), pages, 'the dashboard'))}/"
+        return f"watch it: {self._cleanup.enter_context(serve_dashboard(('127.0.0.1', 0), pages, 'the dashboard'))}/"
 
-    def _make_job(self) -> Job:
+    def _make_job(self) -> JobProcess:
         if self._options.engine == "embedded":
             return EmbeddedJob(self._home, self._broker.bootstrap, self._diary)
         self._watcher.step("starting a Spark cluster: a master and two workers")
@@ -151,20 +158,22 @@ class _Conductor:
 
     # ------------------------------------------------------------ faults
 
-    def _first_life(self) -> None:
-        """Processes die at steps of a checkpoint, in the end the one that leads the job, which is started again."""
-        for number, fault in enumerate(self._plan.first_life, start=1):
+    def _run_step_faults(self) -> None:
+        """Wait for each failpoint to kill its process, and for the recovery."""
+        for number, fault in enumerate(self._plan.step_faults, start=1):
             self._watcher.step(f"waiting for the {fault.victim.value} to reach {fault.point}")
             sessions = len(self._diary.sessions)
             self._expect(lambda n=number: len(self._job.fired) >= n, f"reach {fault.point}")  # type: ignore[misc]
-            self._come_back(self._struck(fault, self._watcher.name_of(self._job.fired[number - 1])), sessions)
+            self._await_recovery(
+                self._record_fault(fault, self._watcher.name_of(self._job.fired[number - 1])), sessions
+            )
 
-    def _second_life(self) -> None:
-        """The job and the broker are hit from outside, whatever the job is doing; in between it is rescaled."""
-        for fault in self._plan.second_life:
+    def _run_outside_faults(self) -> None:
+        """Kill processes and the broker from outside, and rescale in between."""
+        for fault in self._plan.outside_faults:
             wanted = self._last_fault_epochs + fault.epochs
             self._watcher.step(f"next: {fault.title}")
-            self._expect(lambda n=wanted: self._diary.own_epochs >= n, "commit again")  # type: ignore[misc]
+            self._expect(lambda n=wanted: self._diary.committed_epochs >= n, "commit again")  # type: ignore[misc]
             self._watcher.pause(fault.delay)
             match fault.victim:
                 case Victim.BROKER:
@@ -175,38 +184,41 @@ class _Conductor:
                     self._kill(fault)
         self._feeder.finish()
 
-    def _kill(self, fault: Fault) -> None:
+    def _kill(self, fault: PlannedFault) -> None:
         sessions = len(self._diary.sessions)
         self._expect(lambda: fault.name in self._job.processes(), f"run {fault.name}")
         if not self._job.kill(fault.name):
-            raise Ended(Conclusion.INVALID, f"{fault.name} was not there to be killed")
-        self._come_back(self._struck(fault), sessions)
+            raise DemoAborted(Conclusion.INCONCLUSIVE, f"{fault.name} was not there to be killed")
+        self._await_recovery(self._record_fault(fault), sessions)
 
-    def _come_back(self, struck: Struck, sessions: int) -> None:
-        """After a kill: start the job again if its leader died, and wait. ``sessions``: how many there were before."""
+    def _await_recovery(self, struck: InjectedFault, sessions: int) -> None:
+        """Restart the job if its leader died, and wait until it has recovered.
+
+        ``sessions``: how many there were before.
+        """
         victim = struck.fault.victim
         if victim is self._plan.cast.leader:
             self._start_again()
-        epochs = self._diary.own_epochs
+        epochs = self._diary.committed_epochs
         if victim in self._plan.cast.new_session:
             self._recovered(struck, lambda: len(self._diary.sessions) > sessions)
         else:
-            self._recovered(struck, lambda: self._diary.own_epochs > epochs)
+            self._recovered(struck, lambda: self._diary.committed_epochs > epochs)
 
     def _start_again(self) -> None:
         leader = self._plan.cast.leader.value
-        if not self._watcher.until(lambda: self._job.code is not None, _PATIENCE):
-            raise Ended(Conclusion.INVALID, f"the {leader} was to be killed, but lives")
+        if not self._watcher.wait_until(lambda: self._job.code is not None, _PATIENCE):
+            raise DemoAborted(Conclusion.INCONCLUSIVE, f"the {leader} was to be killed, but lives")
         if self._job.code != -signal.SIGKILL:
             raise self._broken(f"the {leader} ended with code {self._job.code}")
         self._watcher.step("starting the job again")
         self._job.start(self._parallelism)
 
-    def _rescale(self, fault: Fault) -> None:
+    def _rescale(self, fault: PlannedFault) -> None:
         """Drain the job while orders are written, and continue with more or fewer subtasks."""
         assert fault.parallelism is not None
         sessions = len(self._diary.sessions)
-        struck = self._struck(fault)
+        struck = self._record_fault(fault)
         self._job.terminate()
         self._await_clean_end("drain")
         self._parallelism = fault.parallelism[1]
@@ -216,38 +228,43 @@ class _Conductor:
             struck, lambda: len(self._diary.sessions) > sessions and self._diary.parallelism == self._parallelism
         )
 
-    def _outage(self, fault: Fault) -> None:
+    def _outage(self, fault: PlannedFault) -> None:
         self._broker.kill()
-        struck = self._struck(fault)
-        epochs = self._diary.own_epochs
+        struck = self._record_fault(fault)
+        epochs = self._diary.committed_epochs
         self._watcher.step("the broker is away")
         self._watcher.pause(_AWAY_SECONDS)
         self._broker.start()
         self._watcher.step("the broker is back")
-        self._recovered(struck, lambda: self._diary.own_epochs > epochs)
+        self._recovered(struck, lambda: self._diary.committed_epochs > epochs)
 
-    def _struck(self, fault: Fault, name: str | None = None) -> Struck:
-        """Note that a fault has happened, just now, to the process ``name`` if that was not planned."""
+    def _record_fault(self, fault: PlannedFault, name: str | None = None) -> InjectedFault:
+        """Record that a fault has just happened."""
         watcher = self._watcher
-        since = self._diary.own_epochs - self._last_fault_epochs
+        since = self._diary.committed_epochs - self._last_fault_epochs
         flowing = not self._feeder.done
-        struck = Struck(fault, watcher.now, self._diary.epoch, since, watcher.written, flowing, name or fault.name)
+        struck = InjectedFault(
+            fault, watcher.now, self._diary.epoch, since, watcher.written, flowing, name or fault.name
+        )
         watcher.recording.struck.append(struck)
         watcher.step(struck.title)
-        self._last_fault_epochs = self._diary.own_epochs
+        self._last_fault_epochs = self._diary.committed_epochs
         return struck
 
-    def _recovered(self, struck: Struck, condition: Callable[[], bool]) -> None:
+    def _recovered(self, struck: InjectedFault, condition: Callable[[], bool]) -> None:
         self._expect(condition, f"recover from: {struck.title}")
         struck.recovered_in = self._watcher.now - struck.at
-        self._last_fault_epochs = self._diary.own_epochs
+        self._last_fault_epochs = self._diary.committed_epochs
         self._watcher.step(f"up again after {struck.recovered_in:.1f} s")
 
     # ------------------------------------------------------------ the end
 
     def _drain(self) -> None:
-        """All orders written, lag 0, SIGTERM, exit code 0. The audit's Spark starts meanwhile."""
-        self._spark = Opening(python_path=[str(APP.parent)])
+        """Wait until all orders are written and the lag is 0, send SIGTERM, and expect exit code 0.
+
+        The audit's Spark starts meanwhile.
+        """
+        self._spark = PendingSession(python_path=[str(APP.parent)])
         self._cleanup.callback(self._spark.close)
         self._watcher.step("writing the rest of the orders")
         self._expect(lambda: self._feeder.done, "take all orders")
@@ -258,21 +275,21 @@ class _Conductor:
         self._await_clean_end("drain")
 
     def _recover_once_more(self) -> None:
-        """One more start must change nothing."""
+        """Start the job once more, and check that this changes nothing."""
         visible = self._diary.visible
         self._watcher.step("one more recovery, which must change nothing")
         self._job.start(self._parallelism, "", "--until-caught-up")
         self._await_clean_end("recover once more")
         if self._diary.visible != visible:
             added = self._diary.visible - visible
-            raise Ended(Conclusion.FAIL, f"a further recovery made {added:,} more records visible")
+            raise DemoAborted(Conclusion.FAIL, f"a further recovery made {added:,} more records visible")
 
     def _await_clean_end(self, what: str) -> None:
-        if not self._watcher.until(lambda: self._job.code is not None, _PATIENCE):
+        if not self._watcher.wait_until(lambda: self._job.code is not None, _PATIENCE):
             raise self._broken(f"the job did not {what} in {_PATIENCE:.0f} s")
         if self._job.code != 0:
             raise self._broken(f"the job was to {what}, but ended with code {self._job.code}")
-        self._watcher.look_now()
+        self._watcher.poll_now()
 
     def _audit(self) -> Verdict:
         self._watcher.step("auditing on Spark")
@@ -293,10 +310,10 @@ class _Conductor:
             dead = self._job.code is not None
             return dead or condition()
 
-        if not self._watcher.until(settled, _PATIENCE):
+        if not self._watcher.wait_until(settled, _PATIENCE):
             raise self._broken(f"the job did not {what} in {_PATIENCE:.0f} s")
         if dead and not condition():
             raise self._broken(f"the job ended with code {self._job.code}; it was to {what}")
 
-    def _broken(self, reason: str) -> Ended:
-        return Ended(Conclusion.FAIL, f"{reason}; the end of {self._home.job_log}:\n{self._job.log_tail()}")
+    def _broken(self, reason: str) -> DemoAborted:
+        return DemoAborted(Conclusion.FAIL, f"{reason}; the end of {self._home.job_log}:\n{self._job.log_tail()}")

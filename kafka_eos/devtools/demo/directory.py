@@ -1,11 +1,11 @@
-"""Where a demo lives on disk, and how it makes sure to be alone there.
+"""The directory of a demo, locked against other demos.
 
-    <directory>/demo.lock            held by the demo that runs here
+    <directory>/demo.lock            locked by the demo that runs here
     <directory>/report.html, .json   of the last finished demo
-    <directory>/run/                 made fresh for each demo: broker, cluster, checkpoints, logs, process.json
+    <directory>/run/                 created fresh for each demo: broker, cluster, checkpoints, logs, process.json
 
-Rule: only what a demo made is removed, and only a process that a demo started is stopped. A broker is known by the
-file it locks; a job by its process id *and* the time it started, because ids are given again.
+Rule: only files that a demo created are removed, and only processes that a demo started are stopped. A broker is
+identified by the file it locks. A job is identified by its process id *and* its start time, because ids are reused.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_eos._util.extras import expect_extra
+from kafka_eos._util.extras import ensure_extra
 from kafka_eos._util.jvm.java import find_java
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.devtools.broker import Broker
-from kafka_eos.devtools.demo.faults import CASTS
-from kafka_eos.devtools.demo.postgres import Postgres
+from kafka_eos.devtools.demo.faults import FAULT_PROFILES
+from kafka_eos.devtools.demo.postgres import PostgresServer
 
 _NEEDED_BYTES = 2 * 1024**3
 _END_SECONDS = 10.0
@@ -35,7 +35,7 @@ _END_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a demo is asked for. ``seconds``: how long most of the orders take to be written; None as on the engine."""
+    """The options of a demo. ``seconds``: how long writing most of the orders takes; None for the engine's default."""
 
     orders: int = 200_000
     seed: int = 1
@@ -48,14 +48,14 @@ class Options:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if self.engine not in CASTS:
-            raise ConfigError(f"--engine {self.engine!r} is none of {', '.join(CASTS)}")
+        if self.engine not in FAULT_PROFILES:
+            raise ConfigError(f"--engine {self.engine!r} is none of {', '.join(FAULT_PROFILES)}")
         if self.orders < 1000:
             raise ConfigError(f"--orders {self.orders} is too few to be hit in the middle; give at least 1000")
 
 
-class Home:
-    """The directories of one demo."""
+class DemoDirectory:
+    """The files and subdirectories of one demo."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
@@ -76,8 +76,8 @@ class Home:
         return self.run / "process.json"
 
     @contextmanager
-    def occupied(self) -> Iterator[None]:
-        """Hold the directory, with an empty ``run`` in it. Raises ConfigError if another demo runs here."""
+    def lock(self) -> Iterator[None]:
+        """Lock the directory and prepare an empty `run` in it. Raises ConfigError if another demo runs here."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / "demo.lock").open("a+") as lock:
             try:
@@ -108,23 +108,23 @@ class Home:
         """End what an interrupted demo has left running."""
         if self.process_file.exists():
             left = json.loads(self.process_file.read_text())
-            if started_at(left["pid"]) == left["started"]:
+            if read_start_time(left["pid"]) == left["started"]:
                 os.kill(left["pid"], signal.SIGKILL)
                 _await_end(left["pid"], left["started"])
         if broker := Broker.attach(self.broker):
             broker.kill()
         if self.postgres.exists():
-            Postgres(self.postgres.resolve()).remove()
+            PostgresServer(self.postgres.resolve()).remove()
 
     def remember(self, pid: int) -> None:
         """Write down the job's process, so that a later demo can find it."""
         temporary = self.process_file.with_suffix(".tmp")
-        temporary.write_text(json.dumps({"pid": pid, "started": started_at(pid)}))
+        temporary.write_text(json.dumps({"pid": pid, "started": read_start_time(pid)}))
         temporary.replace(self.process_file)
 
 
-def started_at(pid: int) -> str | None:
-    """When the process started, as boot id and clock ticks since boot; None if there is none (or only its shell)."""
+def read_start_time(pid: int) -> str | None:
+    """Return when a process started; None if it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -150,7 +150,7 @@ def children_of(pid: int) -> list[int]:
 
 def _await_end(pid: int, started: str) -> None:
     deadline = time.monotonic() + _END_SECONDS
-    while started_at(pid) == started:
+    while read_start_time(pid) == started:
         if time.monotonic() > deadline:
             raise ConfigError(f"the job of an earlier demo (process {pid}) survived SIGKILL: its disk may hang")
         time.sleep(0.05)
@@ -159,7 +159,7 @@ def _await_end(pid: int, started: str) -> None:
 def check_machine(options: Options) -> None:
     """Raises ConfigError for what would stop the demo half-way: no Java, no audit, a used port, a full disk."""
     find_java()
-    expect_extra("audit", "the demo, which ends with an audit,")
+    ensure_extra("audit", "the demo, which ends with an audit,")
     options.directory.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(options.directory).free
     if free < _NEEDED_BYTES:

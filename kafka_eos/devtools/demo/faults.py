@@ -1,10 +1,10 @@
-"""What is done to the job of a demo, decided before it starts: faults, and a change of parallelism in the middle.
+"""The plan of a demo, made before it starts: faults, and a change of parallelism in the middle.
 
-Pure: the same seed and size give the same plan. The job has two lives. In the first it is killed at named steps of a
-checkpoint (``kafka_eos._util.failpoints``), the process that leads it last; in the second it is hit from outside at any
-moment, the broker goes away once, and the job is stopped cleanly and continued at another parallelism.
+Pure: the same seed and size give the same plan. The job runs twice. In its first run it is killed at named steps of a
+checkpoint (``kafka_eos._util.failpoints``), the process that leads it last. In its second run it is killed from outside
+at any moment, the broker goes down once, and the job is stopped cleanly and resumed with another parallelism.
 
-Rule: a plan is printed before it runs, and everything in it must be seen to happen.
+Rule: a plan is printed before it runs, and each of its faults must be observed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 
 class Victim(enum.Enum):
-    """What is hit. A name of a process is that of its kind, and a number if there are several."""
+    """The kind of process that is hit. A process is named by its kind, with a number if there are several."""
 
     WORKER = "worker"
     SUPERVISOR = "supervisor"
@@ -34,8 +34,11 @@ PROCESSES = frozenset(Victim) - {Victim.BROKER, Victim.JOB}
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
-    """Who can be hit on an engine, and where. ``unit`` is what the job has as many of as its parallelism."""
+class FaultProfile:
+    """The processes of an engine that can be killed, and the steps at which they can be.
+
+    ``unit`` is what the job has as many of as its parallelism.
+    """
 
     unit: str
     seconds: float
@@ -46,7 +49,7 @@ class Cast:
     step_hits: tuple[int, int]
     """At the first of these hits at the latest an epoch was committed since the last fault: the kill is under load."""
     sink_hits: tuple[int, int]
-    """The same for steps of a sink: each sink of the job comes to them in each epoch."""
+    """The same for steps of a sink: each sink of the job reaches them in each epoch."""
     leader: Victim
     leader_point: str
     """Between two commits of an epoch that is decided: one system shows it already, and another one does not yet."""
@@ -61,7 +64,7 @@ class Cast:
 
     @property
     def new_session(self) -> frozenset[Victim]:
-        """Those after whose death the job must begin a new session; after all others it just goes on."""
+        """Return the processes whose death makes the job begin a new session; after any other death it continues."""
         return frozenset({Victim.WORKER, Victim.JOB, self.leader})
 
 
@@ -69,8 +72,8 @@ _BETWEEN = "commit.between"
 _STATE = ("snapshot.linked", "snapshot.uploaded")
 _SINK = ("sink.flush.after", "sink.prepare.before", "sink.prepare.after")
 
-CASTS = {
-    "embedded": Cast(
+FAULT_PROFILES = {
+    "embedded": FaultProfile(
         unit="worker",
         seconds=40.0,
         step_victim=Victim.WORKER,
@@ -82,7 +85,7 @@ CASTS = {
         leader_hits=(8, 14),
         members=Victim.WORKER,
     ),
-    "spark": Cast(
+    "spark": FaultProfile(
         unit="task",
         seconds=90.0,
         step_victim=Victim.PYTHON,
@@ -98,12 +101,12 @@ CASTS = {
         leader_outside=True,
     ),
 }
-"""By engine."""
+"""Fault profiles by engine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """One planned fault: SIGKILL of ``victim``; or, if that is the job, a clean stop and another parallelism.
+class PlannedFault:
+    """One planned fault: a SIGKILL, or a clean stop and another parallelism.
 
     ``point`` names a failpoint, None means from outside. ``epochs``: a failpoint acts at its so-manyth hit; from
     outside, so many epochs are committed first. ``delay`` is seconds after that, to hit any moment of an epoch.
@@ -120,15 +123,15 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """Of the process that is hit."""
+        """Return the name of the process that is hit."""
         return self.victim.value if self.number is None else f"{self.victim.value} {self.number}"
 
     @property
     def title(self) -> str:
-        return self.told_of(self.name)
+        return self.format_title(self.name)
 
-    def told_of(self, name: str) -> str:
-        """The title, with the process that it was in the end: a failpoint hits the first that comes by."""
+    def format_title(self, name: str) -> str:
+        """Return the title of the fault for the process that was actually hit."""
         if self.victim is Victim.BROKER:
             return "broker killed (SIGKILL), started again"
         if self.parallelism:
@@ -148,33 +151,35 @@ class FaultPlan:
     """Everything that happens in a run, in its order. ``parallelism`` is that of the start."""
 
     seed: int
-    cast: Cast
+    cast: FaultProfile
     parallelism: int
-    first_life: tuple[Fault, ...]
-    second_life: tuple[Fault, ...]
+    step_faults: tuple[PlannedFault, ...]
+    outside_faults: tuple[PlannedFault, ...]
 
     @property
-    def faults(self) -> tuple[Fault, ...]:
-        return self.first_life + self.second_life
+    def faults(self) -> tuple[PlannedFault, ...]:
+        return self.step_faults + self.outside_faults
 
     @property
-    def script(self) -> str:
-        """The first life as a value of ``KAFKA_EOS_FAILPOINTS``."""
-        return ";".join(f"{fault.point}=kill@{fault.epochs}" for fault in self.first_life)
+    def failpoint_spec(self) -> str:
+        """The step faults as a value of KAFKA_EOS_FAILPOINTS."""
+        return ";".join(f"{fault.point}=kill@{fault.epochs}" for fault in self.step_faults)
 
 
 def plan_faults(seed: int, step_kills: int = 3, outside_kills: int = 2, engine: str = "embedded") -> FaultPlan:
-    """Plan the deaths of ``step_kills`` + ``outside_kills`` members, of the leader and the broker, and the rescaling.
+    """Plan ``step_kills`` + ``outside_kills`` kills of members, the kills of leader and broker, and the rescaling.
 
-    The job starts with two workers, and goes on with one or three.
+    The job starts with two workers, and continues with one or three.
     """
-    dice, cast = random.Random(f"faults of {seed}"), CASTS[engine]
+    dice, cast = random.Random(f"faults of {seed}"), FAULT_PROFILES[engine]
     before, after = 2, dice.choice((1, 3))
     steps = [
-        Fault(cast.step_victim, point, dice.randint(*(cast.sink_hits if point.startswith("sink.") else cast.step_hits)))
+        PlannedFault(
+            cast.step_victim, point, dice.randint(*(cast.sink_hits if point.startswith("sink.") else cast.step_hits))
+        )
         for point in _sample(dice, cast.step_points, step_kills)
     ]
-    decided = Fault(cast.leader, cast.leader_point, dice.randint(*cast.leader_hits))
+    decided = PlannedFault(cast.leader, cast.leader_point, dice.randint(*cast.leader_hits))
     victims = [cast.members] * outside_kills + [Victim.BROKER] + [cast.leader] * cast.leader_outside
     dice.shuffle(victims)
     victims.insert(len(victims) // 2, Victim.JOB)
@@ -183,13 +188,13 @@ def plan_faults(seed: int, step_kills: int = 3, outside_kills: int = 2, engine: 
         members = range(cast.fixed_members or now)
         number = dice.choice(members) if victim is cast.members else None
         scales = (before, after) if victim is Victim.JOB else None
-        outside.append(Fault(victim, None, 2, round(dice.uniform(0.0, 0.5), 3), number, scales))
+        outside.append(PlannedFault(victim, None, 2, round(dice.uniform(0.0, 0.5), 3), number, scales))
         now = after if scales else now
     return FaultPlan(seed, cast, before, (*steps, decided), tuple(outside))
 
 
-def counts(faults: Sequence[Fault]) -> dict[str, int]:
-    """How often each kind of process was hit; rescalings left out."""
+def counts(faults: Sequence[PlannedFault]) -> dict[str, int]:
+    """Count the faults of each kind of process, without rescalings."""
     found = Counter(fault.victim for fault in faults)
     return {victim.value: found[victim] for victim in Victim if found[victim] and victim is not Victim.JOB}
 

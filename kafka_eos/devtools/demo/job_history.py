@@ -1,7 +1,7 @@
-"""What the job says of itself, read while it runs: its history file and its status file.
+"""A reader of the history file and the status file of a job while it runs.
 
-Rule: reading only. A line of the history counts once it is whole, and an epoch counts once however often its
-commit is told (a commit that a killed process began is told again by its successor).
+Rule: it only reads. A line of the history counts once it is complete. An epoch counts once, however often its commit is
+reported: if a killed process began it, its successor reports it again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from kafka_eos.storage.rolling_log import LocalLog
 
 
 @dataclass
-class Diary:
-    """Follows one job. ``poll`` reads what is new; everything else is what was read so far."""
+class HistoryFollower:
+    """Follow one job's history and status; `poll` reads what is new.
+
+    ``poll`` reads what is new; everything else is what was read so far.
+    """
 
     directory: Path
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -30,8 +33,8 @@ class Diary:
     """Records made visible, by epoch."""
     sessions: list[dict[str, Any]] = field(default_factory=list)
     """The ``running`` events: one for each time that the job was up again."""
-    own_epochs: int = 0
-    """Epochs with output that were committed by the term that took them (not finished by a recovery)."""
+    committed_epochs: int = 0
+    """Epochs with output that were committed by the term that triggered them."""
     checkpoint: dict[str, Any] = field(default_factory=dict)
     """The latest ``decided`` event: seconds, state_bytes."""
     lag: int = 0
@@ -50,7 +53,7 @@ class Diary:
 
     @property
     def parallelism(self) -> int:
-        """Of the latest session; 0 before the first."""
+        """Return the parallelism of the latest session; 0 before the first."""
         return int(self.sessions[-1]["parallelism"]) if self.sessions else 0
 
     @property
@@ -67,7 +70,7 @@ class Diary:
         return LocalStorage(self.directory)
 
     def read_up_to(self) -> int:
-        """How many records the newest checkpoint has read: its offsets, as every offset of the topic is a record."""
+        """Return how many records the newest checkpoint has read: the sum of its offsets."""
         newest = max(self._storage.list(paths.MANIFESTS), default=None)
         if newest is None:
             return 0
@@ -96,7 +99,7 @@ class Diary:
             case "committed":
                 records = sum(event["records"].values())
                 self.outputs[event["epoch"]] = records
-                self.own_epochs += records > 0 and event["term"] == self.term
+                self.committed_epochs += records > 0 and event["term"] == self.term
 
     def _note_status(self, status: Mapping[str, Any]) -> None:
         lag = status["last"].get("progress", {}).get("lag")

@@ -15,21 +15,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kafka_eos.devtools.broker import parent_death
-from kafka_eos.devtools.demo.directory import Home, parent_of
+from kafka_eos.devtools.demo.directory import DemoDirectory, parent_of
 from kafka_eos.devtools.demo.faults import Victim
-from kafka_eos.devtools.demo.job_history import Diary
+from kafka_eos.devtools.demo.job_history import HistoryFollower
 from kafka_eos.devtools.demo.spark_cluster import SparkCluster
 
 APP = Path(__file__).with_name("three_systems.py")
 CHECKPOINT_INTERVAL = "500ms"
 
 
-class Job(ABC):
-    """One job of one demo; it may live several times. At most one leading process at a time."""
+class JobProcess(ABC):
+    """The job of a demo, run as a process; at most one leader at a time."""
 
     LEADER: Victim
 
-    def __init__(self, home: Home, bootstrap: str) -> None:
+    def __init__(self, home: DemoDirectory, bootstrap: str) -> None:
         self._home, self._bootstrap = home, bootstrap
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -117,12 +117,12 @@ class Job(ABC):
         self._process.send_signal(number)
 
 
-class EmbeddedJob(Job):
+class EmbeddedJob(JobProcess):
     """A supervisor, and workers that are its children."""
 
     LEADER = Victim.SUPERVISOR
 
-    def __init__(self, home: Home, bootstrap: str, diary: Diary) -> None:
+    def __init__(self, home: DemoDirectory, bootstrap: str, diary: HistoryFollower) -> None:
         super().__init__(home, bootstrap)
         self._diary = diary
 
@@ -131,12 +131,12 @@ class EmbeddedJob(Job):
         return {name: pid for name, pid in workers.items() if self._process and parent_of(pid) == self.pid}
 
 
-class SparkJob(Job):
+class SparkJob(JobProcess):
     """A driver, and executors that a cluster runs for it."""
 
     LEADER = Victim.DRIVER
 
-    def __init__(self, home: Home, bootstrap: str, cluster: SparkCluster) -> None:
+    def __init__(self, home: DemoDirectory, bootstrap: str, cluster: SparkCluster) -> None:
         super().__init__(home, bootstrap)
         self._cluster = cluster
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from kafka_eos.connectors.kafka.client.librdkafka import KafkaError, Producer, kafka_errors
+from kafka_eos.connectors.kafka.client.librdkafka import KafkaError, Producer, map_errors
 from kafka_eos.core.errors import RestartFromCheckpoint
 
 USERS = 2_000
@@ -36,8 +36,8 @@ def orders(seed: int, count: int, users: int = USERS) -> Iterator[tuple[str, byt
         yield user, json.dumps(order).encode()
 
 
-class Feeder:
-    """Writes ``count`` orders from a thread of its own: most in ``seconds``, the rest after ``finish``.
+class LoadGenerator:
+    """Write orders from its own thread, holding back a part until `finish`.
 
     ``delivered`` counts orders that the broker has acknowledged. The producer is idempotent and waits through
     outages, so each order is written once and a user's orders stay in order.
@@ -50,7 +50,7 @@ class Feeder:
         self._rate = count * (1 - _RESERVE) / seconds
         self._no_hold, self._stop = threading.Event(), threading.Event()
         self._failures: list[str] = []
-        with kafka_errors("producer of orders"):
+        with map_errors("producer of orders"):
             self._producer = Producer(
                 {
                     "bootstrap.servers": bootstrap,
@@ -66,7 +66,7 @@ class Feeder:
 
     @property
     def done(self) -> bool:
-        """All orders are written and acknowledged."""
+        """Return whether all orders are written and acknowledged."""
         return self.delivered == self.count
 
     def start(self) -> None:

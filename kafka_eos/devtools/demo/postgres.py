@@ -1,7 +1,7 @@
-"""A PostgreSQL of one's own on loopback: the one that is installed, else the one that the wheel ``pgserver`` brings.
+"""A private PostgreSQL on loopback: the installed one, else the one from the wheel ``pgserver``.
 
-Rule: PostgreSQL does not run as root. Then it runs as a user that is there anyway, and the directory belongs to that
-user; ``place`` makes one that it can reach.
+Rule: PostgreSQL does not run as root. As root it runs as an existing user who owns the directory.
+``create_server_directory`` creates a directory that this user can reach.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ADVICE = "install PostgreSQL (on Debian: apt install postgresql) or pip install
 
 
 def binaries() -> Path:
-    """Where ``initdb`` and ``postgres`` are. Raises ConfigError if there is no PostgreSQL."""
+    """Return the directory of ``initdb`` and ``postgres``. Raise ConfigError if PostgreSQL is not installed."""
     installed = sorted(_INSTALLED.glob("*/bin/postgres"), key=lambda path: int(path.parts[4]))
     if installed:
         return installed[-1].parent
@@ -45,8 +45,8 @@ def binaries() -> Path:
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 
-def place(link: Path) -> Path:
-    """A directory for a server, at ``link``; a temporary one behind it if another user has to reach it."""
+def create_server_directory(link: Path) -> Path:
+    """Create a directory that the PostgreSQL user can reach."""
     if _user() is None:
         link.mkdir(parents=True, exist_ok=True)
     elif not link.is_symlink():
@@ -55,15 +55,17 @@ def place(link: Path) -> Path:
 
 
 def _user() -> str | None:
-    """Who runs the server; None for who runs this."""
+    """Return the user that runs the server; None for the current user."""
     if os.getuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
     return "postgres" if "postgres" in known else "nobody"
 
 
-class Postgres:
-    """One server. ``start`` and ``stop`` may follow each other; its port stays.
+class PostgresServer:
+    """A PostgreSQL server on loopback, started and stopped on demand.
+
+    ``start`` and ``stop`` may follow each other; its port stays.
 
     ``prepared``  transactions that it lets be prepared
     """
@@ -86,7 +88,7 @@ class Postgres:
 
     @property
     def pid(self) -> int | None:
-        """Of the postmaster; None if none runs."""
+        """Return the process id of the postmaster; None if it does not run."""
         file = self.home / "data" / "postmaster.pid"
         try:
             pid = int(file.read_text().split()[0])
@@ -94,7 +96,7 @@ class Postgres:
         except (FileNotFoundError, ProcessLookupError, IndexError):
             return None
 
-    def start(self) -> Postgres:
+    def start(self) -> PostgresServer:
         """Return when it answers. Raises ConfigError with what it said if it does not."""
         data, user, bin_ = self.home / "data", _user(), binaries()
         if not data.exists():
@@ -131,7 +133,7 @@ class Postgres:
         self._port_file.write_text(str(free_port()))
 
     def answers(self) -> bool:
-        """Does it take connections?"""
+        """Return whether the server accepts connections."""
         import psycopg  # of an extra
 
         try:
@@ -162,14 +164,14 @@ class Postgres:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
+    """Return an unused port of the loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended, and whose parent has not noticed, does not."""
+    """Return whether a process runs. A zombie, whose parent has not reaped it, does not."""
     with suppress(ChildProcessError):  # another process has started it
         os.waitpid(pid, os.WNOHANG)
     try:

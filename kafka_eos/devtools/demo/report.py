@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_eos import __version__
 from kafka_eos.devtools.demo.chart import draw
-from kafka_eos.devtools.demo.directory import Home, Options
+from kafka_eos.devtools.demo.directory import DemoDirectory, Options
 from kafka_eos.devtools.demo.faults import FaultPlan
-from kafka_eos.devtools.demo.outputs import Outputs
-from kafka_eos.devtools.demo.result import Recording, Result
+from kafka_eos.devtools.demo.outputs import DemoOutputs
+from kafka_eos.devtools.demo.result import DemoRecord, DemoResult
 
 if TYPE_CHECKING:
     from kafka_eos.audit.checks.verdict import Verdict
 
 
 def write_report(
-    home: Home,
+    home: DemoDirectory,
     options: Options,
     plan: FaultPlan,
-    outputs: Outputs,
-    result: Result,
-    recording: Recording,
+    outputs: DemoOutputs,
+    result: DemoResult,
+    recording: DemoRecord,
     verdict: Verdict | None,
 ) -> None:
     """Write both files into the demo's directory."""
@@ -50,9 +50,9 @@ def render(facts: dict[str, Any]) -> str:
 def _facts(
     options: Options,
     plan: FaultPlan,
-    outputs: Outputs,
-    result: Result,
-    recording: Recording,
+    outputs: DemoOutputs,
+    result: DemoResult,
+    recording: DemoRecord,
     verdict: Verdict | None,
 ) -> dict[str, Any]:
     return {
@@ -111,12 +111,12 @@ def _audit(verdict: Verdict) -> dict[str, Any]:
                 "name": check.value,
                 "question": check.question,
                 "found": found[check].count if check in found else 0,
-                "first": [str(offender) for offender in found[check].first] if check in found else [],
+                "first": [str(offender) for offender in found[check].examples] if check in found else [],
             }
             for check in verdict.performed
         ],
-        "not_possible": {check.value: reason for check, reason in verdict.not_possible.items()},
+        "not_possible": {check.value: reason for check, reason in verdict.skipped.items()},
         "notes": list(verdict.facts.notes),
-        "invisible": verdict.facts.invisible,
+        "invisible": verdict.facts.uncommitted,
         "committed_epochs": verdict.facts.committed_epochs,
     }

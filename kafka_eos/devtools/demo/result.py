@@ -1,6 +1,6 @@
-"""What a demo concludes, and the numbers it rests on.
+"""The conclusion of a demo, and the numbers that it is based on.
 
-Pure. Rule: PASS needs the audit's PASS over every order, and every planned fault seen to happen under load.
+Pure. Rule: PASS needs the audit's PASS over every order, and every planned fault observed under load.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafka_eos.audit.checks.verdict import Check, Conclusion
-from kafka_eos.devtools.demo.faults import PROCESSES, Fault, Victim, counts
+from kafka_eos.devtools.demo.faults import PROCESSES, PlannedFault, Victim, counts
 
 if TYPE_CHECKING:
     from kafka_eos.audit.checks.verdict import Verdict
 
 
-class Ended(Exception):
-    """The run could not be brought to its end. ``conclusion`` says what that means."""
+class DemoAborted(Exception):
+    """Raised if the demo cannot be brought to its end; says what that means."""
 
     def __init__(self, conclusion: Conclusion, reason: str) -> None:
         super().__init__(reason)
@@ -24,10 +24,10 @@ class Ended(Exception):
 
 
 @dataclass(slots=True)
-class Struck:
-    """A fault that happened. Times are seconds since the demo began."""
+class InjectedFault:
+    """A fault that happened, with its time, load and recovery time. Times are seconds since the demo began."""
 
-    fault: Fault
+    fault: PlannedFault
     at: float
     epoch: int
     """The last committed epoch at that time."""
@@ -44,7 +44,7 @@ class Struck:
 
     @property
     def title(self) -> str:
-        return self.fault.told_of(self.name)
+        return self.fault.format_title(self.name)
 
     @property
     def under_load(self) -> bool:
@@ -52,8 +52,8 @@ class Struck:
 
 
 @dataclass(slots=True)
-class Life:
-    """A process of the job, as long as it was seen. Times are seconds since the demo began."""
+class ProcessLifetime:
+    """A process of the job, from when it was first seen until it was gone. Times are seconds since the demo began."""
 
     name: str
     pid: int
@@ -63,22 +63,22 @@ class Life:
 
 
 @dataclass(slots=True)
-class Recording:
-    """Everything that is seen, as it is seen; faults in the planned order. Times are seconds since the demo began."""
+class DemoRecord:
+    """Everything observed in a run of the demo. Times are seconds since the demo began."""
 
     steps: list[tuple[float, str]] = field(default_factory=list)
     samples: list[tuple[float, int, int, int]] = field(default_factory=list)
     """Time, orders written, outputs visible, lag."""
     commits: list[float] = field(default_factory=list)
-    struck: list[Struck] = field(default_factory=list)
-    lives: list[Life] = field(default_factory=list)
+    struck: list[InjectedFault] = field(default_factory=list)
+    lives: list[ProcessLifetime] = field(default_factory=list)
     sessions: list[tuple[float, int]] = field(default_factory=list)
     """When the job was up again, and with which parallelism."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """The verdict with its reasons."""
+class DemoResult:
+    """The conclusion of a demo with its reasons and numbers."""
 
     conclusion: Conclusion
     headline: str
@@ -92,27 +92,29 @@ class Result:
 
 
 def conclude(
-    planned: tuple[Fault, ...],
-    struck: list[Struck],
+    planned: tuple[PlannedFault, ...],
+    struck: list[InjectedFault],
     orders: int,
     verdict: Verdict | None,
-    ended: Ended | None,
+    ended: DemoAborted | None,
     seconds: float,
-) -> Result:
+) -> DemoResult:
     """Put the audit's verdict and what happened to the job together."""
     numbers = _numbers(struck, orders, verdict, seconds)
     if ended is not None:
         return _result(ended.conclusion, (str(ended),), numbers)
     if verdict is None:
-        return _result(Conclusion.INVALID, ("the audit did not run",), numbers)
+        return _result(Conclusion.INCONCLUSIVE, ("the audit did not run",), numbers)
     if verdict.conclusion is not Conclusion.PASS:
         return _result(verdict.conclusion, verdict.reasons, numbers)
     if doubts := _doubts(planned, struck, orders, verdict):
-        return _result(Conclusion.INVALID, doubts, numbers)
+        return _result(Conclusion.INCONCLUSIVE, doubts, numbers)
     return _result(Conclusion.PASS, (), numbers)
 
 
-def _doubts(planned: tuple[Fault, ...], struck: list[Struck], orders: int, verdict: Verdict) -> tuple[str, ...]:
+def _doubts(
+    planned: tuple[PlannedFault, ...], struck: list[InjectedFault], orders: int, verdict: Verdict
+) -> tuple[str, ...]:
     """Why a clean audit would still prove nothing."""
     doubts = [f"planned, but not seen to happen: {fault.title}" for fault in planned[len(struck) :]]
     doubts += [f"not under load: {one.title} at {one.at:.0f} s" for one in struck if not one.under_load]
@@ -121,7 +123,7 @@ def _doubts(planned: tuple[Fault, ...], struck: list[Struck], orders: int, verdi
     return tuple(doubts)
 
 
-def _numbers(struck: list[Struck], orders: int, verdict: Verdict | None, seconds: float) -> dict[str, Any]:
+def _numbers(struck: list[InjectedFault], orders: int, verdict: Verdict | None, seconds: float) -> dict[str, Any]:
     found = {} if verdict is None else {finding.check: finding.count for finding in verdict.findings}
     return {
         "orders": orders,
@@ -137,7 +139,7 @@ def _numbers(struck: list[Struck], orders: int, verdict: Verdict | None, seconds
     }
 
 
-def _result(conclusion: Conclusion, reasons: tuple[str, ...], numbers: dict[str, Any]) -> Result:
+def _result(conclusion: Conclusion, reasons: tuple[str, ...], numbers: dict[str, Any]) -> DemoResult:
     parts = list(reasons)
     if numbers["inputs"] is not None:
         parts += [
@@ -152,7 +154,7 @@ def _result(conclusion: Conclusion, reasons: tuple[str, ...], numbers: dict[str,
         *(f"rescaled {before} → {after}" for before, after in numbers["rescaled"]),
         f"{numbers['seconds']:.0f} s",
     ]
-    return Result(conclusion, f"{conclusion.value}: {', '.join(parts)}", reasons, numbers)
+    return DemoResult(conclusion, f"{conclusion.value}: {', '.join(parts)}", reasons, numbers)
 
 
 def _spaced(number: int) -> str:

@@ -10,23 +10,23 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from kafka_eos.devtools.demo.job_history import Diary
-from kafka_eos.devtools.demo.job_process import Job
-from kafka_eos.devtools.demo.order_feeder import Feeder
-from kafka_eos.devtools.demo.result import Life, Recording
+from kafka_eos.devtools.demo.job_history import HistoryFollower
+from kafka_eos.devtools.demo.job_process import JobProcess
+from kafka_eos.devtools.demo.order_feeder import LoadGenerator
+from kafka_eos.devtools.demo.result import DemoRecord, ProcessLifetime
 
 _LOOK_SECONDS = 0.05
 _SAMPLE_SECONDS = 0.25
 
 
 class Watcher:
-    """What is going on. ``began`` is the zero of all times; ``recording`` grows as the run goes on."""
+    """The progress of a run. ``began`` is the zero of all times; ``recording`` grows while the run continues."""
 
-    def __init__(self, diary: Diary) -> None:
+    def __init__(self, diary: HistoryFollower) -> None:
         self.began = time.monotonic()
-        self.diary, self.recording = diary, Recording()
-        self.feeder: Feeder | None = None
-        self.job: Job | None = None
+        self.diary, self.recording = diary, DemoRecord()
+        self.feeder: LoadGenerator | None = None
+        self.job: JobProcess | None = None
         self.failure: Exception | None = None
         self._sampled = 0.0
         self._stop, self._looking = threading.Event(), threading.Lock()
@@ -50,12 +50,12 @@ class Watcher:
         return self.feeder.delivered if self.feeder else 0
 
     @property
-    def living(self) -> list[Life]:
-        """The job's processes that live, as seen last."""
+    def live_processes(self) -> list[ProcessLifetime]:
+        """Processes of the job that were alive when last seen."""
         return [life for life in self.recording.lives if life.until is None]
 
     def name_of(self, pid: int) -> str | None:
-        """Of a process that lives or lived; None if it was not seen."""
+        """Return the name of a running or ended process; None if it was not seen."""
         return next((life.name for life in reversed(self.recording.lives) if life.pid == pid), None)
 
     @property
@@ -67,11 +67,14 @@ class Watcher:
         return max(recent[-1][2] - recent[0][2], 0) / (recent[-1][0] - recent[0][0])
 
     def step(self, text: str) -> None:
-        """What the run does from now on."""
+        """Record the step that the run begins."""
         self.recording.steps.append((self.now, text))
 
-    def until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait for a condition; False if it did not come true in time. Raises what went wrong meanwhile."""
+    def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait for a condition; False after the timeout. Raises failures of the run.
+
+        Raises what went wrong meanwhile.
+        """
         deadline = time.monotonic() + seconds
         while not condition():
             if self.failure:
@@ -85,10 +88,10 @@ class Watcher:
 
     def pause(self, seconds: float) -> None:
         """Let time pass. Raises what went wrong meanwhile."""
-        self.until(lambda: False, seconds)
+        self.wait_until(lambda: False, seconds)
 
-    def look_now(self) -> None:
-        """Return when everything that the job had written before this call is read."""
+    def poll_now(self) -> None:
+        """Read everything that the job has written so far."""
         with self._looking:
             self._look()
 
@@ -105,15 +108,15 @@ class Watcher:
             self._note_lives(self.job.processes() if self.job else {})
 
     def _note_lives(self, processes: Mapping[str, int]) -> None:
-        known = {(life.name, life.pid): life for life in self.living}
+        known = {(life.name, life.pid): life for life in self.live_processes}
         for gone in known.keys() - processes.items():
             known[gone].until = self.now
-        new = [Life(name, pid, self.now) for name, pid in processes.items() if (name, pid) not in known]
+        new = [ProcessLifetime(name, pid, self.now) for name, pid in processes.items() if (name, pid) not in known]
         self.recording.lives.extend(new)
 
     def _run(self) -> None:
         try:
             while not self._stop.wait(_LOOK_SECONDS):
-                self.look_now()
-        except Exception as error:  # noqa: BLE001 - raised by ``until`` in the conductor's thread
+                self.poll_now()
+        except Exception as error:  # noqa: BLE001 - raised by ``wait_until`` in the conductor's thread
             self.failure = error

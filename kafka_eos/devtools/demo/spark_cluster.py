@@ -60,7 +60,7 @@ class SparkCluster:
         return found
 
     def environment(self, armed: Mapping[str, str]) -> dict[str, str]:
-        """For a driver: executors get the variables ``armed`` too."""
+        """Return the environment of a driver, with the variables ``armed`` for executors."""
         settings = {
             # Both executors take part from the first task on; and as on two machines, neither reads the other's disk.
             "spark.cores.max": str(WORKERS),
@@ -99,13 +99,13 @@ class SparkCluster:
         log = self._directory / "master.log"
         while log.read_text(errors="replace").count(text) < times:
             if time.monotonic() > deadline or any(process.poll() is not None for process in self._started):
-                said = "\n".join(file.read_text(errors="replace")[-1500:] for file in self._directory.glob("*.log"))
-                raise ConfigError(f"a Spark cluster did not come up on this machine:\n{said}")
+                log_tail = "\n".join(file.read_text(errors="replace")[-1500:] for file in self._directory.glob("*.log"))
+                raise ConfigError(f"a Spark cluster did not come up on this machine:\n{log_tail}")
             time.sleep(0.1)
 
 
 def _environment() -> dict[str, str]:
-    """For drivers and for the cluster itself: small JVMs that start fast, and this Python everywhere."""
+    """Return the environment of drivers and cluster: small JVMs that start fast, and this Python everywhere."""
     return {
         "JAVA_HOME": str(Path(find_java()).resolve().parents[1]),
         "SPARK_HOME": str(_spark()),
@@ -117,7 +117,7 @@ def _environment() -> dict[str, str]:
 
 
 def _spark() -> Path:
-    """Where pyspark keeps its Spark."""
+    """Return the directory of pyspark's Spark."""
     spec = find_spec("pyspark")
     assert spec is not None and spec.origin is not None  # checked before anything starts
     return Path(spec.origin).parent

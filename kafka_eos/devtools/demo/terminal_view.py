@@ -16,19 +16,24 @@ from rich.text import Text
 
 from kafka_eos.devtools.demo.directory import Options
 from kafka_eos.devtools.demo.faults import FaultPlan, Victim, counts
-from kafka_eos.devtools.demo.outputs import Outputs
+from kafka_eos.devtools.demo.outputs import DemoOutputs
 from kafka_eos.devtools.demo.run_watcher import Watcher
 
 _LINE_SECONDS = 3.0
 
 
-class View:
-    """Shows one run while it is entered."""
+class DemoView:
+    """Show the progress of a demo on the terminal."""
 
-    def __init__(self, console: Console, watcher: Watcher, plan: FaultPlan, options: Options, outputs: Outputs) -> None:
-        self._console, self._watcher, self._plan, self._options = console, watcher, plan, options
+    def __init__(
+        self, console: Console, watcher: Watcher, plan: FaultPlan, options: Options, outputs: DemoOutputs
+    ) -> None:
+        self._console = console
+        self._watcher = watcher
+        self._plan = plan
+        self._options = options
         self._outputs = outputs
-        self._told = 0
+        self._printed = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._live: Live | None = None
@@ -46,7 +51,7 @@ class View:
         for number, fault in enumerate(plan.faults, start=1):
             self._say(f"  {number}. {fault.title} ({fault.when})")
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> DemoView:
         if self._console.is_terminal:
             self._live = Live(console=self._console, get_renderable=self._draw, refresh_per_second=4)
             self._live.start()
@@ -66,21 +71,21 @@ class View:
     # ------------------------------------------------------------ lines
 
     def _tell(self) -> None:
-        last, told = 0.0, ""
+        last, last_line = 0.0, ""
         while not self._stop.wait(0.1):
             self._tell_steps()
             if self._watcher.now - last >= _LINE_SECONDS:
                 last = self._watcher.now
                 line = ", ".join(f"{name} {value}" for name, value in self._cells() if name != "time")
-                if line != told:
-                    told = line
+                if line != last_line:
+                    last_line = line
                     self._say(f"{last:6.1f} s  {line}")
 
     def _tell_steps(self) -> None:
         steps = self._watcher.recording.steps
-        while self._told < len(steps):
-            at, text = steps[self._told]
-            self._told += 1
+        while self._printed < len(steps):
+            at, text = steps[self._printed]
+            self._printed += 1
             self._say(f"{at:6.1f} s  {text}")
 
     def _say(self, text: str) -> None:
@@ -100,8 +105,8 @@ class View:
         return Group(facts, bar, self._processes(), self._faults(), now)
 
     def _processes(self) -> Text:
-        """One dot a process of the job: those that live, and those that are missing."""
-        living = {life.name for life in self._watcher.living}
+        """Return one dot per process of the job, running or missing."""
+        living = {life.name for life in self._watcher.live_processes}
         seen = dict.fromkeys(life.name for life in self._watcher.recording.lives)
         parts = [("● ", "green") if name in living else ("○ ", "dim") for name in seen]
         return Text.assemble(*(piece for part, name in zip(parts, seen, strict=True) for piece in (part, f"{name}  ")))

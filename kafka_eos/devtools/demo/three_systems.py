@@ -22,7 +22,7 @@ class Order(BaseModel):
     status: str
 
 
-class Total(BaseModel):
+class UserTotal(BaseModel):
     user: str
     total: int
 
@@ -35,12 +35,12 @@ totals = paid.key_by(lambda o: o.user).fold(
     name="total",
     init=lambda: 0,
     step=lambda total, o: total + o.amount,
-    emit=lambda user, total: Total(user=user, total=total),
+    emit=lambda user, total: UserTotal(user=user, total=total),
 )
-totals.sink(KafkaSink("totals", value=Total, key=lambda t: t.user), name="totals")
+totals.sink(KafkaSink("totals", value=UserTotal, key=lambda t: t.user), name="totals")
 paid.sink(FileSink(FILES, value=Order, format="parquet", envelope=True), name="paid-orders")
 if DATABASE:
-    totals.sink(PostgresSink(DATABASE, "totals", value=Total, key="user", create=True), name="totals-now")
+    totals.sink(PostgresSink(DATABASE, "totals", value=UserTotal, key="user", create=True), name="totals-now")
 
 if __name__ == "__main__":
     pipeline.run()

@@ -1,6 +1,7 @@
-"""What a job's diary tells: its epochs with the time of each phase, and what else happened to it.
+"""The history of a job for the dashboard: its epochs with the time of each phase, and its other events.
 
-Pure. Rule: a supervisor that was killed could not say so; the next ``started`` without an end before it does.
+Pure. Rule: a supervisor that was killed left no final event. The next ``started`` event reveals it, if no event of an
+end precedes it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def epochs(events: Iterable[Event]) -> list[dict[str, Json]]:
 
 
 def _decided(event: Event) -> dict[str, Json]:
-    """Barriers first, then the copy of what is in memory, then what goes on beside the work until all is stored."""
+    """Return the phases of an epoch: alignment, snapshot of memory, then the asynchronous upload."""
     total = event["seconds"] * 1000
     align = min(event.get("aligning_ms", 0.0), total)
     snapshot = min(event.get("blocked_ms", 0.0), total - align)
@@ -50,8 +51,8 @@ def _decided(event: Event) -> dict[str, Json]:
     }
 
 
-def happenings(events: Iterable[Event], held: bool) -> list[dict[str, Json]]:
-    """Starts, ends, failures and what came of them, the newest first. ``held``: does a supervisor run the job now?"""
+def list_incidents(events: Iterable[Event], held: bool) -> list[dict[str, Json]]:
+    """List starts, ends, failures and recoveries, newest first. ``held``: whether a supervisor runs the job now."""
     found: list[dict[str, Json]] = []
     open_since: int | None = None
     """When the supervisor started that has not said how it ended."""
@@ -63,9 +64,9 @@ def happenings(events: Iterable[Event], held: bool) -> list[dict[str, Json]]:
                 open_since = event["at"]
             case "stopped" | "failed":
                 open_since = None
-        if (told := _told(event)) is not None:
-            found.append({"event": event["event"], "at": event["at"], **told})
-            _come_back(found)
+        if (description := _describe_event(event)) is not None:
+            found.append({"event": event["event"], "at": event["at"], **description})
+            _note_recovery_time(found)
     if open_since is not None and not held:
         found.append(_killed(None))
     return list(reversed(found))[:_HAPPENINGS]
@@ -81,8 +82,8 @@ def _killed(at: int | None) -> dict[str, Json]:
     }
 
 
-def _come_back(found: list[dict[str, Json]]) -> None:
-    """The newest says that rows are processed again: note how long that took after the failure before it."""
+def _note_recovery_time(found: list[dict[str, Json]]) -> None:
+    """Note on the failure how long it took until rows were processed again."""
     if found[-1]["event"] != "running":
         return
     for before in reversed(found[:-1]):
@@ -92,8 +93,8 @@ def _come_back(found: list[dict[str, Json]]) -> None:
             before["back"] = max(0, found[-1]["at"] - before["at"])  # type: ignore[operator]
 
 
-def _told(event: Event) -> dict[str, Json] | None:
-    """What a person should know of an event; None for those that come with every epoch."""
+def _describe_event(event: Event) -> dict[str, Json] | None:
+    """Describe an event for people; None for those of every epoch."""
     match event["event"]:
         case "started":
             title, text, fault = "the job was started", "", False

@@ -1,8 +1,8 @@
-"""What the dashboard may ask of a running job: a savepoint, and to stop. The same as the commands ask. And what holds
-data of the job: savepoints as files, and what is in records that were refused.
+"""Requests of the dashboard to a running job: take a savepoint, stop. They are those that the commands send. Also the
+pages with data of the job: savepoints as files, and the contents of dead letters.
 
-Rule: whoever asks shows the token that was printed when the dashboard began, in a header: no page of another site can
-send that, and it is in no log. An answer says what has happened, not what was begun.
+Rule: each request carries in a header the token that was printed when the dashboard started. No page of another site
+can send it, and no log contains it. A response says what has happened, not what was begun.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from kafka_eos.coordination import job_requests as requests
-from kafka_eos.coordination.dead_letter_counts import read_refused
+from kafka_eos.coordination.dead_letter_counts import read_dead_letter_file
 from kafka_eos.core.errors import KafkaEosError
 from kafka_eos.monitoring.dashboard import job_directories as reading
-from kafka_eos.monitoring.dashboard.refused_records import letters
-from kafka_eos.monitoring.dashboard.savepoint_archive import archived
+from kafka_eos.monitoring.dashboard.refused_records import build_dead_letters
+from kafka_eos.monitoring.dashboard.savepoint_archive import stream_tar
 from kafka_eos.storage import savepoint_files as savepoints
 
 _PATIENCE = 600.0
@@ -49,40 +49,40 @@ class Actions:
         ]
 
     async def _savepoint(self, request: Request) -> Response:
-        directory = self._allowed(request)
+        directory = self._authorize(request)
         target = savepoints.default_target(directory)
-        return await self._asked(directory, requests.TakeSavepoint(path=str(target)))
+        return await self._send_request(directory, requests.TakeSavepoint(path=str(target)))
 
     async def _stop(self, request: Request) -> Response:
-        return await self._asked(self._allowed(request), requests.Stop())
+        return await self._send_request(self._authorize(request), requests.StopJob())
 
     async def _download(self, request: Request) -> Response:
         self._expect_token(request)
         job, name = request.path_params["job"], request.path_params["name"]
-        known = reading.savepoints_of(self._home / job) if job in reading.names(self._home) else ()
+        known = reading.list_savepoints(self._home / job) if job in reading.list_jobs(self._home) else ()
         path = next((each.path for each in known if each.path.name == name), None)
         if path is None:
             raise HTTPException(404, f"there is no savepoint {name!r} of {job!r} in {self._home}")
         file = {"Content-Disposition": f'attachment; filename="{quote(f"{job}-{name}.tar")}"'}
-        return StreamingResponse(archived(path), media_type="application/x-tar", headers=file)
+        return StreamingResponse(stream_tar(path), media_type="application/x-tar", headers=file)
 
     async def _letters(self, request: Request) -> Response:
         self._expect_token(request)
         job: str = request.path_params["job"]
-        if job not in reading.names(self._home):
+        if job not in reading.list_jobs(self._home):
             raise HTTPException(404, f"there is no job {job!r} in {self._home}")
         try:
-            refused = await run_in_threadpool(read_refused, self._home / job)
+            refused = await run_in_threadpool(read_dead_letter_file, self._home / job)
         except (OSError, ValueError) as error:
             raise HTTPException(500, f"what job {job!r} has refused cannot be read: {error}") from error
-        return JSONResponse({"letters": letters(refused)})
+        return JSONResponse({"letters": build_dead_letters(refused)})
 
-    def _allowed(self, request: Request) -> Path:
-        """The directory of the job, which runs, for somebody who may ask."""
+    def _authorize(self, request: Request) -> Path:
+        """Check the token and return the directory of the running job."""
         self._expect_token(request)
         job: str = request.path_params["job"]
         directory = self._home / job
-        if job not in reading.names(self._home) or not requests.is_running(directory):
+        if job not in reading.list_jobs(self._home) or not requests.is_running(directory):
             raise HTTPException(409, f"job {job!r} does not run in {self._home}")
         return directory
 
@@ -91,8 +91,8 @@ class Actions:
         if not secrets.compare_digest(shown.encode(), f"Bearer {self.token}".encode()):
             raise HTTPException(401, "this needs the token in the address that kafka-eos ui has printed")
 
-    async def _asked(self, directory: Path, request: requests.Request) -> Response:
-        def ask() -> requests.Answer:
+    async def _send_request(self, directory: Path, request: requests.JobRequest) -> Response:
+        def ask() -> requests.RequestAnswer:
             return requests.wait(directory, requests.submit(directory, request), _PATIENCE)
 
         try:

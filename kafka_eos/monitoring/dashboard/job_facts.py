@@ -1,6 +1,6 @@
-"""What the dashboard shows of a job, made of what was found in its directory.
+"""The facts that the dashboard shows of a job, derived from the files of its directory.
 
-Pure. Rule: what is not known is None or empty, never a guess; times are milliseconds since the Unix epoch.
+Pure. Rule: a fact that is not known is None or empty, never a guess; times are milliseconds since the Unix epoch.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_eos.coordination.job_status import Standing, standing
+from kafka_eos.coordination.job_status import JobStatus, job_status
 from kafka_eos.core.json_values import Json
-from kafka_eos.monitoring.dashboard.epoch_history import epochs, happenings
-from kafka_eos.monitoring.dashboard.job_directories import Found
-from kafka_eos.storage.savepoint_files import Listed
+from kafka_eos.monitoring.dashboard.epoch_history import epochs, list_incidents
+from kafka_eos.monitoring.dashboard.job_directories import JobFiles
+from kafka_eos.storage.savepoint_files import ListedSavepoint
 
 
-def summary(found: Found) -> dict[str, Json]:
-    """A line of the list of jobs."""
+def build_summary(found: JobFiles) -> dict[str, Json]:
+    """Build the entry of a job in the list of jobs."""
     stands = _standing(found)
     when = found.status.get("when", {})
     return {
         "job": stands.job,
-        "how": stands.how,
+        "how": stands.state,
         "fault": stands.is_fault,
-        "why": stands.why,
+        "why": stands.reason,
         "pid": stands.pid,
         "epoch": stands.epoch,
         "committed_at": when.get("committed"),
@@ -38,29 +38,29 @@ def summary(found: Found) -> dict[str, Json]:
     }
 
 
-def whole(found: Found) -> dict[str, Json]:
-    """Everything of one job."""
+def build_details(found: JobFiles) -> dict[str, Json]:
+    """Build everything that the page of one job shows."""
     last: Mapping[str, Any] = found.status["last"]
     progress: Mapping[str, Any] = last.get("progress", {})
-    events = found.diary or []
+    events = found.history or []
     return {
-        **summary(found),
+        **build_summary(found),
         "operators": operators(last, progress),
         "splits": splits(progress),
         "watermarks": _watermarks(last),
         "dead": _dead(last),
         "refused": _refused(last),
         "epochs": [*epochs(events)],
-        "happenings": [*happenings(events, found.held)],
+        "happenings": [*list_incidents(events, found.is_running)],
         "savepoints": [_savepoint(each) for each in found.savepoints],
-        "has_diary": found.diary is not None,
+        "has_diary": found.history is not None,
         "errors": _errors(found.status),
         "settings": last.get("plan", {}).get("settings", []),
     }
 
 
-def _savepoint(listed: Listed) -> dict[str, Json]:
-    """One that is damaged has no figures, and says why."""
+def _savepoint(listed: ListedSavepoint) -> dict[str, Json]:
+    """Return the figures of a savepoint; a damaged one has an error instead."""
     held = listed.savepoint
     return {
         "name": listed.path.name,
@@ -72,8 +72,8 @@ def _savepoint(listed: Listed) -> dict[str, Json]:
     }
 
 
-def _standing(found: Found) -> Standing:
-    return standing(found.job, found.status, found.held, found.now)
+def _standing(found: JobFiles) -> JobStatus:
+    return job_status(found.job, found.status, found.is_running, found.now)
 
 
 def operators(last: Mapping[str, Any], progress: Mapping[str, Any]) -> list[Json]:
@@ -98,7 +98,7 @@ def operators(last: Mapping[str, Any], progress: Mapping[str, Any]) -> list[Json
 
 
 def _segments(plan: list[Mapping[str, Any]], known: Mapping[str, Any]) -> dict[str, str]:
-    """By operator the segment that it works in: it has the name of the source or exchange where its rows come in."""
+    """Return the chain of each operator, named after the source or exchange where its rows arrive."""
     found: dict[str, str] = {}
     for operator in plan:  # inputs stand before who reads them, loops aside
         name = operator["name"]
@@ -125,16 +125,16 @@ def splits(progress: Mapping[str, Any]) -> list[Json]:
             "lag": at["lag"],
             "waits": (source, split) in waiting,
         }
-        for source, told in progress.get("read", {}).items()
-        for split, at in sorted(told["splits"].items())
+        for source, source_progress in progress.get("read", {}).items()
+        for split, at in sorted(source_progress["splits"].items())
     ]
 
 
 def _watermarks(last: Mapping[str, Any]) -> list[Json]:
-    told: Mapping[str, Mapping[str, int]] = last.get("decided", {}).get("watermarks", {})
+    watermarks: Mapping[str, Mapping[str, int]] = last.get("decided", {}).get("watermarks", {})
     return [
         {"operator": operator, "split": split, "at": at}
-        for operator, splits in told.items()
+        for operator, splits in watermarks.items()
         for split, at in sorted(splits.items())
     ]
 
@@ -168,12 +168,12 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
 def _errors(status: Mapping[str, Any]) -> list[Json]:
     """The newest text of each kind, whole, the newest first."""
     when: Mapping[str, int] = status.get("when", {})
-    told = {event: facts for event, facts in status["last"].items() if event in _TEXTS}
+    latest_events = {event: facts for event, facts in status["last"].items() if event in _TEXTS}
     return [
         {
             "event": event,
             "at": when.get(event),
             "text": ": ".join(str(facts[name]) for name in _TEXTS[event] if facts.get(name)),
         }
-        for event, facts in sorted(told.items(), key=lambda each: when.get(each[0], 0), reverse=True)
+        for event, facts in sorted(latest_events.items(), key=lambda each: when.get(each[0], 0), reverse=True)
     ]

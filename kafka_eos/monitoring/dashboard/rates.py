@@ -1,6 +1,6 @@
-"""How fast a job is: rates of records, and shares of time, over the last seconds.
+"""Rates of a job over the last seconds: records per second, and shares of time.
 
-Rule: counters begin at 0 with each session, so nothing is computed across the begin of one.
+Rule: counters begin at 0 with each session, so no rate spans the start of a session.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _WINDOW_MS = 5_000
 
 
 class Rates:
-    """Hears one job's status again and again, and tells the rates since then."""
+    """Derives rates from successive statuses of one job."""
 
     def __init__(self) -> None:
         self._heard: deque[tuple[int, Mapping[str, Any]]] = deque()
         self._session: object = None
 
-    def hear(self, status: Mapping[str, Any]) -> dict[str, Json] | None:
-        """Rates by now; None while too little is known."""
+    def update(self, status: Mapping[str, Any]) -> dict[str, Json] | None:
+        """Add a status and return the rates of the last seconds; None while unknown."""
         last: Mapping[str, Any] = status["last"]
         progress, at = last.get("progress"), status.get("when", {}).get("progress")
         session = (status.get("pid"), last.get("running", {}).get("term"))
@@ -42,7 +42,7 @@ class Rates:
 
 def _between(before: Mapping[str, Any], now: Mapping[str, Any], seconds: float, workers: int) -> dict[str, Json]:
     def read(progress: Mapping[str, Any]) -> dict[str, float]:
-        return {source: told["records"] for source, told in progress.get("read", {}).items()}
+        return {source: source_progress["records"] for source, source_progress in progress.get("read", {}).items()}
 
     return {
         "in": _change(before.get("records_in"), now.get("records_in"), seconds),
@@ -61,11 +61,11 @@ def _between(before: Mapping[str, Any], now: Mapping[str, Any], seconds: float, 
 
 
 def _of_operator(before: Mapping[str, float], now: Mapping[str, float], seconds: float) -> dict[str, Json]:
-    """Rows and keys looked up, a second; and shares of the time that its workers have told of.
+    """Return rows and key look-ups per second, and the shares of the reported time.
 
-    Each worker tells at moments of its own, so that time is not what has passed here.
+    Each worker reports at its own moments, so the reported time is not the time that has passed here.
     """
-    counted = {name: now[name] for name in ("came", "left", "loads") if name in now}
+    counted = {name: now[name] for name in ("rows_in", "rows_out", "cache_misses") if name in now}
     spent = {name: max(0.0, now[name] - before.get(name, 0.0)) for name in ("busy", "blocked", "idle") if name in now}
     total = sum(spent.values())
     return {**_changes(before, counted, seconds), **{name: each / total for name, each in spent.items() if total}}

@@ -1,6 +1,6 @@
-"""The records that a job has sent aside, with what is in them, for who has the token.
+"""The dead letters of a job with their contents, for users who have the token.
 
-Pure. Rule: bytes are text or hex here; that text is never markup is the page's affair, which only ever sets text.
+Pure. Rule: bytes are shown as text or hex. The page only ever sets text, so no content is interpreted as markup.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.record_preview import Excerpt, printable
-from kafka_eos.core.records import Refusal
+from kafka_eos.core.records import Rejection
 
 _LINES = "\n\t"
 """Kept in a value and in an error, which a page shows with its lines."""
 
 
-def letters(refused: Mapping[str, Sequence[Refusal]]) -> list[Json]:
-    """One for each record."""
+def build_dead_letters(refused: Mapping[str, Sequence[Rejection]]) -> list[Json]:
+    """Build the JSON of refused records, one entry each."""
     return [_letter(source, refusal) for source, refusals in refused.items() for refusal in refusals]
 
 
-def _letter(source: str, refusal: Refusal) -> Json:
+def _letter(source: str, refusal: Rejection) -> Json:
     inside = refusal.inside
     return {
         "source": source,
@@ -35,7 +35,7 @@ def _letter(source: str, refusal: Refusal) -> Json:
 
 
 def _shown(data: Excerpt | None) -> Json:
-    """None: it has none."""
+    """Return data as text or hex; None if there is none."""
     if data is None:
         return None
     text = data.text

@@ -1,6 +1,6 @@
-"""What is answered at which path: the page, its files, and the facts as JSON and as a stream of events.
+"""The dashboard's HTTP routes: the page, its files, and the facts as JSON and as a stream of events.
 
-Rule: whoever asks here changes nothing, and nothing is loaded from elsewhere: the browser is told to refuse it.
+Rule: no request here changes anything. Nothing is loaded from other sites: a header makes the browser refuse it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from kafka_eos.core.json_values import Json
 from kafka_eos.monitoring.dashboard import job_directories as reading
 from kafka_eos.monitoring.dashboard import job_facts as facts
 from kafka_eos.monitoring.dashboard.rates import Rates
-from kafka_eos.monitoring.dashboard.shared_polling import Looks
-from kafka_eos.monitoring.metrics.http_server import AT_ONCE, PATHS, Answers
+from kafka_eos.monitoring.dashboard.shared_polling import EventStreams
+from kafka_eos.monitoring.metrics.http_server import NON_BLOCKING, ROUTES, MetricsEndpoints
 from kafka_eos.monitoring.metrics.loopback_guard import is_loopback, refusal
 
 _STATIC = Path(__file__).parent / "static"
@@ -38,11 +38,11 @@ _HEADERS = {
 
 
 class Pages:
-    """The dashboard of the jobs in ``home``, or of one of them. ``looks`` ends when its streams are to end."""
+    """The dashboard of the jobs in ``home``, or of one of them. ``streams`` ends when its streams are to end."""
 
     def __init__(self, home: Path, only: str | None = None) -> None:
         self._home, self._only = home, only
-        self.looks = Looks()
+        self.streams = EventStreams()
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -69,53 +69,53 @@ class Pages:
         found = await run_in_threadpool(self._found, job)
         if found is None:
             raise HTTPException(404, self._missing(job))
-        return JSONResponse(facts.whole(found))
+        return JSONResponse(facts.build_details(found))
 
     async def _stream_of_jobs(self, request: Request) -> Response:
-        return self.looks.stream("the list of jobs", self._list)
+        return self.streams.stream("the list of jobs", self._list)
 
     async def _stream_of_job(self, request: Request) -> Response:
-        """Also of a job that has not run yet: whoever looks before it does is told, and sees it come."""
+        """Stream the facts of a job, also of one that has not run yet: the page updates when it starts."""
         job, rates = request.path_params["job"], Rates()
 
         def look() -> Json:
             found = self._found(job)
             if found is None:
                 return {"missing": self._missing(job)}
-            return {**facts.whole(found), "rates": rates.hear(found.status)}
+            return {**facts.build_details(found), "rates": rates.update(found.status)}
 
-        return self.looks.stream(f"job {job!r}", look)
+        return self.streams.stream(f"job {job!r}", look)
 
     def _list(self) -> Json:
-        found = (self._found(job) for job in reading.names(self._home))
-        jobs: list[Json] = [facts.summary(each) for each in found if each is not None]
+        found = (self._found(job) for job in reading.list_jobs(self._home))
+        jobs: list[Json] = [facts.build_summary(each) for each in found if each is not None]
         return {"home": str(self._home), "jobs": jobs}
 
-    def _found(self, job: str) -> reading.Found | None:
-        return reading.find(self._home, job) if self._only in (None, job) else None
+    def _found(self, job: str) -> reading.JobFiles | None:
+        return reading.read_job(self._home, job) if self._only in (None, job) else None
 
     def _missing(self, job: str) -> str:
         return f"no job {job!r} has run with its directory in {self._home}"
 
 
-def answered(answers: Answers) -> list[BaseRoute]:
-    """What a job answers at its address besides the dashboard."""
+def build_metrics_routes(answers: MetricsEndpoints) -> list[BaseRoute]:
+    """Build the routes of the metrics endpoints."""
 
     def route(path: str) -> Route:
         def ask(request: Request) -> Response:
-            status, content_type, body = PATHS[path](answers, request.headers.get("Accept", ""))
+            status, content_type, body = ROUTES[path](answers, request.headers.get("Accept", ""))
             return Response(body, status, media_type=content_type)
 
         async def ask_here(request: Request) -> Response:
             return ask(request)
 
-        return Route(path, ask_here if path in AT_ONCE else ask)
+        return Route(path, ask_here if path in NON_BLOCKING else ask)
 
-    return [route(path) for path in PATHS]
+    return [route(path) for path in ROUTES]
 
 
-class Guarded:
-    """An application whose every answer says what the browser may load, and that nothing is to be kept.
+class SecurityMiddleware:
+    """ASGI middleware that sets security headers and checks the Host header.
 
     ``local``: it is served at loopback. Then it answers only who asks for loopback by name; see
     ``monitoring.metrics.loopback_guard``.
@@ -143,7 +143,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=error.headers)
 
 
-def application(routes: list[BaseRoute], local: bool) -> ASGIApp:
-    """All of it as one application. ``local``: see ``Guarded``."""
+def build_app(routes: list[BaseRoute], local: bool) -> ASGIApp:
+    """Build the ASGI application of all routes. ``local``: see ``SecurityMiddleware``."""
     handlers: dict[Any, Any] = {HTTPException: _refused}
-    return Guarded(Starlette(routes=routes, exception_handlers=handlers), local)
+    return SecurityMiddleware(Starlette(routes=routes, exception_handlers=handlers), local)

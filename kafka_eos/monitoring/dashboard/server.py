@@ -1,6 +1,6 @@
-"""Serves the dashboard in a thread of its own, until whoever began it is done.
+"""Serves the dashboard on a thread of its own, until its owner ends it.
 
-Rule: the address is had, or refused, before anything else begins; an open connection never keeps it from ending.
+Rule: the address is bound, or refused, before anything else starts; an open connection never delays the end.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.routing import BaseRoute
 
-from kafka_eos.monitoring.dashboard.routes import Pages, application
+from kafka_eos.monitoring.dashboard.routes import Pages, build_app
 from kafka_eos.monitoring.metrics.http_server import family_of, host_in_url, unservable
 from kafka_eos.monitoring.metrics.loopback_guard import is_loopback
 
 
-class _Server(uvicorn.Server):
-    """Ends the streams of pages first: it would wait for them."""
+class _DashboardServer(uvicorn.Server):
+    """A uvicorn server that ends the event streams before it shuts down."""
 
     def __init__(self, config: uvicorn.Config, pages: Pages) -> None:
         super().__init__(config)
         self._pages = pages
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._pages.looks.end()
+        self._pages.streams.end()
         await super().shutdown(sockets)
 
 
 @contextmanager
-def serving(address: tuple[str, int], pages: Pages, what: str, others: Sequence[BaseRoute] = ()) -> Iterator[str]:
-    """Serve within the block, with ``others`` beside the pages; yields the URL.
+def serve_dashboard(
+    address: tuple[str, int], pages: Pages, what: str, others: Sequence[BaseRoute] = ()
+) -> Iterator[str]:
+    """Serve the dashboard while the block runs; yield its URL.
 
     ConfigError, which names ``what``, if the address cannot be had.
     """
@@ -43,7 +45,7 @@ def serving(address: tuple[str, int], pages: Pages, what: str, others: Sequence[
         raise unservable(what, error) from error
     shown = host_in_url(host)
     config = uvicorn.Config(
-        application([*pages.routes(), *others], is_loopback(shown)),
+        build_app([*pages.routes(), *others], is_loopback(shown)),
         lifespan="off",
         ws="none",
         log_config=None,
@@ -52,7 +54,7 @@ def serving(address: tuple[str, int], pages: Pages, what: str, others: Sequence[
         timeout_graceful_shutdown=1,
     )
     with listening:
-        server = _Server(config, pages)
+        server = _DashboardServer(config, pages)
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True, name="dashboard")
         thread.start()
         try:

@@ -1,7 +1,7 @@
-"""Looks that open pages share: however many pages show one thing, it is looked at once a second.
+"""Polling shared by open pages: however many pages show one thing, it is read once per second.
 
-Rule: nobody looks while no page is open, the number of open pages is bounded, and a page that is slow to take what it
-is told delays no other. All of it runs on the server's event loop.
+Rule: nothing is read while no page is open, the number of open pages is bounded, and a slow page delays no other page.
+All of it runs on the server's event loop.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ _AGAIN: Final = 5
 """Seconds after which a page that was refused may ask again."""
 
 
-class Look:
-    """What is looked at again and again, from its making to its ``end``, and who follows it."""
+class Poller:
+    """Poll a subject once a second and publish its JSON to subscribers."""
 
     def __init__(self, what: str, look: Callable[[], Json]) -> None:
         self._what, self._look = what, look
         self._text = ""
         self._looked = asyncio.Event()
         """Set by the next look, which puts another one here."""
-        self.followers = 0
+        self.subscribers = 0
         self.over = False
         self._task = asyncio.create_task(self._keep_looking())
 
     def end(self) -> None:
-        """Whoever follows it is told no more."""
+        """End the streams of this polling."""
         self._task.cancel()
         self._wake(over=True)
 
     async def events(self) -> AsyncIterator[str]:
-        """What the newest look has found, whenever that is something else than what was told before."""
-        told, silent = "", 0
+        """Yield the newest result of polling whenever it differs from the last one that was sent."""
+        last_sent, silent = "", 0
         while True:
-            if self._text != told:
-                told, silent = self._text, 0
-                yield f"data: {told}\n\n"
+            if self._text != last_sent:
+                last_sent, silent = self._text, 0
+                yield f"data: {last_sent}\n\n"
             elif self.over:
                 return
             elif silent >= _SILENCE:
@@ -79,27 +79,27 @@ class Look:
         self._looked = asyncio.Event()
 
 
-class Looks:
-    """All that is looked at. ``pages``: how many may follow at the same time."""
+class EventStreams:
+    """All pollers of a server, and a bound on their subscribers. ``pages``: how many may follow at the same time."""
 
     def __init__(self, pages: int = _PAGES) -> None:
         self._room = self._pages = pages
-        self._looks: dict[str, Look] = {}
+        self._looks: dict[str, Poller] = {}
         self._over = False
 
     def stream(self, what: str, look: Callable[[], Json]) -> StreamingResponse:
-        """Server-sent events of ``what``. ``look`` is called on threads, and only if nobody follows it yet."""
-        return _Stream(self, what, look)
+        """Return server-sent events of ``what``. ``look`` is called on threads, and only if no other page polls it."""
+        return _EventStream(self, what, look)
 
     def end(self) -> None:
-        """All streams end, and none begins any more."""
+        """End all streams, and refuse new ones."""
         self._over = True
         for look in self._looks.values():
             look.end()
 
     @contextmanager
-    def following(self, what: str, look: Callable[[], Json]) -> Iterator[Look]:
-        """Follow a look that others follow, or begin one. HTTPException if too many pages are open."""
+    def subscribe(self, what: str, look: Callable[[], Json]) -> Iterator[Poller]:
+        """Subscribe to a poller, starting it if needed; HTTPException if too many are open."""
         if self._over:
             raise HTTPException(503, "the dashboard ends", {"Retry-After": str(_AGAIN)})
         if not self._room:
@@ -107,28 +107,30 @@ class Looks:
             raise HTTPException(503, full, {"Retry-After": str(_AGAIN)})
         followed = self._looks.get(what)
         if followed is None or followed.over:
-            followed = self._looks[what] = Look(what, look)
+            followed = self._looks[what] = Poller(what, look)
         self._room -= 1
-        followed.followers += 1
+        followed.subscribers += 1
         try:
             yield followed
         finally:
             self._room += 1
-            followed.followers -= 1
-            if not followed.followers:
+            followed.subscribers -= 1
+            if not followed.subscribers:
                 followed.end()
                 if self._looks.get(what) is followed:
                     del self._looks[what]
 
 
-class _Stream(StreamingResponse):
-    """Follows from its first byte to its last, however it ends."""
+class _EventStream(StreamingResponse):
+    """A streaming response that subscribes from its first byte to its last."""
 
-    def __init__(self, looks: Looks, what: str, look: Callable[[], Json]) -> None:
+    def __init__(self, looks: EventStreams, what: str, look: Callable[[], Json]) -> None:
         super().__init__((), media_type="text/event-stream")
-        self._looks, self._what, self._look = looks, what, look
+        self._looks = looks
+        self._what = what
+        self._look = look
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._looks.following(self._what, self._look) as followed:
+        with self._looks.subscribe(self._what, self._look) as followed:
             self.body_iterator = followed.events()
             await super().__call__(scope, receive, send)

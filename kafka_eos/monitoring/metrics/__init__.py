@@ -1,4 +1,5 @@
-"""What a running job tells monitoring: its events summed up, under names, at one address.
+"""Metrics of a running job: sums of its events, under names, at one address.
 
-Rule: it hears what observers hear and asks nobody. A job neither waits for it nor fails with it.
+Rule: metrics are derived from the events that observers receive, and nothing else. A job neither waits for them nor
+fails with them.
 """

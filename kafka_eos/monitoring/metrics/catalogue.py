@@ -24,7 +24,7 @@ class Metric:
 
     @property
     def full_name(self) -> str:
-        """As a query spells it."""
+        """Return the metric's name as queries spell it."""
         return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
 
 

@@ -1,8 +1,8 @@
-"""An epoch as a trace: what it was made of, and when each part was, put together from the events of a job.
+"""An epoch as a trace: its parts and their times, assembled from the events of a job.
 
-Pure but for the clock that its maker hands in. Rule: an epoch is told once, when it is committed, given up, or lost
-with its attempt. One that is decided outlives its attempt: recovery commits it, or revokes it. Times are seconds since
-the Unix epoch, and those of workers are by the clocks of their machines.
+Pure but for the clock, a constructor argument. Rule: an epoch is exported once, when it is committed, aborted, or lost
+with its attempt. A decided epoch outlives its attempt: recovery commits it, or revokes it. Times are seconds since the
+Unix epoch. Workers' times are by the clocks of their machines.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """``attributes``: whose part it is, by the names that metrics have."""
+class TraceSpan:
+    """One timed phase of an epoch, with the attributes of its worker, operator or sink."""
 
     name: str
     began: float
@@ -30,7 +30,7 @@ class EpochTrace:
     term: int
     began: float
     ended: float
-    parts: tuple[Part, ...]
+    parts: tuple[TraceSpan, ...]
     records: int = 0
     failed: str | None = None
 
@@ -46,11 +46,14 @@ class _Epoch:
     """When its attempt ended, and why."""
 
 
-class Epochs:
-    """An observer, for one thread. ``tell`` hears of each epoch that is over; ``wall`` is the calendar's clock."""
+class EpochTracer:
+    """An observer that emits one EpochTrace per finished epoch.
+
+    ``tell`` hears of each epoch that is over; ``wall`` is the calendar's clock.
+    """
 
     def __init__(self, tell: Callable[[EpochTrace], None], wall: Callable[[], float]) -> None:
-        self._tell, self._wall = tell, wall
+        self._emit, self._wall = tell, wall
         self._term = 0
         self._open: dict[int, _Epoch] = {}
 
@@ -85,34 +88,34 @@ class Epochs:
                 epoch.lost = self._wall(), why
 
     def _recovered(self, base: int) -> None:
-        """The job goes on behind epoch ``base``: what was decided up to there is committed."""
+        """Handle a recovery: everything up to epoch ``base`` is committed, and the job continues behind it."""
         for number, epoch in list(self._open.items()):
             if epoch.lost is not None and number <= base:
-                self._over(number, [Part("recover", epoch.lost[0], self._wall())])
+                self._over(number, [TraceSpan("recover", epoch.lost[0], self._wall())])
         self._all_over()
 
     def _all_over(self) -> None:
         for number, epoch in list(self._open.items()):
             self._over(number, failed="" if epoch.lost is None else epoch.lost[1])
 
-    def _over(self, number: int, more: list[Part] | None = None, *, failed: str | None = None) -> None:
+    def _over(self, number: int, more: list[TraceSpan] | None = None, *, failed: str | None = None) -> None:
         epoch = self._open.pop(number, None)
         if epoch is not None:
             parts = (*_parts(epoch), *(more or ()))
-            self._tell(EpochTrace(number, epoch.term, epoch.began, self._wall(), parts, epoch.records, failed))
+            self._emit(EpochTrace(number, epoch.term, epoch.began, self._wall(), parts, epoch.records, failed))
 
 
-def _commits(commits: Mapping[str, tuple[float, float]]) -> list[Part]:
-    return [Part("commit", began, ended, {"sink": sink}) for sink, (began, ended) in commits.items()]
+def _commits(commits: Mapping[str, tuple[float, float]]) -> list[TraceSpan]:
+    return [TraceSpan("commit", began, ended, {"sink": sink}) for sink, (began, ended) in commits.items()]
 
 
-def _parts(epoch: _Epoch) -> Iterator[Part]:
+def _parts(epoch: _Epoch) -> Iterator[TraceSpan]:
     """``trigger``: until the first worker began. ``decide``: from the last answer to the manifest."""
     if epoch.spans:
-        yield Part("trigger", epoch.began, max(epoch.began, min(span["began"] for span in epoch.spans)))
+        yield TraceSpan("trigger", epoch.began, max(epoch.began, min(span["started"] for span in epoch.spans)))
     for span in epoch.spans:
         operator = {"operator": span["operator"]} if span["operator"] else {}
-        yield Part(span["phase"], span["began"], span["ended"], {"worker": span["worker"], **operator})
+        yield TraceSpan(span["phase"], span["started"], span["ended"], {"worker": span["worker"], **operator})
     if epoch.decided is not None:
         answered = max((span["ended"] for span in epoch.spans), default=epoch.began)
-        yield Part("decide", min(answered, epoch.decided), epoch.decided)
+        yield TraceSpan("decide", min(answered, epoch.decided), epoch.decided)

@@ -1,9 +1,9 @@
-"""The address of a running job: ``/metrics``, ``/healthz``, ``/readyz`` and ``/api/status``.
+"""The HTTP server of a running job: ``/metrics``, ``/healthz``, ``/readyz`` and ``/api/status``.
 
-Without the extra ``ui``; with it, the dashboard's server gives the same answers.
+It is used without the extra ``ui``; with it, the dashboard's server gives the same responses.
 
-Rule: it only answers questions. Its threads are daemons and few, a client that is slow is dropped, and a question that
-cannot be answered is answered with 500 and a notice to whoever asked; the job does not hear of it.
+Rule: it only answers requests. Its threads are daemons and few, and a slow client is dropped. If a request fails, the
+response is 500 with the reason; the job is not affected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.monitoring.metrics.job_observer import Observed
+from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from kafka_eos.monitoring.metrics.loopback_guard import is_loopback, refusal
 from kafka_eos.monitoring.metrics.prometheus_text import expose
 
@@ -36,12 +36,14 @@ _CLIENTS: Final = 32
 _FULL: Final = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
-class _Server(ThreadingHTTPServer):
+class _MetricsServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, address: tuple[str, int], answers: Answers, clients: int, patience: float) -> None:
-        self.answers, self.patience, self.local = answers, patience, is_loopback(host_in_url(address[0]))
+    def __init__(self, address: tuple[str, int], answers: MetricsEndpoints, clients: int, patience: float) -> None:
+        self.answers = answers
+        self.patience = patience
+        self.local = is_loopback(host_in_url(address[0]))
         self._room = threading.BoundedSemaphore(clients)
         self.address_family = family_of(address[0])
         super().__init__(address, _Handler)
@@ -67,13 +69,18 @@ class _Server(ThreadingHTTPServer):
             _LOG.error("a client at %s could not be answered", client_address, exc_info=error)
 
 
-class Answers:
-    """What is said to whom. ``status``: what the job shows of itself, None if nothing yet."""
+class MetricsEndpoints:
+    """The responses of /metrics, /healthz, /readyz and /api/status.
+
+    ``status``: what the job shows of itself, None if nothing yet.
+    """
 
     def __init__(
-        self, observed: Observed, ready_within: float, status: Callable[[], Mapping[str, object] | None]
+        self, observed: MetricsObserver, ready_within: float, status: Callable[[], Mapping[str, object] | None]
     ) -> None:
-        self._observed, self._ready_within, self._status = observed, ready_within, status
+        self._observed = observed
+        self._ready_within = ready_within
+        self._status = status
 
     def metrics(self, accept: str) -> tuple[HTTPStatus, str, bytes]:
         with self._observed.samples() as samples:
@@ -85,28 +92,31 @@ class Answers:
 
     def readyz(self, accept: str) -> tuple[HTTPStatus, str, bytes]:
         found = self._observed.readiness(self._ready_within)
-        return HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{found.why}\n".encode()
+        return HTTPStatus.OK if found.ready else HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{found.reason}\n".encode()
 
     def status(self, accept: str) -> tuple[HTTPStatus, str, bytes]:
         found = self._observed.readiness(self._ready_within)
-        told = {**(self._status() or {}), "ready": found.ready, "why": found.why}
-        return HTTPStatus.OK, "application/json", json.dumps(told).encode()
+        body = {**(self._status() or {}), "ready": found.ready, "why": found.reason}
+        return HTTPStatus.OK, "application/json", json.dumps(body).encode()
 
 
 _TEXT = "text/plain; charset=utf-8"
-PATHS: Final[Mapping[str, Callable[[Answers, str], tuple[HTTPStatus, str, bytes]]]] = {
-    "/metrics": Answers.metrics,
-    "/healthz": Answers.healthz,
-    "/readyz": Answers.readyz,
-    "/api/status": Answers.status,
+ROUTES: Final[Mapping[str, Callable[[MetricsEndpoints, str], tuple[HTTPStatus, str, bytes]]]] = {
+    "/metrics": MetricsEndpoints.metrics,
+    "/healthz": MetricsEndpoints.healthz,
+    "/readyz": MetricsEndpoints.readyz,
+    "/api/status": MetricsEndpoints.status,
 }
-"""What is answered where, to a question with that header ``Accept``: status, type and body."""
-AT_ONCE: Final = frozenset({"/healthz", "/readyz"})
-"""Those that need neither a file nor time. A probe must not wait for a thread that other questions have taken."""
+"""The handler of each path."""
+NON_BLOCKING: Final = frozenset({"/healthz", "/readyz"})
+"""Paths that need neither files nor time, so probes never wait for a thread.
+
+A probe must not wait for a thread that other questions have taken.
+"""
 
 
-class _Until(io.RawIOBase):
-    """What a client says until ``deadline``, however slowly it comes; then TimeoutError."""
+class _DeadlineReader(io.RawIOBase):
+    """A raw reader of a socket that times out at a deadline, however slow the client."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection, self._deadline = connection, deadline
@@ -123,22 +133,22 @@ class _Until(io.RawIOBase):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: _MetricsServer
     server_version = "kafka-eos"
     sys_version = ""
 
     def setup(self) -> None:
         super().setup()
-        self.rfile = io.BufferedReader(_Until(self.connection, time.monotonic() + self.server.patience))
+        self.rfile = io.BufferedReader(_DeadlineReader(self.connection, time.monotonic() + self.server.patience))
 
     def do_GET(self) -> None:
         asked = self.headers.get("Host")  # which every browser says, and a probe of HTTP 1.0 need not
         if self.server.local and asked is not None and not is_loopback(asked):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain=refusal(asked))
             return
-        answer = PATHS.get(urlsplit(self.path).path)
+        answer = ROUTES.get(urlsplit(self.path).path)
         if answer is None:
-            there = f"there are {', '.join(PATHS)}; the dashboard needs: pip install 'kafka-eos[ui]'"
+            there = f"there are {', '.join(ROUTES)}; the dashboard needs: pip install 'kafka-eos[ui]'"
             self.send_error(HTTPStatus.NOT_FOUND, explain=there)
             return
         try:
@@ -164,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def family_of(host: str) -> socket.AddressFamily:
-    """Of the socket that listens there."""
+    """Return the address family of a socket that listens on ``host``."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
@@ -186,16 +196,16 @@ def unservable(what: str, error: OSError) -> ConfigError:
 
 
 @contextmanager
-def serving(
-    address: tuple[str, int], answers: Answers, clients: int = _CLIENTS, patience: float = _PATIENCE
+def serve_metrics(
+    address: tuple[str, int], answers: MetricsEndpoints, clients: int = _CLIENTS, patience: float = _PATIENCE
 ) -> Iterator[str]:
-    """Serve within the block, ``clients`` at the same time; yields the URL. ConfigError if the address cannot be had.
+    """Serve the endpoints while the block runs; yield the URL. ConfigError if the address cannot be had.
 
     ``patience``: seconds that a client may take for its question, and for each half of the answer.
     """
     host, port = address
     try:
-        server = _Server(address, answers, clients, patience)
+        server = _MetricsServer(address, answers, clients, patience)
     except OSError as error:
         raise unservable(f"http={host}:{port}", error) from error
     with server:

@@ -1,6 +1,6 @@
-"""What a job is known by from its events: an observer that sums them up for whoever asks.
+"""An observer that turns job events into metrics and readiness.
 
-Rule: the clock is an argument of its maker, events may come from any thread, and a question changes nothing.
+Rule: the clock is a constructor argument, events may arrive from any thread, and reading changes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafka_eos.core.records import BEGINNING
+from kafka_eos.core.records import MIN_EVENT_TIME
 from kafka_eos.monitoring.metrics.samples import Labels, Samples
 
 _REASONS: Final = {
@@ -25,14 +25,14 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """``why``: in words, also if it is ready."""
+    """``reason``: in words, also if it is ready."""
 
     ready: bool
-    why: str
+    reason: str
 
 
-class Observed:
-    """``clock`` is monotonic, ``wall`` that of the calendar; both in seconds."""
+class MetricsObserver:
+    """An observer that keeps the metrics and the readiness of a job."""
 
     def __init__(
         self,
@@ -41,16 +41,18 @@ class Observed:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._clock, self._wall, self._lock = clock, wall, threading.Lock()
+        self._clock = clock
+        self._wall = wall
+        self._lock = threading.Lock()
         self._samples = Samples()
         self._before: dict[tuple[str, Labels], float] = {}
-        """What the session at work has told of its counters: they begin at 0 with each."""
-        self._begun: dict[int, float] = {}
-        """Epochs that are not committed, given up or not, and when they began first, in whichever session."""
-        self._barriers: dict[int, float] = {}
+        """Counters of the current session, as last reported: they begin at 0 with each session."""
+        self._uncommitted: dict[int, float] = {}
+        """Epochs that are not committed, aborted or not, and when they first began, in any session."""
+        self._triggered: dict[int, float] = {}
         """The same epochs, and when they began last."""
-        self._quiet_since: float | None = None
-        """When the attempt at work began to process rows, until it begins an epoch: none is under way meanwhile."""
+        self._idle_since: float | None = None
+        """When the current attempt began to process rows; reset when it begins an epoch."""
         self._open_since: float | None = None
         """When the newest committed epoch began, or the session: what is open is not older."""
         self._batches = False
@@ -58,7 +60,7 @@ class Observed:
         self._interval = self._least_pause = math.inf
         """Seconds from one epoch to the next, and at least between the end of one and the beginning of the next."""
         self._due = math.inf
-        """When the next epoch has to begin, if none is under way: nothing tells of one that does not."""
+        """When the next epoch is due, if none is running: no event reports an epoch that does not begin."""
         self._decided: dict[int, Mapping[str, int]] = {}
         """Records by sink of epochs that are decided and, as far as is known, not committed."""
         self._decide_seconds = 0.0
@@ -79,10 +81,10 @@ class Observed:
 
     @contextmanager
     def samples(self) -> Iterator[Samples]:
-        """All samples as of now; nothing changes meanwhile."""
+        """Yield all samples as of now; they do not change meanwhile."""
         with self._lock:
             now = self._clock()
-            waits = self._waits()
+            waits = self._measure_pending()
             self._samples.set("checkpoint_waiting_seconds", waits)
             if self._batches:
                 self._samples.set("uncommitted_seconds", waits)
@@ -91,25 +93,29 @@ class Observed:
             yield self._samples
 
     def readiness(self, within: float) -> Readiness:
-        """Does the job process rows, and is no epoch under way, or overdue, for longer than ``within`` seconds?"""
+        """Return the readiness, with the reason.
+
+        A job is ready if it processes rows and no epoch has been pending or overdue for more than ``within`` seconds.
+        """
         with self._lock:
             if self._ended is not None:
                 return Readiness(False, self._ended)
             if not self._samples.value("running"):
                 return Readiness(False, self._starting)
-            waits = self._waits()
+            waits = self._measure_pending()
         if waits > within:
             return Readiness(False, f"no checkpoint is committed for {waits:.0f} s (http_ready_within={within:g})")
         return Readiness(True, "processes rows")
 
-    def _waits(self) -> float:
-        """Seconds for which the oldest epoch that is not committed has been under way, over restarts, or is overdue.
+    def _measure_pending(self) -> float:
+        """Return for how long the oldest uncommitted epoch has been pending or overdue.
 
-        Not between a restart and the next epoch: that is as long as the interval, and nobody is late.
+        The time between a restart and the next epoch does not count: it is as long as the interval, and no epoch is
+        late.
         """
         now = self._clock()
-        until = now if self._quiet_since is None else self._quiet_since
-        return max([0.0, now - self._due, *(until - at for at in self._begun.values())])
+        until = now if self._idle_since is None else self._idle_since
+        return max([0.0, now - self._due, *(until - at for at in self._uncommitted.values())])
 
     # ------------------------------------------------------------ events
 
@@ -132,9 +138,9 @@ class Observed:
         self._samples.set("subtasks", facts["parallelism"])
         self._before.clear()
         self._batches, self._open_since = facts.get("batches", False), self._clock()
-        self._quiet_since = self._open_since
+        self._idle_since = self._open_since
         self._due = math.inf if self._batches else self._open_since + self._interval
-        # An attempt may end between the two; then its successor commits, and says no more than where it goes on.
+        # An attempt may end between the two. Then its successor commits, and reports only the epoch it resumes from.
         for epoch, records in self._decided.items():
             if epoch <= facts["base"]:
                 self._commit(records)
@@ -143,7 +149,7 @@ class Observed:
 
     def _on_restarting(self, facts: Mapping[str, Any]) -> None:
         self._samples.add("restarts", 1, _REASONS[facts["what"]])
-        self._quiet_since = None  # an attempt that dies before its first epoch is no rest
+        self._idle_since = None  # an attempt that dies before its first epoch is no rest
         self._due = math.inf
         self._samples.set("running", 0)
         self._samples.set("prepared_outputs", 0)
@@ -165,21 +171,21 @@ class Observed:
 
     def _on_progress(self, facts: Mapping[str, Any]) -> None:
         read: Mapping[str, Any] = facts["read"]
-        for source, told in read.items():
-            self._count("read_records", told["records"], source)
+        for source, source_progress in read.items():
+            self._count("read_records", source_progress["records"], source)
         for sink, records in facts["written"].items():
             self._count("written_records", records, sink)
         for segment, states in facts.get("segments", {}).items():
             for state, seconds in states.items():
                 self._count("segment_seconds", seconds, segment, state)
         self._work(facts.get("operators", {}))
-        for operator, counters in facts.get("counted", {}).items():
+        for operator, counters in facts.get("user_counters", {}).items():
             for name, n in counters.items():
                 self._count("counted", n, operator, name)
         for sink, n in facts.get("open", {}).items():
             self._samples.set("open_outputs", n, sink)
         splits: dict[Labels, Any] = {
-            (source, split): at for source, told in read.items() for split, at in told["splits"].items()
+            (source, split): at for source, progress in read.items() for split, at in progress["splits"].items()
         }
         offsets = {labels: at["position"].get("offset") for labels, at in splits.items()}
         self._samples.replace("read_position", {at: n for at, n in offsets.items() if isinstance(n, int)})
@@ -190,13 +196,13 @@ class Observed:
 
     def _work(self, operators: Mapping[str, Mapping[str, float]]) -> None:
         for operator, done in operators.items():
-            for direction, told in (("in", "came"), ("out", "left")):
-                self._count("operator_rows", done[told], operator, direction)
+            for direction, field_name in (("in", "rows_in"), ("out", "rows_out")):
+                self._count("operator_rows", done[field_name], operator, direction)
             for state in ("busy", "blocked", "idle"):
                 if state in done:
                     self._count("operator_seconds", done[state], operator, state)
-            if done.get("loads") or done.get("entries"):
-                self._count("state_loads", done["loads"], operator)
+            if done.get("cache_misses") or done.get("entries"):
+                self._count("state_loads", done["cache_misses"], operator)
                 self._samples.set("state_cached_entries", done["entries"], operator)
 
     def _on_tables(self, facts: Mapping[str, Any]) -> None:
@@ -209,13 +215,13 @@ class Observed:
         self._samples.replace("split_waiting", {labels: float(labels in held) for labels in splits} if groups else {})
 
     def _on_triggered(self, facts: Mapping[str, Any]) -> None:
-        self._barriers[facts["epoch"]] = now = self._clock()
+        self._triggered[facts["epoch"]] = now = self._clock()
         self._due = math.inf
-        if self._quiet_since is not None:
-            rest = now - self._quiet_since
-            self._begun = {epoch: at + rest for epoch, at in self._begun.items()}
-            self._quiet_since = None
-        self._begun.setdefault(facts["epoch"], now)
+        if self._idle_since is not None:
+            rest = now - self._idle_since
+            self._uncommitted = {epoch: at + rest for epoch, at in self._uncommitted.items()}
+            self._idle_since = None
+        self._uncommitted.setdefault(facts["epoch"], now)
 
     def _on_given_up(self, facts: Mapping[str, Any]) -> None:
         self._samples.add("checkpoints", 1, "given-up")
@@ -234,7 +240,7 @@ class Observed:
         self._samples.set("prepared_outputs", facts["committables"])
         times: Mapping[str, Mapping[str, int]] = facts.get("watermarks", {})
         reached = {(operator, split): at for operator, splits in times.items() for split, at in splits.items()}
-        known: dict[Labels, float] = {labels: at / 1000 for labels, at in reached.items() if at > BEGINNING}
+        known: dict[Labels, float] = {labels: at / 1000 for labels, at in reached.items() if at > MIN_EVENT_TIME}
         self._samples.replace("watermark_timestamp_seconds", known)
 
     def _on_phases(self, facts: Mapping[str, Any]) -> None:
@@ -242,7 +248,7 @@ class Observed:
         longest: dict[str, float] = {}
         for span in facts["spans"]:
             if span["phase"] == "prepare":
-                seconds = max(0.0, span["ended"] - span["began"])
+                seconds = max(0.0, span["ended"] - span["started"])
                 longest[span["operator"]] = max(seconds, longest.get(span["operator"], 0.0))
         for sink, seconds in longest.items():
             self._samples.observe("sink_seconds", seconds, sink, "prepare")
@@ -262,10 +268,10 @@ class Observed:
             self._samples.set("transaction_timeout_seconds", facts["timeout"])
         for sink, (began, ended) in facts.get("commits", {}).items():
             self._samples.observe("sink_seconds", max(0.0, ended - began), sink, "commit")
-        self._open_since = self._barriers.get(epoch, self._open_since)
-        if not self._batches and epoch >= max(self._barriers, default=epoch):
+        self._open_since = self._triggered.get(epoch, self._open_since)
+        if not self._batches and epoch >= max(self._triggered, default=epoch):
             now = self._clock()
-            self._due = max(now + self._least_pause, self._barriers.get(epoch, now) + self._interval)
+            self._due = max(now + self._least_pause, self._triggered.get(epoch, now) + self._interval)
         self._forget(epoch)
 
     def _commit(self, records: Mapping[str, int]) -> None:
@@ -291,11 +297,11 @@ class Observed:
 
     def _forget(self, epoch: int) -> None:
         """Epochs up to this one are committed."""
-        self._begun = {other: at for other, at in self._begun.items() if other > epoch}
-        self._barriers = {other: at for other, at in self._barriers.items() if other > epoch}
+        self._uncommitted = {other: at for other, at in self._uncommitted.items() if other > epoch}
+        self._triggered = {other: at for other, at in self._triggered.items() if other > epoch}
 
-    def _count(self, name: str, told: float, *labels: str) -> None:
+    def _count(self, name: str, total: float, *labels: str) -> None:
         """Add what is new of a counter of the session. One that is a difference of clocks may go back a little."""
         before = self._before.get((name, labels), 0.0)
-        self._samples.add(name, max(0.0, told - before), *labels)
-        self._before[name, labels] = max(told, before)
+        self._samples.add(name, max(0.0, total - before), *labels)
+        self._before[name, labels] = max(total, before)

@@ -1,7 +1,7 @@
-"""Who is answered at loopback: who asks for it by name.
+"""A guard for servers at loopback: only requests whose Host is a loopback name are answered.
 
-Rule: a page of another site that gives its own name this machine's address (DNS rebinding) asks by that name, and is
-answered nothing.
+Rule: in DNS rebinding a page of another site gives its own name this machine's address. Its requests carry that name
+as Host, and are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def is_loopback(asked: str) -> bool:
-    """Is it one of its names, with or without a port: ``127.0.0.1:8377``, ``[::1]``?"""
+    """Return whether a host is a loopback name, with or without a port: ``127.0.0.1:8377``, ``[::1]``."""
     try:
         return urlsplit(f"//{asked}").hostname in LOOPBACK
     except ValueError:
@@ -20,5 +20,5 @@ def is_loopback(asked: str) -> bool:
 
 
 def refusal(asked: str) -> str:
-    """What is said to who asks for ``asked`` at loopback."""
+    """Return the text of the refusal of a request for host ``asked`` at loopback."""
     return f"this is {' and '.join(LOOPBACK)} alone, not {asked!r}; a proxy may ask for one of them"

@@ -40,13 +40,13 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
-from kafka_eos._util.logging_setup import Seldom
+from kafka_eos._util.logging_setup import RepeatFilter
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.monitoring.metrics import catalogue
 from kafka_eos.monitoring.metrics import opentelemetry_env as otel_environment
 from kafka_eos.monitoring.metrics.catalogue import BUCKETS, PREFIX
-from kafka_eos.monitoring.metrics.epoch_traces import Epochs, EpochTrace
-from kafka_eos.monitoring.metrics.job_observer import Observed
+from kafka_eos.monitoring.metrics.epoch_traces import EpochTrace, EpochTracer
+from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from kafka_eos.monitoring.metrics.samples import Samples
 
 _NAME: Final = "kafka_eos"
@@ -64,25 +64,28 @@ _UNITS: Final = {"_seconds": "s", "_bytes": "By"}
 class Export:
     """``observers`` must hear the job. ``places``: what goes where, in words."""
 
-    observers: tuple[Epochs, ...]
+    observers: tuple[EpochTracer, ...]
     places: tuple[str, ...]
 
 
 @contextmanager
-def exporting(observed: Observed, job: str, version: str) -> Iterator[Export]:
-    """Send within the block, and once more at its end. ConfigError if a variable asks for what cannot be done."""
-    resource, observers, places = _resource(job, version), list[Epochs](), list[str]()
-    closing: list[_Metrics | _Traces] = []
+def start_export(observed: MetricsObserver, job: str, version: str) -> Iterator[Export]:
+    """Export metrics and traces while the block runs, and once more at its end.
+
+    ConfigError if a variable asks for what cannot be done.
+    """
+    resource, observers, places = _resource(job, version), list[EpochTracer](), list[str]()
+    closing: list[_MetricsExporter | _TraceExporter] = []
     try:
-        if otel_environment.wants("METRICS"):
-            places.append(f"metrics to {otel_environment.host_of('METRICS')}")
-            metrics = _Metrics(observed, resource, version, otel_environment.interval())
+        if otel_environment.is_enabled("METRICS"):
+            places.append(f"metrics to {otel_environment.read_endpoint('METRICS')}")
+            metrics = _MetricsExporter(observed, resource, version, otel_environment.interval())
             metrics.start()
             closing.append(metrics)
-        if otel_environment.wants("TRACES"):
-            places.append(f"traces to {otel_environment.host_of('TRACES')}")
-            traces = _Traces(resource, job, version)
-            observers.append(Epochs(traces.send, time.time))
+        if otel_environment.is_enabled("TRACES"):
+            places.append(f"traces to {otel_environment.read_endpoint('TRACES')}")
+            traces = _TraceExporter(resource, job, version)
+            observers.append(EpochTracer(traces.send, time.time))
             closing.append(traces)
         yield Export(tuple(observers), tuple(places))
     finally:
@@ -90,37 +93,39 @@ def exporting(observed: Observed, job: str, version: str) -> Iterator[Export]:
 
 
 def _resource(job: str, version: str) -> Resource:
-    """Who sends. What the environment says of it goes first."""
-    ours = {
+    """Return the OpenTelemetry resource of this job. Attributes in the environment take precedence."""
+    attributes = {
         "service.name": job,
         "service.version": version,
         "service.instance.id": f"{platform.node()}:{os.getpid()}",
     }
-    return Resource.create().merge(Resource(ours)).merge(OTELResourceDetector().detect())
+    return Resource.create().merge(Resource(attributes)).merge(OTELResourceDetector().detect())
 
 
-def _without_waiting_long(closing: list[_Metrics | _Traces]) -> None:
+def _without_waiting_long(closing: list[_MetricsExporter | _TraceExporter]) -> None:
     """A collector that does not answer would keep the process for as long as the exporter tries."""
     threads = [threading.Thread(target=each.close, daemon=True, name="otel-close") for each in closing]
     for thread in threads:
         thread.start()
     until = time.monotonic() + _GOODBYE
     for each, thread in zip(closing, threads, strict=True):
-        while thread.is_alive() and each.taken and time.monotonic() < until:
+        while thread.is_alive() and each.last_export_ok and time.monotonic() < until:
             thread.join(_LOOK)
 
 
 # ---------------------------------------------------------------- metrics
 
 
-class _Metrics:
-    """Sends what a job is known by, as often as it is told, from a thread of its own."""
+class _MetricsExporter:
+    """Export the metrics periodically from its own thread."""
 
-    def __init__(self, observed: Observed, resource: Resource, version: str, interval: float) -> None:
-        self._observed, self._resource, self._interval = observed, resource, interval
+    def __init__(self, observed: MetricsObserver, resource: Resource, version: str, interval: float) -> None:
+        self._observed = observed
+        self._resource = resource
+        self._interval = interval
         self._scope, self._exporter = InstrumentationScope(_NAME, version), OTLPMetricExporter()
         self._began, self._over = time.time_ns(), threading.Event()
-        self.taken = True
+        self.last_export_ok = True
         """Has the collector taken what was sent last?"""
         self._thread = threading.Thread(target=self._run, daemon=True, name="otel-metrics")
 
@@ -138,11 +143,11 @@ class _Metrics:
         self._send()
 
     def _send(self) -> None:
-        """What is not taken is not sent again: the next figures hold it."""
+        """Export the current figures. A failed export is not repeated: the next figures include it."""
         with self._observed.samples() as samples:
             metrics = [*_numbers(samples, self._began), *_distributions(samples, self._began)]
         of_job = ResourceMetrics(self._resource, [ScopeMetrics(self._scope, metrics, "")], "")
-        self.taken = self._exporter.export(MetricsData([of_job])) is MetricExportResult.SUCCESS
+        self.last_export_ok = self._exporter.export(MetricsData([of_job])) is MetricExportResult.SUCCESS
 
 
 def _numbers(samples: Samples, began: int) -> Iterator[Metric]:
@@ -183,8 +188,10 @@ def _attributes(metric: catalogue.Metric, labels: tuple[str, ...]) -> dict[str, 
 
 
 def _named(metric: catalogue.Metric, data: Sum | Gauge | Histogram) -> Metric:
-    """Without ``_total``, which collectors put to sums that they show to Prometheus; with a unit they find in the name
-    they put nothing to the others."""
+    """Return a metric, named without ``_total``: collectors append it for Prometheus to sums.
+
+    If a metric has a unit that its name contains, collectors append nothing for the unit.
+    """
     unit = next((unit for ending, unit in _UNITS.items() if metric.name.endswith(ending)), "")
     return Metric(PREFIX + metric.name, metric.help, unit, data)
 
@@ -193,16 +200,16 @@ def _named(metric: catalogue.Metric, data: Sum | Gauge | Histogram) -> Metric:
 
 
 class _SpanExporter(OTLPSpanExporter):
-    taken = True
+    last_export_ok = True
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = super().export(spans)
-        self.taken = result is SpanExportResult.SUCCESS
+        self.last_export_ok = result is SpanExportResult.SUCCESS
         return result
 
 
-class _Traces:
-    """Sends a trace of each epoch. A processor of the SDK batches spans, and drops some when too many wait."""
+class _TraceExporter:
+    """Export one trace per epoch. A processor of the SDK batches spans, and drops some when too many wait."""
 
     def __init__(self, resource: Resource, job: str, version: str) -> None:
         self._job, self._exporter = job, _SpanExporter()
@@ -226,9 +233,9 @@ class _Traces:
         whole.end(_ns(epoch.ended))
 
     @property
-    def taken(self) -> bool:
-        """As of ``_Metrics``."""
-        return self._exporter.taken
+    def last_export_ok(self) -> bool:
+        """Return whether the collector accepted the last export."""
+        return self._exporter.last_export_ok
 
     def close(self) -> None:
         self._provider.shutdown()
@@ -243,4 +250,4 @@ def _ns(seconds: float) -> int:
 
 
 for log in LOGGERS:
-    log.addFilter(Seldom(_QUIET))
+    log.addFilter(RepeatFilter(_QUIET))

@@ -16,8 +16,11 @@ from kafka_eos.monitoring.metrics.http_server import host_in_url
 _LOCAL: Final = "http://localhost:4318"
 
 
-def wants(signal: str) -> bool:
-    """Is this signal to be sent? ``signal``: METRICS or TRACES. ConfigError if it is to be sent in another way."""
+def is_enabled(signal: str) -> bool:
+    """Return whether a signal is to be exported; ConfigError for an unsupported exporter.
+
+    ``signal``: METRICS or TRACES. ConfigError if it is to be sent in another way.
+    """
     if _of("OTEL_SDK_DISABLED").lower() == "true":
         return False
     kind = _of(f"OTEL_{signal}_EXPORTER") or "otlp"
@@ -29,8 +32,8 @@ def wants(signal: str) -> bool:
     return kind == "otlp"
 
 
-def host_of(signal: str) -> str:
-    """Scheme, host and port that this signal goes to. ConfigError if the address is none."""
+def read_endpoint(signal: str) -> str:
+    """Return scheme, host and port of the endpoint of a signal. ConfigError if the address is none."""
     name, address = _first(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     try:
         parts = urlsplit(address or _LOCAL)
@@ -51,13 +54,13 @@ def interval() -> float:
 
 
 def _no_address(name: str) -> str:
-    """Without the value: there may be a password in it."""
+    """Return the error text for a variable, without its value, which may contain a password."""
     return f"{name} is no address: write it as http://HOST:4318"
 
 
 def _first(*names: str) -> tuple[str, str]:
     """The first of these variables that is set, and its value; the last one, empty, if none is."""
-    return next(((name, told) for name in names if (told := _of(name))), (names[-1], ""))
+    return next(((name, value) for name in names if (value := _of(name))), (names[-1], ""))
 
 
 def _of(name: str) -> str:

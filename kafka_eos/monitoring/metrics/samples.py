@@ -25,7 +25,7 @@ class Distribution:
 
 
 class Samples:
-    """Not thread-safe. ``Labels`` are values in the order of the catalogue."""
+    """The current samples of all metrics; not thread-safe. ``Labels`` are values in the order of the catalogue."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[Labels, float]] = {}
@@ -43,13 +43,13 @@ class Samples:
         values[labels] = values.get(labels, 0.0) + more
 
     def replace(self, name: str, values: Mapping[Labels, float]) -> None:
-        """All values of a gauge: what is not among them is gone."""
+        """Set all values of a gauge; those that are not in ``values`` are removed."""
         for labels in values:
             _known(name, labels)
         self._values[name] = dict(values)
 
     def zero(self, name: str) -> None:
-        """All values of a gauge become 0."""
+        """Set all values of a gauge to 0."""
         self._values[name] = dict.fromkeys(self._values.get(name, ()), 0.0)
 
     def observe(self, name: str, value: float, *labels: str) -> None:

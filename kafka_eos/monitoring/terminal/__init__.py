@@ -1,4 +1,5 @@
-"""What a shell shows: messages, the live view of a running job, and how a run ends.
+"""Output in a shell: messages, the live view of a running job, and the summary at its end.
 
-Rule: ``kafka-eos run orders.py`` and ``python orders.py`` look the same. So this room knows neither commands nor verbs.
+Rule: ``kafka-eos run orders.py`` and ``python orders.py`` look the same. So this package imports no commands and no
+pipeline API.
 """

@@ -1,6 +1,6 @@
-"""A running job as log lines, where ``log_format`` is ``json``: what the live view shows, for collectors.
+"""A running job as log lines, if ``log_format`` is ``json``: what the live view shows, for collectors.
 
-Rule: what people must know of is a warning; what happens at every checkpoint is told to who asks for ``debug``.
+Rule: events that need attention are warnings; events of every checkpoint are logged at level ``debug``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROGRESS_SECONDS: Final = 10.0
 REPEAT_SECONDS: Final = 30.0
 """Between two lines with the same notice: what is waited for is tried every two seconds."""
 _WARNINGS = frozenset({"restarting", "hung", "silent", "given-up", "dead-letters", "late-rows", "unshown"})
-_OFTEN = frozenset({"triggered", "phases", "decided", "committed", "restoring"})
+_DEBUG_EVENTS = frozenset({"triggered", "phases", "decided", "committed", "restoring"})
 
 
 class EventLog(Totals):
@@ -26,7 +26,7 @@ class EventLog(Totals):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._clock, self._told = clock, -PROGRESS_SECONDS
+        self._clock, self._last_progress = clock, -PROGRESS_SECONDS
         self._seen: set[tuple[str, str, str]] = set()
         self._notices: dict[str, float] = {}
         """When each was logged last."""
@@ -34,11 +34,13 @@ class EventLog(Totals):
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         super().__call__(event, facts)
         term, epoch = facts.get("term"), facts.get("epoch")
-        logs.now(term=term if isinstance(term, int) else None, epoch=epoch if isinstance(epoch, int) else None)
+        logs.set_log_epoch(
+            term=term if isinstance(term, int) else None, epoch=epoch if isinstance(epoch, int) else None
+        )
         if event == "progress":
-            if self._clock() - self._told < PROGRESS_SECONDS:
+            if self._clock() - self._last_progress < PROGRESS_SECONDS:
                 return
-            self._told = self._clock()
+            self._last_progress = self._clock()
         if event == "notice" and self._repeats(str(facts["text"])):
             return
         if event == "dead-letters":
@@ -46,7 +48,7 @@ class EventLog(Totals):
         LOG.log(_level(event), "%s", _message(event, facts), extra={logs.EVENT_FIELD: (event, dict(facts))})
 
     def _repeats(self, text: str) -> bool:
-        """Was it logged a moment ago?"""
+        """Return whether the same text was logged a moment ago."""
         now = self._clock()
         self._notices = {each: at for each, at in self._notices.items() if now - at < REPEAT_SECONDS}
         return self._notices.setdefault(text, now) != now
@@ -67,14 +69,14 @@ def _level(event: str) -> int:
         return logging.ERROR
     if event in _WARNINGS:
         return logging.WARNING
-    return logging.DEBUG if event in _OFTEN else logging.INFO
+    return logging.DEBUG if event in _DEBUG_EVENTS else logging.INFO
 
 
 def _message(event: str, facts: Mapping[str, object]) -> str:
-    """What happened, with the reason if there is one: the rest is in the facts."""
+    """Return a line with the event and its reason, if it has one; the other fields are logged as fields."""
     if event in ("hung", "silent"):
         where = f", at {facts['place']}" if "place" in facts else ""
-        said = f"worker {facts['worker']}, process {facts['process']}, for {facts['seconds']:g} s{where}"
+        detail = f"worker {facts['worker']}, process {facts['process']}, for {facts['seconds']:g} s{where}"
     else:
-        said = str(facts.get("text", facts.get("reason", "")))
-    return f"{event}: {said}" if said else event
+        detail = str(facts.get("text", facts.get("reason", "")))
+    return f"{event}: {detail}" if detail else event

@@ -1,6 +1,6 @@
-"""How a run from the shell ends: an error becomes one paragraph and an exit code.
+"""The end of a run from the shell: an error becomes one paragraph and an exit code.
 
-Rule: the same for ``kafka-eos run orders.py`` and ``python orders.py``. Only our own errors are explained.
+Rule: the same for ``kafka-eos run orders.py`` and ``python orders.py``. Only kafka_eos's own errors are explained.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ EXIT_FATAL, EXIT_USER, EXIT_INTERRUPTED, EXIT_ALL_REFUSED = 1, 2, 3, 4
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """End the process with what ``exit_code`` says if one of our errors comes out of the block."""
+def exit_on_error() -> Iterator[None]:
+    """Print a KafkaEosError as one paragraph and exit with its code."""
     try:
         yield
     except KafkaEosError as error:
-        # Here, because whoever only asks for help waits for neither.
-        from kafka_eos.core.failure_causes import kind_of
-        from kafka_eos.monitoring.terminal.live_view import say
+        # Imported here, so that --help does not wait for it.
+        from kafka_eos.core.failure_causes import error_name
+        from kafka_eos.monitoring.terminal.live_view import print_message
 
-        say((kind_of(error), "bold red"), f": {error}", level=logging.ERROR)
+        print_message((error_name(error), "bold red"), f": {error}", level=logging.ERROR)
         sys.exit(exit_code(error))
 
 
 def exit_code(error: KafkaEosError) -> int:
     """1 fatal, 2 for the user to change, 3 stopped before the last commit."""
-    from kafka_eos._util.retry import Interrupted
+    from kafka_eos._util.retry import RetryInterrupted
 
     if isinstance(error, UserError):
         return EXIT_USER
-    return EXIT_INTERRUPTED if isinstance(error, Interrupted) else EXIT_FATAL
+    return EXIT_INTERRUPTED if isinstance(error, RetryInterrupted) else EXIT_FATAL

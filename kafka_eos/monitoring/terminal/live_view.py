@@ -21,14 +21,14 @@ from rich.text import Text
 from kafka_eos._util import logging_setup as logs
 from kafka_eos.monitoring.terminal.event_log import LOG
 from kafka_eos.monitoring.terminal.run_totals import Totals
-from kafka_eos.protocol.dead_letter_limit import in_figures
-from kafka_eos.protocol.source_dependencies import in_words
+from kafka_eos.protocol.dead_letter_limit import format_counts
+from kafka_eos.protocol.source_dependencies import describe_waiting
 
 console = Console(stderr=True)
 _WIDE = 1000
 """Columns of a place that is no terminal."""
 
-_LOUD = {
+_PRINTED_EVENTS = {
     "notice": "{text}",
     "unshown": "{text}",
     "standing-by": "{text}",
@@ -42,34 +42,34 @@ _LOUD = {
 }
 
 
-def in_bytes(size: float) -> str:
-    """A size with the unit that fits it: ``49.8 kB``."""
+def format_bytes(size: float) -> str:
+    """Format a size with a fitting unit, such as `49.8 kB`."""
     return decimal(int(size))
 
 
-def say(*parts: str | tuple[str, str], level: int = logging.INFO) -> None:
-    """Print a message: texts, or texts with a style. Nothing in it is taken for markup.
+def print_message(*parts: str | tuple[str, str], level: int = logging.INFO) -> None:
+    """Print a message to stderr, or log it where log_format is json. Nothing in it is taken for markup.
 
     A running job whose ``log_format`` is ``json`` logs it, at ``level``. As with a log line, nothing depends on it:
     what cannot be written, because the disk below a log file is full, comes with the next message that can be.
     """
     text = Text.assemble(*parts)
-    if logs.as_json():
+    if logs.is_json():
         LOG.log(level, "%s", text.plain)
     else:
         with suppress(OSError):  # the console keeps it
             console.print(text, soft_wrap=True)
 
 
-def screen() -> Console:
-    """Standard output, as wide as what is printed gets where that is no terminal."""
+def open_stdout_console() -> Console:
+    """Return a console for stdout, wide enough if it is no terminal."""
     found = Console()
     return found if found.is_terminal else Console(width=_WIDE)
 
 
-def show(asked: RenderableType) -> None:
-    """Print what a command was asked for, such as a table."""
-    screen().print(asked)
+def print_output(asked: RenderableType) -> None:
+    """Print the result of a command to stdout."""
+    open_stdout_console().print(asked)
 
 
 class LiveView(Totals):
@@ -88,7 +88,9 @@ class LiveView(Totals):
         super().__init__()
         self._job = job
         self._facts: dict[str, Any] = {"records_in": 0, "records_out": 0, "lag": None}
-        self._rate, self._counted, self._since = 0.0, 0, time.monotonic()
+        self._rate = 0.0
+        self._counted = 0
+        self._since = time.monotonic()
         """Records a second, and since when and from how many records the next rate is of."""
         self._restarts = 0
         self._restore_told: float | None = None
@@ -107,7 +109,7 @@ class LiveView(Totals):
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         if event == "dead-letters" and not self.dead_letters:
-            say(("records are refused and sent aside; the column dead letters counts them", "yellow"))
+            print_message(("records are refused and sent aside; the column dead letters counts them", "yellow"))
         super().__call__(event, facts)
         if event == "progress":
             self._measure(facts)
@@ -115,10 +117,10 @@ class LiveView(Totals):
             self._restarts += 1
         if event in ("restoring", "running"):
             self._restore(str(facts.get("text", "")))
-        if event == "tables" and (awaited := in_words(cast("Mapping[str, list[str]]", facts["waiting"]))):
-            say(awaited)
-        if event in _LOUD:
-            say((_LOUD[event].format(**facts), "yellow" if event == "restarting" else ""))
+        if event == "tables" and (awaited := describe_waiting(cast("Mapping[str, list[str]]", facts["waiting"]))):
+            print_message(awaited)
+        if event in _PRINTED_EVENTS:
+            print_message((_PRINTED_EVENTS[event].format(**facts), "yellow" if event == "restarting" else ""))
         self._facts.update({f"{event}.{name}": value for name, value in facts.items()})
         self._draw()
 
@@ -129,12 +131,14 @@ class LiveView(Totals):
             self._restore_told = now if text else None
         elif now - self._restore_told >= self._RESTORE_EVERY:
             self._restore_told = now
-            say(text)
+            print_message(text)
 
     def _measure(self, facts: Mapping[str, object]) -> None:
         now, done = time.monotonic(), int(str(facts["records_in"]))
         if done < self._counted:  # a restart counts from 0
-            self._rate, self._counted, self._since = 0.0, done, now
+            self._rate = 0.0
+            self._counted = done
+            self._since = now
         elif now - self._since >= self._RATE_OVER:
             self._rate = (done - self._counted) / (now - self._since)
             self._counted, self._since = done, now
@@ -145,7 +149,7 @@ class LiveView(Totals):
             self._live.update(self._table())
         elif "running.term" in self._facts and time.monotonic() - self._logged > self._LOG_EVERY:
             self._logged = time.monotonic()
-            say(" ".join(f"{name}={value}" for name, value in self._cells()))
+            print_message(" ".join(f"{name}={value}" for name, value in self._cells()))
 
     def _table(self) -> Table:
         table = Table(title=f"{self._job}", title_justify="left", show_edge=False, pad_edge=False)
@@ -165,9 +169,9 @@ class LiveView(Totals):
             ("out", f"{facts['records_out']:,}"),
             ("epoch", str(facts.get("committed.epoch", "–"))),
             ("checkpoint", "–" if seconds is None else f"{seconds * 1000:,.0f} ms"),
-            ("state", "–" if size is None else in_bytes(size)),
+            ("state", "–" if size is None else format_bytes(size)),
             ("restarts", str(self._restarts)),
-            *([("dead letters", in_figures(self.dead_letters))] if self.dead_letters else ()),
+            *([("dead letters", format_counts(self.dead_letters))] if self.dead_letters else ()),
             *([("late", f"{sum(self.late.values()):,}")] if self.late else ()),
             *([("timers", f"{sum(self.timers.values()):,}")] if self.timers else ()),
         ]

@@ -1,4 +1,4 @@
-"""What a run has come to, added up from its events: told when it ends."""
+"""Sums over a run's events, for the summary at its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import cast
 
 
 class Totals:
-    """An observer that adds up a run: what is told when it ends."""
+    """An observer that sums up a run for the summary at its end."""
 
     def __init__(self) -> None:
         self.dead_letters: Mapping[str, Mapping[str, int]] = {}
@@ -16,7 +16,7 @@ class Totals:
         """Rows of the run so far that came when their time was over, by operator."""
         self.read: dict[str, int] = {}
         """Records that epochs of this run have read, by source, once all that came of them is committed."""
-        self.left_out: Mapping[str, int] = {}
+        self.filtered: Mapping[str, int] = {}
         """Records of the run so far that the header filter of their source left out."""
         self.written: dict[str, int] = {}
         """Records that this run has committed, by sink."""
@@ -35,7 +35,7 @@ class Totals:
 
     @property
     def all_refused(self) -> int:
-        """How many records the run has read, if each of them became a dead letter; else 0."""
+        """Return the number of records that the run has read if each of them became a dead letter, else 0."""
         read, refused = sum(self.read.values()), sum(sum(by.values()) for by in self.dead_letters.values())
         return read if refused >= read else 0
 
@@ -48,7 +48,7 @@ class Totals:
         if event == "late-rows":
             self.late = cast("Mapping[str, int]", facts["total"])
         if event == "left-out":
-            self.left_out = cast("Mapping[str, int]", facts["total"])
+            self.filtered = cast("Mapping[str, int]", facts["total"])
         if event == "decided":
             self.state = cast("Mapping[str, int]", facts["state_bytes_by_operator"])
             self.timers = cast("Mapping[str, int]", facts.get("pending_timers", {}))
@@ -56,7 +56,7 @@ class Totals:
             self._decided[facts["epoch"]] = cast("Mapping[str, int]", facts.get("read", {}))
         if event == "progress":
             read = cast("Mapping[str, Mapping[str, Mapping[str, object]]]", facts.get("read", {}))
-            self.splits |= {source: frozenset(told["splits"]) for source, told in read.items()}
+            self.splits |= {source: frozenset(source_progress["splits"]) for source, source_progress in read.items()}
         if event == "stood-down":
             self.stood_down = str(facts["text"])
 

@@ -1,6 +1,6 @@
-"""One job as a screen of tables: rates, back-pressure, lag, and what its newest epoch spent its time on.
+"""One job as a screen of tables: rates, back-pressure, lag, and the times of the phases of its newest epoch.
 
-Pure. Rule: what is not known is a dash, never a guess.
+Pure. Rule: a value that is not known is a dash, never a guess.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from kafka_eos.coordination.job_status import Standing, standing
+from kafka_eos.coordination.job_status import JobStatus, job_status
 from kafka_eos.core.json_values import Json
 from kafka_eos.monitoring.dashboard import job_facts as facts
-from kafka_eos.monitoring.dashboard.job_directories import Found
-from kafka_eos.monitoring.terminal.live_view import in_bytes
+from kafka_eos.monitoring.dashboard.job_directories import JobFiles
+from kafka_eos.monitoring.terminal.live_view import format_bytes
 
 _UNKNOWN: Final = "–"
 _COLOURS: Final = {"running": "green", "failed": "red", "killed": "red", "recovering": "yellow", "starting": "yellow"}
@@ -24,15 +24,13 @@ _OPERATORS: Final = ("operator", "in/s", "out/s", "busy", "blocked", "idle", "st
 _SPLITS: Final = ("source", "partition", "position", "lag", "")
 
 
-def view(found: Found, rates: Mapping[str, Any] | None, rows: int) -> Group:
-    """``rates``: of ``monitoring.dashboard.rates``, None while too little is known. ``rows``: most partitions that are
-    shown.
-    """
-    stands = standing(found.job, found.status, found.held, found.now)
+def render_job(found: JobFiles, rates: Mapping[str, Any] | None, rows: int) -> Group:
+    """Render one job as tables. ``rows``: most partitions that are shown."""
+    stands = job_status(found.job, found.status, found.is_running, found.now)
     last: Mapping[str, Any] = found.status["last"]
     progress: Mapping[str, Any] = last.get("progress", {})
-    rates = rates if rates is not None and stands.how == "running" else {}
-    parts: list[Text | Table] = [_how(stands), _flow(stands, rates)]
+    rates = rates if rates is not None and stands.state == "running" else {}
+    parts: list[Text | Table] = [_render_state(stands), _flow(stands, rates)]
     if (spent := _epoch(last)) is not None:
         parts.append(spent)
     if plan := facts.operators(last, progress):
@@ -45,18 +43,18 @@ def view(found: Found, rates: Mapping[str, Any] | None, rows: int) -> Group:
     return Group(*parts)
 
 
-def _how(stands: Standing) -> Text:
-    text = Text.assemble((stands.job, "bold"), "  ", (stands.how, _COLOURS.get(stands.how, "")))
+def _render_state(stands: JobStatus) -> Text:
+    text = Text.assemble((stands.job, "bold"), "  ", (stands.state, _COLOURS.get(stands.state, "")))
     if stands.pid is not None:
         text.append(f"  process {stands.pid}")
     if stands.workers is not None:
         text.append(f", {stands.workers} worker{'s' if stands.workers > 1 else ''}")
-    if stands.why is not None:
-        text.append(f"  {stands.why}", "yellow")
+    if stands.reason is not None:
+        text.append(f"  {stands.reason}", "yellow")
     return text
 
 
-def _flow(stands: Standing, rates: Mapping[str, Any]) -> Text:
+def _flow(stands: JobStatus, rates: Mapping[str, Any]) -> Text:
     restarts = f"{stands.restarts} restart{'' if stands.restarts == 1 else 's'}"
     text = Text(f"in {_rate(rates.get('in'))}/s  out {_rate(rates.get('out'))}/s  lag {_count(stands.lag)}  {restarts}")
     if stands.dead_letters:
@@ -72,10 +70,10 @@ def _epoch(last: Mapping[str, Any]) -> Text | None:
     text = Text(f"epoch {committed['epoch']}: {_milliseconds(committed['seconds'])}")
     phases: Mapping[str, Any] = last.get("phases", {})
     spans = phases.get("spans", []) if phases.get("epoch") == committed["epoch"] else []
-    commits = [{"phase": "commit", "began": at[0], "ended": at[1]} for at in committed.get("commits", {}).values()]
+    commits = [{"phase": "commit", "started": at[0], "ended": at[1]} for at in committed.get("commits", {}).values()]
     slowest: dict[str, float] = {}
     for span in (*spans, *commits):
-        seconds = max(0.0, span["ended"] - span["began"])
+        seconds = max(0.0, span["ended"] - span["started"])
         slowest[span["phase"]] = max(seconds, slowest.get(span["phase"], 0.0))
     if slowest:
         text.append(": " + " · ".join(f"{phase} {_milliseconds(seconds)}" for phase, seconds in slowest.items()))
@@ -83,7 +81,7 @@ def _epoch(last: Mapping[str, Any]) -> Text | None:
 
 
 def _operators(plan: Sequence[Json], progress: Mapping[str, Any], rates: Mapping[str, Any]) -> Table:
-    """In the order of the plan; what is busiest stands out."""
+    """Return the table of operators, in the order of the plan; the busiest one is highlighted."""
     table, at_work = _table(_OPERATORS), rates.get("operators", {})
     busiest = max((rate.get("busy") or 0.0 for rate in at_work.values()), default=0.0)
     for operator in plan:
@@ -93,12 +91,12 @@ def _operators(plan: Sequence[Json], progress: Mapping[str, Any], rates: Mapping
         size, entries = operator["state_bytes"], done.get("entries")
         table.add_row(
             name,
-            _rate(rate.get("came")),
-            _rate(rate.get("left")),
+            _rate(rate.get("rows_in")),
+            _rate(rate.get("rows_out")),
             *(_share(rate.get(state)) for state in ("busy", "blocked", "idle")),
-            in_bytes(size) if isinstance(size, int | float) else _UNKNOWN,
+            format_bytes(size) if isinstance(size, int | float) else _UNKNOWN,
             _count(entries or None),
-            _rate(rate.get("loads") if done.get("loads") or entries else None),
+            _rate(rate.get("cache_misses") if done.get("cache_misses") or entries else None),
             style="bold" if busiest and rate.get("busy") == busiest else None,
         )
     return table

@@ -1,13 +1,13 @@
-"""Dead letters after the fact: which there are, and putting the refused records back.
+"""Dead letters after the fact: listing them, and replaying the rejected records.
 
-    places      where the dead letters of a source are, and where its records come from
-    selection   which of them are meant
-    reading     all that are there now, one after the other
-    shown       a letter and the counts of many, for people and as JSON
-    order       what a replay is told, in all of its processes
-    replayed    the job that puts records back: a pipeline like any other, in a file that its workers load
-    restored    what a replay can do, and what it has done
+    topics            the dead-letter topics of a source, and the topics of its records
+    selection         selects dead letters
+    reader            reads all dead letters that exist now, one after the other
+    text_output       a dead letter and the counts of many, for people and as JSON
+    replay_request    the parameters of a replay, in all of its processes
+    replay_pipeline   the job that replays records: a pipeline like any other, in a file that its workers load
+    replay_progress   the target of a replay, and the dead letters that it has replayed
 
-Rule: a record that was put back once is never put back again by the same job, whichever of its letters is meant. The
-job's own state knows it, and is committed together with the records.
+Rule: the same job never replays a record twice, whichever of its dead letters is selected. The job's own state records
+it, and is committed together with the records.
 """

@@ -1,7 +1,7 @@
-"""What a replay can do, and what it has done: asked before it starts.
+"""The target of a replay, checked before it starts, and the dead letters that it has replayed.
 
-Rule: what was put back is read from the newest epoch that is committed. What a killed replay has decided and not
-committed is not in it, so the replay starts again, and finishes that first.
+Rule: what was replayed is read from the newest committed epoch. An epoch that a killed replay decided and did not
+commit is not included. So the replay starts again, and commits that epoch first.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.config.settings import Settings
-from kafka_eos.connectors.kafka.sink.dead_letters import Letter
+from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter
 from kafka_eos.connectors.kafka.source.positions import partition_of, topic_of
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.ops.dead_letters.replay_request import OPERATOR
-from kafka_eos.ops.dead_letters.topics import Places
+from kafka_eos.ops.dead_letters.topics import DeadLetterTopics
 from kafka_eos.savepoints import Snapshot
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.storage_factory import find_storage
 
 
-def restored(settings: Settings, job: str) -> Set[Any]:
-    """Identities of the records that the job has put back; some 300 bytes of memory each."""
-    home = settings.checkpoints_of(job)
+def read_replayed_ids(settings: Settings, job: str) -> Set[Any]:
+    """Read the identities of the records that a replay job has written back."""
+    home = settings.checkpoint_location(job)
     storage = find_storage(home)
     if storage is None or not any(storage.list(paths.RECEIPTS)):
         return frozenset()
@@ -31,22 +31,25 @@ def restored(settings: Settings, job: str) -> Set[Any]:
     return {key for key, _ in snapshot.read(OPERATOR)} if OPERATOR in snapshot.operators() else frozenset()
 
 
-class Way:
-    """Where the records go. ConfigError if nobody can write there, or it is the topic of the dead letters itself."""
+class ReplayTarget:
+    """The topic that a replay writes to.
 
-    def __init__(self, at: Places, to: str | None, ctx: JobContext) -> None:
-        sink = at.restored(to)
-        if sink.topic == at.refused.topic:
+    Raises ConfigError if the topic cannot be written, or is the topic of the dead letters itself.
+    """
+
+    def __init__(self, at: DeadLetterTopics, to: str | None, ctx: JobContext) -> None:
+        sink = at.create_replay_sink(to)
+        if sink.topic == at.dead_letter_sink.topic:
             raise ConfigError(
                 f"--to {sink.topic} is the topic of the dead letters: what is put there is no dead letter"
             )
         sink.check(ctx)
         there = () if to else (split for split in at.reads.discover(ctx, None) if topic_of(split) == at.topic)
         self._partitions = None if to else {partition_of(split) for split in there}
-        self.told = to or f"{at.topic}, each to the partition that it was in"
+        self.description = to or f"{at.topic}, each to the partition that it was in"
         """The topic, for people."""
 
-    def check(self, letter: Letter) -> None:
+    def check(self, letter: DeadLetter) -> None:
         """ConfigError if there is no place for its record."""
         if self._partitions is not None and letter.partition not in self._partitions:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""What a replay is told: the pipeline whose records it puts back, which of them, and where.
+"""The parameters of a replay: the pipeline, which of its dead letters are replayed, and the target topic.
 
 Rule: every process of the job reads it from its environment, as it reads the pipeline from a file.
 """
@@ -16,14 +16,14 @@ from msgspec import Struct
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.ops.dead_letters.selection import Selection
-from kafka_eos.ops.dead_letters.topics import Places, places
-from kafka_eos.runtime.program import load
+from kafka_eos.ops.dead_letters.topics import DeadLetterTopics, find_dead_letter_topics
+from kafka_eos.runtime.program import load_program
 
 VARIABLE: Final = "KAFKA_EOS_REPLAY"
 PIPELINE: Final = Path(__file__).with_name("replay_pipeline.py")
 """The file that makes the pipeline of an order."""
 OPERATOR: Final = "restored"
-"""Its operator whose state has a key for each record that was put back. Durable: see ``replayed``."""
+"""The operator whose state has a key for each replayed record. Durable: see ``replay_pipeline``."""
 _INHERITED: Final = (
     "bootstrap_servers",
     "checkpoint_dir",
@@ -36,8 +36,8 @@ _INHERITED: Final = (
 """Settings in the pipeline's code that hold for its replay too."""
 
 
-class Order(Struct, frozen=True, kw_only=True):
-    """One call of ``kafka-eos dead-letters replay``."""
+class ReplayRequest(Struct, frozen=True, kw_only=True):
+    """One call of kafka-eos dead-letters replay."""
 
     app: str
     """The user's file, ``path`` or ``path:pipeline``."""
@@ -48,31 +48,31 @@ class Order(Struct, frozen=True, kw_only=True):
     to: str | None = None
     """The topic to write to; None is the one that the records came from."""
     run: str = ""
-    """Tells this call from all others: each reads all letters, and the job's state knows what was put back before."""
+    """Identifies this call: each call reads all dead letters, and the job's state has those replayed before."""
 
-    def announce(self) -> None:
-        """Have this process, and those that it starts, find it."""
+    def export_to_environment(self) -> None:
+        """Put the request into the environment of this process and its children."""
         os.environ[VARIABLE] = msgspec.json.encode(msgspec.structs.replace(self, run=uuid4().hex[:8])).decode()
 
     @classmethod
-    def given(cls) -> Order:
+    def from_environment(cls) -> ReplayRequest:
         text = os.environ.get(VARIABLE)
         if not text:
             raise ConfigError("this pipeline puts dead letters back: start it with kafka-eos dead-letters replay")
         return msgspec.json.decode(text, type=cls)
 
-    def places(self) -> Places:
-        return places(load(AppRef.parse(self.app)).plan(), self.source, self.selection.topic)
+    def places(self) -> DeadLetterTopics:
+        return find_dead_letter_topics(load_program(AppRef.parse(self.app)).plan(), self.source, self.selection.topic)
 
     def settings(self) -> dict[str, Any]:
-        """Those of the pipeline as far as they are of use, and what a replay rests on."""
-        theirs = load(AppRef.parse(self.app)).code_settings
+        """Return the pipeline's settings that apply to a replay, and the settings that a replay requires."""
+        pipeline_settings = load_program(AppRef.parse(self.app)).code_settings
         return {
-            **{name: theirs[name] for name in _INHERITED if name in theirs},
+            **{name: pipeline_settings[name] for name in _INHERITED if name in pipeline_settings},
             # Records of a partition keep their order.
             "parallelism": 1,
             "checkpoint_mode": "aligned",
-            # The source of an earlier call is gone. What was put back is the state of an operator that is always there.
+            # The source of an earlier call is gone. Replayed records are the state of an operator that remains.
             "allow_dropped_state": True,
             "start_from": None,
             "take_over": False,

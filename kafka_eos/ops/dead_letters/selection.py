@@ -1,7 +1,7 @@
-"""Which dead letters are meant.
+"""Selects dead letters by topic, operator, reason, time and offset.
 
-Pure. Rule: every part that is given must hold; of places and times those of the refused record count, which are in the
-messages of a job too, not those of its letter.
+Pure. Rule: a dead letter must match all given criteria. Topic, offset and time are those of the rejected record, which
+the messages of a job name too, and not those of the dead letter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kafka_eos.connectors.kafka.sink.dead_letters import Letter
+from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter
 from kafka_eos.core.errors import ConfigError
 
 _MOST_NAMES: Final = 20
@@ -26,7 +26,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     topic: str
     """Of the refused records: a dead letter topic may hold those of several sources."""
     reason: str | None = None
-    """Is in the name of the error or in its message, in whatever case."""
+    """A text in the name of the error or in its message, in any case."""
     operator: str | None = None
     since: int | None = None
     until: int | None = None
@@ -42,7 +42,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         if self.partition is None and not (self.first is None and self.last is None):
             raise ConfigError("--offsets are those of a partition: give --partition too")
 
-    def includes(self, letter: Letter) -> bool:
+    def includes(self, letter: DeadLetter) -> bool:
         return (
             letter.topic == self.topic
             and (self.operator is None or letter.operator == self.operator)
@@ -55,7 +55,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         )
 
     def expect_operator(self, present: Collection[str], refused: Collection[str]) -> None:
-        """ConfigError if nobody knows the operator: a mistyped name must not look like one that refused nothing.
+        """Raise ConfigError if the operator is unknown: a mistyped name must not look like one that rejected nothing.
 
         ``present``: operators of the pipeline. ``refused``: those that dead letters name, maybe of an older version.
         """
@@ -66,7 +66,7 @@ class Selection(Struct, frozen=True, kw_only=True):
             f"that name. Dead letters name {_names(refused)}; the pipeline has {_names(present)}"
         )
 
-    def _says_so(self, letter: Letter, reason: str) -> bool:
+    def _says_so(self, letter: DeadLetter, reason: str) -> bool:
         return reason.casefold() in f"{letter.error}: {letter.message}".casefold()
 
 

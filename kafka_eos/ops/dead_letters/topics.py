@@ -1,13 +1,13 @@
-"""Where the dead letters of a pipeline's source are, and where its records come from.
+"""The dead-letter topics of a pipeline's source, and the topics of its records.
 
-Rule: the pipeline itself says both, so whoever asks names neither topics nor clusters.
+Rule: both are derived from the pipeline, so the user names neither topics nor clusters.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_eos.connectors.kafka.sink.dead_letters import Letter
+from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter
 from kafka_eos.connectors.kafka.sink.kafka_sink import KafkaSink
 from kafka_eos.connectors.kafka.source.kafka_source import KafkaSource
 from kafka_eos.core.errors import ConfigError
@@ -16,38 +16,38 @@ from kafka_eos.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Of one source of a pipeline: where it reads, and where its dead letters are."""
+class DeadLetterTopics:
+    """The topic that a source reads, and its dead letter topic."""
 
     source: str
     """Its name in the pipeline."""
     topic: str
     """The one, of those that it reads, whose records are meant."""
     reads: KafkaSource[object]
-    refused: KafkaSink[object]
+    dead_letter_sink: KafkaSink[object]
     operators: frozenset[str]
     """All of the pipeline."""
 
-    def letters(self) -> KafkaSource[Record[bytes, bytes]]:
-        """Everything that is in the dead letter topic."""
-        return KafkaSource.records(self.refused.topic, **self.refused.connection)
+    def create_source(self) -> KafkaSource[Record[bytes, bytes]]:
+        """Create a source that reads the dead letter topic."""
+        return KafkaSource.records(self.dead_letter_sink.topic, **self.dead_letter_sink.connection)
 
-    def restored(self, to: str | None) -> KafkaSink[Letter]:
-        """Where the records go: back to their topic, each to its partition, or to another topic of that cluster."""
+    def create_replay_sink(self, to: str | None) -> KafkaSink[DeadLetter]:
+        """Create the sink that writes records back."""
         topic = to or self.topic
         # What is put back is read at once by whoever waits for it, so its transactions are short; a replay that was
         # killed and is not started again hides what others write for no longer than this.
-        return KafkaSink.restored(topic, in_place=to is None, transaction_timeout=300, **self.reads.connection)
+        return KafkaSink.originals(topic, in_place=to is None, transaction_timeout=300, **self.reads.connection)
 
 
-def places(plan: Plan, source: str | None, topic: str | None = None) -> Places:
-    """Those of ``source``, which may be left out if only one source has dead letters.
+def find_dead_letter_topics(plan: Plan, source: str | None, topic: str | None = None) -> DeadLetterTopics:
+    """Find the topics of a source's dead letters. Raises ConfigError.
 
     ``topic`` is one that the source reads, and may be left out if it reads no other. ConfigError if the source has no
     dead letters, or they are not in Kafka, or it does not read the topic.
     """
     known = {node.name: (node.source, letters.sink) for node in plan.sources
-             if (letters := plan.dead_letters(node.name)) is not None}  # fmt: skip
+             if (letters := plan.find_dead_letter_sink(node.name)) is not None}  # fmt: skip
     names = ", ".join(map(repr, sorted(known))) or "none"
     if not known:
         raise ConfigError(f'no source of {plan.name!r} has dead letters: on_error=dead_letter("topic") gives it some')
@@ -69,4 +69,4 @@ def places(plan: Plan, source: str | None, topic: str | None = None) -> Places:
             f"source {name!r} reads several topics ({reads.topic}), and this command works on one at a time: say "
             "which, --topic NAME"
         )
-    return Places(name, meant, reads, refused, frozenset(node.name for node in plan.nodes))
+    return DeadLetterTopics(name, meant, reads, refused, frozenset(node.name for node in plan.nodes))

@@ -1,1 +1,1 @@
-"""What is wrong, or will be, with where a job runs: looked at before it starts, or beside it."""
+"""Checks of a job's environment, before it starts or while it runs."""

@@ -1,6 +1,7 @@
-"""Whether a job has what it needs, by facts of its machine, its settings and its checkpoint store.
+"""Checks that a job has what it needs, from facts of its machine, its settings and its checkpoint store.
 
-Pure. Rule: a finding that is not good says what to do. What cannot be found out is said to be so, never taken for good.
+Pure. Rule: a finding that is not good says what to do. A fact that cannot be determined is reported as unknown, never
+as good.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-Verdict: TypeAlias = Literal["good", "look", "bad", "unknown"]
-"""``bad``: the job will fail, or its promise does not hold. ``look``: it may, one day."""
+Severity: TypeAlias = Literal["good", "look", "bad", "unknown"]
+"""`ok`, `warning` (may fail one day), `bad` (will fail) or `unknown`. ``check``: it may, one day."""
 
 WORKER_BYTES: Final = 150 << 20
 """Python, the libraries and a batch at work, of one process; docs/capacity.md says how it was measured."""
@@ -19,7 +20,7 @@ _SPARE_DISK: Final = 1 << 30
 """Less free space than this is looked at even if there is no state yet."""
 _LEAST_DISK: Final = 100 << 20
 _STATES: Final = 2
-"""Files that compaction writes anew may all be there twice for a moment."""
+"""Files that compaction rewrites may all exist twice for a moment."""
 _OPEN_FILES: Final = 512
 """What a worker likes to have beside its sockets: clients of Kafka, files of state."""
 _SKEW_LOOK, _SKEW_BAD = 2.0, 60.0
@@ -28,18 +29,21 @@ _SLOW_STORE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """``what`` is one sentence with the figures, ``remedy`` what to do; empty where nothing is to be done."""
+class CheckResult:
+    """The result of one check: its severity, a sentence with the figures, and a remedy."""
 
     check: str
-    verdict: Verdict
+    verdict: Severity
     what: str
     remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
-    """A file system with files of the job. ``state``: bytes of the newest checkpoint that lie, or will lie, there."""
+class DiskUsage:
+    """A file system that holds files of the job.
+
+    ``state``: bytes of the newest checkpoint that lie, or will lie, there.
+    """
 
     holds: str
     path: Path
@@ -49,8 +53,8 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """In bytes, ``state``, ``exchange`` and ``kafka`` of one worker when they are full.
+class MemoryBudget:
+    """Memory that the job may use when its buffers are full, against the limit.
 
     ``limit``: of the machine, or of the cgroup if that is less; None if the system does not tell.
     """
@@ -63,117 +67,117 @@ class Memory:
 
     @property
     def needed(self) -> int:
-        """All workers and the supervisor, when everything that is bounded is full."""
+        """Return the memory of all workers and the supervisor if every bounded buffer is full."""
         return self.least + self.workers * (self.exchange + self.kafka)
 
     @property
     def least(self) -> int:
-        """What fills up on any day: state is kept in memory as long as there is room."""
+        """Return the memory that is certain to be used: state stays in memory up to its budget."""
         return self.workers * (self.state + WORKER_BYTES) + WORKER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSeen:
-    """What a trial of the checkpoint store showed. ``seconds``: of its slowest write."""
+class StoreGuarantees:
+    """The guarantees that a checkpoint store showed, and its slowest write."""
 
     where: str
-    exclusive: bool
-    listed: bool
-    same: bool
-    gone: bool
+    creates_exclusively: bool
+    lists_own_writes: bool
+    reads_own_writes: bool
+    forgets_deleted: bool
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class ClockSeen:
-    """``ahead``: seconds by which the clock of ``whose`` is ahead of this machine's, give or take ``unsure``."""
+class ClockOffset:
+    """The offset of another system's clock from this machine's, and the uncertainty."""
 
     whose: str
     ahead: float
-    unsure: float
+    uncertainty: float
 
 
-def disk(seen: Disk) -> Finding:
+def check_disk(seen: DiskUsage) -> CheckResult:
     name = f"disk of {seen.holds}"
     what = f"{_size(seen.free)} of {_size(seen.total)} are free at {seen.path}; the state takes {_size(seen.state)}"
     remedy = f"free some space there, or put {seen.holds} on a larger disk (docs/capacity.md)"
     if seen.free < max(_LEAST_DISK, seen.state):
-        return Finding(name, "bad", what, remedy)
+        return CheckResult(name, "bad", what, remedy)
     if seen.free < max(_SPARE_DISK, _STATES * seen.state):
-        return Finding(name, "look", what, remedy)
-    return Finding(name, "good", what)
+        return CheckResult(name, "look", what, remedy)
+    return CheckResult(name, "good", what)
 
 
-def handles(workers: int, hard: int | None) -> Finding:
-    """``hard``: limit of open files of a process; None for none. The soft one is raised to it at a start."""
+def check_open_files(workers: int, hard: int | None) -> CheckResult:
+    """Check the limit of open files. The soft one is raised to it at a start."""
     sockets = workers * (workers - 1)
     needed = sockets + _OPEN_FILES
     allowed = "any number" if hard is None else f"{hard:,}"
     what = f"{workers} worker{'s' if workers > 1 else ''} may take {needed:,} open files, and {allowed} are allowed"
     if hard is not None and hard < needed:
         remedy = f"raise the limit to {needed:,} (ulimit -Hn, LimitNOFILE=), or lower parallelism"
-        return Finding("open files", "bad", what, remedy)
-    return Finding("open files", "good", what)
+        return CheckResult("open files", "bad", what, remedy)
+    return CheckResult("open files", "good", what)
 
 
-def memory(seen: Memory) -> Finding:
+def check_memory(seen: MemoryBudget) -> CheckResult:
     parts = f"{seen.workers} × (state_memory {_size(seen.state)} + kafka_memory {_size(seen.kafka)} + "
     parts += f"exchange_memory {_size(seen.exchange)} + {_size(WORKER_BYTES)})"
     what = f"up to {_size(seen.needed)}: {parts}"
     if seen.limit is None:
-        return Finding("memory", "unknown", f"{what}. The system does not tell how much there is")
+        return CheckResult("memory", "unknown", f"{what}. The system does not tell how much there is")
     what += f"; there are {_size(seen.limit)}"
     remedy = "lower state_memory, kafka_memory or parallelism: beyond its memory a process is killed"
     if seen.least > seen.limit:
-        return Finding("memory", "bad", what, remedy)
+        return CheckResult("memory", "bad", what, remedy)
     if seen.needed > 0.8 * seen.limit:  # decoded state, batches and what functions make come on top
-        return Finding("memory", "look", what, remedy)
-    return Finding("memory", "good", what)
+        return CheckResult("memory", "look", what, remedy)
+    return CheckResult("memory", "good", what)
 
 
-def store(seen: StoreSeen, interval: float) -> Finding:
-    """``interval``: seconds between two checkpoints, each of which writes several small objects."""
+def check_store(seen: StoreGuarantees, interval: float) -> CheckResult:
+    """Check the guarantees and the speed of the checkpoint store."""
     wrong = [
         text
         for holds, text in (
-            (seen.exclusive, "it replaces an object that is there"),
-            (seen.same, "what is read is not what was written"),
-            (seen.listed, "it does not list what was written just before"),
-            (seen.gone, "it lists, or reads, what was deleted just before"),
+            (seen.creates_exclusively, "it replaces an object that is there"),
+            (seen.reads_own_writes, "what is read is not what was written"),
+            (seen.lists_own_writes, "it does not list what was written just before"),
+            (seen.forgets_deleted, "it lists, or reads, what was deleted just before"),
         )
         if not holds
     ]
     if wrong:
         what = f"{seen.where}: {'; '.join(wrong)}"
-        return Finding("checkpoint store", "bad", what, "keep checkpoints in another store (docs/storage.md)")
+        return CheckResult("checkpoint store", "bad", what, "keep checkpoints in another store (docs/storage.md)")
     what = f"{seen.where} makes an object once, lists it at once, and takes {seen.seconds * 1000:.0f} ms for one"
     if seen.seconds > _SLOW_STORE * interval:
         remedy = "lengthen checkpoint_interval, or keep checkpoints nearer: each checkpoint waits for several writes"
-        return Finding("checkpoint store", "look", what, remedy)
-    return Finding("checkpoint store", "good", what)
+        return CheckResult("checkpoint store", "look", what, remedy)
+    return CheckResult("checkpoint store", "good", what)
 
 
-def clock(seen: ClockSeen) -> Finding:
+def check_clock(seen: ClockOffset) -> CheckResult:
     what = f"that of {seen.whose} is {abs(seen.ahead):.1f} s {'ahead' if seen.ahead >= 0 else 'behind'}"
-    what += f", give or take {seen.unsure:.1f} s"
-    beyond = abs(seen.ahead) - seen.unsure
+    what += f", give or take {seen.uncertainty:.1f} s"
+    beyond = abs(seen.ahead) - seen.uncertainty
     if beyond < _SKEW_LOOK:
-        return Finding("clock", "good", what)
+        return CheckResult("clock", "good", what)
     remedy = (
         "let both follow a time server (chrony, systemd-timesyncd): ages of transactions, records that are read from a "
         "time on, and retention are judged by both clocks. Exactly-once does not depend on them"
     )
-    return Finding("clock", "bad" if beyond > _SKEW_BAD else "look", what, remedy)
+    return CheckResult("clock", "bad" if beyond > _SKEW_BAD else "look", what, remedy)
 
 
-def promises(notices: Sequence[str], refused: str | None) -> Iterator[Finding]:
-    """What sources and sinks say at a start: ``notices``, or why they would refuse it."""
+def check_connectors(notices: Sequence[str], refused: str | None) -> Iterator[CheckResult]:
+    """Check what sources and sinks say before a start."""
     for line in () if refused is None else refused.splitlines():
-        yield Finding("sources and sinks", "bad", line, "as it says")
+        yield CheckResult("sources and sinks", "bad", line, "as it says")
     for notice in notices:
-        yield Finding("sources and sinks", "look", notice, "as it says, if that is not what you want")
+        yield CheckResult("sources and sinks", "look", notice, "as it says, if that is not what you want")
     if not notices and refused is None:
-        yield Finding("sources and sinks", "good", "all that the plan names is there, and keeps what is promised")
+        yield CheckResult("sources and sinks", "good", "all that the plan names is there, and keeps what is promised")
 
 
 def _size(count: int) -> str:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from kafka_eos._util.cpu_quota import cgroups
 from kafka_eos.config.settings import Settings
-from kafka_eos.ops.doctor.findings import Disk, Memory
+from kafka_eos.ops.doctor.findings import DiskUsage, MemoryBudget
 from kafka_eos.plan import Plan
 from kafka_eos.plan.kafka_client_count import kafka_share
 
 _LARGEST_SHARE = 128 << 20
-"""Of Kafka's memory, as docs/operations.md says: a client takes no more."""
+"""Of Kafka's memory, as docs/workers-and-memory.md says: a client takes no more."""
 
 
-def disks(settings: Settings, job: str, state: int) -> Iterator[Disk]:
+def disks(settings: Settings, job: str, state: int) -> Iterator[DiskUsage]:
     """Each place of the job's files that is on this machine. ``state``: bytes of its newest checkpoint."""
     here = isinstance(settings.checkpoint_dir, Path)
     if here:
@@ -28,10 +28,10 @@ def disks(settings: Settings, job: str, state: int) -> Iterator[Disk]:
             yield _disk("state_dir", place, state // len(local))
 
 
-def _disk(holds: str, path: Path, state: int) -> Disk:
+def _disk(holds: str, path: Path, state: int) -> DiskUsage:
     there = next(each for each in (path, *path.parents) if each.exists())
     found = shutil.disk_usage(there)
-    return Disk(holds, path, found.total, found.free, state)
+    return DiskUsage(holds, path, found.total, found.free, state)
 
 
 def open_files() -> int | None:
@@ -40,10 +40,10 @@ def open_files() -> int | None:
     return None if hard == resource.RLIM_INFINITY else hard
 
 
-def memory(plan: Plan, settings: Settings, root: Path = Path("/")) -> Memory:
+def memory(plan: Plan, settings: Settings, root: Path = Path("/")) -> MemoryBudget:
     """``root``: the directory in which /proc and /sys are."""
     share = kafka_share(plan, settings.kafka_memory)
-    return Memory(
+    return MemoryBudget(
         settings.parallelism,
         settings.state_memory if settings.state_backend == "rocksdb" else 0,
         settings.exchange_memory if settings.parallelism > 1 else 0,
@@ -53,7 +53,7 @@ def memory(plan: Plan, settings: Settings, root: Path = Path("/")) -> Memory:
 
 
 def usable_memory(root: Path = Path("/")) -> int | None:
-    """Bytes: of the machine, or of the least cgroup that the process is in; None if neither is told."""
+    """Return the memory limit in bytes: the machine's, or the smallest cgroup's; None if neither is known."""
     limits = [*_of_machine(root), *_of_cgroups(root)]
     return min(limits, default=None)
 

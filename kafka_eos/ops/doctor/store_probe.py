@@ -1,4 +1,4 @@
-"""A trial of a checkpoint store: does it keep what recovery depends on? One small object is made, and taken away.
+"""Checks that a checkpoint store keeps the guarantees that recovery needs. It creates and deletes one small object.
 
 Rule: nothing of the job is touched, so it may run meanwhile.
 """
@@ -9,13 +9,13 @@ import secrets
 import time
 from contextlib import suppress
 
-from kafka_eos.ops.doctor.findings import StoreSeen
+from kafka_eos.ops.doctor.findings import StoreGuarantees
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import JobStorage
 
 
-def tried(storage: JobStorage, where: str) -> StoreSeen:
-    """OSError if the store does not answer, PermissionError if nothing may be written there."""
+def try_store(storage: JobStorage, where: str) -> StoreGuarantees:
+    """Write, read, list and delete one small object, and report what the store guarantees."""
     name, content = paths.trial_name(secrets.token_hex(8)), secrets.token_bytes(64)
     try:
         began = time.monotonic()
@@ -25,7 +25,7 @@ def tried(storage: JobStorage, where: str) -> StoreSeen:
         exclusive = _refused(storage, name) and storage.read(name) == content
     finally:
         storage.delete(name)
-    return StoreSeen(where, exclusive, listed, same, _gone(storage, name), seconds)
+    return StoreGuarantees(where, exclusive, listed, same, _gone(storage, name), seconds)
 
 
 def _refused(storage: JobStorage, name: str) -> bool:

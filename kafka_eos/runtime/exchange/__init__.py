@@ -1,1 +1,1 @@
-"""Rows that change subtasks: who gets them, and how they are written on the way. Both engines use it."""
+"""Exchanges: routing of rows between subtasks, and their encoding. Both engines use it."""

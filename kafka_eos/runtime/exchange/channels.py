@@ -1,10 +1,10 @@
-"""The exchanges of a plan as one worker has them: what goes into them, what comes out, and what is on the wire.
+"""The exchanges of a plan in one worker: their inputs, outputs and network frames.
 
-Exchanges have numbers, the same in every worker: their *edges*. Rows for this worker itself are no frames and cross no
-network: ``deliver`` gets them.
+Exchanges have numbers, the same in every worker: their *edges*. Rows of a worker for itself are not encoded and cross
+no network: ``deliver`` receives them.
 
-Rule: a frame says what its rows say. What waits for long is a frame, on the local disk; what is made and taken in this
-worker stays as it is.
+Rule: a frame contains everything about its rows. Rows that wait for long become a frame on the local disk; rows that
+are produced and consumed in this worker stay as they are.
 """
 
 from __future__ import annotations
@@ -18,29 +18,32 @@ from typing import Any
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.codec import ListCodec
-from kafka_eos.abc.state import InFlight
+from kafka_eos.abc.state import InFlightRows
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, Watermark
-from kafka_eos.plan import Feedback, Forward, Node, PartialFold, Plan
+from kafka_eos.plan import FeedbackNode, ForwardNode, Node, PartialFoldNode, Plan
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.runtime.exchange import wire_format as wire
-from kafka_eos.runtime.exchange.input_queues import Input, Marker, Rows, Waiting
+from kafka_eos.runtime.exchange.input_queues import Barrier, BatchOrFrame, InputChannel, QueueEntry
 from kafka_eos.runtime.exchange.network import Arrival, Network
-from kafka_eos.runtime.exchange.output_buffers import Outgoing
-from kafka_eos.runtime.exchange.routing import Router, router
+from kafka_eos.runtime.exchange.output_buffers import OutputBuffer
+from kafka_eos.runtime.exchange.routing import Router, make_router
 from kafka_eos.runtime.exchange.spilling_queue import SpillingQueue, size_of
-from kafka_eos.runtime.operators.event_time import Signal
+from kafka_eos.runtime.operators.event_time import WatermarkOutput
 
 _ROW = 64
-"""Bytes of a row on the disk, about."""
+"""Approximate size of a row on disk, in bytes."""
 Deliver = Callable[[int, Batch[Any]], None]
-"""Takes rows of this worker for itself, with their edge."""
+"""Receives rows of this worker for itself, with their edge."""
 
 
 class Exchanges:
-    """``closing`` lets go of files and connections when it is left; ``local`` is where the files are."""
+    """The exchanges of one worker.
+
+    ``closing`` releases files and connections on exit; ``local`` is the file directory.
+    """
 
     def __init__(
         self,
@@ -55,48 +58,51 @@ class Exchanges:
     ) -> None:
         self.nodes = nodes
         self.edges = {node.name: edge for edge, node in enumerate(nodes)}
-        self.sent = self.received = 0
+        self.frames_sent = self.frames_processed = 0
         """Frames sent to other workers, and processed of theirs."""
-        self._plan, self._settings, self._local, self._closing = plan, settings, local, closing
+        self._plan = plan
+        self._settings = settings
+        self._local = local
+        self._closing = closing
         self._subtask, self._parallelism = subtask, parallelism
         window = settings.exchange_memory // max(1, 2 * len(nodes) * len(peers))
         self._network = Network(peers, len(nodes), window, local)
         closing.callback(self._network.close)
         self._outgoing = [self._outgoing_of(edge) for edge in range(len(nodes))]
-        self._routers: list[Router] = [router(node, subtask, parallelism) for node in nodes]
-        self._codecs: list[ListCodec[Any]] = [node.wire for node in nodes if node.wire is not None]
+        self._routers: list[Router] = [make_router(node, subtask, parallelism) for node in nodes]
+        self._codecs: list[ListCodec[Any]] = [node.exchange_codec for node in nodes if node.exchange_codec is not None]
 
-    def _outgoing_of(self, edge: int) -> Outgoing:
+    def _outgoing_of(self, edge: int) -> OutputBuffer:
         def send(target: int, batches: Sequence[Batch[Any]]) -> None:
             self._network.send(edge, target, self._frame(edge, batches))
-            self.sent += 1
+            self.frames_sent += 1
 
-        return Outgoing(send, self._settings.batch_size, self._settings.buffer_timeout)
+        return OutputBuffer(send, self._settings.batch_size, self._settings.buffer_timeout)
 
     # ------------------------------------------------------------ inputs
 
-    def inputs(self, name: str) -> list[Input]:
-        """One a sender. Rows of a loop come back to where they were, and forwarded ones stay there."""
+    def inputs(self, name: str) -> list[InputChannel]:
+        """Return one input per sender. Rows of a loop return to their subtask, and forwarded rows stay in theirs."""
         return [self._input(self.edges[name], sender) for sender in self._peers_of(name)]
 
     def _peers_of(self, name: str) -> Sequence[int]:
-        stays = isinstance(self._plan.node(name), Feedback | Forward)
+        stays = isinstance(self._plan.node(name), FeedbackNode | ForwardNode)
         return [self._subtask] if stays else range(self._parallelism)
 
-    def _input(self, edge: int, sender: int) -> Input:
+    def _input(self, edge: int, sender: int) -> InputChannel:
         node = self.nodes[edge]
-        if isinstance(node, Feedback):
-            return Input(edge, sender, feedback=True, queue=self.spilling(f"loop-{edge}", edge))
-        if isinstance(node, Forward) and not node.typed:
-            return Input(edge, sender)  # nothing of it is ever written
+        if isinstance(node, FeedbackNode):
+            return InputChannel(edge, sender, feedback=True, queue=self.spilling(f"loop-{edge}", edge))
+        if isinstance(node, ForwardNode) and not node.typed:
+            return InputChannel(edge, sender)  # it is never encoded
         held = self._settings.alignment_spill // (len(self.edges) * self._parallelism)
-        if isinstance(node, PartialFold) and sender == self._subtask:
+        if isinstance(node, PartialFoldNode) and sender == self._subtask:
             queue = self.spilling(f"sums-{edge}", edge, LIMITS.queued_partial_rows_in_memory, _rows_in)
         elif held:
             queue = self.spilling(f"held-{edge}-{sender}", edge, self._network.window, size_of)
         else:
-            return Input(edge, sender)
-        return Input(edge, sender, queue=queue, may_hold=held)
+            return InputChannel(edge, sender)
+        return InputChannel(edge, sender, queue=queue, spill_limit=held)
 
     def spilling(
         self,
@@ -105,11 +111,11 @@ class Exchanges:
         limit: int | None = None,
         weigh: Callable[[Any], int] = lambda entry: 1,
     ) -> SpillingQueue[Any]:
-        """A queue for what nobody can be asked to send later. ``limit``: how much of it stays in memory."""
+        """Create a queue for rows that no sender can be asked to keep. ``limit``: the part that stays in memory."""
         limit = LIMITS.queued_entries_in_memory if limit is None else limit
 
-        def encode(entry: Waiting) -> bytes | None:
-            return None if isinstance(entry, Marker | Watermark) else self.as_now(edge, entry)
+        def encode(entry: QueueEntry) -> bytes | None:
+            return None if isinstance(entry, Barrier | Watermark) else self.freeze(edge, entry)
 
         queue = SpillingQueue[Any](self._local / file, limit, encode, weigh)
         self._closing.callback(queue.close)
@@ -117,8 +123,8 @@ class Exchanges:
 
     # ------------------------------------------------------------ rows
 
-    def sender(self, edge: int, deliver: Deliver) -> Callable[[Batch[Any]], None]:
-        """What takes the output of the exchange's node."""
+    def make_row_output(self, edge: int, deliver: Deliver) -> Callable[[Batch[Any]], None]:
+        """Return the callable that routes the exchange node's output."""
 
         def send(batch: Batch[Any]) -> None:
             for target, part in self._routers[edge](batch):
@@ -129,8 +135,8 @@ class Exchanges:
 
         return send
 
-    def signal(self, edge: int, deliver: Callable[[int, Watermark], None]) -> Signal:
-        """What takes the watermarks behind the exchange's node: they go to all who get its rows."""
+    def make_watermark_output(self, edge: int, deliver: Callable[[int, Watermark], None]) -> WatermarkOutput:
+        """Return the callable that sends watermarks to all receivers of the exchange."""
 
         def send(watermark: Watermark) -> None:
             self._outgoing[edge].flush()
@@ -142,45 +148,46 @@ class Exchanges:
 
         return send
 
-    def decode(self, edge: int, rows: Rows) -> Batch[Any]:
+    def decode(self, edge: int, rows: BatchOrFrame) -> Batch[Any]:
         return wire.decode(rows, self._codecs[edge], self._plan.attribution) if isinstance(rows, bytes) else rows
 
-    def as_now(self, edge: int, rows: Rows) -> bytes:
-        """See ``task.Wires``."""
+    def freeze(self, edge: int, rows: BatchOrFrame) -> bytes:
+        """Encode rows as they are now, for the in-flight log."""
         return rows if isinstance(rows, bytes) else self._frame(edge, [rows])
 
     def _frame(self, edge: int, batches: Sequence[Batch[Any]]) -> bytes:
         return wire.encode_at(self._plan, self.nodes[edge], batches)
 
-    def processed(self, edge: int, sender: int, rows: Rows) -> None:
+    def processed(self, edge: int, sender: int, rows: BatchOrFrame) -> None:
         if isinstance(rows, bytes) and sender != self._subtask:
-            self.received += 1
+            self.frames_processed += 1
 
     def credit(self, edge: int, sender: int, size: int) -> None:
         if size and sender != self._subtask:
             self._network.credit(edge, sender, size)
 
-    def room(self, edge: int) -> bool:
-        """May more rows be sent?"""
+    def has_room(self, edge: int) -> bool:
+        """Return whether more rows can be sent on this exchange without back-pressure."""
         return self._network.room(edge)
 
     @property
     def empty(self) -> bool:
-        """Does nothing wait to be sent?"""
+        """Return whether no row waits to be sent."""
         return all(outgoing.empty for outgoing in self._outgoing)
 
     def pump(self, now: float, timeout: float) -> list[Arrival]:
-        """Send what has waited long enough at ``now``, and receive; wait at most ``timeout`` seconds for something."""
+        """Send rows whose buffer timeout has passed at ``now``, and receive; wait at most ``timeout`` seconds for an
+        arrival."""
         for outgoing in self._outgoing:
             outgoing.flush_old(now)
         return self._network.pump(timeout)
 
     # ------------------------------------------------------------ checkpoints
 
-    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Iterable[bytes]:
-        """See ``task.Wires``."""
+    def send_barrier(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Iterable[bytes]:
+        """Send the barrier to all other subtasks; return the rows that it overtakes."""
         self._outgoing[edge].flush()
-        overtake = overtake and self.nodes[edge].name not in self._plan.copying
+        overtake = overtake and self.nodes[edge].name not in self._plan.replicating_exchanges
         overtaken: list[Iterator[bytes]] = []
         for target in self._peers_of(self.nodes[edge].name):
             if target == self._subtask:
@@ -191,13 +198,13 @@ class Exchanges:
                 self._network.send_barrier(edge, target, epoch, aligned)
         return chain.from_iterable(overtaken)
 
-    def store(self, storage: CheckpointStorage, overtaken: bool, edge: int, log: in_flight.Log) -> InFlight:
-        """Upload rows under way. OSError if they cannot be stored."""
+    def store(self, storage: CheckpointStorage, overtaken: bool, edge: int, log: in_flight.InFlightLog) -> InFlightRows:
+        """Upload in-flight rows. Raises OSError if they cannot be stored."""
         stored = log.store(storage, self.nodes[edge].name, self._codecs[edge], overtaken)
         hit("in-flight.stored")
         return stored
 
 
-def _rows_in(entry: Waiting) -> int:
-    """Of rows that were on the disk, about."""
-    return 0 if isinstance(entry, Marker | Watermark) else len(entry) // (_ROW if isinstance(entry, bytes) else 1)
+def _rows_in(entry: QueueEntry) -> int:
+    """Return the approximate number of rows of an entry from disk."""
+    return 0 if isinstance(entry, Barrier | Watermark) else len(entry) // (_ROW if isinstance(entry, bytes) else 1)

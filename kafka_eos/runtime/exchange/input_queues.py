@@ -1,8 +1,8 @@
-"""The queues in front of a segment: rows, barriers and watermarks that have arrived and are not processed yet.
+"""The input queues of an operator chain: rows, barriers and watermarks that have arrived but are not processed yet.
 
-Rules: a barrier keeps its place among the rows of its channel even when it was reported early, because what stands
-before it belongs to its epoch. A sender gets credit for each row once: when it is processed, or, while its channel is
-blocked, when it is held here (``hold``). So what is paid for stands before what is not.
+Rules: a barrier keeps its place among the rows of its channel even if it was reported early, because the rows before it
+belong to its epoch. A sender gets credit for each row once: when the row is processed, or, while its channel is
+blocked, when it is queued here (``credit_early``). So credited rows are before uncredited ones.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.runtime.exchange.spilling_queue import size_of
 
-Rows: TypeAlias = "Batch[Any] | bytes"
-"""From the same worker as they are, from another one as a frame of ``runtime.exchange.wire_format``."""
+BatchOrFrame: TypeAlias = "Batch[Any] | bytes"
+"""Rows of the same worker as a batch, of another one as a frame."""
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
-    """A barrier in its place."""
+class Barrier:
+    """A barrier queued at its place among the rows of its channel."""
 
     epoch: int
     at: float
-    """When it arrived, on the worker's monotonic clock."""
+    """Its time of arrival, on the worker's monotonic clock."""
     aligned: bool = False
-    """Its epoch must leave nothing under way."""
+    """Its epoch must not store in-flight rows."""
 
 
-Waiting: TypeAlias = "Rows | Marker | Watermark"
+QueueEntry: TypeAlias = "BatchOrFrame | Barrier | Watermark"
 Entry = TypeVar("Entry")
 
 
@@ -45,81 +45,81 @@ class Queue(Protocol[Entry]):
 
 
 @dataclass(slots=True)
-class Input:
-    """One exchange from one sender."""
+class InputChannel:
+    """The receiving end of one exchange from one sender."""
 
     edge: int
     sender: int
     feedback: bool = False
-    """The way back of a loop: it has no credits, because the loop would wait for itself."""
-    queue: Queue[Waiting] = field(default_factory=lambda: deque[Any]())
-    may_hold: int = 0
-    """Bytes that may be held here while the channel is blocked; 0: its sender waits."""
-    _markers: deque[Marker] = field(default_factory=deque)
+    """The feedback channel of a loop: it has no credits, because the loop would wait for itself."""
+    queue: Queue[QueueEntry] = field(default_factory=lambda: deque[Any]())
+    spill_limit: int = 0
+    """Bytes that may be credited early while the channel is blocked; 0: its sender waits."""
+    _markers: deque[Barrier] = field(default_factory=deque)
     _unpaid: deque[int] = field(default_factory=deque)
-    """Sizes of the last entries of the queue, in bytes, as they came: those whose sender has no credit back."""
+    """Sizes of the last entries of the queue, in bytes, in order of arrival: those not credited yet."""
     _paid: deque[int] = field(default_factory=deque)
-    """Sizes of those before them."""
+    """Sizes of the entries before them."""
     _held: int = 0
-    """Their sum."""
+    """The sum of ``_paid``."""
 
     @property
     def channel(self) -> tuple[int, int]:
-        """The name of the input in the gate."""
+        """Return the name of the input in the gate."""
         return self.edge, self.sender
 
-    def put(self, entry: Waiting) -> None:
+    def put(self, entry: QueueEntry) -> None:
         self.queue.append(entry)
         self._unpaid.append(size_of(entry))
-        if isinstance(entry, Marker):
+        if isinstance(entry, Barrier):
             self._markers.append(entry)
 
-    def take(self) -> Waiting:
+    def take(self) -> QueueEntry:
         entry = self.queue.popleft()
         if self._paid:
             self._held -= self._paid.popleft()
         else:
             self._unpaid.popleft()
-        if isinstance(entry, Marker):
+        if isinstance(entry, Barrier):
             self._markers.popleft()
         return entry
 
-    def hold(self) -> int:
-        """Hold what waits here, as far as it may be held; returns bytes of credit that the sender gets for it."""
+    def credit_early(self) -> int:
+        """Credit queued rows of a blocked channel before they are processed; return the bytes."""
         before = self._held
-        while self._unpaid and self._held < self.may_hold:
+        while self._unpaid and self._held < self.spill_limit:
             self._paid.append(self._unpaid.popleft())
             self._held += self._paid[-1]
         return self._held - before
 
     @property
-    def owed(self) -> int:
-        """Bytes of credit that the sender gets when the next entry is processed."""
+    def credit_due(self) -> int:
+        """Return how many bytes of credit to grant when the next entry is processed."""
         return 0 if self._paid else self._unpaid[0]
 
     @property
-    def unpaid(self) -> int:
-        """Entries whose sender waits."""
+    def uncredited(self) -> int:
+        """Return how many entries were not credited yet."""
         return len(self._unpaid)
 
-    def before(self, epoch: int) -> Iterator[Rows]:
-        """Rows that stand before the barrier of ``epoch``; all if it has not arrived."""
+    def iterate_before(self, epoch: int) -> Iterator[BatchOrFrame]:
+        """Yield the queued rows before the barrier of an epoch."""
         for entry in self.queue:
-            if isinstance(entry, Marker):
+            if isinstance(entry, Barrier):
                 if entry.epoch == epoch:
                     return
             elif not isinstance(entry, Watermark):
                 yield entry
 
-    def marker(self, epoch: int) -> Marker | None:
+    def find_barrier(self, epoch: int) -> Barrier | None:
         return next((marker for marker in self._markers if marker.epoch == epoch), None)
 
     @property
-    def markers(self) -> Sequence[Marker]:
-        """Barriers that have arrived, oldest first. Of some the epoch may be over."""
+    def markers(self) -> Sequence[Barrier]:
+        """Return the queued barriers, oldest first. Some may belong to a past epoch."""
         return self._markers
 
     @property
-    def waiting(self) -> int:
-        """Entries that are not processed."""
+    def queued(self) -> int:
+        """Return how many entries are not processed yet."""
         return len(self.queue)

@@ -1,13 +1,13 @@
-"""The channels between workers: one Unix socket a pair of workers, all exchanges on it, credits for each channel.
+"""Channels between workers: one Unix socket per pair of workers carries all exchanges, with credits per channel.
 
-A channel is one exchange from one sender to one receiver. A sender may have ``window`` bytes on the way; what is
-more waits in its own queue, and ``room`` says so, until the receiver has *processed* rows and gives credit back (or
-holds them on its disk, ``Input.hold``). So a slow operator slows down those who feed it, back to the sources, and
-memory is bounded by windows. What an operator has gathered and hands on at once may be more: it waits on the disk.
+A channel is one exchange from one sender to one receiver. A sender may have ``window`` bytes in flight. Further rows
+wait in its own queue, which ``room`` reports, until the receiver has *processed* rows and returns credit (or holds them
+on its disk, ``InputChannel.credit_early``). So a slow operator slows down its senders, back to the sources, and windows
+bound the memory. An operator that emits many rows at once may exceed them: these wait on disk.
 
-Rule: channels are FIFO, except for a barrier that is told to overtake; the rows that it overtakes are returned by
-``overtake``, to become part of the snapshot. Nothing here blocks: the worker's one thread pumps. Sockets belong to one
-session, so what a worker of an earlier session still sends reaches nobody.
+Rule: channels are FIFO, except for an unaligned barrier. ``overtake`` returns the rows that it overtakes, which become
+part of the snapshot. Nothing here blocks: the worker's only thread sends and receives. Sockets belong to one session,
+so bytes that a worker of an earlier session still sends are not received.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.core.records import BEGINNING, Watermark
+from kafka_eos.core.records import MIN_EVENT_TIME, Watermark
 from kafka_eos.runtime.exchange.spilling_queue import SpillingQueue, size_of
 
 _HEAD = struct.Struct("<IBHQ")
@@ -32,35 +32,35 @@ _HEAD = struct.Struct("<IBHQ")
 _SOCKET_BUFFER = 4 << 20
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     ROWS = 0
     BARRIER = 1
     CREDIT = 2
     ALIGNED = 3
-    """A barrier that overtakes nothing, whatever the mode of the job."""
+    """A barrier that overtakes nothing, in any checkpoint mode."""
     WATERMARK = 4
     IDLE = 5
-    """A watermark that nobody should wait behind."""
+    """A watermark of an idle channel."""
 
 
-_BARRIERS = (Kind.BARRIER, Kind.ALIGNED)
+_BARRIERS = (FrameKind.BARRIER, FrameKind.ALIGNED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Signal:
-    """A barrier or a watermark. ``number``: as in the head."""
+class _ChannelEvent:
+    """A barrier or a watermark on a channel (Flink: an event, as opposed to a buffer). ``number``: as in the head."""
 
-    kind: Kind
+    kind: FrameKind
     number: int
 
 
-_Waiting: TypeAlias = bytes | _Signal
-"""A frame of rows, or what stands between them."""
+_Waiting: TypeAlias = bytes | _ChannelEvent
+"""A frame of rows, or an event between frames."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """One frame of rows from another worker."""
+class RowsArrived:
+    """A frame of rows has arrived from another worker."""
 
     edge: int
     sender: int
@@ -69,7 +69,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class BarrierArrived:
-    """Everything that ``sender`` sent on ``edge`` before its barrier of ``epoch`` has arrived before this."""
+    """The barrier of ``epoch`` has arrived, after everything that ``sender`` sent on ``edge`` before it."""
 
     edge: int
     sender: int
@@ -79,33 +79,33 @@ class BarrierArrived:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkArrived:
-    """The same for a watermark."""
+    """A watermark has arrived, after everything that was sent before it."""
 
     edge: int
     sender: int
     watermark: Watermark
 
 
-Arrival = Rows | BarrierArrived | WatermarkArrived
+Arrival = RowsArrived | BarrierArrived | WatermarkArrived
 
 
 @dataclass(slots=True)
 class _Channel:
-    """The sending end of a channel. ``waiting`` is what has no credit yet."""
+    """The sending end of a channel. ``waiting`` has no credit yet."""
 
     waiting: SpillingQueue[_Waiting]
     on_the_way: int = 0
-    void: int = -1
-    """Barriers up to this epoch are not sent any more: a newer one has overtaken them, so they were given up."""
+    overtaken_until: int = -1
+    """Barriers up to this epoch are dropped: a newer one has overtaken them."""
 
 
 class _Peer:
-    """One worker at the other end of a socket."""
+    """The worker at the other end of a socket."""
 
     def __init__(self, subtask: int, sock: socket.socket) -> None:
         self.subtask, self.sock = subtask, sock
         self.urgent: deque[bytes] = deque()
-        self.queued: deque[tuple[int, Kind, bytes]] = deque()
+        self.queued: deque[tuple[int, FrameKind, bytes]] = deque()
         """Frames in order: exchange, kind, the bytes with their head."""
         self.partial = memoryview(b"")
         self.received = bytearray()
@@ -119,7 +119,7 @@ class _Peer:
         return not (self.partial or self.urgent or self.queued)
 
     def write(self) -> None:
-        """Hand to the kernel what it takes now."""
+        """Write what the socket accepts now."""
         while not self.idle:
             if not self.partial:
                 self.partial = memoryview(self.urgent.popleft() if self.urgent else self.queued.popleft()[2])
@@ -130,8 +130,8 @@ class _Peer:
             except OSError:
                 self.lose()
 
-    def read(self) -> Iterator[tuple[int, Kind, int, bytes]]:
-        """Whole frames that have arrived: exchange, kind, number, body."""
+    def read(self) -> Iterator[tuple[int, FrameKind, int, bytes]]:
+        """Yield complete frames that have arrived: exchange, kind, number, body."""
         try:
             while chunk := self.sock.recv(LIMITS.socket_read_bytes):
                 self.received += chunk
@@ -145,19 +145,22 @@ class _Peer:
             self.lose()
         yield from self._frames()
 
-    def _frames(self) -> Iterator[tuple[int, Kind, int, bytes]]:
+    def _frames(self) -> Iterator[tuple[int, FrameKind, int, bytes]]:
         start, size = 0, len(self.received)
         while size - start >= _HEAD.size:
             length, kind, edge, number = _HEAD.unpack_from(self.received, start)
             end = start + _HEAD.size + length
             if end > size:
                 break
-            yield edge, Kind(kind), number, bytes(memoryview(self.received)[start + _HEAD.size : end])
+            yield edge, FrameKind(kind), number, bytes(memoryview(self.received)[start + _HEAD.size : end])
             start = end
         del self.received[:start]
 
     def lose(self) -> None:
-        """The worker is gone. The supervisor knows it too and ends the session; until then nothing reaches it."""
+        """Mark the worker as lost.
+
+        The supervisor detects it too and ends the session; until then frames are dropped.
+        """
         self.gone = True
         self.urgent.clear()
         self.queued.clear()
@@ -188,39 +191,41 @@ class Network:
         self._offer(edge, target, frame)
 
     def send_barrier(self, edge: int, target: int, epoch: int, aligned: bool) -> None:
-        """Send a barrier behind everything that was sent before; with ``aligned`` the receivers do so, too."""
-        self._offer(edge, target, _Signal(Kind.ALIGNED if aligned else Kind.BARRIER, epoch))
+        """Send a barrier behind everything that was sent before. ``aligned``: the receivers do the same."""
+        self._offer(edge, target, _ChannelEvent(FrameKind.ALIGNED if aligned else FrameKind.BARRIER, epoch))
 
     def send_watermark(self, edge: int, target: int, watermark: Watermark) -> None:
-        """Send a watermark behind everything that was sent before. One that is overtaken by a barrier is not stored."""
-        kind = Kind.IDLE if watermark.idle else Kind.WATERMARK
-        self._offer(edge, target, _Signal(kind, watermark.time - BEGINNING))
+        """Send a watermark behind everything that was sent before.
+
+        A watermark that a barrier overtakes is not stored.
+        """
+        kind = FrameKind.IDLE if watermark.idle else FrameKind.WATERMARK
+        self._offer(edge, target, _ChannelEvent(kind, watermark.time - MIN_EVENT_TIME))
 
     def overtake(self, edge: int, target: int, epoch: int) -> Iterator[bytes]:
-        """Send a barrier before everything that has not left yet; returns the frames of rows that it overtakes.
+        """Send a barrier before everything that was not sent yet; return the frames of rows that it overtakes.
 
-        They are still sent, so they are to be looked at now. Older barriers among them are dropped: their epoch was
-        given up.
+        They are still sent, so read them at once. Older barriers among them are dropped: their epoch was aborted.
         """
         peer, channel = self._peers[target], self._channels[edge, target]
         peer.queued = deque(item for item in peer.queued if item[0] != edge or item[1] not in _BARRIERS)
-        channel.void = epoch
-        peer.urgent.append(_HEAD.pack(0, Kind.BARRIER, edge, epoch))
-        queued = (data[_HEAD.size :] for at, kind, data in peer.queued if at == edge and kind is Kind.ROWS)
+        channel.overtaken_until = epoch
+        peer.urgent.append(_HEAD.pack(0, FrameKind.BARRIER, edge, epoch))
+        queued = (data[_HEAD.size :] for at, kind, data in peer.queued if at == edge and kind is FrameKind.ROWS)
         return chain(queued, filter(None, map(_rows_of, channel.waiting)))
 
     def credit(self, edge: int, sender: int, size: int) -> None:
-        """Give credit back for rows of ``size`` bytes."""
+        """Return credit for rows of ``size`` bytes to the sender."""
         peer = self._peers[sender]
         if not peer.gone:
-            peer.urgent.append(_HEAD.pack(0, Kind.CREDIT, edge, size))
+            peer.urgent.append(_HEAD.pack(0, FrameKind.CREDIT, edge, size))
 
     def room(self, edge: int) -> bool:
-        """May more rows be made for this exchange? False while one of its receivers is behind."""
+        """Return whether more rows may be produced for this exchange. False while one of its receivers is behind."""
         return not any(self._channels[edge, target].waiting for target in self._peers)
 
     def pump(self, timeout: float) -> list[Arrival]:
-        """Send and receive what is possible; wait at most ``timeout`` seconds for something to happen."""
+        """Send and receive what is possible; wait at most ``timeout`` seconds for an event."""
         for peer in self._peers.values():
             self._flush(peer)
         arrived: list[Arrival] = []
@@ -245,36 +250,36 @@ class Network:
         self._release(edge, target)
 
     def _release(self, edge: int, target: int) -> None:
-        """Queue for the socket what has credit. One frame may pass at any time, however large it is."""
+        """Queue frames with credit for the socket. One frame may always pass, however large it is."""
         peer, channel = self._peers[target], self._channels[edge, target]
         while channel.waiting and not peer.gone:
             item = channel.waiting[0]
-            if isinstance(item, _Signal):
-                if item.kind not in _BARRIERS or item.number > channel.void:
+            if isinstance(item, _ChannelEvent):
+                if item.kind not in _BARRIERS or item.number > channel.overtaken_until:
                     peer.queued.append((edge, item.kind, _HEAD.pack(0, item.kind, edge, item.number)))
             elif channel.on_the_way and channel.on_the_way + len(item) > self.window:
                 return
             else:
                 channel.on_the_way += len(item)
-                peer.queued.append((edge, Kind.ROWS, _HEAD.pack(len(item), Kind.ROWS, edge, 0) + item))
+                peer.queued.append((edge, FrameKind.ROWS, _HEAD.pack(len(item), FrameKind.ROWS, edge, 0) + item))
             channel.waiting.popleft()
 
     def _received(self, peer: _Peer) -> Iterator[Arrival]:
         for edge, kind, number, body in peer.read():
             match kind:
-                case Kind.ROWS:
-                    yield Rows(edge, peer.subtask, body)
-                case Kind.BARRIER | Kind.ALIGNED:
-                    yield BarrierArrived(edge, peer.subtask, number, kind is Kind.ALIGNED)
-                case Kind.WATERMARK | Kind.IDLE:
-                    watermark = Watermark(number + BEGINNING, idle=kind is Kind.IDLE)
+                case FrameKind.ROWS:
+                    yield RowsArrived(edge, peer.subtask, body)
+                case FrameKind.BARRIER | FrameKind.ALIGNED:
+                    yield BarrierArrived(edge, peer.subtask, number, kind is FrameKind.ALIGNED)
+                case FrameKind.WATERMARK | FrameKind.IDLE:
+                    watermark = Watermark(number + MIN_EVENT_TIME, idle=kind is FrameKind.IDLE)
                     yield WatermarkArrived(edge, peer.subtask, watermark)
-                case Kind.CREDIT:
+                case FrameKind.CREDIT:
                     self._channels[edge, peer.subtask].on_the_way -= number
                     self._release(edge, peer.subtask)
 
     def _flush(self, peer: _Peer) -> None:
-        """Write, and keep watch for the socket to take more only as long as there is more."""
+        """Write, and watch for the socket to become writable only while there is more to write."""
         peer.write()
         if peer.gone:
             if peer.sock in self._selector.get_map():

@@ -1,10 +1,11 @@
 """A queue that keeps its head in memory and the rest on the local disk.
 
-For what no sender can be asked to keep: the way back of a loop, rows that a restart takes up, what an operator hands on
-all at once, and what a blocked channel brings if its sender is not to wait.
-Rule: first in, first out, whatever is where. An entry that was on disk comes back as the bytes that ``encode`` made;
-what ``encode`` leaves alone (None) stays in memory. The files are private to the session and mean nothing after it;
-each goes when it has been read, so that a queue that is never empty does not fill the disk.
+It holds rows that no sender can be asked to keep: returning rows of a loop, restored in-flight rows, rows that an
+operator emits all at once, and rows of a blocked channel whose sender should not wait.
+
+Rule: first in, first out. An entry from disk is returned as the bytes from ``encode``; if ``encode`` returned None, the
+entry stays in memory. The files are private to the session. Each is deleted when it was read, so that a queue that is
+never empty does not fill the disk.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from kafka_eos.core.limits import LIMITS
 E = TypeVar("E")
 
 
-class _File:
-    """A part of what is on the disk. An entry is in one of them as a whole."""
+class _SpillFile:
+    """One spill file; each entry is in one file as a whole."""
 
     def __init__(self, path: Path) -> None:
         self._path, self.end = path, 0
@@ -37,16 +38,16 @@ class _File:
         return self._file.read(size)
 
     def drop(self) -> None:
-        """Nobody wants what is in it: that it cannot be flushed (a full disk) is no error any more."""
+        """Close the file without reporting flush errors (a full disk): its content is not needed."""
         with suppress(OSError):
             self._file.close()
         self._path.unlink(missing_ok=True)
 
 
 class SpillingQueue(Generic[E]):
-    """Holds entries that weigh ``limit`` together in memory, and those that are never spilled. Not thread-safe.
+    """Keeps entries with a total weight of ``limit`` in memory, and those that are never spilled. Not thread-safe.
 
-    ``weigh`` is what an entry counts, as it stands there: bytes, if it was on the disk. Without it, one.
+    ``weigh`` returns the weight of an entry, as bytes if it was on disk; by default one.
     """
 
     def __init__(
@@ -56,13 +57,16 @@ class SpillingQueue(Generic[E]):
         encode: Callable[[E], bytes | None],
         weigh: Callable[[E | bytes], int] = lambda entry: 1,
     ) -> None:
-        self._path, self._limit, self._encode, self._weigh = path, limit, encode, weigh
+        self._path = path
+        self._limit = limit
+        self._encode = encode
+        self._weigh = weigh
         self._head: deque[E | bytes] = deque()
         self._weight = 0
         """Of the head."""
         self._rest: deque[E | int] = deque()
         """What comes after the head, in order: entries, and lengths of those on the disk."""
-        self._files: deque[_File] = deque()
+        self._files: deque[_SpillFile] = deque()
         self._begun = self._read_at = 0
         """How many files there have been, and where the next entry is in the oldest that is left."""
 
@@ -71,17 +75,17 @@ class SpillingQueue(Generic[E]):
             self._keep(entry)
             return
         data = self._encode(entry)
-        if not data:  # None, or nothing that would take room
+        if not data:  # None, or an entry without content
             self._rest.append(entry)
             return
         if not self._files or self._files[-1].end >= LIMITS.spill_file_bytes:
-            self._files.append(_File(self._path.with_name(f"{self._path.name}.{self._begun}")))
+            self._files.append(_SpillFile(self._path.with_name(f"{self._path.name}.{self._begun}")))
             self._begun += 1
         self._files[-1].append(data)
         self._rest.append(len(data))
 
     def popleft(self) -> E | bytes:
-        """IndexError if the queue is empty."""
+        """Remove and return the next entry. Raises IndexError if the queue is empty."""
         entry = self._head.popleft()
         self._weight -= self._weigh(entry)
         if not self._head:
@@ -89,7 +93,7 @@ class SpillingQueue(Generic[E]):
         return entry
 
     def __getitem__(self, index: int) -> E | bytes:
-        """``queue[0]`` is the next entry; others only as far as they are in memory."""
+        """Return an entry: ``queue[0]`` is the next one; others only if they are in memory."""
         return self._head[index]
 
     def __len__(self) -> int:
@@ -130,5 +134,6 @@ class SpillingQueue(Generic[E]):
 
 
 def size_of(entry: object) -> int:
-    """In bytes, as far as it is known: rows of the same worker have no size until they are encoded, barriers none."""
+    """Return the size in bytes, if known: rows of the same worker have none until they are encoded, barriers have
+    none."""
     return len(entry) if isinstance(entry, bytes) else 0

@@ -1,9 +1,9 @@
-"""A batch as bytes and back: what crosses an exchange, and what a checkpoint keeps of rows under way.
+"""Encoding of batches for exchanges and for the in-flight rows of a checkpoint.
 
-Columns of numbers are little-endian arrays, values are in the codec that the plan declares, the frame around them
-is MessagePack. Rule: a row keeps its origin (source, topic, partition, offset, timestamp) and its branch, so that
-provenance, errors and event time are the same on the other side. The undecoded record travels only where a dead
-letter may need it; which values come from one row, only where an exchange leaves them together.
+Columns of numbers are little-endian arrays, values are in the codec that the plan declares, the frame around them is
+MessagePack. Rule: a row keeps its origin (source, topic, partition, offset, timestamp) and its branch, so that
+provenance, errors and event time are the same on the other side. The undecoded record is included only if a dead letter
+may need it; the grouping of values by origin row, only if the exchange keeps these values together.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import msgspec
 
 from kafka_eos.abc.codec import ListCodec
 from kafka_eos.core.errors import Bug, PlanError, RestartFromCheckpoint
-from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.records import Batch, Headers, RawRecord
-from kafka_eos.plan import Forward, Node, Plan
+from kafka_eos.plan import ForwardNode, Node, Plan
 
 _INT, _LONG = "i", "q"
-"""Partitions have 32 bits, everything else 64."""
+"""Partitions have 32 bits, all other numbers 64."""
 
 Raw = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
@@ -42,7 +42,8 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True):
     branch: list[str] | None
     raws: list[Raw] | None
     rows: bytes | None = None
-    """For each value, the first one that comes from the same row; None if no two do, or an exchange has parted them."""
+    """For each value, the first one of the same row; None if no two share a row, or if an exchange has separated
+    them."""
     times: bytes | None = None
     """Event times."""
 
@@ -52,7 +53,7 @@ _decode = msgspec.msgpack.Decoder(_Frame).decode
 
 
 class WireOrigin:
-    """The origin of rows that came through an exchange; it has a row for every value."""
+    """The origin of rows that came through an exchange; it has one row per value."""
 
     __slots__ = ("_raws", "_timestamps", "offsets", "partitions", "source", "topic")
 
@@ -71,41 +72,41 @@ class WireOrigin:
         return RawRecord(self.topic, *place, key, value, tuple(headers))
 
 
-def alike(batch: Batch[Any]) -> tuple[object, ...]:
-    """What batches have in common that can share a frame."""
+def get_frame_key(batch: Batch[Any]) -> tuple[object, ...]:
+    """Return the properties that batches must share to form one frame."""
     origin = batch.origin
-    return origin.source, origin.topic, batch.lane, batch.keys is None, batch.updates is None, batch.times is None
+    return origin.source, origin.topic, batch.lane, batch.keys is None, batch.updates is None, batch.event_times is None
 
 
 def encode_at(plan: Plan, node: Node, batches: Sequence[Batch[Any]]) -> bytes:
-    """Batches on their way through an exchange of the plan as one frame; see ``encode_all``.
+    """Encode batches of an exchange of the plan as one frame; see ``encode_all``.
 
-    PlanError that quotes the line if a value does not fit, EnvironmentFailed if that is not why a codec fails.
+    Raises PlanError that quotes the line if a value does not fit, and EnvironmentFailed if the environment is at fault.
     """
-    assert node.wire is not None  # every exchange has one
+    assert node.exchange_codec is not None  # every exchange has one
     first = batches[0]
-    keep_raw, together = plan.dead_letters(batches[0].origin.source) is not None, isinstance(node, Forward)
+    keep_raw, together = plan.find_dead_letter_sink(batches[0].origin.source) is not None, isinstance(node, ForwardNode)
     try:
-        return encode_all(batches, node.wire, keep_raw, keep_rows=together)
+        return encode_all(batches, node.exchange_codec, keep_raw, keep_rows=together)
     except Exception as error:
-        where = first.origin.raw(first.rows[0]).where
+        where = first.origin.raw(first.origin_rows[0]).location
         plan.attribution(first.origin.source).expect_record(error, node.name, where)
         if not isinstance(error, ValueError):
             raise
-        hint = "; there is none to see: write .forward(values=...)" if together and node.derived else ""
-        raise PlanError(f"values cannot pass {node.kind} {node.name!r}: {error}{hint}\n  {node.where}") from error
+        hint = "; there is none to see: write .forward(values=...)" if together and node.has_generated_name else ""
+        raise PlanError(f"values cannot pass {node.kind} {node.name!r}: {error}{hint}\n  {node.code_line}") from error
 
 
 def encode(batch: Batch[Any], codec: ListCodec[Any], keep_raw: bool, keep_rows: bool = False) -> bytes:
-    """A batch as one frame; see ``encode_all``."""
+    """Encode a batch as one frame; see ``encode_all``."""
     return encode_all([batch], codec, keep_raw, keep_rows)
 
 
 def encode_all(batches: Sequence[Batch[Any]], codec: ListCodec[Any], keep_raw: bool, keep_rows: bool = False) -> bytes:
-    """Batches of one source, topic and lane, with the same columns, as one frame. ValueError if a value does not fit.
+    """Encode batches with the same source, topic, lane and columns as one frame. ValueError if a value does not fit.
 
-    ``keep_raw``: send the undecoded records along, because a later operator may have to write them aside.
-    ``keep_rows``: say which values come from one row, because their branches do not tell them apart.
+    ``keep_raw``: include the undecoded records, because a later operator may write them as dead letters. ``keep_rows``:
+    include which values come from one row, because their branches do not distinguish them.
     """
     first = batches[0]
     return _encode(
@@ -120,22 +121,22 @@ def encode_all(batches: Sequence[Batch[Any]], codec: ListCodec[Any], keep_raw: b
             keys=None if first.keys is None else list(_all(b.keys or () for b in batches)),
             updates=None if first.updates is None else _bytes(_LONG, _all(b.updates or () for b in batches)),
             branch=_branches(batches),
-            raws=[_raw(b.origin.raw(row)) for b in batches for row in b.rows] if keep_raw else None,
+            raws=[_raw(b.origin.raw(row)) for b in batches for row in b.origin_rows] if keep_raw else None,
             rows=_together(batches) if keep_rows else None,
-            times=None if first.times is None else _bytes(_LONG, _all(b.times or () for b in batches)),
+            times=None if first.event_times is None else _bytes(_LONG, _all(b.event_times or () for b in batches)),
         )
     )
 
 
 _all = itertools.chain.from_iterable
 _INDEX = re.compile(r"\$\[(\d+)\]")
-"""The number of a value, in an error of msgspec's."""
+"""The number of a value, in an error of msgspec."""
 
 
 def _of_rows(batch: Batch[Any], column: Sequence[int]) -> Iterable[int]:
-    """The part of an origin's column that the batch has."""
-    whole = isinstance(batch.rows, range) and len(batch.rows) == len(column)
-    return column if whole else map(column.__getitem__, batch.rows)
+    """Return the part of an origin's column that belongs to the batch."""
+    whole = isinstance(batch.origin_rows, range) and len(batch.origin_rows) == len(column)
+    return column if whole else map(column.__getitem__, batch.origin_rows)
 
 
 def _branches(batches: Sequence[Batch[Any]]) -> list[str] | None:
@@ -148,19 +149,19 @@ def _together(batches: Sequence[Batch[Any]]) -> bytes | None:
     first: list[int] = []
     for batch in batches:
         last = None
-        for row in batch.rows:
+        for row in batch.origin_rows:
             first.append(first[-1] if row == last else len(first))
             last = row
     return None if len(set(first)) == len(first) else _bytes(_LONG, first)
 
 
 def decode(
-    data: bytes, codec: ListCodec[Any], attribution: Callable[[str], Attribution] = lambda source: Attribution()
+    data: bytes, codec: ListCodec[Any], attribution: Callable[[str], ErrorRules] = lambda source: ErrorRules()
 ) -> Batch[Any]:
-    """The batch of one frame. ``attribution``: what the user has said about exceptions, by source.
+    """Decode one frame. ``attribution``: the user's rules for exceptions, by source.
 
-    RestartFromCheckpoint if the frame is torn; PlanError if values are not of the declared type, EnvironmentFailed if
-    that is not why the codec fails.
+    Raises RestartFromCheckpoint if the frame is incomplete, PlanError if values are not of the declared type, and
+    EnvironmentFailed if the environment is at fault.
     """
     try:
         frame = _decode(data)
@@ -169,7 +170,7 @@ def decode(
     try:
         values = codec.decode(frame.values)
     except Exception as error:
-        where = WireOrigin(frame).raw(_row_at_fault(error)).where
+        where = WireOrigin(frame).raw(_row_at_fault(error)).location
         attribution(frame.source).expect_record(error, "exchange", where)
         if not isinstance(error, ValueError):
             raise
@@ -180,24 +181,24 @@ def decode(
         ) from error
     return Batch(
         values=values,
-        rows=range(len(values)) if frame.rows is None else list(_numbers(_LONG, frame.rows)),
+        origin_rows=range(len(values)) if frame.rows is None else list(_numbers(_LONG, frame.rows)),
         origin=WireOrigin(frame),
         keys=frame.keys if frame.keys is None else _keys(frame.keys),
         lane=frame.lane,
         updates=None if frame.updates is None else list(_numbers(_LONG, frame.updates)),
         branch=frame.branch,
-        times=None if frame.times is None else _numbers(_LONG, frame.times),
+        event_times=None if frame.times is None else _numbers(_LONG, frame.times),
     )
 
 
 def _row_at_fault(error: Exception) -> int:
-    """The number of the value that a codec of lists complains of; the first one where it does not say."""
+    """Return the number of the value that a list codec's error names; 0 if it names none."""
     found = _INDEX.search(str(error))
     return int(found[1]) if found else 0
 
 
 def _keys(keys: list[Any]) -> list[Any]:
-    """MessagePack has no tuples; a key that arrives as a list was one."""
+    """Restore keys. MessagePack has no tuples; a key that arrives as a list was one."""
     return keys if list not in set(map(type, keys)) else list(map(_tuple, keys))
 
 

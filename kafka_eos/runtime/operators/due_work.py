@@ -1,11 +1,11 @@
-"""What time has made due, event time or the clock, and is not done yet: it is done in slices.
+"""Work that a watermark or the clock has made due, done in slices.
 
-A watermark may make a million timers fire, or close a window of a million keys. So what is due is an iterator that
-does a little at each step, and it is left for a while when a slice of time is over: barriers, control messages and
-back-pressure come in between. Its place in the turn is kept: what is due later waits.
+A watermark may fire a million timers, or close a window of a million keys. So due work is an iterator of small steps,
+which pauses when its slice of time is over: barriers, control messages and back-pressure are handled in between. Work
+is done in order: what becomes due later waits.
 
-Rule: between two steps state and outputs agree, so a snapshot may be taken there. It holds what has not fired; the
-watermark has not been handed on yet.
+Rule: between two steps state and outputs are consistent, so a snapshot may be taken there. It contains the timers that
+have not fired; the watermark is not emitted yet.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 
 
-class Due:
-    """Of one chain. ``slice``: seconds that it may go on at a time. ``clock``: see ``Pace``."""
+class DueWork:
+    """Queue of due work of one chain; runs it in slices of ``slice`` seconds.
+
+    ``clock``: see ``WatermarkSchedule``.
+    """
 
     def __init__(self, slice_: float, clock: Callable[[], float]) -> None:
         self._slice, self._clock = slice_, clock
@@ -27,28 +30,28 @@ class Due:
         """Seconds of turns that are over, and when the one began that is not."""
 
     def begin(self, operator: str, steps: Iterator[None]) -> None:
-        """Do it, as far as one slice goes, behind what is not done yet."""
+        """Queue the steps behind pending work, and run one slice."""
         if not self._work:
             self._since = self._clock()
         self._work.append((operator, steps))
         if len(self._work) == 1:
-            self.go_on()
+            self.run_slice()
 
     @property
-    def taken(self) -> float:
-        """For how long something has been due and not done: nobody has read then."""
+    def seconds_pending(self) -> float:
+        """Seconds during which work was pending, so that nothing was read."""
         return self._taken + (self._clock() - self._since if self._work else 0.0)
 
-    def busy(self, operators: Collection[str] | None = None) -> bool:
-        """Is something not done yet? ``operators``: of these only."""
+    def is_pending(self, operators: Collection[str] | None = None) -> bool:
+        """Return whether work of these operators is pending."""
         return any(operators is None or name in operators for name, _ in self._work)
 
-    def go_on(self, operators: Collection[str] | None = None) -> None:
-        """One slice more, of one step at least."""
+    def run_slice(self, operators: Collection[str] | None = None) -> None:
+        """Run pending work for one slice, at least one step."""
         self._do(operators, self._slice)
 
-    def finish(self, operators: Collection[str] | None = None) -> None:
-        """All of it, however long it takes."""
+    def run_all(self, operators: Collection[str] | None = None) -> None:
+        """Run all pending work."""
         self._do(operators, math.inf)
 
     def _do(self, operators: Collection[str] | None, seconds: float) -> None:

@@ -1,9 +1,9 @@
-"""What an operator gathers until the end of an epoch, by key: where its last row came from, and perhaps an accumulator.
+"""The rows of an epoch by key: the origin of the last row, and an accumulator where the operator has one.
 
-The newest keys are in memory. When they are more than ``scratch`` allows, all of them are set aside, in heaps by a hash
-of the key, and what a key gets after that is another part of it: nobody looks for the first one. At the end the parts
-are put together, a heap at a time.
-Rule: ``take`` gives each key once, with the place of its last row, and with its accumulators merged in their order.
+The newest keys are in memory. When there are more than ``scratch`` allows, all of them are spilled, into buckets by a
+hash of the key. Later rows of a key form another part, without a look-up of the first one. At the end the parts are
+merged, one bucket at a time. Rule: ``drain`` yields each key once, with the origin of its last row, and with its
+accumulators merged in order.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import msgspec
 from kafka_eos.abc.codec import ListCodec
 from kafka_eos.codecs.msgpack_codec import as_key
 from kafka_eos.core.errors import PoisonRecord
-from kafka_eos.core.fault_attribution import told
+from kafka_eos.core.fault_attribution import describe_error
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.runtime.operators.operator import OperatorContext
 from kafka_eos.runtime.operators.storability import ACCUMULATOR
 
 _Stream = tuple[str, str, int]
-"""Source, topic and lane: what all rows of a batch have in common."""
+"""Source, topic and lane, which all rows of a batch share."""
 _Place = tuple[_Stream, int, int, int, str, RawRecord | None]
-"""Partition, offset, timestamp and branch of a row; its record where a dead letter may need it."""
+"""Partition, offset, timestamp and branch of a row; its record if a dead letter may need it."""
 _Block = tuple[list[Any], list[_Place], bytes]
-"""Keys, their places, and their accumulators in the codec of those (empty if there are none)."""
+"""Keys, their origins, and their encoded accumulators (empty if there are none)."""
 _Part = tuple[dict[Any, Any], dict[Any, _Place]]
-"""Accumulators and places of some keys."""
+"""Accumulators and origins of some keys."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Block).decode
@@ -39,21 +39,23 @@ _NOTHING: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Summing:
-    """How accumulators are set aside, and made one again."""
+class PartialMerge:
+    """The codec of spilled accumulators, and the function that merges them."""
 
     codec: ListCodec[Any]
     merge: Callable[[Any, Any], Any]
 
 
-class Gathered:
-    """What one operator has gathered since the last ``take``."""
+class KeyedBundle:
+    """Rows of the current epoch by key: origin of the last row, perhaps an accumulator."""
 
-    def __init__(self, ctx: OperatorContext, summing: Summing | None = None) -> None:
-        """``summing``: there are accumulators, one for each key that is noted."""
+    def __init__(self, ctx: OperatorContext, summing: PartialMerge | None = None) -> None:
+        """``summing``: each key has an accumulator."""
         self.accumulators: dict[Any, Any] = {}
         """Those in memory, for the operator to change before it calls ``note``; another dict after that."""
-        self._operator, self._keeps_raw, self._summing = ctx.operator, ctx.keeps_raw, summing
+        self._operator = ctx.operator
+        self._keeps_raw = ctx.keeps_raw
+        self._summing = summing
         self._places: dict[Any, _Place] = {}
         self._attribution = ctx.attribution
         self._scratch, self._aside = ctx.scratch(), False
@@ -63,18 +65,18 @@ class Gathered:
         if not last:
             return
         origin, indices = batch.origin, last.values()
-        rows = [batch.rows[index] for index in indices]
+        rows = [batch.origin_rows[index] for index in indices]
         branch = itertools.repeat("") if batch.branch is None else map(batch.branch.__getitem__, indices)
         raws = map(origin.raw, rows) if self._keeps_raw(origin.source) else itertools.repeat(None)
         columns = (origin.partitions, origin.offsets, origin.timestamps())
         numbers = (map(column.__getitem__, rows) for column in columns)
         stream = itertools.repeat((origin.source, origin.topic, batch.lane))
         self._places.update(zip(last, zip(stream, *numbers, branch, raws, strict=False), strict=False))
-        if len(self._places) > self._scratch.most:
-            self._set_aside()
+        if len(self._places) > self._scratch.max_keys:
+            self._spill()
 
-    def take(self) -> Iterator[tuple[list[Any], list[Any], Batch[Any]]]:
-        """Keys, their accumulators, and a batch without values with a row for each: some thousand of one stream."""
+    def drain(self) -> Iterator[tuple[list[Any], list[Any], Batch[Any]]]:
+        """Yield each key once, merged, with the origin of its last row."""
         for accumulators, places in self._parts():
             for keys, rows in _by_stream(places):
                 yield keys, [accumulators[key] for key in keys] if self._summing else [], rows
@@ -83,9 +85,9 @@ class Gathered:
         self._scratch.close()
 
     def _parts(self) -> Iterator[_Part]:
-        """All keys, in parts that are put together: one part if nothing was set aside."""
+        """Yield all keys, in merged parts: one part if nothing was spilled."""
         if self._aside:
-            self._set_aside()
+            self._spill()
             self._aside = False
             yield from self._put_together()
         else:
@@ -98,13 +100,13 @@ class Gathered:
 
     # ------------------------------------------------------------ set aside
 
-    def _set_aside(self) -> None:
+    def _spill(self) -> None:
         accumulators, places = self._drop()
         self._aside = True
         buckets = LIMITS.partial_aggregate_buckets
         heaps: list[list[Any]] = [[] for _ in range(buckets)]
         for key in places:
-            heaps[hash((key,)) % buckets].append(key)  # of a tuple: numbers in a row are not alike then
+            heaps[hash((key,)) % buckets].append(key)  # hash of a tuple: consecutive numbers are then spread
         for heap, keys in enumerate(heaps):
             if keys:
                 sums = self._encoded(list(map(accumulators.pop, keys))) if self._summing else b""
@@ -113,7 +115,7 @@ class Gathered:
     def _put_together(self) -> Iterator[_Part]:
         part: _Part = {}, {}
         last = 0
-        for heap, block in self._scratch.take():
+        for heap, block in self._scratch.drain():
             if heap != last and len(part[1]) >= LIMITS.keys_per_partial_aggregate:
                 yield part
                 part = {}, {}
@@ -140,7 +142,7 @@ class Gathered:
             (source, topic, _), partition, offset, *_ = place
             where = f"{topic}/{partition}/{offset}"
             self._attribution(source).expect_record(error, self._operator, where)
-            raise of_several(where, self._operator, error) from error
+            raise make_bundle_error(where, self._operator, error) from error
 
     def _encoded(self, accumulators: list[Any]) -> bytes:
         assert self._summing is not None
@@ -157,34 +159,36 @@ class Gathered:
             raise ACCUMULATOR.refused(self._operator, error) from error
 
 
-def of_several(where: str, operator: str, error: Exception) -> PoisonRecord:
-    """The error for what is no single record's fault; ``where`` is the last one that went into it."""
+def make_bundle_error(where: str, operator: str, error: Exception) -> PoisonRecord:
+    """Build the error for a failure that is not the fault of a single record."""
     return PoisonRecord(
         where,
         operator,
-        told(error),
+        describe_error(error),
         "It was the last of several that were summed up, so it cannot be sent aside alone. Fix merge or emit",
     )
 
 
 def _by_stream(places: Mapping[Any, _Place]) -> Iterator[tuple[list[Any], Batch[Any]]]:
-    """Keys, and a batch without values with a row for each: some thousand of one source, topic and lane."""
+    """Yield keys, and a batch without values with a row per key: some thousand of one source, topic and lane."""
     streams: dict[_Stream, list[Any]] = {}
     for key, place in places.items():
         streams.setdefault(place[0], []).append(key)
     for (source, topic, lane), found in streams.items():
         for start in range(0, len(found), LIMITS.keys_per_partial_aggregate):
             keys = found[start : start + LIMITS.keys_per_partial_aggregate]
-            origin = GatheredOrigin(source, topic, [places[key] for key in keys])
+            origin = BundleOrigin(source, topic, [places[key] for key in keys])
             branch = [places[key][4] for key in keys]
             yield keys, Batch([], range(len(keys)), origin, lane=lane, branch=branch if any(branch) else None)
 
 
-class GatheredOrigin:
-    """The origin of rows from many batches of one source, topic and lane."""
+class BundleOrigin:
+    """Origin of rows from many batches of one source, topic and lane."""
 
     def __init__(self, source: str, topic: str, places: Sequence[_Place]) -> None:
-        self.source, self.topic, self._places = source, topic, places
+        self.source = source
+        self.topic = topic
+        self._places = places
         self.partitions: Sequence[int] = [place[1] for place in places]
         self.offsets: Sequence[int] = [place[2] for place in places]
 

@@ -1,11 +1,13 @@
-"""Operators that keep one value a key: fold and reduce. One output for every input.
+"""The operators of fold and reduce: one value per key, and one output for every input.
 
-What is stored is the pair (updates, accumulator), one entry, so that the number of an output and the state that
-it shows can never disagree. With a time to live the number begins anew when the entry has expired, so it tells no
-order and outputs do not carry it.
+The state is the pair (updates, accumulator) in one entry, so the number of an output and its accumulator are always
+consistent. With a time to live the number restarts when the entry has expired. Then it defines no order, and outputs do
+not carry it.
 
-Rule: a key's entry is replaced only after the user's code has returned. The trap for users: a step that changes the
-accumulator *in place* also changes what was emitted before and is not written yet, and is not undone if it raises.
+Rule: a key's entry is replaced only after the user's code has returned.
+
+Note for users: a step that modifies the accumulator *in place* also changes outputs that are not written yet, and the
+change is not undone if it raises.
 """
 
 from __future__ import annotations
@@ -15,20 +17,20 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from kafka_eos._util.log_context import Rows
+from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor, Ttl
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.operator import OperatorContext, keys_in_time
+from kafka_eos.runtime.operators.operator import OperatorContext, iterate_with_clock
 from kafka_eos.runtime.operators.storability import ACCUMULATOR, FirstValue
 
 STATE = "accumulator"
 
 
-class Fold:
-    """``acc = step(acc or init(), value)``, then ``emit(key, acc)``, for each row in order.
+class FoldOperator:
+    """Folds each key: acc = step(acc or init(), value), then emit(key, acc), row by row.
 
-    ``by_time``: ``step`` takes values with their places in event time, see ``Batch.in_time``.
+    ``by_time``: ``step`` takes values with their event-time sort keys, see ``Batch.with_sort_keys``.
     """
 
     def __init__(
@@ -41,8 +43,10 @@ class Fold:
         ttl: Ttl | None = None,
         by_time: bool = False,
     ) -> None:
-        self._init, self._step, self._emit = init, step, emit or _pair
-        self._values: Callable[[Batch[Any]], Sequence[Any]] = Batch.in_time if by_time else attrgetter("values")
+        self._init = init
+        self._step = step
+        self._emit = emit or _pair
+        self._values: Callable[[Batch[Any]], Sequence[Any]] = Batch.with_sort_keys if by_time else attrgetter("values")
         self._descriptor = StateDescriptor(STATE, key_codec, entry_codec, ttl=ttl)
         self._expires, self._event_time = ttl is not None, ttl is not None and ttl.clock == "event"
         self._first = FirstValue(entry_codec, ACCUMULATOR)
@@ -57,7 +61,7 @@ class Fold:
         out: list[Any] = []
         updates: list[int] = []
         refused: list[int] = []
-        for key, value in zip(self._in_time(batch), Rows(batch, self._values(batch)), strict=True):
+        for key, value in zip(self._in_time(batch), TrackedRows(batch, self._values(batch)), strict=True):
             try:
                 entry = entries.get(key)
                 if entry is None:
@@ -75,22 +79,22 @@ class Fold:
             updates.append(count)
         if out and not self._first.is_tried:
             self._try(entries.get(keys[-1]))
-        return replace(batch.without(refused), values=out, updates=None if self._expires else updates)
+        return replace(batch.drop(refused), values=out, updates=None if self._expires else updates)
 
     def close(self) -> None:
         return None
 
     def _in_time(self, batch: Batch[Any]) -> Iterable[Any]:
-        """The keys of the rows. In event time the clock is at each row's time when its key comes out."""
-        return keys_in_time(batch, self._state) if self._event_time else batch.keys or ()
+        """Return the keys of the rows. In event time, the clock moves to each row's time when its key is yielded."""
+        return iterate_with_clock(batch, self._state) if self._event_time else batch.keys or ()
 
     def _try(self, entry: tuple[int, Any] | None) -> None:
         if entry is not None:
-            self._first.encode(self._ctx.operator, entry)
+            self._first.check(self._ctx.operator, entry)
 
 
-class Reduce(Fold):
-    """A fold that starts with the key's first value and gives the value reduced so far."""
+class ReduceOperator(FoldOperator):
+    """A fold that starts with the key's first value and emits the value reduced so far."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
-"""The outputs that a function of the user has returned.
+"""The outputs of a user function.
 
-Rule: what can be gone through but was not meant as several outputs is refused: the letters of a text, the keys of a
-dict, the fields of a model.
+Rule: an iterable that was not meant as several outputs is rejected: a text, a dict, a model.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from kafka_eos.codecs.type_inspection import is_model
 _USUAL: Final = frozenset((list, tuple, GeneratorType))
 
 
-def listed(made: Any) -> list[Any]:
-    """All of them. TypeError if it is something else than outputs; or what a generator raises."""
+def list_outputs(made: Any) -> list[Any]:
+    """List a function's outputs. Raises TypeError for anything else, and the errors of a generator."""
     if type(made) not in _USUAL and not _several(made):
         shown = "None" if made is None else f"{made!r:.80} of type {type(made).__name__}"
         raise TypeError(

@@ -1,10 +1,10 @@
-"""What an engine and an operator know of each other.
+"""The interface between an engine and an operator.
 
-An operator takes a batch and returns a batch; it knows no engine, broker or clock. State comes through the
-context, and so does the way out for a record that the user's code refuses.
+An operator takes a batch and returns a batch; it knows no engine, broker or clock. Its context provides state, and
+handles records that the user's code rejects.
 
-Rules: an operator never changes the batch it is given (another branch may read it); what it returns keeps the
-origin of every row; it is used from one thread.
+Rules: an operator never changes its input batch (another branch may read it); its output keeps the origin of every row;
+it is used from one thread.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from kafka_eos._util.bulk_calls import each
-from kafka_eos._util.log_context import Rows
-from kafka_eos.abc.state import Panes, StateDescriptor, Timers, ValueState
+from kafka_eos._util.bulk_calls import map_rows
+from kafka_eos._util.log_context import TrackedRows
+from kafka_eos.abc.state import BackendState, Panes, StateDescriptor, TimerService
 from kafka_eos.core.errors import Bug, PlanError
-from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.records import Batch, Watermark
-from kafka_eos.protocol.watermark_alignment import Standing
-from kafka_eos.runtime.operators.operator_stats import Counted
-from kafka_eos.runtime.state.epoch_scratch import Scratch, unbounded
+from kafka_eos.protocol.watermark_alignment import SplitProgress
+from kafka_eos.runtime.operators.operator_stats import UserCounter
+from kafka_eos.runtime.state.epoch_scratch import SpillStore, unbounded
 from kafka_eos.runtime.state.ttl_clock import wall_clock
 
 
-def no_timers(descriptor: StateDescriptor[Any]) -> Timers:
-    """Where no state is."""
+def no_timers(descriptor: StateDescriptor[Any]) -> TimerService:
+    """Raise Bug: this context has no state."""
     raise Bug(f"timers {descriptor.name!r} were asked for where there is no state")
 
 
 def no_panes(descriptor: StateDescriptor[Any]) -> Panes[Any]:
-    """The same."""
+    """Raise Bug: this context has no pane state."""
     raise Bug(f"panes {descriptor.name!r} were asked for where there is no state")
 
 
@@ -40,7 +40,7 @@ Known = TypeVar("Known")
 
 
 def event_time_of(time: Known | None, operator: str) -> Known:
-    """The event time of a row, or the times of a batch's rows. PlanError if the plan has not seen to it."""
+    """Return the event time of a row, or the times of a batch's rows. Raises PlanError if there are none."""
     if time is None:
         raise PlanError(
             f"operator {operator!r}: no event time is known here; put .with_timestamps(...) behind every source before "
@@ -49,175 +49,176 @@ def event_time_of(time: Known | None, operator: str) -> Known:
     return time
 
 
-def keys_in_time(batch: Batch[Any], state: ValueState[Any]) -> Iterator[Any]:
-    """The keys of the rows. The clock of ``state``, which expires in event time, is at each row's when its key comes
-    out.
-    """
+def iterate_with_clock(batch: Batch[Any], state: BackendState[Any]) -> Iterator[Any]:
+    """Yield the keys of a batch; move the Ttl clock of ``state`` to each row's timestamp when its key is yielded."""
     times, advance = batch.origin.timestamps(), state.advance
-    for key, row in zip(batch.keys or (), batch.rows, strict=True):
+    for key, row in zip(batch.keys or (), batch.origin_rows, strict=True):
         advance(times[row])
         yield key
 
 
-def no_broadcast(descriptor: StateDescriptor[Any]) -> ValueState[Any]:
-    """Where nothing is broadcast."""
+def no_broadcast(descriptor: StateDescriptor[Any]) -> BackendState[Any]:
+    """Raise Bug: this context has no broadcast state."""
     raise Bug(f"broadcast state {descriptor.name!r} was asked for where nothing is broadcast")
 
 
 def no_copies(batch: Batch[Any], index: int, error: Exception) -> None:
-    """The same."""
+    """Raise Bug: this context has no copies of broadcast state."""
     raise Bug("a broadcast row was refused where nothing is broadcast") from error
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
-    """What an engine gives to one operator of one subtask.
+    """The services that an engine provides to one operator of one subtask.
 
-    ``reject(batch, index, error)`` is called for row ``index`` of ``batch`` when the user's code raised
-    ``error``. If that is the record's fault, it raises PoisonRecord (policy "stop"), or records a dead letter and
-    returns; then the operator leaves the row out. If it is not, it raises what ``expect_record`` does.
+    ``reject(batch, index, error)`` is called for row ``index`` of ``batch`` when the user's code raised ``error``. If
+    that is the record's fault, it raises PoisonRecord (policy "stop"), or records a dead letter and returns; then the
+    operator skips the row. If it is not, it raises what ``expect_record`` does.
     """
 
     operator: str
-    value_state: Callable[[StateDescriptor[Any]], ValueState[Any]]
+    value_state: Callable[[StateDescriptor[Any]], BackendState[Any]]
     reject: Callable[[Batch[Any], int, Exception], None]
-    forget: Callable[[str], None] = lambda state: None
-    """Drops a stored state of that name, which the operator no longer has."""
-    place: int = 0
-    """Number of the operator among those behind which outputs of one record cannot be counted; see ``provenance``."""
+    drop_state: Callable[[str], None] = lambda state: None
+    """Drops a stored state that the operator no longer has."""
+    branch_number: int = 0
+    """Number that this operator adds to its outputs' branch in the provenance."""
     keeps_raw: Callable[[str], bool] = lambda source: False
-    """May a record of that source be sent aside undecoded? Then its rows must keep it."""
-    attribution: Callable[[str], Attribution] = lambda source: Attribution()
-    """What the user has said about exceptions, by source."""
-    timers: Callable[[StateDescriptor[Any]], Timers] = no_timers
+    """Whether a record of that source may become a dead letter: then its rows must keep the undecoded record."""
+    attribution: Callable[[str], ErrorRules] = lambda source: ErrorRules()
+    """The user's rules for exceptions, by source."""
+    timers: Callable[[StateDescriptor[Any]], TimerService] = no_timers
     """Opens the operator's timers."""
-    scratch: Callable[[], Scratch] = unbounded
-    """Makes room for what the operator gathers within an epoch and memory does not hold; called once at most."""
+    scratch: Callable[[], SpillStore] = unbounded
+    """Creates the spill store for rows of an epoch that exceed memory; called at most once."""
     clock: Callable[[], int] = wall_clock
     """Processing time, in milliseconds since the epoch."""
-    late: Callable[[int], None] = lambda rows: None
-    """Counts rows that came when their time was over. What becomes of them is the operator's business."""
-    broadcast_state: Callable[[StateDescriptor[Any]], ValueState[Any]] = no_broadcast
-    """Opens what all subtasks hold: this one's copy."""
-    reject_copy: Callable[[Batch[Any], int, Exception], None] = no_copies
-    """As ``reject``, for a row that all subtasks have got: one of them records the dead letter."""
+    count_late: Callable[[int], None] = lambda rows: None
+    """Counts late rows. The operator decides how to handle them."""
+    broadcast_state: Callable[[StateDescriptor[Any]], BackendState[Any]] = no_broadcast
+    """Opens this subtask's copy of a broadcast state."""
+    reject_broadcast: Callable[[Batch[Any], int, Exception], None] = no_copies
+    """Like ``reject``, for a row that all subtasks receive: one of them records the dead letter."""
     panes: Callable[[StateDescriptor[Any]], Panes[Any]] = no_panes
-    """Opens a state of panes."""
-    counter: Callable[[str], Counted] = lambda name: Counted()
-    """Makes a counter of the user's function."""
+    """Opens a pane state."""
+    counter: Callable[[str], UserCounter] = lambda name: UserCounter()
+    """Returns a counter of the user's function."""
 
     def expect_record(self, batch: Batch[Any], index: int, error: Exception) -> None:
-        """Return if ``error`` is the fault of row ``index``; see ``Attribution.expect_record`` for what is raised."""
+        """Return if ``error`` is the fault of row ``index``; see ``ErrorRules.expect_record`` for what is raised."""
         origin = batch.origin
-        self.attribution(origin.source).expect_record(error, self.operator, origin.raw(batch.rows[index]).where)
+        self.attribution(origin.source).expect_record(
+            error, self.operator, origin.raw(batch.origin_rows[index]).location
+        )
 
 
 class Operator(Protocol):
-    """One node of the plan at work in one subtask."""
+    """One node of the plan at run time, in one subtask."""
 
     def open(self, ctx: OperatorContext) -> None:
-        """Called once, before the first batch, after state is restored."""
+        """Open the operator. Called once, before the first batch, after state is restored."""
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
-        """The output of a batch; may be empty. Raises what ``reject`` raises."""
+        """Return the output of a batch; it may be empty. Raises the errors of ``reject``."""
 
     def close(self) -> None:
-        """Called once, also after a failure. Must not write state."""
+        """Close the operator. Called once, also after a failure. It must not write state."""
 
 
 @runtime_checkable
-class Timed(Operator, Protocol):
-    """An operator that waits for event time."""
+class EventTimeOperator(Operator, Protocol):
+    """An operator that acts when the watermark advances."""
 
     def advance(self, time: int) -> Iterable[Batch[Any]]:
-        """What it makes of the fact that event time has come to ``time``. Raises PoisonRecord.
+        """Yield the outputs due when the watermark reaches ``time``. Raises PoisonRecord.
 
-        After a restore that begins with what a snapshot has left of times that had come before it was taken.
+        After a restore, outputs that were due at the snapshot but not emitted come first.
         """
 
 
 @runtime_checkable
-class Clocked(Operator, Protocol):
-    """An operator that may wait for the clock."""
+class ProcessingTimeOperator(Operator, Protocol):
+    """An operator that may act when processing time advances."""
 
     @property
-    def clocked(self) -> bool:
-        """Does it?"""
+    def uses_clock(self) -> bool:
+        """Return whether the operator acts on processing time."""
 
     def tick(self, now: int) -> Iterable[Batch[Any]]:
-        """What it makes of the fact that the clock has come to ``now``. Raises PoisonRecord."""
+        """Yield the outputs due when the clock reaches ``now``. Raises PoisonRecord."""
 
-    def soonest(self) -> int | None:
-        """Before that the next ``tick`` makes nothing; None if only a record changes that."""
+    def get_next_time(self) -> int | None:
+        """Return the time before which tick emits nothing; None if only a record changes that."""
 
 
 @runtime_checkable
-class Generating(Operator, Protocol):
-    """An operator that makes the watermarks of a source."""
+class WatermarkOperator(Operator, Protocol):
+    """An operator that generates the watermarks of a source."""
 
     def assign(self, splits: Collection[str]) -> None:
-        """These splits are read in this subtask from now on. Called before the first row, and as more are found."""
+        """Add splits that this subtask reads from now on. Called before the first row, and when more are found."""
 
     def by_split(self) -> dict[str, int]:
-        """How far each split that is read here has come, of those that have brought something."""
+        """Return the event time of each split that is read here and has had rows."""
 
-    def standings(self) -> Mapping[str, Standing]:
-        """The same of all splits that are read here, and which are idle."""
+    def get_split_progress(self) -> Mapping[str, SplitProgress]:
+        """Return the progress and idleness of all splits read here."""
 
     def pause(self, splits: Collection[str]) -> None:
-        """These splits, and no others, are not read now; so they are not silent."""
+        """Pause exactly these splits: they are not read now, so they are not idle."""
 
-    def waive(self, splits: Collection[str]) -> None:
-        """These splits, and no others, are not waited for; see ``abc.Sequenced``."""
+    def exclude(self, splits: Collection[str]) -> None:
+        """Exclude exactly these splits from the watermark."""
 
     def watermark(self, now: float | None) -> Watermark:
-        """How far event time has come. ``now``, in seconds of a monotonic clock: what there was has just been read.
+        """Return the watermark. ``now``, in seconds of a monotonic clock: available rows have just been read.
 
-        None: nobody has looked, so a split that has brought nothing was not silent.
+        None: nothing was read, so a split without rows is not idle.
         """
 
 
 @runtime_checkable
-class Gathering(Operator, Protocol):
-    """An operator that gives its output at the end of an epoch, and keeps nothing but state beyond it."""
+class BundleOperator(Operator, Protocol):
+    """An operator that emits its output at the end of an epoch (Flink: a bundle)."""
 
     def flush(self) -> Iterable[Batch[Any]]:
-        """All that it has gathered. Called at the barrier, before anything of the epoch is captured."""
+        """Yield all rows collected in the epoch. Called at the barrier, before anything of the epoch is captured."""
 
 
 @runtime_checkable
-class Awaiting(Operator, Protocol):
-    """An operator whose rows wait for answers from outside: what it makes comes later, when it is asked for.
+class AsyncOperator(Operator, Protocol):
+    """An operator whose rows wait for responses of an external service.
 
-    The rows that it holds are no state: they belong to the exchange that they have passed last.
+    Its rows are not state but in-flight rows of the exchange that they have passed last.
     """
 
     @property
-    def full(self) -> bool:
-        """Should no more rows come for now?"""
+    def is_full(self) -> bool:
+        """Return whether no more rows should arrive for now."""
 
     @property
-    def holding(self) -> bool:
-        """Does it hold rows?"""
+    def has_pending(self) -> bool:
+        """Return whether rows wait for responses."""
 
-    def rows(self) -> Iterator[Batch[Any]]:
-        """Those that it holds, as they came."""
+    def list_pending_rows(self) -> Iterator[Batch[Any]]:
+        """Yield the waiting rows, unchanged."""
 
-    def barrier(self) -> bool:
-        """A barrier passes them. Has one of them waited since the first that did?"""
+    def pass_barrier(self) -> bool:
+        """Mark a barrier behind the pending rows; return whether one has been pending since the session's first
+        barrier."""
 
-    def hold(self, watermark: Watermark) -> None:
-        """Event time has come so far behind the rows that it holds."""
+    def queue_watermark(self, watermark: Watermark) -> None:
+        """Queue a watermark behind the pending rows."""
 
-    def ready(self) -> Iterator[Batch[Any] | Watermark]:
-        """What is to be handed on now. Raises PoisonRecord."""
+    def take_ready(self) -> Iterator[Batch[Any] | Watermark]:
+        """Yield the batches and watermarks that can be emitted now. Raises PoisonRecord."""
 
     def wait(self) -> None:
-        """Return when one of the rows that it holds is answered, if it holds some."""
+        """Block until one of the pending rows has its response, if there are any."""
 
 
 def call_each(
     fn: Callable[[Any], Any], batch: Batch[Any], values: Sequence[Any], ctx: OperatorContext
 ) -> tuple[list[Any], list[int]]:
-    """``fn`` of each value, and the indices of the rows that were rejected (they have no result)."""
-    return each(fn, Rows(batch, values), refuse=partial(ctx.reject, batch))
+    """Call ``fn`` for each value; return the results, and the indices of rejected rows, which have no result."""
+    return map_rows(fn, TrackedRows(batch, values), refuse=partial(ctx.reject, batch))

@@ -1,8 +1,7 @@
-"""What each operator of a chain has done: rows that came and left, the time that its own code took, and what the
-user's function counts.
+"""Statistics of the operators of a chain: rows in and out, time of their own code, and the user's counters.
 
-Rule: what it counts by itself it counts a batch at a time, never a row. Time is an operator's own: while what it has
-made goes on to the next one, its clock stands.
+Rule: built-in counters are updated per batch, never per row. Only an operator's own time counts: its clock stops while
+its output is processed downstream.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from kafka_eos.core.records import Batch
 
 
 @dataclass(slots=True)
-class Counted:
-    """A counter of the user's function; see ``functions.Counter``."""
+class UserCounter:
+    """A counter of the user's function; implements functions.Counter."""
 
     count: int = 0
 
@@ -29,36 +28,36 @@ class Counted:
 
 
 @dataclass(slots=True)
-class Worked:
-    """Of one operator in one subtask, since its chain was opened. ``busy`` in seconds."""
+class OperatorCounters:
+    """Counters of one operator in one subtask since its chain was opened. ``busy`` in seconds."""
 
     operator: str
     busy: float = 0.0
-    came: int = 0
-    """Rows that came in. At an exchange: in the subtask that sends them."""
-    left: int = 0
-    """Rows that went on, to all who read them: each once. At an exchange: in the subtask that gets them."""
-    counters: dict[str, Counted] = field(default_factory=dict)
-    """Those of the user's function, by name."""
+    rows_in: int = 0
+    """Rows that came in; at an exchange, in the sending subtask."""
+    rows_out: int = 0
+    """Rows that were emitted, each once; at an exchange, in the receiving subtask."""
+    counters: dict[str, UserCounter] = field(default_factory=dict)
+    """The counters of the user's function, by name."""
 
-    def counter(self, name: str) -> Counted:
-        """The same for each call with one name."""
-        return self.counters.setdefault(name, Counted())
+    def counter(self, name: str) -> UserCounter:
+        """Return the counter of that name; it is created at the first call."""
+        return self.counters.setdefault(name, UserCounter())
 
     @property
     def counted(self) -> dict[str, int]:
-        """What they have come to."""
+        """Return the values of the counters by name."""
         return {name: counter.count for name, counter in self.counters.items()}
 
-    def running(self, made: Callable[[], Iterable[Batch[Any]]]) -> Iterator[Batch[Any]]:
-        """What ``made`` gives, one batch after another, with the time that making them takes."""
+    def timed(self, made: Callable[[], Iterable[Batch[Any]]]) -> Iterator[Batch[Any]]:
+        """Yield batches and add the time that producing them takes."""
         batches: Iterator[Batch[Any]] | None = None
         while True:
             began = perf_counter()
-            log_context.enter(self.operator)
+            log_context.enter_operator(self.operator)
             batches = iter(made()) if batches is None else batches
             batch = next(batches, None)
-            log_context.leave()
+            log_context.leave_operator()
             self.busy += perf_counter() - began
             if batch is None:
                 return

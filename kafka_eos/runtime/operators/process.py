@@ -1,12 +1,12 @@
 """The process operator: the user's function, called for each row with the state of its key.
 
-Timers are state like any other. They fire when event time goes on (``advance``) or the clock does (``tick``), in the
-order of time; while one fires, time stands at it, so what follows from a firing does not depend on how far the
-watermark, or the clock, has leapt.
+Timers are state. They fire when the watermark (``advance``) or the clock (``tick``) advances, in the order of time.
+While one fires, the current time is the timer's, so its outputs do not depend on how far the watermark, or the clock,
+has jumped.
 
-Rules: state writes of a row wait in ``pending`` until its call has returned and its outputs are listed, so a row that
-is refused has changed nothing. A key has the state that the function gave it and nothing else: outputs have no update
-number, since the row that counts them would stay for ever.
+Rules: state writes of a row stay in ``pending`` until its call has returned and its outputs are listed, so a rejected
+row has changed nothing. A key has only the state that the function stored: outputs have no update number, because its
+counter would be stored forever.
 """
 
 from __future__ import annotations
@@ -16,68 +16,70 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_origin
 
-from kafka_eos._util.log_context import Rows
+from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor, StateKind, Ttl
 from kafka_eos.codecs import KeyCodec, state_codec
 from kafka_eos.core.errors import Bug, EnvironmentFailed, PlanError, RestartFromCheckpoint
-from kafka_eos.core.fault_attribution import Attribution, Fault, told
-from kafka_eos.core.ids import token
+from kafka_eos.core.fault_attribution import ErrorRules, Fault, describe_error
+from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.provenance import PROCESSING_TIMERS
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import input_of
 from kafka_eos.plan.process_functions import OutputTag, TimedFunction, defines
-from kafka_eos.runtime.operators.function_outputs import listed
+from kafka_eos.runtime.operators.function_outputs import list_outputs
 from kafka_eos.runtime.operators.operator import OperatorContext, event_time_of
-from kafka_eos.runtime.operators.operator_stats import Counted
-from kafka_eos.runtime.operators.side_outputs import Tagged
+from kafka_eos.runtime.operators.operator_stats import UserCounter
+from kafka_eos.runtime.operators.side_outputs import TaggedValue
 from kafka_eos.runtime.operators.state_handles import (
     NAMESPACE_CODEC,
-    Aggregating,
+    KeyedAggregating,
+    KeyedList,
+    KeyedMap,
+    KeyedReducing,
+    KeyedValue,
     KeyTimers,
-    List,
-    Map,
-    Reducing,
-    Value,
-    Writes,
+    PendingWrites,
 )
-from kafka_eos.runtime.operators.stateless import spread
+from kafka_eos.runtime.operators.stateless import flatten_outputs
 from kafka_eos.runtime.operators.timer_firing import CLOCK_STATE, EVENT_STATE, Firings
-from kafka_eos.runtime.state.entry_states import NumberCodec
-from kafka_eos.runtime.state.timers import timers
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
+from kafka_eos.runtime.state.timers import create_timer_descriptor
 
 
 @dataclass(frozen=True, slots=True)
-class _Timing:
-    """The timers in one kind of time, and what they call."""
+class _TimerKind:
+    """The event-time or the processing-time timers of a function, and the method they call."""
 
     timers: KeyTimers
     firings: Firings
     call: Callable[[Any, int], Iterable[Any]]
 
 
-class Process:
-    """Runs a ``ProcessFunction`` or ``CoProcessFunction``; it is also the context that the function's ``open`` gets."""
+class ProcessOperator:
+    """Runs a ProcessFunction or CoProcessFunction; is also the context its open() receives."""
 
-    writes: ClassVar[type[Writes]] = Writes
+    writes: ClassVar[type[PendingWrites]] = PendingWrites
     key_timers: ClassVar[type[KeyTimers]] = KeyTimers
 
     def __init__(
         self, factory: Callable[[], TimedFunction[Any, Any]], key_codec: Codec[Any], methods: Sequence[str]
     ) -> None:
-        """``methods``: of the function, one for each input."""
-        self._factory, self._key_codec, self._methods = factory, key_codec, methods
-        self._states: dict[str, Writes] = {}
+        """``methods``: those of the function, one per input."""
+        self._factory = factory
+        self._key_codec = key_codec
+        self._methods = methods
+        self._states: dict[str, PendingWrites] = {}
         self._clocks: list[Callable[[int], None]] = []
         """Told the time of each record, before its call: states that expire in event time."""
         self._opening = False
-        self._by_event: _Timing | None = None
-        self._by_clock: _Timing | None = None
+        self._by_event: _TimerKind | None = None
+        self._by_clock: _TimerKind | None = None
         self._timestamp: int | None = None
         """Event time of the row, or the timer, at hand."""
         self._tags: dict[str, OutputTag[Any]] = {}
-        self._emitted: list[Tagged] = []
+        self._emitted: list[TaggedValue] = []
         """To side outputs, by the call at hand."""
 
     def open(self, ctx: OperatorContext) -> None:
@@ -85,7 +87,7 @@ class Process:
         function: Any = self._factory()
         self._function = function
         self._tags = {tag.name: tag for tag in self._function.side_outputs}
-        self._calls = [self._beside(getattr(self._function, method)) for method in self._methods]
+        self._calls = [self._with_side_outputs(getattr(self._function, method)) for method in self._methods]
         self._by_event = self._timing(EVENT_STATE, EVENT_TIMERS, "on_timer")
         self._by_clock = self._timing(CLOCK_STATE, PROCESSING_TIMERS, "on_processing_timer")
         self._opening = True
@@ -94,23 +96,23 @@ class Process:
 
     def value_state(
         self, name: str, tp: Any, default: Any = None, *, ttl: Ttl | None = None, namespaced: bool = False
-    ) -> Value:
-        return Value(self._state(name, tp, "value", ttl, namespaced), namespaced, default)
+    ) -> KeyedValue:
+        return KeyedValue(self._state(name, tp, "value", ttl, namespaced), namespaced, default)
 
-    def list_state(self, name: str, tp: Any, *, ttl: Ttl | None = None, namespaced: bool = False) -> List:
-        return List(self._state(name, tp, "list", ttl, namespaced, NumberCodec()), namespaced)
+    def list_state(self, name: str, tp: Any, *, ttl: Ttl | None = None, namespaced: bool = False) -> KeyedList:
+        return KeyedList(self._state(name, tp, "list", ttl, namespaced, ElementNumberCodec()), namespaced)
 
     def map_state(
         self, name: str, key_tp: Any, value_tp: Any, *, ttl: Ttl | None = None, namespaced: bool = False
-    ) -> Map:
+    ) -> KeyedMap:
         if (get_origin(key_tp) or key_tp) not in KeyCodec.types | {tuple, Any}:
             raise PlanError(f"the keys of map state {name!r} are str, int, bytes or tuples of these, not {key_tp}")
-        return Map(self._state(name, value_tp, "map", ttl, namespaced, KeyCodec()), namespaced)
+        return KeyedMap(self._state(name, value_tp, "map", ttl, namespaced, KeyCodec()), namespaced)
 
     def reducing_state(
         self, name: str, tp: Any, fn: Callable[[Any, Any], Any], *, ttl: Ttl | None = None, namespaced: bool = False
-    ) -> Reducing:
-        return Reducing(self._state(name, tp, "reducing", ttl, namespaced), namespaced, fn)
+    ) -> KeyedReducing:
+        return KeyedReducing(self._state(name, tp, "reducing", ttl, namespaced), namespaced, fn)
 
     def aggregating_state(
         self,
@@ -122,23 +124,23 @@ class Process:
         result: Callable[[Any], Any],
         ttl: Ttl | None = None,
         namespaced: bool = False,
-    ) -> Aggregating:
+    ) -> KeyedAggregating:
         writes = self._state(name, acc_tp, "aggregating", ttl, namespaced)
-        return Aggregating(writes, namespaced, create, add, result)
+        return KeyedAggregating(writes, namespaced, create, add, result)
 
-    def counter(self, name: str) -> Counted:
+    def counter(self, name: str) -> UserCounter:
         return counter(self._ctx, name, opening=self._opening)
 
     def output(self, tag: OutputTag[Any], value: Any) -> None:
         if self._opening:
             raise PlanError(f"operator {self._ctx.operator!r}: in open(ctx) there is nothing to emit of, not to {tag}")
-        self._emitted.append(tagged(self._ctx.operator, self._tags, tag, value))
+        self._emitted.append(tag_output(self._ctx.operator, self._tags, tag, value))
 
     def timers(self) -> KeyTimers:
-        return self._set(self._by_event, "on_timer").timers
+        return self._require_timers(self._by_event, "on_timer").timers
 
     def processing_timers(self) -> KeyTimers:
-        return self._set(self._by_clock, "on_processing_timer").timers
+        return self._require_timers(self._by_clock, "on_processing_timer").timers
 
     @property
     def timestamp(self) -> int:
@@ -150,25 +152,25 @@ class Process:
 
     @property
     def processing_time(self) -> int:
-        self._set(self._by_clock, "on_processing_timer")
+        self._require_timers(self._by_clock, "on_processing_timer")
         return self._ctx.clock()
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
-        if self._by_event is not None and batch.times is not None:
-            self._count_late(self._by_event.timers, batch.keys or (), batch.times)
+        if self._by_event is not None and batch.event_times is not None:
+            self._count_late(self._by_event.timers, batch.keys or (), batch.event_times)
         keys = self._in_event_time(batch)
         call = self._calls[input_of(batch.lane, len(self._calls))]
         states, clocks = self._pending, self._clocks
         made: list[list[Any]] = []
         refused: list[int] = []
         times = batch.origin.timestamps() if clocks else ()
-        for index, (key, value) in enumerate(zip(keys, Rows(batch, batch.values), strict=True)):
+        for index, (key, value) in enumerate(zip(keys, TrackedRows(batch, batch.values), strict=True)):
             for state in states:
                 state.begin(key)
             for advance in clocks:
-                advance(times[batch.rows[index]])
+                advance(times[batch.origin_rows[index]])
             try:
-                outputs = listed(call(key, value))
+                outputs = list_outputs(call(key, value))
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
@@ -176,22 +178,22 @@ class Process:
             for state in states:
                 state.apply()
             made.append(outputs)
-        return spread(replace(batch.without(refused), updates=None), made)
+        return flatten_outputs(replace(batch.drop(refused), updates=None), made)
 
     def advance(self, time: int) -> Iterator[Batch[Any]]:
         return self._fired(self._by_event, time)
 
     @property
-    def clocked(self) -> bool:
+    def uses_clock(self) -> bool:
         return self._by_clock is not None
 
     def tick(self, now: int) -> Iterator[Batch[Any]]:
         return self._fired(self._by_clock, now)
 
-    def soonest(self) -> int | None:
+    def get_next_time(self) -> int | None:
         return None if self._by_clock is None else self._by_clock.timers.soonest()
 
-    def _fired(self, timing: _Timing | None, time: int) -> Iterator[Batch[Any]]:
+    def _fired(self, timing: _TimerKind | None, time: int) -> Iterator[Batch[Any]]:
         if timing is None:
             return iter(())
         firings, call, states = timing.firings, timing.call, self._pending
@@ -201,61 +203,64 @@ class Process:
             for state in states:
                 state.begin(key)
             try:
-                outputs = listed(call(key, at))
+                outputs = list_outputs(call(key, at))
             except Exception as error:
-                raise firings.stopped_by(key, at, error) from error
+                raise firings.make_error(key, at, error) from error
             for state in states:
                 state.apply()
             return outputs
 
         return firings.fire(timing.timers.due(time), fire)
 
-    def _timing(self, state: str, topic: str, method: str) -> _Timing | None:
-        """None if the function does not define ``method``."""
+    def _timing(self, state: str, topic: str, method: str) -> _TimerKind | None:
+        """Return the timers of a method; None if the function does not define it."""
         if not defines(self._function, method):
             return None
-        return _Timing(
-            self.key_timers(self._ctx.timers(timers(state, self._key_codec))),
+        return _TimerKind(
+            self.key_timers(self._ctx.timers(create_timer_descriptor(state, self._key_codec))),
             Firings(self._ctx, topic, self._key_codec.encode, method),
-            self._beside(getattr(self._function, method)),
+            self._with_side_outputs(getattr(self._function, method)),
         )
 
-    def _set(self, timing: _Timing | None, method: str) -> _Timing:
+    def _require_timers(self, timing: _TimerKind | None, method: str) -> _TimerKind:
         if timing is None:
             raise PlanError(f"operator {self._ctx.operator!r}: a function that sets timers defines {method}(key, time)")
         return timing
 
-    def _beside(self, call: Callable[[Any, Any], Iterable[Any]]) -> Callable[[Any, Any], Iterable[Any]]:
-        """The call with what it emits to side outputs behind its outputs; itself if it may emit nothing there."""
+    def _with_side_outputs(self, call: Callable[[Any, Any], Iterable[Any]]) -> Callable[[Any, Any], Iterable[Any]]:
+        """Wrap a call so that its side outputs follow its outputs."""
 
         def both(key: Any, given: Any) -> Iterable[Any]:
             self._emitted = []
-            outputs = listed(call(key, given))
+            outputs = list_outputs(call(key, given))
             return outputs + self._emitted
 
         return both if self._tags else call
 
     def _count_late(self, timers: KeyTimers, keys: Sequence[Any], times: Sequence[int]) -> None:
-        """Tell how many rows are late. Their keys are looked at only if some may be."""
+        """Count the late rows. Their keys are checked only if some rows may be late."""
         if times and min(times) <= timers.newest():
             late = sum(time <= timers.time_of(key) for key, time in zip(keys, times, strict=True))
             if late:
-                self._ctx.late(late)
+                self._ctx.count_late(late)
 
     def _in_event_time(self, batch: Batch[Any]) -> Iterable[Any]:
-        """The keys of the rows. Where rows have event times, it is that of each row when its key comes out."""
-        if batch.times is None:
+        """Return the keys of the rows.
+
+        If rows have event times, the current time is that of each row when its key is yielded.
+        """
+        if batch.event_times is None:
             self._timestamp = None
             return batch.keys or ()
-        return self._stamping(batch.keys or (), batch.times)
+        return self._stamping(batch.keys or (), batch.event_times)
 
     def _stamping(self, keys: Iterable[Any], times: Iterable[int]) -> Iterator[Any]:
         for key, self._timestamp in zip(keys, times, strict=True):
             yield key
 
     @property
-    def _pending(self) -> tuple[Writes | KeyTimers, ...]:
-        """What waits until the call has returned."""
+    def _pending(self) -> tuple[PendingWrites | KeyTimers, ...]:
+        """Return all writes that are applied when the call has returned."""
         both = (self._by_event, self._by_clock)
         return (*self._states.values(), *(timing.timers for timing in both if timing is not None))
 
@@ -264,7 +269,7 @@ class Process:
 
     def _state(
         self, name: str, tp: Any, kind: StateKind, ttl: Ttl | None, namespaced: bool, entry: Codec[Any] | None = None
-    ) -> Writes:
+    ) -> PendingWrites:
         if not self._opening:
             raise PlanError(f"operator {self._ctx.operator!r}: declare state {name!r} in open(ctx), not later")
         if name in self._states or name in (EVENT_STATE, CLOCK_STATE):
@@ -275,7 +280,7 @@ class Process:
         except PlanError as error:
             raise PlanError(f"operator {self._ctx.operator!r}: state {name!r}: {error}") from error
         state = self._ctx.value_state(
-            StateDescriptor(token(name, "state name"), self._key_codec, codec, kind, namespace, entry, ttl)
+            StateDescriptor(ensure_name(name, "state name"), self._key_codec, codec, kind, namespace, entry, ttl)
         )
         if ttl is not None and ttl.clock == "event":
             self._clocks.append(state.advance)
@@ -283,8 +288,8 @@ class Process:
         return writes
 
 
-def counter(ctx: OperatorContext, name: str, *, opening: bool) -> Counted:
-    """One that the function's ``open`` asks for. PlanError as ``ProcessContext.counter`` says."""
+def counter(ctx: OperatorContext, name: str, *, opening: bool) -> UserCounter:
+    """Return a counter for the function's ``open``. Raises PlanError as ``ProcessContext.counter`` does."""
     if not opening:
         raise PlanError(f"operator {ctx.operator!r}: counter({name!r}) is for open(ctx): keep what it gives on self")
     given: object = name
@@ -293,8 +298,8 @@ def counter(ctx: OperatorContext, name: str, *, opening: bool) -> Counted:
     return ctx.counter(name)
 
 
-def tagged(operator: str, declared: Mapping[str, OutputTag[Any]], tag: OutputTag[Any], value: Any) -> Tagged:
-    """A value on its way to a side output. PlanError if the function does not declare it."""
+def tag_output(operator: str, declared: Mapping[str, OutputTag[Any]], tag: OutputTag[Any], value: Any) -> TaggedValue:
+    """Tag a value for a side output. Raises PlanError if the function does not declare the tag."""
     given: object = tag
     if not isinstance(given, OutputTag):
         raise PlanError(f"operator {operator!r} emits to {given!r}, which is no OutputTag(name, type)")
@@ -303,16 +308,16 @@ def tagged(operator: str, declared: Mapping[str, OutputTag[Any]], tag: OutputTag
             f"operator {operator!r} emits to {tag}, which its function does not declare: name it there, "
             "side_outputs = (…,)"
         )
-    return Tagged(tag.name, value)
+    return TaggedValue(tag.name, value)
 
 
 def open_function(operator: str, function: Any, ctx: Any) -> None:
-    """Call ``open`` of the user's function. What it raises ends the attempt, with the operator and the user's lines."""
+    """Call ``open`` of the user's function. An exception ends the attempt, with the operator and the user's lines."""
     try:
         function.open(ctx)
     except Exception as error:
-        text = f"open of operator {operator!r} raised {told(error)}"
-        match Attribution().of(error):
+        text = f"open of operator {operator!r} raised {describe_error(error)}"
+        match ErrorRules().classify(error):
             case Fault.ENVIRONMENT:
                 raise EnvironmentFailed(text) from error
             case Fault.RECORD:
@@ -322,15 +327,15 @@ def open_function(operator: str, function: Any, ctx: Any) -> None:
 
 
 def close_function(operator: str, function: Any) -> None:
-    """Call ``close`` of the user's function. What it raises is a warning: all records of the session are done."""
+    """Call ``close`` of the user's function. An exception is a warning: all records of the session are processed."""
     try:
         function.close()
     except Exception as error:  # noqa: BLE001 (user code may raise anything)
-        warnings.warn(f"close of operator {operator!r} raised {told(error)}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"close of operator {operator!r} raised {describe_error(error)}", RuntimeWarning, stacklevel=2)
 
 
-class _Unbound:
-    """In place of a state, while a function is only asked what it declares."""
+class _DeclaredState:
+    """Replaces a state while a function is opened only to list its states."""
 
     def get(self, key: Any) -> Any:
         raise Bug(f"a state was read for key {key!r} where no record is processed")
@@ -342,22 +347,19 @@ class _Unbound:
         return ()
 
 
-def declared(operator: Process) -> tuple[StateDescriptor[Any], ...]:
-    """The states of keys that the function of an operator, which is not open yet, declares in ``open``.
-
-    Raises what that raises; no record is processed.
-    """
+def list_declared_states(operator: ProcessOperator) -> tuple[StateDescriptor[Any], ...]:
+    """Return the states that a function declares in open(). Raises its errors; no record is processed."""
     found: list[StateDescriptor[Any]] = []
 
     def note(descriptor: StateDescriptor[Any]) -> Any:
         found.append(descriptor)
-        return _Unbound()
+        return _DeclaredState()
 
     def reject(batch: Batch[Any], index: int, error: Exception) -> None:
         raise Bug("a record was refused where none is processed") from error
 
     def nothing(descriptor: StateDescriptor[Any]) -> Any:
-        return _Unbound()
+        return _DeclaredState()
 
     operator.open(OperatorContext("declared", note, reject, timers=note, broadcast_state=nothing))
     operator.close()

@@ -1,7 +1,7 @@
-"""Side outputs: what an operator emits beside its output, and how the streams part behind it.
+"""Side outputs of an operator, and the operators that split its output into streams.
 
-Rule: a value with a tag goes no further than to the nodes right behind its operator, of which each takes its own. To
-all that follows they are filters: ordinals count the outputs of a row within the stream that they are in.
+Rule: a tagged value reaches only the nodes directly behind its operator, each of which selects one tag. For all
+downstream nodes they are filters: ordinals count the outputs of a row within its stream.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.stateless import Stateless
+from kafka_eos.runtime.operators.stateless import StatelessOperator
 
 
 @dataclass(slots=True)
-class Tagged:
-    """A value on its way to the side output of that name."""
+class TaggedValue:
+    """A value for the side output of that tag."""
 
     tag: str
     value: Any
 
 
-class SideOutput(Stateless):
-    """Takes the values with ``tag``; None takes those without one, which are the operator's output."""
+class SideOutputOperator(StatelessOperator):
+    """Passes the values with one tag; with None, those without a tag (the main output)."""
 
     def __init__(self, tag: str | None) -> None:
         self._tag = tag
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         if self._tag is None:
-            plain = [type(value) is not Tagged for value in batch.values]
-            return batch if all(plain) else batch.where(plain)
-        mine = batch.where([type(value) is Tagged and value.tag == self._tag for value in batch.values])
+            plain = [type(value) is not TaggedValue for value in batch.values]
+            return batch if all(plain) else batch.filter(plain)
+        mine = batch.filter([type(value) is TaggedValue and value.tag == self._tag for value in batch.values])
         return replace(mine, values=[value.value for value in mine.values])

@@ -1,10 +1,11 @@
-"""The handles of keyed state: what ``ProcessContext`` gives out, bound to the key at hand.
+"""The handles of keyed state that ``ProcessContext`` returns, bound to the current key.
 
-    Writes       what the record at hand has written so far, over one state
-    KeyTimers    the timers of the key at hand, and those that the record at hand has set or deleted
-    Value … Aggregating    the handles; see the protocols in ``functions``
+    PendingWrites   the writes of the current record to one state
+    KeyTimers       the timers of the current key, and those that the current record has set or deleted
+    KeyedValue, KeyedMap …   the handles; see the protocols in ``plan.process_functions``
 
-Rule: a handle writes to ``Writes`` only, and reads what it wrote. The state changes when the record's call returned.
+Rule: a handle writes only to ``PendingWrites``, and reads its own writes. The state changes when the record's call has
+returned.
 """
 
 from __future__ import annotations
@@ -13,26 +14,29 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
-from kafka_eos.abc.state import Timers, ValueState
+from kafka_eos.abc.state import BackendState, TimerService
 from kafka_eos.codecs import KeyCodec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.records import EVENT_TIMES
-from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 
 NAMESPACE_CODEC = ENTRY_CODEC = KeyCodec()
-_NUMBERS = NumberCodec()
+_NUMBERS = ElementNumberCodec()
 
 
-class Writes:
-    """Pending writes to one state, by place. None stands for "no value", in both directions."""
+class PendingWrites:
+    """Writes of the current record to one state; applied when its call has returned.
 
-    def __init__(self, state: ValueState[Any]) -> None:
+    None stands for "no value", in both directions.
+    """
+
+    def __init__(self, state: BackendState[Any]) -> None:
         self.state, self._get = state, state.get
         self.key: Any = None
         self._written: dict[Any, Any] = {}
 
     def begin(self, key: Any) -> None:
-        """The next record has this key. What was written and not applied is forgotten."""
+        """Switch to the next record's key; discard writes that were not applied."""
         self.key = key
         if self._written:
             self._written = {}
@@ -51,8 +55,9 @@ class Writes:
         self._written[place] = value
 
     def within(self, parts: tuple[Any, ...], encode: Callable[[Any], bytes]) -> Iterator[tuple[Any, Any]]:
-        """Places that begin with ``parts``, which is all but the last part, in the order of that part's bytes."""
-        stored = self.state.within(*parts)
+        """Yield entries whose state keys begin with ``parts``, all but the last part, in the order of that part's
+        bytes."""
+        stored = self.state.scan_prefix(*parts)
         written = {place: value for place, value in self._written.items() if place[:-1] == parts}
         if not written:
             return iter(stored)
@@ -61,11 +66,12 @@ class Writes:
         return ((place, merged[place]) for place in places if merged[place] is not None)
 
     def namespaces(self) -> list[Any]:
-        """Namespaces of the key at hand in which some place has a value, in the order of their encoded bytes.
+        """Return the namespaces of the current key with a value, in the order of their encoded bytes.
 
-        By place, not by namespace: a record that removes the last entry of a map leaves none of the namespace.
+        It checks each state key, not each namespace: a record that removes the last entry of a map removes its
+        namespace.
         """
-        places = set(self.state.places(self.key))
+        places = set(self.state.scan_keys(self.key))
         for place, value in self._written.items():
             if value is None:
                 places.discard(place)
@@ -75,9 +81,9 @@ class Writes:
 
 
 class KeyTimers:
-    """See ``functions.Timers``. Over the pending timers of the operator."""
+    """Timers of the current key over the pending timers of the operator; see ``plan.process_functions.Timers``."""
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, timers: TimerService) -> None:
         self._timers = timers
         self.key: Any = None
         self._changes: list[tuple[int, bool]] = []
@@ -96,28 +102,28 @@ class KeyTimers:
                 self._timers.remove(self.key, time)
 
     def due(self, until: int) -> Iterable[tuple[int, Any, int]]:
-        """See ``abc.Timers``; for the operator."""
-        return self._timers.due(until)
+        """Yield due timers, for the operator; see ``abc.TimerService.pop_due``."""
+        return self._timers.pop_due(until)
 
     def soonest(self) -> int | None:
-        """See ``abc.Timers``; for the operator."""
-        return self._timers.soonest()
+        """Return a lower bound of the next timer, for the operator; see ``abc.TimerService.get_next_time``."""
+        return self._timers.get_next_time()
 
     @property
     def now(self) -> int:
-        """The time that the key at hand has come to."""
-        return self._timers.now(self.key)
+        """Return the time that the current key has reached."""
+        return self._timers.get_time(self.key)
 
     def newest(self) -> int:
-        """The time that no key has passed."""
-        return self._timers.newest()
+        """Return the highest time that any key has reached."""
+        return self._timers.get_max_time()
 
     def time_of(self, key: Any) -> int:
-        """The time that a key has come to."""
-        return self._timers.now(key)
+        """Return the time that a key has reached."""
+        return self._timers.get_time(key)
 
     def register(self, time: int) -> int:
-        at = max(_time(time), self._timers.now(self.key) + 1)
+        at = max(_time(time), self._timers.get_time(self.key) + 1)
         self._changes.append((at, True))
         return at
 
@@ -131,15 +137,15 @@ def _time(time: int) -> int:
     return time
 
 
-class _Handle:
-    """A state with the key at hand, and with a namespace if it has them."""
+class _KeyedState:
+    """A state bound to the current key, and to a namespace if it has namespaces."""
 
-    def __init__(self, writes: Writes, namespaced: bool) -> None:
+    def __init__(self, writes: PendingWrites, namespaced: bool) -> None:
         self._writes, self._namespaced = writes, namespaced
         self._namespace: Any = None
 
     def of(self, namespace: Any) -> Self:
-        """The same state in a namespace of the key at hand. None is where the state itself reads and writes."""
+        """Return the same state in a namespace of the current key. None stands for the state without a namespace."""
         self._expect_namespaces()
         if namespace is not None:
             NAMESPACE_CODEC.check(namespace)
@@ -148,7 +154,7 @@ class _Handle:
         return other
 
     def namespaces(self) -> list[Any]:
-        """Those of the key at hand that have a value, whatever namespace this handle is in."""
+        """Return the namespaces of the current key that have a value, in any namespace of this handle."""
         self._expect_namespaces()
         return self._writes.namespaces()
 
@@ -160,8 +166,8 @@ class _Handle:
         return (self._writes.key, self._namespace) if self._namespaced else (self._writes.key,)
 
 
-class _Single(_Handle):
-    """One value a key and namespace."""
+class _KeyedSingle(_KeyedState):
+    """A state with one value per key and namespace."""
 
     def clear(self) -> None:
         self._write(None)
@@ -175,10 +181,10 @@ class _Single(_Handle):
         writes.write((writes.key, self._namespace) if self._namespaced else writes.key, value)
 
 
-class Value(_Single):
-    """See ``functions.KeyState``."""
+class KeyedValue(_KeyedSingle):
+    """The handle of a value state; implements ``process_functions.ValueState``."""
 
-    def __init__(self, writes: Writes, namespaced: bool, default: Any) -> None:
+    def __init__(self, writes: PendingWrites, namespaced: bool, default: Any) -> None:
         super().__init__(writes, namespaced)
         self._default = default
 
@@ -190,10 +196,10 @@ class Value(_Single):
         self._write(value)
 
 
-class Reducing(_Single):
-    """See ``functions.ReducingState``."""
+class KeyedReducing(_KeyedSingle):
+    """The handle of a reducing state; implements ``process_functions.ReducingState``."""
 
-    def __init__(self, writes: Writes, namespaced: bool, fn: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, writes: PendingWrites, namespaced: bool, fn: Callable[[Any, Any], Any]) -> None:
         super().__init__(writes, namespaced)
         self._fn = fn
 
@@ -205,19 +211,22 @@ class Reducing(_Single):
         return self._read()
 
 
-class Aggregating(_Single):
-    """See ``functions.AggregatingState``. What is stored is the accumulator."""
+class KeyedAggregating(_KeyedSingle):
+    """The handle of an aggregating state; implements ``process_functions.AggregatingState``. It stores the
+    accumulator."""
 
     def __init__(
         self,
-        writes: Writes,
+        writes: PendingWrites,
         namespaced: bool,
         create: Callable[[], Any],
         add: Callable[[Any, Any], Any],
         result: Callable[[Any], Any],
     ) -> None:
         super().__init__(writes, namespaced)
-        self._create, self._add, self._result = create, add, result
+        self._create = create
+        self._add = add
+        self._result = result
 
     def add(self, value: Any) -> None:
         acc = self._read()
@@ -228,8 +237,8 @@ class Aggregating(_Single):
         return None if acc is None else self._result(acc)
 
 
-class Map(_Handle):
-    """See ``functions.MapState``."""
+class KeyedMap(_KeyedState):
+    """The handle of a map state; implements ``process_functions.MapState``."""
 
     def get(self, key: Any) -> Any:
         return self._writes.read((*self._parts(), key))
@@ -260,8 +269,9 @@ class Map(_Handle):
             self.remove(key)
 
 
-class List(_Handle):
-    """See ``functions.ListState``. An element's place ends with its number."""
+class KeyedList(_KeyedState):
+    """The handle of a list state; implements ``process_functions.ListState``. State keys end with the element's
+    number."""
 
     def add(self, value: Any) -> None:
         if value is None:

@@ -1,7 +1,6 @@
-"""Operators that look at one row at a time and keep nothing: map, filter, flat_map, map_batches, key_by.
+"""Operators without state: map, filter, flat_map, map_batches, key_by.
 
-Rule: the user's function is called by C code (``map``, ``compress``) wherever that is possible; Python of ours
-runs once a batch.
+Rule: C code (``map``, ``compress``) calls the user's function wherever possible; our Python code runs once per batch.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from typing import Any
 
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.function_outputs import listed
+from kafka_eos.runtime.operators.function_outputs import list_outputs
 from kafka_eos.runtime.operators.operator import OperatorContext, call_each
 
 _STORABLE = range(-(2**63), 2**64)
 
 
-class Stateless:
-    """Opens and closes nothing."""
+class StatelessOperator:
+    """Base of operators without state; opens and closes nothing."""
 
     ctx: OperatorContext
 
@@ -31,18 +30,18 @@ class Stateless:
         return None
 
 
-class Map(Stateless):
-    """One value in, one value out."""
+class MapOperator(StatelessOperator):
+    """The operator of map: one value in, one value out."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         self._fn = fn
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         values, refused = call_each(self._fn, batch, batch.values, self.ctx)
-        return replace(batch.without(refused), values=values)
+        return replace(batch.drop(refused), values=values)
 
 
-class Filter(Stateless):
+class FilterOperator(StatelessOperator):
     """Keeps the rows for which the function is true."""
 
     def __init__(self, fn: Callable[[Any], object]) -> None:
@@ -50,16 +49,16 @@ class Filter(Stateless):
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         found, refused = call_each(self._fn, batch, batch.values, self.ctx)
-        batch = batch.without(refused)
+        batch = batch.drop(refused)
         if set(map(type, found)) <= {bool}:
-            return batch.where(found)
-        # To ask whether any other object is true is a call of user code again, and it may raise.
+            return batch.filter(found)
+        # Testing any other object for truth calls user code again, which may raise.
         keep, refused = call_each(bool, batch, found, self.ctx)
-        return batch.without(refused).where(keep)
+        return batch.drop(refused).filter(keep)
 
 
-class FlatMap(Stateless):
-    """One value in, any number of values out, in the order of the iterable."""
+class FlatMapOperator(StatelessOperator):
+    """The operator of flat_map: one value in, any number out, in the order of the iterable."""
 
     def __init__(self, fn: Callable[[Any], Iterable[Any]]) -> None:
         self._fn = fn
@@ -67,12 +66,12 @@ class FlatMap(Stateless):
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         fn = self._fn
         # Listed inside the call: a generator that fails must fail for its own row.
-        made, refused = call_each(lambda value: listed(fn(value)), batch, batch.values, self.ctx)
-        return spread(batch.without(refused), made)
+        made, refused = call_each(lambda value: list_outputs(fn(value)), batch, batch.values, self.ctx)
+        return flatten_outputs(batch.drop(refused), made)
 
 
-class MapBatches(Stateless):
-    """Many values in, as many out: for functions that are only fast on many (a model, a remote lookup)."""
+class MapBatchesOperator(StatelessOperator):
+    """The operator of map_batches, for functions that are efficient only on batches."""
 
     def __init__(self, fn: Callable[[list[Any]], list[Any]]) -> None:
         self._fn = fn
@@ -81,10 +80,10 @@ class MapBatches(Stateless):
         values: list[Any] = []
         refused: list[int] = []
         self._range(batch, 0, len(batch), values, refused)
-        return replace(batch.without(refused), values=values)
+        return replace(batch.drop(refused), values=values)
 
     def _range(self, batch: Batch[Any], start: int, stop: int, values: list[Any], refused: list[int]) -> None:
-        """Rows ``start`` to ``stop``. If the function fails, halve until the rows at fault stand alone."""
+        """Process rows ``start`` to ``stop``. If the function fails, bisect until the failing rows are isolated."""
         if start == stop:
             return
         given = batch.values[start:stop]
@@ -108,25 +107,25 @@ class MapBatches(Stateless):
         values += made
 
 
-class KeyBy(Stateless):
-    """Sets the key column. Keys that could not be state keys are refused here, where the record is known."""
+class KeyByOperator(StatelessOperator):
+    """Sets the key column; rejects keys that cannot be stored, while the record is known."""
 
     def __init__(self, fn: Callable[[Any], Any], codec: Any) -> None:
         self._fn, self._codec = fn, codec
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         keys, refused = call_each(self._fn, batch, batch.values, self.ctx)
-        batch = replace(batch.without(refused), keys=keys)
+        batch = replace(batch.drop(refused), keys=keys)
         return batch if _plain(keys) else self._checked(batch)
 
     def _checked(self, batch: Batch[Any]) -> Batch[Any]:
         check = self._codec.check
         _, refused = call_each(check, batch, batch.keys or (), self.ctx)
-        return batch.without(refused)
+        return batch.drop(refused)
 
 
 def _plain(keys: list[Any]) -> bool:
-    """Are all keys surely fine? A few calls a batch; anything unusual is looked at key by key."""
+    """Return whether all keys are certainly valid: a quick check. Otherwise they are checked one by one."""
     types = set(map(type, keys))
     if types == {str}:
         return _encodable("".join(keys))
@@ -136,7 +135,7 @@ def _plain(keys: list[Any]) -> bool:
 
 
 def _encodable(text: str) -> bool:
-    """False for lone surrogates, which are not text that can be stored."""
+    """Return False for lone surrogates, which cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -144,6 +143,6 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def spread(batch: Batch[Any], made: list[list[Any]]) -> Batch[Any]:
-    """A batch of all values of ``made``, where ``made[i]`` comes from row ``i``."""
-    return replace(batch.repeated(list(map(len, made))), values=list(chain.from_iterable(made)))
+def flatten_outputs(batch: Batch[Any], made: list[list[Any]]) -> Batch[Any]:
+    """Build a batch of all outputs, with the row that each came from."""
+    return replace(batch.repeat(list(map(len, made))), values=list(chain.from_iterable(made)))

@@ -1,6 +1,6 @@
-"""Whether what an operator keeps can be stored: the first value that a state gets is encoded at once.
+"""Early check that an operator's state can be stored: the first value of a state is encoded at once.
 
-Rule: a type that cannot be stored shows at the first row, not at the first checkpoint.
+Rule: a type that cannot be stored fails at the first row, not at the first checkpoint.
 """
 
 from __future__ import annotations
@@ -13,30 +13,33 @@ from kafka_eos.core.errors import PlanError
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What a state holds, for people. ``what`` cannot be stored; ``todo`` is what to do then, a whole sentence."""
+class StateHint:
+    """Parts of the error message for a state that cannot be encoded.
+
+    ``what`` cannot be stored; ``todo`` is the remedy, a whole sentence.
+    """
 
     what: str
     todo: str
 
     def refused(self, operator: str, error: ValueError) -> PlanError:
-        """The error for a value that its codec refuses."""
+        """Build the error for a value that its codec rejects."""
         return PlanError(f"operator {operator!r}: {self.what} cannot be stored: {error}. {self.todo}")
 
 
-ACCUMULATOR = Kept("its accumulator", "Declare its type with state=..., or change it to one that can.")
+ACCUMULATOR = StateHint("its accumulator", "Declare its type with state=..., or change it to one that can.")
 
 
 @dataclass(slots=True)
 class FirstValue:
-    """Of one state in one session. Ask ``is_tried`` before each call: it is made in the hot path."""
+    """The check of one state in one session. Test ``is_tried`` before each call, which is in the hot path."""
 
     codec: Codec[Any]
-    kept: Kept
+    kept: StateHint
     is_tried: bool = False
 
-    def encode(self, operator: str, value: Any) -> None:
-        """PlanError if that cannot be stored."""
+    def check(self, operator: str, value: Any) -> None:
+        """Encode a value. Raises PlanError if it cannot be stored."""
         self.is_tried = True
         try:
             self.codec.encode(value)

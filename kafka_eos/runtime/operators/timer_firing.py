@@ -1,9 +1,9 @@
-"""What timers make: rows that come from no record, and where they say that they come from.
+"""The outputs of timers, which come from no record, and their provenance.
 
-Each is of a *firing*: an operator, a key and a time, of events or of the clock. In their provenance the operator stands
-where a source would, which time it is where a topic, its key group where a partition, the time where an offset, and two
-numbers made of the key's bytes begin the ordinal.
-Rule: a time of a key fires once, so that two outputs which agree there are a duplicate, whatever attempt made them.
+Each output belongs to a *firing*: an operator, a key and a time, of events or of the clock. In its provenance the
+operator replaces the source, the kind of timer the topic, the key group the partition, and the time the offset; two
+numbers derived from the key's bytes begin the ordinal. Rule: a time of a key fires once. So two outputs with the same
+firing are a duplicate, in any attempt.
 """
 
 from __future__ import annotations
@@ -15,29 +15,32 @@ from typing import Any
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos.core.errors import PoisonRecord
-from kafka_eos.core.fault_attribution import told
+from kafka_eos.core.fault_attribution import describe_error
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.runtime.operators.operator import OperatorContext
 
 EVENT_STATE, CLOCK_STATE = "event-timers", "processing-timers"
-"""The states that timers are, in event time and by the clock; no other of their operators may have their names."""
+"""The names of the timer states, in event and processing time; no other state of their operators may have them."""
 _NUMBER_BYTES = 7
 
 
 class FiringOrigin:
-    """The origin of what one operator's timers made: a row for each firing. ``topic`` says which timers."""
+    """The origin of one operator's timer outputs: a row for each firing. ``topic`` is the kind of timers."""
 
     def __init__(self, operator: str, topic: str, groups: Sequence[int], times: Sequence[int]) -> None:
-        self.source, self.topic, self.partitions, self.offsets = operator, topic, groups, times
+        self.source = operator
+        self.topic = topic
+        self.partitions = groups
+        self.offsets = times
 
     def timestamps(self) -> Sequence[int]:
-        """A record's timestamp cannot be before 1970."""
+        """Return the times of the firings. A record's timestamp cannot be before 1970."""
         return [max(time, -1) for time in self.offsets]
 
     def raw(self, row: int) -> RawRecord:
         return RawRecord(
-            where(self.source, self.topic),
+            describe_timers(self.source, self.topic),
             self.partitions[row],
             self.offsets[row],
             self.timestamps()[row],
@@ -48,18 +51,20 @@ class FiringOrigin:
 
 
 class Firings:
-    """The timers of an operator in one kind of time, as they fire: their outputs, until they are handed on."""
+    """Firings of an operator's timers in one kind of time: collects their outputs until they are emitted."""
 
     def __init__(self, ctx: OperatorContext, topic: str, encode: Callable[[Any], bytes], called: str) -> None:
-        """``called``: the user's function that makes the outputs, for people."""
-        self._operator, self._topic, self._encode = ctx.operator, topic, encode
+        """``called``: the user's function that returns the outputs, for messages."""
+        self._operator = ctx.operator
+        self._topic = topic
+        self._encode = encode
         self._attribution, self._called = ctx.attribution, called
         self._start()
 
     def fire(
         self, due: Iterable[tuple[int, Any, int]], call: Callable[[Any, int], Sequence[Any]]
     ) -> Iterator[Batch[Any]]:
-        """What ``call`` makes of the key and the time of each timer that is ``due``; see ``abc.Timers``."""
+        """Yield what ``call`` returns for the key and the time of each ``due`` timer; see ``abc.TimerService``."""
         rows, slice_ = LIMITS.rows_per_firing, LIMITS.firings_per_slice
         for fired, (time, key, group) in enumerate(due, 1):
             if outputs := call(key, time):
@@ -72,7 +77,7 @@ class Firings:
     def fire_with_times(
         self, due: Iterable[tuple[int, Any, int]], call: Callable[[Any, int], Sequence[tuple[int, Sequence[Any]]]]
     ) -> Iterator[Batch[Any]]:
-        """As ``fire``, where ``call`` gives event times, and the outputs of each."""
+        """Yield outputs as ``fire`` does, where ``call`` returns event times, each with its outputs."""
         rows, slice_ = LIMITS.rows_per_firing, LIMITS.firings_per_slice
         for fired, (time, key, group) in enumerate(due, 1):
             made = call(key, time)
@@ -86,7 +91,7 @@ class Firings:
     def together(
         self, time: int, groups: Sequence[int], encoded: Iterable[bytes], made: Sequence[Sequence[Any]]
     ) -> Batch[Any]:
-        """What many firings of one time have made, or none: of the keys ``encoded``, in those groups."""
+        """Return the outputs of many firings of one time: of the keys ``encoded``, in those groups."""
         if groups:
             hit("timers.fired")
         origin = FiringOrigin(self._operator, self._topic, groups, [time] * len(groups))
@@ -95,14 +100,14 @@ class Firings:
         if outputs.count(1) < len(outputs):
             rows = list(chain.from_iterable(map(repeat, rows, outputs)))
             branch = list(chain.from_iterable(map(repeat, branch, outputs)))
-        return Batch(values, rows, origin, branch=branch, times=[time] * len(values))
+        return Batch(values, rows, origin, branch=branch, event_times=[time] * len(values))
 
-    def stopped_by(self, key: Any, time: int, error: Exception) -> PoisonRecord:
-        """The error that stops the job at a timer. Raises what is not the fault of the user's function."""
-        at = f"{where(self._operator, self._topic)}, key {key!r}, time {time}"
+    def make_error(self, key: Any, time: int, error: Exception) -> PoisonRecord:
+        """Build the error for a timer whose function raised. Raises what is not the fault of the user's function."""
+        at = f"{describe_timers(self._operator, self._topic)}, key {key!r}, time {time}"
         self._attribution(self._operator).expect_record(error, self._operator, at)
         todo = f"It comes from no record that could be sent aside. Fix {self._called}"
-        return PoisonRecord(at, self._operator, told(error), todo, what="firing")
+        return PoisonRecord(at, self._operator, describe_error(error), todo, what="firing")
 
     def _start(self) -> None:
         self._values: list[Any] = []
@@ -121,28 +126,29 @@ class Firings:
         self._times.append(time)
 
     def _take(self) -> Batch[Any]:
-        """All outputs."""
+        """Return all collected outputs."""
         hit("timers.fired")
         origin = FiringOrigin(self._operator, self._topic, self._groups, self._times)
-        batch = Batch(self._values, self._rows, origin, branch=self._branches, times=self._moments)
+        batch = Batch(self._values, self._rows, origin, branch=self._branches, event_times=self._moments)
         self._start()
         return batch
 
 
 def branch_of(key: bytes) -> str:
-    """What stands for an encoded key: two numbers that whoever parses provenance can hold, and no other key has."""
+    """Return two numbers that identify an encoded key; parsers of provenance can hold them, and no other key has
+    them."""
     digest = blake2b(key, digest_size=2 * _NUMBER_BYTES).digest()
     return f"{int.from_bytes(digest[:_NUMBER_BYTES], 'big')}-{int.from_bytes(digest[_NUMBER_BYTES:], 'big')}-"
 
 
-def output_refused(source: str, raw: RawRecord, operator: str, error: Exception) -> PoisonRecord:
-    """The error for an output of a firing of ``source``, in whichever subtask, that an operator behind it refuses."""
-    timers = where(source, raw.topic.removesuffix(where(source, "")))
+def make_output_error(source: str, raw: RawRecord, operator: str, error: Exception) -> PoisonRecord:
+    """Build the error for a timer's output that a later operator rejects."""
+    timers = describe_timers(source, raw.topic.removesuffix(describe_timers(source, "")))
     at = f"{timers}, key group {raw.partition}, time {raw.offset}"
     todo = "It comes from no record that could be sent aside. Fix what made the output, or what refuses it"
-    return PoisonRecord(at, operator, told(error), todo, what="firing")
+    return PoisonRecord(at, operator, describe_error(error), todo, what="firing")
 
 
-def where(operator: str, topic: str) -> str:
-    """For people: in place of a topic."""
+def describe_timers(operator: str, topic: str) -> str:
+    """Describe the timers of an operator, for messages."""
     return f"{topic} of {operator}"

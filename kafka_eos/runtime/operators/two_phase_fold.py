@@ -1,11 +1,11 @@
-"""A fold in two phases: accumulators of some of the records, made where those were read, and merged by the key's owner.
+"""A fold in two phases: readers fold some records into partial accumulators, which the key's owner merges.
 
-    PartialFold    keys, folds, and gives its accumulators at the end of the epoch
-    MergingFold    merges them into the key's state; one output a key and epoch, at the epoch's end
+    PartialFoldOperator   assigns keys, folds, and emits its accumulators at the end of the epoch
+    MergingFoldOperator   merges them into the key's state; one output per key and epoch, at the end of the epoch
 
-What is gathered and not handed on is no state, and there is none of it at a snapshot: ``flush`` comes first.
-Rule: a key and epoch has one output, whose origin is the last row that went into it. Two keys never have the same one,
-because what tells outputs of one record apart is fixed in their branch before they are summed up.
+Collected rows are not state, and a snapshot contains none of them: ``flush`` precedes it. Rule: a key and epoch has one
+output, whose origin is its last row. Two keys never share an origin, because the branch that distinguishes outputs of
+one record is fixed before they are folded.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
-from kafka_eos._util.bulk_calls import each
-from kafka_eos._util.log_context import Rows
+from kafka_eos._util.bulk_calls import map_rows
+from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.state import Ttl
 from kafka_eos.core.errors import PoisonRecord
-from kafka_eos.core.provenance import branched
+from kafka_eos.core.provenance import extend_branches
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.epoch_buffer import Gathered, Summing, of_several
-from kafka_eos.runtime.operators.fold import Fold
+from kafka_eos.runtime.operators.epoch_buffer import KeyedBundle, PartialMerge, make_bundle_error
+from kafka_eos.runtime.operators.fold import FoldOperator
 from kafka_eos.runtime.operators.operator import OperatorContext
-from kafka_eos.runtime.operators.stateless import KeyBy
+from kafka_eos.runtime.operators.stateless import KeyByOperator
 
 _NOTHING: Any = object()
 
 
-class PartialFold:
-    """``acc = step(acc or init(), value)`` for each row; accumulators come out of ``flush``.
+class PartialFoldOperator:
+    """Folds rows into partial accumulators and emits those at the end of the epoch.
 
-    What ``merge`` raises, where a key's accumulator was made in parts, stops the job; see ``MergingFold``.
+    An exception of ``merge``, for a key whose accumulator was spilled in parts, stops the job; see
+    ``MergingFoldOperator``.
     """
 
     def __init__(
@@ -45,20 +46,24 @@ class PartialFold:
         accumulators: ListCodec[Any],
         by_time: bool = False,
     ) -> None:
-        self._keyed, self._init, self._step = KeyBy(key, key_codec), init, step
-        self._summing = Summing(accumulators, merge)
-        self._values: Callable[[Batch[Any]], Sequence[Any]] = Batch.in_time if by_time else attrgetter("values")
+        self._keyed = KeyByOperator(key, key_codec)
+        self._init = init
+        self._step = step
+        self._summing = PartialMerge(accumulators, merge)
+        self._values: Callable[[Batch[Any]], Sequence[Any]] = Batch.with_sort_keys if by_time else attrgetter("values")
 
     def open(self, ctx: OperatorContext) -> None:
-        self._ctx, self._gathered = ctx, Gathered(ctx, self._summing)
+        self._ctx, self._gathered = ctx, KeyedBundle(ctx, self._summing)
         self._keyed.open(ctx)
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
-        """Takes the rows in; what is returned is empty."""
-        batch = branched(self._keyed.process(batch), self._ctx.place)
+        """Fold the rows; return an empty batch."""
+        batch = extend_branches(self._keyed.process(batch), self._ctx.branch_number)
         init, step, accumulators = self._init, self._step, self._gathered.accumulators
         last: dict[Any, int] = {}
-        for index, (key, value) in enumerate(zip(batch.keys or (), Rows(batch, self._values(batch)), strict=True)):
+        for index, (key, value) in enumerate(
+            zip(batch.keys or (), TrackedRows(batch, self._values(batch)), strict=True)
+        ):
             try:
                 acc = accumulators.get(key, _NOTHING)
                 accumulators[key] = step(init() if acc is _NOTHING else acc, value)
@@ -70,7 +75,7 @@ class PartialFold:
         return batch.take([])
 
     def flush(self) -> Iterator[Batch[Any]]:
-        for keys, accumulators, rows in self._gathered.take():
+        for keys, accumulators, rows in self._gathered.drain():
             rows.keys, rows.values = keys, accumulators
             yield rows
 
@@ -78,11 +83,11 @@ class PartialFold:
         self._gathered.close()
 
 
-class MergingFold(Fold):
-    """``acc = merge(acc, partial)`` for each row, and ``emit(key, acc)`` once for each key at the end of an epoch.
+class MergingFoldOperator(FoldOperator):
+    """Merges partial accumulators into the key's state; one output per key and epoch.
 
-    What ``merge`` or ``emit`` raises is no single record's fault, so it stops the job under any policy; unless it is
-    the environment's.
+    An exception of ``merge`` or ``emit`` is not the fault of a single record. So it stops the job under any policy,
+    unless it is the environment's fault.
     """
 
     def __init__(
@@ -97,14 +102,16 @@ class MergingFold(Fold):
 
     def open(self, ctx: OperatorContext) -> None:
         super().open(ctx)
-        self._gathered = Gathered(ctx)
+        self._gathered = KeyedBundle(ctx)
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
-        """Takes accumulators in; what is returned is empty."""
+        """Collect accumulators; return an empty batch."""
         keys, merge = batch.keys or [], self._step
         entries = self._state.view(set(keys))
         last: dict[Any, int] = {}
-        for index, (key, partial) in enumerate(zip(self._in_time(batch), Rows(batch, batch.values), strict=True)):
+        for index, (key, partial) in enumerate(
+            zip(self._in_time(batch), TrackedRows(batch, batch.values), strict=True)
+        ):
             try:
                 entry = entries.get(key)
                 entries[key] = (0, partial) if entry is None else (entry[0], merge(entry[1], partial))
@@ -117,9 +124,9 @@ class MergingFold(Fold):
         return batch.take([])
 
     def flush(self) -> Iterator[Batch[Any]]:
-        for keys, _, rows in self._gathered.take():
+        for keys, _, rows in self._gathered.drain():
             entries = self._state.view(keys)
-            counts, accumulators = zip(*self._state.written(keys), strict=True)
+            counts, accumulators = zip(*self._state.get_last_written(keys), strict=True)
             rows.values, rows.keys = self._emitted(keys, accumulators, rows), keys
             if not self._expires:
                 rows.updates = [count + 1 for count in counts]
@@ -130,16 +137,16 @@ class MergingFold(Fold):
         self._gathered.close()
 
     def _emitted(self, keys: Sequence[Any], accumulators: Sequence[Any], rows: Batch[Any]) -> list[Any]:
-        """As ``base.call_each``, but whatever is raised ends the job."""
+        """Return the emitted values. Unlike ``operator.call_each``, any exception ends the job."""
 
         def stop(index: int, error: Exception) -> None:
             raise self._stop(rows, index, error) from error
 
-        return each(self._emit, Rows(rows, keys), accumulators, refuse=stop)[0]
+        return map_rows(self._emit, TrackedRows(rows, keys), accumulators, refuse=stop)[0]
 
     def _stop(self, batch: Batch[Any], index: int, error: Exception) -> PoisonRecord:
         self._ctx.expect_record(batch, index, error)
-        return of_several(batch.origin.raw(batch.rows[index]).where, self._ctx.operator, error)
+        return make_bundle_error(batch.origin.raw(batch.origin_rows[index]).location, self._ctx.operator, error)
 
 
 def _no_records() -> Any:

@@ -1,7 +1,7 @@
-"""Broadcast state, as all subtasks hold it: whether their copies are the same at a barrier.
+"""Check that all subtasks have equal copies of broadcast state at a barrier.
 
-Pure. Rule: an epoch in which they are not is not decided. Each entry is stored by one subtask, so whoever restored it
-would go on with another state than some of them had.
+Pure. Rule: an epoch with different copies is not decided. One subtask stores each entry, so a restore would give all
+subtasks a state that some of them did not have.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from collections.abc import Iterable
 
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.core.errors import PlanError
-from kafka_eos.runtime.state.schema_evolution import split
+from kafka_eos.runtime.state.schema_evolution import split_description
 
 COPY = "copy"
-"""Mark of a state that every subtask holds whole: a number made of all of its rows."""
+"""Attribute of a state that every subtask holds completely: a digest of all of its rows."""
 
 
-def differing(states: Iterable[StateHandle]) -> list[tuple[str, str]]:
-    """Operator and name of the states of which two subtasks have copies that are not the same."""
+def find_differing_copies(states: Iterable[StateHandle]) -> list[tuple[str, str]]:
+    """List the states whose copies differ between subtasks."""
     found: dict[tuple[str, str], set[int]] = {}
     for handle in states:
         for stored in handle.states:
-            described, marks = split(stored)
+            described, marks = split_description(stored)
             if COPY in marks:
                 found.setdefault((handle.operator, str(described["name"])), set()).add(marks[COPY])
     return sorted(name for name, copies in found.items() if len(copies) > 1)
 
 
 def expect_same(states: Iterable[StateHandle]) -> None:
-    """PlanError that names the states of which copies differ."""
-    if different := differing(states):
+    """Raise PlanError that names the states whose copies differ."""
+    if different := find_differing_copies(states):
         names = ", ".join(f"{state!r} of operator {operator!r}" for operator, state in different)
         raise PlanError(
             f"broadcast state {names} is not the same in all workers, so the epoch is not committed: process_broadcast "

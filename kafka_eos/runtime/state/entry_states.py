@@ -1,7 +1,7 @@
-"""Several places a key: maps and lists, one row an entry, and any state with namespaces.
+"""States with several entries per key: maps, lists, and any state with namespaces; one row per entry.
 
-Rule: touching one entry reads and writes one row. Going through the entries of a key is a range of rows, with what has
-changed since the last flush laid over it; both in the order of row keys, so a run and its repetition agree.
+Rule: access to one entry reads and writes one row. An iteration over the entries of a key merges a range of rows with
+the changes since the last flush, both in the order of row keys. So its order is the same in every run.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, TypeVar
 
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.runtime.state.row_keys import after
-from kafka_eos.runtime.state.row_store import Row, Rows
+from kafka_eos.runtime.state.row_keys import compute_upper_bound
+from kafka_eos.runtime.state.row_store import Row, StateRows
 from kafka_eos.runtime.state.value_state import ABSENT, CachedValueState
 
 T = TypeVar("T")
@@ -20,11 +20,12 @@ T = TypeVar("T")
 _NUMBER_BYTES = 8
 
 NEXT = "next"
-"""Mark of a list: the number of the next element."""
+"""Attribute of a list: the number of the next element."""
 
 
 class CachedEntryState(CachedValueState[T]):
-    """The same for places of several parts: knows which places of a key have changed since the last flush."""
+    """A cached state with several entries per key: it tracks which entries of a key have changed since the last
+    flush."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -49,17 +50,17 @@ class CachedEntryState(CachedValueState[T]):
         super().flush()
         self._changed = None
 
-    def within(self, *parts: Any) -> Iterator[tuple[Any, T]]:
+    def scan_prefix(self, *parts: Any) -> Iterator[tuple[Any, T]]:
         for row_key, found in self._range(parts):
             if isinstance(found, bytes):
-                yield self._layout.place(row_key), self._decoded(found)
+                yield self._layout.decode(row_key), self._decoded(found)
             elif (value := self._cache.get(found, ABSENT)) is not ABSENT:
                 yield found, value
 
-    def places(self, *parts: Any) -> Iterator[Any]:
+    def scan_keys(self, *parts: Any) -> Iterator[Any]:
         for row_key, found in self._range(parts):
             if isinstance(found, bytes):
-                yield self._layout.place(row_key)
+                yield self._layout.decode(row_key)
             elif found in self._cache:
                 yield found
 
@@ -69,21 +70,22 @@ class CachedEntryState(CachedValueState[T]):
                 changed.setdefault(place[0], set()).add(place)
 
     def _range(self, parts: tuple[Any, ...]) -> Iterator[tuple[bytes, Any]]:
-        """Row keys that begin with ``parts``, with the row's data, or with its place if that has changed."""
+        """Yield row keys that begin with ``parts``, with the row's data, or with its state key if it has changed."""
         if self._changed is None:
             self._changed = {}
             self._note(self._dirty)
         changed = [place for place in self._changed.get(parts[0], ()) if place[: len(parts)] == parts]
         here = sorted(zip(self._row_keys(changed), changed, strict=True))
         prefix = self._layout.prefix(parts)
-        self._own(prefix, prefix)
-        return overlaid(pages(self._rows, prefix, after(prefix)), here)
+        self._expect_owned(prefix, prefix)
+        return overlay_changes(scan_pages(self._rows, prefix, compute_upper_bound(prefix)), here)
 
 
 class CachedListState(CachedEntryState[T]):
-    """Elements of lists. Each has a number from one counter of the subtask, which only grows: no list is read to add.
+    """List elements. A counter of the subtask numbers them and only grows, so adding an element does not read the
+    list.
 
-    The counter is stored as a mark; subtasks that become one take the highest.
+    The counter is stored as an attribute; when subtasks are merged, the highest counter is used.
     """
 
     def __init__(self, *args: Any, first: int) -> None:
@@ -96,18 +98,18 @@ class CachedListState(CachedEntryState[T]):
 
     def flush(self) -> None:
         super().flush()
-        self._cache.clear()  # elements are read in ranges of rows only
+        self._cache.clear()  # elements are only read in ranges
 
     def next_entry(self) -> int:
         self._next += 1
         return self._next - 1
 
-    def marks(self) -> dict[str, int]:
+    def get_attributes(self) -> dict[str, int]:
         return {NEXT: self._next}
 
 
-class NumberCodec:
-    """Codec of element numbers: eight bytes, big endian, so that rows are in the order of the list."""
+class ElementNumberCodec:
+    """Codec of list element numbers: eight bytes, big-endian."""
 
     name = "number"
     schema = None
@@ -121,8 +123,8 @@ class NumberCodec:
         return int.from_bytes(data, "big")
 
 
-def overlaid(rows: Iterator[Row], here: list[tuple[bytes, Any]]) -> Iterator[tuple[bytes, Any]]:
-    """Row keys in order, each with the row's data, or with its place if it is listed in ``here``."""
+def overlay_changes(rows: Iterator[Row], here: list[tuple[bytes, Any]]) -> Iterator[tuple[bytes, Any]]:
+    """Merge stored rows with unflushed changes, in row-key order."""
     at = 0
     for row_key, data in rows:
         while at < len(here) and here[at][0] < row_key:
@@ -133,7 +135,7 @@ def overlaid(rows: Iterator[Row], here: list[tuple[bytes, Any]]) -> Iterator[tup
     yield from here[at:]
 
 
-def pages(rows: Rows, first: bytes, end: bytes) -> Iterator[Row]:
+def scan_pages(rows: StateRows, first: bytes, end: bytes) -> Iterator[Row]:
     size = most = LIMITS.map_entries_per_page
     while size == most:
         page = rows.page(first, end, most)

@@ -1,11 +1,11 @@
-"""What an operator sets aside within an epoch because memory should not hold it: blocks of bytes, in numbered heaps.
+"""Spill stores: blocks of bytes, in numbered buckets, that an operator moves out of memory within an epoch.
 
-    rocksdb.RocksScratch    in a RocksDB of its own on the local disk, from the first ``put`` to the end of ``take``
-    MemoryScratch           in memory, as bytes
+    rocksdb_store.RocksSpillStore   in its own RocksDB on the local disk, from the first ``put`` to the end of ``drain``
+    MemorySpillStore                in memory, as bytes
 
-It is never part of a checkpoint: whoever ends an epoch takes everything out first. What a killed worker leaves is
-removed by the next one that works in the same directory.
-Rule: nothing is looked up. A block comes out once, heap by heap, and then nothing is left.
+It is never part of a checkpoint: it is drained before the end of an epoch. The next worker in the same directory
+removes what a killed worker leaves. Rule: there are no look-ups. A block is read once, bucket by bucket, and then
+deleted.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from kafka_eos._util.failpoints import hit
 _SHARE = 10
 
 
-class Scratch(Protocol):
-    """What one operator has set aside. Not thread-safe."""
+class SpillStore(Protocol):
+    """Blocks that one operator spills within an epoch. Not thread-safe."""
 
     @property
-    def most(self) -> int:
-        """Keys that the operator may hold as objects; with more than that it sets them aside."""
+    def max_keys(self) -> int:
+        """Return how many keys an operator may hold as objects before it spills."""
 
     def put(self, heap: int, block: bytes) -> None:
-        """Add a block to a heap: a number from 0 to 65535."""
+        """Add a block to a bucket: a number from 0 to 65535."""
 
-    def take(self) -> Iterator[tuple[int, bytes]]:
-        """All blocks, heap by heap, each heap in the order of ``put``; when the last one is out, nothing is left.
+    def drain(self) -> Iterator[tuple[int, bytes]]:
+        """Yield all blocks, bucket by bucket, and empty the store.
 
-        Nothing may be put in between.
+        Put nothing while it is drained.
         """
 
     def close(self) -> None:
-        """Forget everything. Called also after a failure."""
+        """Discard everything. Called also after a failure."""
 
 
-class MemoryScratch:
-    """See ``Scratch``."""
+class MemorySpillStore:
+    """Spill store in memory."""
 
     def __init__(self, most: int) -> None:
-        self.most = most
+        self.max_keys = most
         self._heaps = defaultdict[int, list[bytes]](list)
 
     def put(self, heap: int, block: bytes) -> None:
         self._heaps[heap].append(block)
         hit("scratch.put")
 
-    def take(self) -> Iterator[tuple[int, bytes]]:
+    def drain(self) -> Iterator[tuple[int, bytes]]:
         for heap in sorted(self._heaps):
             for block in self._heaps.pop(heap, ()):
                 yield heap, block
@@ -61,11 +61,14 @@ class MemoryScratch:
         self._heaps.clear()
 
 
-def unbounded() -> Scratch:
-    """For tests and recomputing: everything stays in memory as it is."""
-    return MemoryScratch(sys.maxsize)
+def unbounded() -> SpillStore:
+    """Return a store that keeps everything in memory, for tests and recomputation."""
+    return MemorySpillStore(sys.maxsize)
 
 
 def most_of(cache_entries: int) -> int:
-    """What ``Scratch.most`` is where a state may keep so many objects: 100,000 by default, some 50 MB of small sums."""
+    """Return ``SpillStore.max_keys`` for a state with so many cached objects.
+
+    It is 100,000 by default, some 50 MB of small sums.
+    """
     return max(1, cache_entries // _SHARE)

@@ -1,8 +1,9 @@
-"""Values that expire: each is stored with the time of its last write, and is gone a time to live later.
+"""State with a time to live: each value is stored with the time of its last write, and expires.
 
-Rule: an expired value is never returned, whether or not its row still exists; the rows go when they are read and, a
-bounded number a checkpoint, in passing. Time is what ``clocks`` makes of the machine's clock or the timestamps of
-records; it is a mark of the state. A value from the future (a clock was ahead) lives, and is stamped anew in passing.
+Rule: an expired value is never returned, whether or not its row still exists. Rows are deleted when they are read, and
+by a clean-up of a bounded number of rows per checkpoint. ``ttl_clock`` derives the time from the machine's clock or
+from record timestamps; it is an attribute of the state. A value from the future (a clock was ahead) is kept, and the
+clean-up gives it the current time.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import Ttl
 from kafka_eos.core.json_values import Json
 from kafka_eos.runtime.state.key_groups import group_prefix
-from kafka_eos.runtime.state.row_store import Row, Rows
-from kafka_eos.runtime.state.ttl_clock import UNKNOWN, StateTime
+from kafka_eos.runtime.state.row_store import Row, StateRows
+from kafka_eos.runtime.state.ttl_clock import UNKNOWN, TtlClock
 from kafka_eos.runtime.state.value_state import CachedValueState
 
 T = TypeVar("T")
 
 TIME = "time"
-"""Mark: the time, in ms since the epoch."""
+"""Attribute: the time, in ms since the epoch."""
 
 _STAMP_BYTES = 8
 
 
-class Timed(Generic[T]):
-    """(time of the last write, value): eight bytes, big endian and signed, then the value in its own codec."""
+class TimestampedCodec(Generic[T]):
+    """Codec of a value with the time of its last write."""
 
     def __init__(self, inner: Codec[T]) -> None:
         self.inner, self.name = inner, inner.name
@@ -37,46 +38,48 @@ class Timed(Generic[T]):
         return self.inner.schema
 
     def encode(self, value: tuple[int, T]) -> bytes:
-        return stamped(value[0], self.inner.encode(value[1]))
+        return add_timestamp(value[0], self.inner.encode(value[1]))
 
     def decode(self, data: bytes) -> tuple[int, T]:
         stamp, value = unstamped(data)
         return stamp, self.inner.decode(value)
 
 
-def stamped(stamp: int, value: bytes) -> bytes:
-    """A value as it is stored."""
+def add_timestamp(stamp: int, value: bytes) -> bytes:
+    """Prepend the last write time to an encoded value."""
     return stamp.to_bytes(_STAMP_BYTES, "big", signed=True) + value
 
 
 def unstamped(data: bytes) -> tuple[int, bytes]:
-    """Stamp and value of what ``stamped`` made. ValueError if it is too short."""
+    """Split the output of ``add_timestamp`` into stamp and value. Raises ValueError if it is too short."""
     if len(data) < _STAMP_BYTES:
         raise ValueError(f"a value with a time has at least {_STAMP_BYTES} bytes, got {len(data)}")
     return int.from_bytes(data[:_STAMP_BYTES], "big", signed=True), data[_STAMP_BYTES:]
 
 
-def expired(stamp: int, now: int, seconds: float) -> bool:
-    """Is a value that was written at ``stamp`` gone at ``now``? Not if no time was known then."""
+def is_expired(stamp: int, now: int, seconds: float) -> bool:
+    """Return whether a value written at a time has expired. Not if no time was known then."""
     return stamp != UNKNOWN and now - stamp >= seconds * 1000
 
 
 class ExpiringState(Generic[T]):
-    """A state with a ``Ttl`` over one of (time, value).
+    """A state with a ``Ttl`` over a state of pairs (time, value).
 
-    ``cursor`` is where the clean-up had come to when it was stored.
+    ``cursor`` is where the clean-up was when the state was stored.
     """
 
     def __init__(
         self,
         inner: CachedValueState[tuple[int, T]],
-        rows: Rows,
+        rows: StateRows,
         groups: range,
         ttl: Ttl,
-        time: StateTime,
+        time: TtlClock,
         cursor: bytes = b"",
     ) -> None:
-        self._inner, self._rows, self._ttl = inner, rows, ttl
+        self._inner = inner
+        self._rows = rows
+        self._ttl = ttl
         self._now, self.advance = time.now, time.advance
         self._first, self._end = group_prefix(groups.start), group_prefix(groups.stop)
         self.cursor = cursor if self._first < cursor < self._end else self._first
@@ -110,15 +113,15 @@ class ExpiringState(Generic[T]):
         self._inner.delete(key)
 
     def view(self, keys: Iterable[Any]) -> MutableMapping[Any, T]:
-        return _View(self._inner.view(keys), self._now, self._gone)
+        return _UnexpiredView(self._inner.view(keys), self._now, self._gone)
 
-    def written(self, keys: Sequence[Any]) -> Sequence[T]:
-        return [value for _, value in self._inner.written(keys)]
+    def get_last_written(self, keys: Sequence[Any]) -> Sequence[T]:
+        return [value for _, value in self._inner.get_last_written(keys)]
 
-    def within(self, *parts: Any) -> Iterator[tuple[Any, T]]:
+    def scan_prefix(self, *parts: Any) -> Iterator[tuple[Any, T]]:
         now = self._now()
         alive = []
-        for place, (stamp, value) in list(self._inner.within(*parts)):
+        for place, (stamp, value) in list(self._inner.scan_prefix(*parts)):
             if self._gone(stamp, now):
                 self._inner.delete(place)
                 continue
@@ -127,9 +130,9 @@ class ExpiringState(Generic[T]):
             alive.append((place, value))
         return iter(alive)
 
-    def places(self, *parts: Any) -> Iterator[Any]:
+    def scan_keys(self, *parts: Any) -> Iterator[Any]:
         now = self._now()
-        return (place for place, (stamp, _) in self._inner.within(*parts) if not self._gone(stamp, now))
+        return (place for place, (stamp, _) in self._inner.scan_prefix(*parts) if not self._gone(stamp, now))
 
     def items(self) -> Iterator[tuple[Any, T]]:
         now = self._now()
@@ -138,30 +141,31 @@ class ExpiringState(Generic[T]):
     def next_entry(self) -> int:
         return self._inner.next_entry()
 
-    def marks(self) -> dict[str, int]:
-        return {**self._inner.marks(), TIME: self._now()}
+    def get_attributes(self) -> dict[str, int]:
+        return {**self._inner.get_attributes(), TIME: self._now()}
 
     def flush(self) -> None:
         self._inner.flush()
 
     def clean(self, limit: int) -> None:
-        """Look at the next ``limit`` rows and drop what has expired; after the last row it starts again."""
+        """Check the next ``limit`` rows and delete expired ones; after the last row it starts over."""
         page = self._rows.page(self.cursor, self._end, limit)
         self.cursor = page[-1][0] + b"\0" if len(page) == limit else self._first
         now = self._now()
-        # All is chosen before anything is written: a write may flush, and from then on no place looks changed.
+        # Choose all rows before the first write: a write may flush, and then no state key counts as changed any more.
         for place, stamp, value in list(self._due(page, now)):
             if self._timeless(stamp, now):
-                self._inner.put(place, self._inner.descriptor.value.decode(stamped(now, value)))
+                self._inner.put(place, self._inner.descriptor.value.decode(add_timestamp(now, value)))
             else:
                 self._inner.delete(place)
 
     def _due(self, page: Iterable[Row], now: int) -> Iterator[tuple[Any, int, bytes]]:
-        """Place, stamp and value of rows that have expired, or have no time that counts and can be given one."""
+        """Yield state key, stamp and value of rows that have expired, or that lack a valid time and can be given
+        one."""
         for row_key, data in page:
             stamp, value = unstamped(data)
             if self._timeless(stamp, now) or self._gone(stamp, now):
-                place = self._inner.place(row_key)
+                place = self._inner.decode_row_key(row_key)
                 if not self._inner.changed(place):
                     yield place, stamp, value
 
@@ -170,16 +174,18 @@ class ExpiringState(Generic[T]):
         return now != UNKNOWN and (stamp == UNKNOWN or stamp > now)
 
     def _gone(self, stamp: int, now: int) -> bool:
-        return expired(stamp, now, self._ttl.seconds)
+        return is_expired(stamp, now, self._ttl.seconds)
 
 
-class _View(MutableMapping[Any, T]):
-    """A live mapping of values over one of (time, value). The clock goes on while it is used."""
+class _UnexpiredView(MutableMapping[Any, T]):
+    """Live mapping of the values that have not expired. The clock advances while it is used."""
 
     def __init__(
         self, view: MutableMapping[Any, tuple[int, T]], now: Callable[[], int], gone: Callable[[int, int], bool]
     ) -> None:
-        self._view, self._now, self._gone = view, now, gone
+        self._view = view
+        self._now = now
+        self._gone = gone
 
     def __getitem__(self, key: Any) -> T:
         stamp, value = self._view[key]

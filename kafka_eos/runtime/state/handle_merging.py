@@ -1,7 +1,7 @@
-"""What the handles of several subtasks make together for the share of one: which it needs, and marks of all.
+"""Selection of the state handles that a subtask restores after rescaling, and their merged attributes.
 
-Pure. Rule: what is handed over covers each key group of the share once; which rows of it belong to the share, their
-groups say.
+Pure. Rule: the selected handles cover each key group of the subtask once; the group of each row decides whether it
+belongs to the subtask.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from kafka_eos.abc.state import StateHandle
 from kafka_eos.core.errors import Bug
 from kafka_eos.core.json_values import Json
 from kafka_eos.runtime.state import rocksdb_store as rocksdb
-from kafka_eos.runtime.state.local_keys import is_local, of_same_subtask
-from kafka_eos.runtime.state.schema_evolution import CURSOR, WATERMARKS, split
-from kafka_eos.runtime.state.timers import Floor
+from kafka_eos.runtime.state.local_keys import is_local, select_local_handles
+from kafka_eos.runtime.state.schema_evolution import CURSOR, WATERMARKS, split_description
+from kafka_eos.runtime.state.timers import GroupWatermark
 
 Marks: TypeAlias = dict[str, int]
 
 
 def bounds(groups: range) -> tuple[int, int]:
-    """As a handle says it: the first and the last."""
+    """Return the first and the last group, as a handle stores them."""
     return groups.start, groups.stop - 1
 
 
-def taken(
+def select_handles(
     operator: str,
     key_groups: range,
     handles: Sequence[StateHandle],
@@ -33,15 +33,15 @@ def taken(
     local: bool,
     of_all: bool,
 ) -> list[StateHandle]:
-    """Those of all subtasks that may hold something of a share; ``of_all``: it is part of all of them.
+    """Select the handles that may hold rows of a subtask's key groups.
 
-    ConfigError if local state is not to be divided.
+    Raises ConfigError if local state cannot be divided.
     """
     _check_cover(operator, key_groups, handles)
     if of_all:
         return list(handles)
     if local:
-        return of_same_subtask(operator, key_groups, handles)
+        return select_local_handles(operator, key_groups, handles)
     if any(map(is_local, handles)):
         return list(handles)
     return [h for h in handles if h.key_groups[0] < key_groups.stop and h.key_groups[1] >= key_groups.start]
@@ -54,8 +54,8 @@ def _check_cover(operator: str, groups: range, handles: Sequence[StateHandle]) -
         raise Bug(f"operator {operator!r} needs each of key groups {groups} once, and was handed {list(handles)}")
 
 
-def as_it_is(kind: str, key_groups: range, handles: Sequence[StateHandle]) -> StateHandle | None:
-    """The only handle of a share if it can be opened in place; None if rows must be taken out of handles."""
+def find_reusable_handle(kind: str, key_groups: range, handles: Sequence[StateHandle]) -> StateHandle | None:
+    """Return the only handle if it can be opened in place, else None."""
     if len(handles) != 1:
         return None
     (handle,) = handles
@@ -63,11 +63,11 @@ def as_it_is(kind: str, key_groups: range, handles: Sequence[StateHandle]) -> St
     return handle if is_database and handle.key_groups == bounds(key_groups) else None
 
 
-def described(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[dict[str, Json], Marks]]:
-    """What is stored of each state, and its marks: the highest of all subtasks."""
+def merge_descriptions(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[dict[str, Json], Marks]]:
+    """Merge the state descriptions and attributes of all subtasks."""
     found: dict[str, tuple[dict[str, Json], Marks]] = {}
     for each in (each for handle in handles for each in handle.states):
-        state, marks = split(each)
+        state, marks = split_description(each)
         name = str(state["name"])
         known, highest = found.setdefault(name, (state, {}))
         if known != state:
@@ -76,16 +76,18 @@ def described(operator: str, handles: Sequence[StateHandle]) -> dict[str, tuple[
     return found
 
 
-def floors(handles: Sequence[StateHandle], key_groups: range, *, local: bool) -> dict[str, list[Floor]]:
-    """The event times that the share's key groups have come to, by the name of the timers.
+def merge_watermarks(
+    handles: Sequence[StateHandle], key_groups: range, *, local: bool
+) -> dict[str, list[GroupWatermark]]:
+    """Merge the event times that a subtask's key groups have reached.
 
-    Where keys are of any group, the least of all of them is what can be said.
+    If keys may be of any group, it is the lowest of all of them.
     """
-    found: dict[str, list[Floor]] = {}
+    found: dict[str, list[GroupWatermark]] = {}
     mixed = local or any(map(is_local, handles))
     for state in (state for handle in handles for state in handle.states if WATERMARKS in state):
-        told: Any = state[WATERMARKS]
-        found.setdefault(str(state["name"]), []).extend((first, last, time) for first, last, time in told)
+        watermarks: Any = state[WATERMARKS]
+        found.setdefault(str(state["name"]), []).extend((first, last, time) for first, last, time in watermarks)
     first, last = bounds(key_groups)
     if mixed:
         return {name: [(first, last, min(time for *_, time in all_))] for name, all_ in found.items()}
@@ -96,6 +98,6 @@ def floors(handles: Sequence[StateHandle], key_groups: range, *, local: bool) ->
 
 
 def cursors(handles: Sequence[StateHandle]) -> dict[str, bytes]:
-    """Where the clean-up of each state had come to; of several subtasks together it begins anew."""
+    """Return the clean-up position of each state; several subtasks together start over."""
     states = handles[0].states if len(handles) == 1 else ()
     return {str(state["name"]): bytes.fromhex(str(state[CURSOR])) for state in states if CURSOR in state}

@@ -1,7 +1,7 @@
 """The state backend: named states over a store, restored from handles, snapshot into one.
 
-Rule: rows are stored with the codecs that wrote them. A job that declares another codec either has a codec
-that can read the old schema, and then the rows are rewritten at once, or it does not start; see ``evolution``.
+Rule: rows are stored with the codecs that wrote them. If a job declares another codec, it must be able to read the old
+schema. Then the rows are rewritten at once; otherwise the job does not start; see ``schema_evolution``.
 """
 
 from __future__ import annotations
@@ -13,38 +13,55 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from kafka_eos._util import failpoints
-from kafka_eos.abc.state import CacheUse, Panes, StateBackend, StateDescriptor, StateHandle, Timers, Upload, ValueState
+from kafka_eos.abc.state import (
+    BackendState,
+    CacheUse,
+    Panes,
+    StateBackend,
+    StateDescriptor,
+    StateHandle,
+    TimerService,
+    Upload,
+)
 from kafka_eos.abc.storage import CheckpointStorage, StoredFiles
 from kafka_eos.core.errors import Bug, ConfigError
-from kafka_eos.core.ids import Epoch, token
+from kafka_eos.core.ids import Epoch, ensure_name
 from kafka_eos.core.json_values import Json
 from kafka_eos.runtime.state import memory_store as memory
 from kafka_eos.runtime.state import rocksdb_store as rocksdb
 from kafka_eos.runtime.state.broadcast_copies import COPY
 from kafka_eos.runtime.state.entry_states import NEXT, CachedEntryState, CachedListState
-from kafka_eos.runtime.state.epoch_scratch import MemoryScratch, Scratch, most_of
-from kafka_eos.runtime.state.expiring_state import TIME, ExpiringState, Timed
-from kafka_eos.runtime.state.handle_merging import Marks, as_it_is, bounds, cursors, described, floors, taken
+from kafka_eos.runtime.state.epoch_scratch import MemorySpillStore, SpillStore, most_of
+from kafka_eos.runtime.state.expiring_state import TIME, ExpiringState, TimestampedCodec
+from kafka_eos.runtime.state.handle_merging import (
+    Marks,
+    bounds,
+    cursors,
+    find_reusable_handle,
+    merge_descriptions,
+    merge_watermarks,
+    select_handles,
+)
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS, group_prefix
 from kafka_eos.runtime.state.local_keys import LOCAL, check_new, is_local
-from kafka_eos.runtime.state.memory_store import CopyStore
+from kafka_eos.runtime.state.memory_store import BroadcastStore
 from kafka_eos.runtime.state.pane_state import NEWEST, PaneState
-from kafka_eos.runtime.state.restore_progress import Restoration, Told, nobody
+from kafka_eos.runtime.state.restore_progress import ProgressListener, RestoreFetcher, nobody
 from kafka_eos.runtime.state.rocksdb_options import StateOptions
-from kafka_eos.runtime.state.row_keys import Layout
-from kafka_eos.runtime.state.row_store import Rows, Store
+from kafka_eos.runtime.state.row_keys import RowKeyCodec
+from kafka_eos.runtime.state.row_store import StateRows, StateStore
 from kafka_eos.runtime.state.schema_evolution import (
+    ATTRIBUTES,
     CURSOR,
-    MARKS,
     PENDING,
     UNFIRED,
     WATERMARKS,
-    Evolution,
-    carried,
+    StateMigration,
     describe,
+    keep_valid_attributes,
 )
-from kafka_eos.runtime.state.timers import Floor, PendingTimers
-from kafka_eos.runtime.state.ttl_clock import UNKNOWN, passing, time_of, wall_clock
+from kafka_eos.runtime.state.timers import GroupWatermark, PendingTimers
+from kafka_eos.runtime.state.ttl_clock import UNKNOWN, create_ttl_clock, monotonic_clock, wall_clock
 from kafka_eos.runtime.state.value_state import CachedValueState
 
 T = TypeVar("T")
@@ -55,12 +72,12 @@ _State: TypeAlias = CachedValueState[Any] | ExpiringState[Any] | PaneState[Any]
 
 
 class KeyedStateBackend:
-    """See ``abc.StateBackend``. Use ``open_backend``."""
+    """A keyed state backend; see ``abc.StateBackend``. Use ``open_backend``."""
 
     def __init__(
         self,
         operator: str,
-        store: Store,
+        store: StateStore,
         restored: Mapping[str, tuple[dict[str, Json], Marks]],
         key_groups: range,
         cache_entries: int,
@@ -69,34 +86,39 @@ class KeyedStateBackend:
         clean_rows: int,
         local: bool,
         cursors: Mapping[str, bytes],
-        floors: Mapping[str, Sequence[Floor]],
+        floors: Mapping[str, Sequence[GroupWatermark]],
         pending: Mapping[str, int],
         converted: Callable[[int], None],
         compared: bool,
     ) -> None:
-        """``pending``: how many timers there are, by their name, as far as that is known. ``compared``: copies are."""
+        """``pending``: the known numbers of timers, by name. ``compared``: copies must be equal at each barrier."""
         self._compared = compared
         self._floors, self._pending = floors, pending
         self._converted = converted
-        self._operator, self._store, self._local, self._cursors = operator, store, local, cursors
+        self._operator = operator
+        self._store = store
+        self._local = local
+        self._cursors = cursors
         self._stored = {name: stored for name, (stored, _) in restored.items()}
         """How the rows of each state are written, by name."""
         self._marks = {name: marks for name, (_, marks) in restored.items()}
         self._bounds = bounds(key_groups)
-        self._groups = range(MAX_KEY_GROUPS) if local or isinstance(store, CopyStore) else key_groups
+        self._groups = range(MAX_KEY_GROUPS) if local or isinstance(store, BroadcastStore) else key_groups
         self._cache_entries = cache_entries
-        self._clock, self._passing, self._clean_rows = clock, passing, clean_rows
+        self._clock = clock
+        self._passing = passing
+        self._clean_rows = clean_rows
         self._open: dict[str, _State | PendingTimers] = {}
 
-    def value(self, descriptor: StateDescriptor[T]) -> ValueState[T]:
-        """The state of that name, of any kind. ConfigError if its rows were written by a codec that does not fit."""
-        rows, marks = self._opened(descriptor)
+    def value(self, descriptor: StateDescriptor[T]) -> BackendState[T]:
+        """Return the state of that name, of any kind. Raises ConfigError if the declared codec cannot read its rows."""
+        rows, marks = self._open_rows(descriptor)
         state = self._state(descriptor, rows, marks)
         self._open[descriptor.name] = state
         return state
 
-    def timers(self, descriptor: StateDescriptor[Any]) -> Timers:
-        rows, _ = self._opened(descriptor)
+    def timers(self, descriptor: StateDescriptor[Any]) -> TimerService:
+        rows, _ = self._open_rows(descriptor)
         given = (self._operator, descriptor, rows, self._groups, self._cache_entries)
         name = descriptor.name
         of_subtask = self._floors.get(name, ()), self._bounds, self._pending.get(name)
@@ -104,29 +126,29 @@ class KeyedStateBackend:
         return found
 
     def panes(self, descriptor: StateDescriptor[T]) -> Panes[T]:
-        rows, marks = self._opened(descriptor)
-        # Rows that were written offline have no mark.
-        newest = marks[NEWEST] if NEWEST in marks else _last(rows, Layout(descriptor))
+        rows, marks = self._open_rows(descriptor)
+        # Rows that were written offline have no such attribute.
+        newest = marks[NEWEST] if NEWEST in marks else _last(rows, RowKeyCodec(descriptor))
         given = (self._operator, descriptor, rows, self._groups, self._cache_entries)
         found = self._open[descriptor.name] = PaneState(*given, newest)
         return found
 
-    def _opened(self, descriptor: StateDescriptor[Any]) -> tuple[Rows, Marks]:
-        """Its rows as they are to be, and its marks."""
-        name = token(descriptor.name, "state name")
+    def _open_rows(self, descriptor: StateDescriptor[Any]) -> tuple[StateRows, Marks]:
+        """Return a state's migrated rows and its attributes."""
+        name = ensure_name(descriptor.name, "state name")
         if name in self._open:
             raise Bug(f"operator {self._operator!r} asks twice for its state {name!r}")
         rows, marks = self._store.rows(name), self._marks.get(name, {})
         if name in self._stored:
             where = f"state {name!r} of operator {self._operator!r}"
-            Evolution(where, descriptor, self._stored[name], marks.get(TIME, UNKNOWN), self._clock).apply(
+            StateMigration(where, descriptor, self._stored[name], marks.get(TIME, UNKNOWN), self._clock).apply(
                 rows, self._converted
             )
-            marks = carried(marks, self._stored[name], describe(descriptor))
+            marks = keep_valid_attributes(marks, self._stored[name], describe(descriptor))
         self._stored[name] = describe(descriptor)
         return rows, marks
 
-    def forget(self, name: str) -> None:
+    def drop(self, name: str) -> None:
         if name in self._open:
             raise Bug(f"operator {self._operator!r} forgets its state {name!r}, which it has opened")
         self._store.drop(name)
@@ -134,18 +156,18 @@ class KeyedStateBackend:
         self._marks.pop(name, None)
 
     def _state(
-        self, descriptor: StateDescriptor[Any], rows: Rows, marks: Marks
+        self, descriptor: StateDescriptor[Any], rows: StateRows, marks: Marks
     ) -> CachedValueState[Any] | ExpiringState[Any]:
         if (ttl := descriptor.ttl) is None:
             return self._cached(descriptor, rows, marks)
-        inner = self._cached(replace(descriptor, value=Timed(descriptor.value)), rows, marks)
-        time = time_of(ttl.clock, self._clock, marks.get(TIME, UNKNOWN), self._passing)
+        inner = self._cached(replace(descriptor, value=TimestampedCodec(descriptor.value)), rows, marks)
+        time = create_ttl_clock(ttl.clock, self._clock, marks.get(TIME, UNKNOWN), self._passing)
         return ExpiringState(inner, rows, self._groups, ttl, time, self._cursors.get(descriptor.name, b""))
 
-    def _cached(self, descriptor: StateDescriptor[Any], rows: Rows, marks: Marks) -> CachedValueState[Any]:
+    def _cached(self, descriptor: StateDescriptor[Any], rows: StateRows, marks: Marks) -> CachedValueState[Any]:
         given = (self._operator, descriptor, rows, self._groups, self._cache_entries)
         if descriptor.kind == "list":
-            first = marks[NEXT] if NEXT in marks else _next(rows, Layout(descriptor))
+            first = marks[NEXT] if NEXT in marks else _next(rows, RowKeyCodec(descriptor))
             return CachedListState(*given, first=first)
         if descriptor.entry is None and descriptor.namespace is None:
             return CachedValueState(*given)
@@ -181,21 +203,23 @@ class KeyedStateBackend:
         self._store.close()
 
     def _described(self, name: str) -> dict[str, Json]:
-        marks = self._open[name].marks() if name in self._open else self._marks.get(name, {})
-        told = (LOCAL, COPY)
-        marks = {mark: value for mark, value in marks.items() if mark not in told} | ({LOCAL: 1} if self._local else {})
-        if isinstance(self._store, CopyStore) and self._compared:
+        marks = self._open[name].get_attributes() if name in self._open else self._marks.get(name, {})
+        replaced = (LOCAL, COPY)
+        marks = {mark: value for mark, value in marks.items() if mark not in replaced} | (
+            {LOCAL: 1} if self._local else {}
+        )
+        if isinstance(self._store, BroadcastStore) and self._compared:
             marks[COPY] = self._store.digest(name)
         described = dict(self._stored[name])
         if marks:
-            described[MARKS] = dict(marks)
+            described[ATTRIBUTES] = dict(marks)
         state = self._open.get(name)
         if isinstance(state, ExpiringState):
             described[CURSOR] = state.cursor.hex()
         if isinstance(state, PendingTimers):
             described[WATERMARKS] = state.watermarks()
             described[PENDING] = state.pending
-            if not state.whole:
+            if not state.all_fired:
                 described[UNFIRED] = True
         elif floors := self._floors.get(name):
             described[WATERMARKS] = [list(floor) for floor in floors]
@@ -213,49 +237,51 @@ def open_backend(
     *,
     options: StateOptions | None = None,
     clock: Callable[[], int] = wall_clock,
-    passing: Callable[[], int] = passing,
+    passing: Callable[[], int] = monotonic_clock,
     local: bool = False,
     by_split: bool = False,
     copied: bool = False,
     compared: bool = True,
-    told: Told = nobody,
+    on_progress: ProgressListener = nobody,
 ) -> StateBackend:
-    """The state of one operator for ``key_groups``, as it was in ``handles`` (empty for a fresh start).
+    """Return the state of one operator for ``key_groups``, as it was in ``handles`` (empty for a fresh start).
 
-    ``directory`` is private to this attempt and wiped; with ``rocksdb`` it should be on the file system of
-    the checkpoints, where files are linked and not copied. ``cache_entries`` bounds the objects in memory,
-    a state. ``handles`` are those of all subtasks. One of this backend and this very range is taken as it is; others
-    are converted row by row. ``clock`` gives the time of state that expires, in ms since the epoch; ``passing`` how
-    much of it has passed.
+    ``directory`` is private to this attempt and wiped; with ``rocksdb`` it should be on the file system of the
+    checkpoints, where files are linked instead of copied. ``cache_entries`` bounds the objects in memory, per state.
+    ``handles`` are those of all subtasks. One of this backend and exactly this range is used unchanged; others are
+    converted row by row. ``clock`` returns the time of state that expires, in ms since the epoch; ``passing`` a
+    monotonic time in ms.
 
-    ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local``). ``by_split``: so they
-    are, and each subtask is handed the rows of all, of which its operator keeps those of its own splits. ``copied``:
-    each subtask has the rows of all and stores those of its own groups, in memory whatever ``kind`` says; ``compared``:
-    at a barrier all have the same, which ``copies.differing`` looks after.
+    ``local``: keys are of any group, and ``key_groups`` only names the subtask (see ``local_keys``). ``by_split``:
+    likewise, and each subtask receives the rows of all, of which its operator keeps those of its own splits.
+    ``copied``: each subtask has the rows of all and stores those of its own groups, in memory whatever ``kind`` says.
+    ``compared``: all copies must be equal at a barrier, which ``broadcast_copies.find_differing_copies`` checks.
 
-    ``told`` hears how far the restore is, also while the rows of a state are rewritten when it is asked for; what it
-    raises ends the restore.
+    ``on_progress`` is called with the progress of the restore, also while the rows of a state are rewritten when it is
+    opened; its exceptions end the restore.
 
-    Raises CorruptCheckpoint if a file is not what was stored, RestartFromCheckpoint if RocksDB fails, ConfigError if
-    local state is wanted as nobody can divide it.
+    Raises CorruptCheckpoint if a file differs from what was stored, RestartFromCheckpoint if RocksDB fails, and
+    ConfigError if local state cannot be divided as requested.
     """
-    token(operator, "operator name")
+    ensure_name(operator, "operator name")
     scattered = any(map(is_local, handles))
-    handles = taken(operator, key_groups, handles, local=local, of_all=by_split or copied)
+    handles = select_handles(operator, key_groups, handles, local=local, of_all=by_split or copied)
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700, parents=True)
-    whole = None if copied else as_it_is(kind, key_groups, handles)
+    whole = None if copied else find_reusable_handle(kind, key_groups, handles)
     local = local or by_split
     options, groups = options or StateOptions(), range(MAX_KEY_GROUPS) if local or copied else key_groups
-    restoration = Restoration(operator, storage, [file for handle in handles for file in handle.files], told)
-    store = CopyStore(directory, key_groups) if copied else _opened(kind, directory, whole, restoration, options)
+    restoration = RestoreFetcher(operator, storage, [file for handle in handles for file in handle.files], on_progress)
+    store = (
+        BroadcastStore(directory, key_groups) if copied else _open_store(kind, directory, whole, restoration, options)
+    )
     for number, handle in enumerate(handles if not whole else ()):
         _import(store, handle, groups, restoration, directory / f"restore-{number}", scattered)
     return KeyedStateBackend(
         operator,
         store,
-        described(operator, handles),
+        merge_descriptions(operator, handles),
         key_groups,
         cache_entries,
         clock,
@@ -263,41 +289,41 @@ def open_backend(
         options.ttl_cleanup_rows,
         local,
         cursors(handles),
-        floors(handles, key_groups, local=local),
+        merge_watermarks(handles, key_groups, local=local),
         _pending(whole),
-        restoration.converted,
+        restoration.count_rows,
         compared,
     )
 
 
 def open_scratch(
     kind: Literal["memory", "rocksdb"], directory: Path, cache_entries: int, options: StateOptions
-) -> Scratch:
-    """Room for what an operator gathers within an epoch, beside states of that kind, and with their bounds.
+) -> SpillStore:
+    """Open the spill store of an operator, of the same kind and bounds as its states.
 
     ``directory`` is private to this attempt and wiped.
     """
     most = most_of(cache_entries)
-    return rocksdb.RocksScratch(directory, most, options) if kind == rocksdb.KIND else MemoryScratch(most)
+    return rocksdb.RocksSpillStore(directory, most, options) if kind == rocksdb.KIND else MemorySpillStore(most)
 
 
-def _opened(
+def _open_store(
     kind: str, directory: Path, handle: StateHandle | None, stored: StoredFiles, options: StateOptions
-) -> Store:
+) -> StateStore:
     if kind == rocksdb.KIND:
         return rocksdb.RocksStore(directory, handle, stored, options)
     return memory.MemoryStore(directory)
 
 
 def _import(
-    store: Store,
+    store: StateStore,
     handle: StateHandle,
     groups: range,
-    restoration: Restoration,
+    restoration: RestoreFetcher,
     scratch: Path,
     scattered: bool,
 ) -> None:
-    """Take the rows of ``groups`` out of any handle. ``scattered``: other handles may have the same keys."""
+    """Import the rows of ``groups`` from any handle. ``scattered``: other handles may have the same keys."""
     if handle.backend not in _READERS:
         raise ConfigError(f"the checkpoint was made by state backend {handle.backend!r}, which is not known here")
     scratch.mkdir(mode=0o700)
@@ -307,22 +333,22 @@ def _import(
         if scattered:
             check_new(store.rows(state), own, handle.operator, state)
         store.rows(state).write([key for key, _ in own], [value for _, value in own], ())
-        restoration.converted(len(block))
+        restoration.count_rows(len(block))
     shutil.rmtree(scratch)
 
 
 def _pending(whole: StateHandle | None) -> dict[str, int]:
-    """How many timers there are, by name, where the rows are those of one handle."""
+    """Return how many timers there are, by name, if the rows are those of one handle."""
     stored = () if whole is None else whole.states
-    return {str(state["name"]): told for state in stored if type(told := state.get(PENDING)) is int}
+    return {str(state["name"]): count for state in stored if type(count := state.get(PENDING)) is int}
 
 
-def _next(rows: Rows, layout: Layout) -> int:
-    """A number higher than that of any element, for rows that came without their mark."""
+def _next(rows: StateRows, layout: RowKeyCodec) -> int:
+    """Return a number higher than that of any element, for rows without the attribute."""
     last = _last(rows, layout)
     return 0 if last is None else last + 1
 
 
-def _last(rows: Rows, layout: Layout) -> int | None:
-    """The highest number, or the newest pane, of any row."""
-    return max((layout.place(row_key)[-1] for row_key, _ in rows.scan()), default=None)
+def _last(rows: StateRows, layout: RowKeyCodec) -> int | None:
+    """Return the highest number, or the newest pane, of any row."""
+    return max((layout.decode(row_key)[-1] for row_key, _ in rows.scan()), default=None)

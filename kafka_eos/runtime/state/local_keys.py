@@ -1,10 +1,10 @@
-"""State behind ``key_by(local=True)``: whatever keys reached a subtask, of any key group.
+"""State behind ``key_by(local=True)``: a subtask has keys of any key group.
 
-Which subtask a key belongs to follows from the partition of its records, which no row tells. So such state is marked
-where it is stored, and goes back to the subtask that it came from; or all of it to the only one; or, once the job no
-longer says ``local=True``, each key to the owner of its group.
+The subtask of a key follows from the partition of its records, which rows do not store. So such state has an attribute,
+and is restored to the subtask that wrote it; or all of it to the only subtask; or, once the job no longer says
+``local=True``, each key to the owner of its group.
 
-Rule: what nobody can divide is refused. Two values of one key are never made one by chance.
+Rule: state that cannot be divided is refused. Two values of one key are never merged by chance.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Sequence
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
-from kafka_eos.runtime.state.row_store import Row, Rows
-from kafka_eos.runtime.state.schema_evolution import split
+from kafka_eos.runtime.state.row_store import Row, StateRows
+from kafka_eos.runtime.state.schema_evolution import split_description
 
 LOCAL = "local"
-"""Mark of a state whose rows are of any key group; the handle's range only names the subtask."""
+"""Attribute of a state with rows of any key group; the handle's range only names the subtask."""
 
 
 def is_local(handle: StateHandle) -> bool:
-    """Does the handle hold rows of any key group?"""
-    return any(LOCAL in split(described)[1] for described in handle.states)
+    """Return whether the handle holds rows of any key group."""
+    return any(LOCAL in split_description(described)[1] for described in handle.states)
 
 
-def of_same_subtask(operator: str, key_groups: range, handles: Sequence[StateHandle]) -> list[StateHandle]:
-    """What the subtask of ``key_groups`` continues: its own handle, or all if it is the only one. Else ConfigError."""
+def select_local_handles(operator: str, key_groups: range, handles: Sequence[StateHandle]) -> list[StateHandle]:
+    """Select the handles a subtask restores for local state. Raises ConfigError if the state cannot be divided."""
     if key_groups == range(MAX_KEY_GROUPS) or not handles:
         return list(handles)
     own = [h for h in handles if is_local(h) and h.key_groups == (key_groups.start, key_groups.stop - 1)]
@@ -45,8 +45,8 @@ def of_same_subtask(operator: str, key_groups: range, handles: Sequence[StateHan
     )
 
 
-def check_new(rows: Rows, imported: Sequence[Row], operator: str, state: str) -> None:
-    """ConfigError if a row of ``imported`` is there already: its key was in two subtasks."""
+def check_new(rows: StateRows, imported: Sequence[Row], operator: str, state: str) -> None:
+    """Raise ConfigError if a row of ``imported`` exists already: its key was in two subtasks."""
     keys = [key for key, _ in imported]
     for key, found in zip(keys, rows.get(keys), strict=True):
         if found is not None:

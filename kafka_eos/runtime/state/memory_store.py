@@ -1,7 +1,7 @@
-"""Rows in a dict; a checkpoint is one file a state, with all of its rows.
+"""Rows in a dict; a checkpoint is one file per state, with all of its rows.
 
-File: one line ``kafka-eos rows 1``, then blocks: four bytes length, big endian, and a MessagePack list of
-key, value, key, value … For state that fits in memory several times over: every checkpoint writes all of it.
+File: one line ``kafka-eos rows 1``, then blocks: four bytes length, big endian, and a MessagePack list of key, value,
+key, value … Use it for state that fits in memory several times: every checkpoint writes all of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.runtime.state.key_groups import group_prefix
-from kafka_eos.runtime.state.row_store import Row, Rows, UploadFiles
+from kafka_eos.runtime.state.row_store import Row, StateRows, UploadFiles
 from kafka_eos.storage import local_files as files
 
 KIND = "memory"
@@ -30,15 +30,15 @@ _MAGIC = b"kafka-eos rows 1\n"
 _SUFFIX = ".rows"
 _LENGTH = 4
 _DIGEST = 6
-"""Bytes: the number is whole in JSON, whoever reads it."""
+"""In bytes: small enough for an exact number in any JSON parser."""
 
 
 class MemoryRows:
-    """The rows of one state. They are brought into order once somebody asks for a page, and kept so from then on."""
+    """The rows of one state. They are sorted when the first page is read, and kept sorted from then on."""
 
     def __init__(self) -> None:
         self.data: dict[bytes, bytes] = {}
-        self._order: _Order | None = None
+        self._order: _SortedKeys | None = None
 
     def get(self, keys: list[bytes]) -> Sequence[bytes | None]:
         return list(map(self.data.get, keys))
@@ -61,14 +61,17 @@ class MemoryRows:
         return [(key, self.data[key]) for key in itertools.islice(self._between(first, end), limit)]
 
     def _between(self, first: bytes, end: bytes) -> Iterator[bytes]:
-        """Keys of rows, in order."""
+        """Yield keys of rows, in order."""
         if self._order is None or self._order.stale(len(self.data)):
-            self._order = _Order(self.data)
+            self._order = _SortedKeys(self.data)
         return filter(self.data.__contains__, self._order.between(first, end))
 
 
-class _Order:
-    """Keys in order. Deleted ones stay until there are too many of them; an added one may be there already."""
+class _SortedKeys:
+    """Row keys in order; deleted ones are removed lazily, when there are too many.
+
+    An added key may exist already.
+    """
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         self._sorted = sorted(keys)
@@ -84,7 +87,7 @@ class _Order:
         if self._added:
             new = [key for key in sorted(self._added) if not self._holds(key)]
             self._sorted += new
-            self._sorted.sort()  # two runs: merged, not sorted anew
+            self._sorted.sort()  # two sorted runs: this merges them
             self._added.clear()
         lower, upper = bisect.bisect_left(self._sorted, first), bisect.bisect_left(self._sorted, end)
         return map(self._sorted.__getitem__, range(lower, upper))
@@ -95,7 +98,10 @@ class _Order:
 
 
 class MemoryStore:
-    """See ``rows.Store``. ``directory`` takes the files of a checkpoint until they are uploaded."""
+    """The memory backend's store; see ``row_store.StateStore``.
+
+    ``directory`` holds the files of a checkpoint until they are uploaded.
+    """
 
     kind = KIND
     made: type[MemoryRows] = MemoryRows
@@ -107,7 +113,7 @@ class MemoryStore:
     def states(self) -> Collection[str]:
         return self._states.keys()
 
-    def rows(self, state: str) -> Rows:
+    def rows(self, state: str) -> StateRows:
         return self._states.setdefault(state, self.made())
 
     def drop(self, state: str) -> None:
@@ -127,15 +133,15 @@ class MemoryStore:
         return upload
 
     def frozen(self, rows: MemoryRows) -> dict[bytes, bytes]:
-        """What a checkpoint has of a state."""
+        """Return a state's rows for a checkpoint."""
         return rows.data.copy()
 
     def close(self) -> None:
         self._states.clear()
 
 
-class _Copied(MemoryRows):
-    """Rows, and the number that stands for all of them, until one is written."""
+class _BroadcastRows(MemoryRows):
+    """Rows with a cached digest of all of them."""
 
     digest: int | None = None
 
@@ -144,12 +150,13 @@ class _Copied(MemoryRows):
         super().write(keys, values, deleted)
 
 
-class CopyStore(MemoryStore):
-    """A store of which every subtask has the same rows. A checkpoint has those of ``share``: all subtasks together
-    store each row once.
+class BroadcastStore(MemoryStore):
+    """Store that every subtask holds in full; each checkpoints only its own key groups, ``share``.
+
+    All subtasks together store each row once.
     """
 
-    made = _Copied
+    made = _BroadcastRows
 
     def __init__(self, directory: Path, share: range) -> None:
         super().__init__(directory)
@@ -159,19 +166,19 @@ class CopyStore(MemoryStore):
         return {key: value for key, value in rows.data.items() if self._first <= key < self._end}
 
     def digest(self, state: str) -> int:
-        """A number that two copies share if they have the same rows."""
+        """Return a number that is equal for copies with equal rows."""
         rows = self.rows(state)
-        assert isinstance(rows, _Copied)
+        assert isinstance(rows, _BroadcastRows)
         if rows.digest is None:
-            told = blake2b(digest_size=_DIGEST)
+            digest = blake2b(digest_size=_DIGEST)
             for part in itertools.chain.from_iterable(sorted(rows.data.items())):
-                told.update(len(part).to_bytes(_LENGTH, "big") + part)
-            rows.digest = int.from_bytes(told.digest(), "big")
+                digest.update(len(part).to_bytes(_LENGTH, "big") + part)
+            rows.digest = int.from_bytes(digest.digest(), "big")
         return rows.digest
 
 
 def read_rows(handle: StateHandle, stored: StoredFiles, scratch: Path) -> Iterator[tuple[str, list[Row]]]:
-    """All rows of a handle that a memory store made, in blocks, with the state that they belong to."""
+    """Yield all rows of a handle that a memory store wrote, in blocks, each with its state."""
     for file in handle.files:
         path = scratch / file.name
         stored.fetch(file, path)
@@ -182,18 +189,18 @@ def read_rows(handle: StateHandle, stored: StoredFiles, scratch: Path) -> Iterat
 
 
 def _upload(storage: CheckpointStorage, path: Path, rows: dict[bytes, bytes]) -> FileRef:
-    with files.writer(path) as target:
+    with files.create_writer(path) as target:
         write_rows(target, rows.items())
     return storage.upload(path, path.name)
 
 
 def rows_file(state: str) -> str:
-    """The name of the file with the rows of a state."""
+    """Return the name of the file with the rows of a state."""
     return f"{state}{_SUFFIX}"
 
 
 def write_rows(target: BinaryIO, rows: Iterable[Row]) -> None:
-    """Write a whole file of rows. The same rows in the same order are the same bytes."""
+    """Write a complete file of rows. The same rows in the same order give the same bytes."""
     target.write(_MAGIC)
     items = iter(rows)
     while block := list(itertools.chain.from_iterable(itertools.islice(items, LIMITS.state_rows_per_block))):
@@ -202,7 +209,7 @@ def write_rows(target: BinaryIO, rows: Iterable[Row]) -> None:
 
 
 def read_blocks(source: BinaryIO, name: str) -> Iterator[list[Row]]:
-    """The rows of a file, in blocks. CorruptCheckpoint if it is not what ``write_rows`` wrote."""
+    """Yield the rows of a file, in blocks. Raises CorruptCheckpoint if ``write_rows`` did not write it."""
     if source.readline(len(_MAGIC)) != _MAGIC:
         raise ConfigError(f"{name}: not in a format that this kafka-eos reads. Upgrade kafka-eos.")
     while head := source.read(_LENGTH):

@@ -1,10 +1,10 @@
-"""Values by key and pane, for panes that are over for all keys at once: a write-behind cache in front of ordered rows.
+"""Values by key and pane, for panes that close for all keys at once: a write-behind cache of ordered rows.
 
-Row keys are ``group | pane | key``, so what is over is a range of rows in each group: it is given out in bulk, and a
-range is deleted for all of it. Objects are kept by pane, so a row of the hot path costs a look-up by its key alone.
+Row keys are ``group | pane | key``, so a closed pane is a range of rows in each group: it is returned in bulk, and
+deleted as one range. Objects are stored by pane, so a row of the hot path costs one look-up by its key.
 
-Rule: a place in ``_dirty`` is decided here (its object, or deleted if it has none), and so is every place of a pane
-that is not in ``_partial``; any other place is decided by the rows.
+Rule: a state key in ``_dirty`` is decided in memory (its object, or deleted if it has none), and so is every key of a
+pane that is not in ``_partial``; any other state key is decided by the rows.
 """
 
 from __future__ import annotations
@@ -15,41 +15,43 @@ from itertools import compress, repeat
 from operator import is_not
 from typing import Any, Final, TypeVar
 
-from kafka_eos.abc.state import StateDescriptor, Taken
+from kafka_eos.abc.state import PaneContents, StateDescriptor
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.runtime.state.entry_states import overlaid, pages
+from kafka_eos.runtime.state.entry_states import overlay_changes, scan_pages
 from kafka_eos.runtime.state.key_groups import GROUP_BYTES, group_prefix, groups_of, row_keys
-from kafka_eos.runtime.state.row_codec import CodedRows
-from kafka_eos.runtime.state.row_keys import TIME_BYTES, after
-from kafka_eos.runtime.state.row_store import Rows
+from kafka_eos.runtime.state.row_codec import EncodedState
+from kafka_eos.runtime.state.row_keys import TIME_BYTES, compute_upper_bound
+from kafka_eos.runtime.state.row_store import StateRows
 from kafka_eos.runtime.state.timers import TimeCodec
 from kafka_eos.runtime.state.value_state import ABSENT
 
 T = TypeVar("T")
 
 NEWEST: Final = "newest"
-"""Mark: the newest pane that any row was written of."""
+"""Attribute: the newest pane of any row written."""
 _TIMED: Final = GROUP_BYTES + TIME_BYTES
 _encode_time = TimeCodec().encode
 _decode_time = TimeCodec().decode
 
 
-class PaneState(CodedRows[T]):
-    """See ``abc.Panes``. Holds about ``limit`` objects, and all that one batch touches."""
+class PaneState(EncodedState[T]):
+    """Cached pane state; see ``abc.Panes``. Holds about ``limit`` objects, and all that one batch touches."""
 
     def __init__(
         self,
         operator: str,
         descriptor: StateDescriptor[T],
-        rows: Rows,
+        rows: StateRows,
         groups: range,
         limit: int,
         newest: int | None,
     ) -> None:
-        """``newest``: no row that there is now belongs to a later pane; None if there are no rows."""
+        """``newest``: no existing row belongs to a later pane; None if there are no rows."""
         super().__init__(operator, descriptor, rows, groups)
-        self._limit, self._newest, self._before = limit, newest, newest
-        """``_before``: what was the newest when this was opened."""
+        self._limit = limit
+        self._newest = newest
+        self._newest_restored = newest
+        """``_newest_restored``: what was the newest when this was opened."""
         self._held: dict[int, dict[Any, T]] = {}
         """Objects, by pane and key; each pane that was touched, until all of it is taken."""
         self._dirty: dict[int, set[Any]] = {}
@@ -72,7 +74,7 @@ class PaneState(CodedRows[T]):
 
     @property
     def cached(self) -> int:
-        """Objects in memory."""
+        """Return the number of objects in memory."""
         return sum(map(len, self._held.values()))
 
     # ------------------------------------------------------------ values
@@ -107,12 +109,12 @@ class PaneState(CodedRows[T]):
             held = self._held[pane] = {}
             self._dirty[pane], self._missing[pane] = set(), set()
             heapq.heappush(self._order, pane)
-            if self._before is not None and pane <= self._before:
+            if self._newest_restored is not None and pane <= self._newest_restored:
                 self._partial.add(pane)
         return held
 
     def _load(self, pane: int, keys: Collection[Any]) -> None:
-        """What the rows have of them, and memory has not."""
+        """Load the values of keys that are not in memory."""
         held, missing = self._held[pane], self._missing[pane]
         unknown = list(set(keys).difference(held).difference(self._dirty[pane]).difference(missing))
         if not unknown:
@@ -121,7 +123,7 @@ class PaneState(CodedRows[T]):
         decode = self.descriptor.value.decode
         rows = self._of_pane(pane, self._encoded_keys(unknown))
         found = self._rows.get(rows)
-        # A row that has been given out is there until the next flush; a late row of its key must not bring it back.
+        # The row of a taken value exists until the next flush; a late row of its key must not restore it.
         gone = [row < self._gone.get(row[:_TIMED], b"") for row in rows]
         try:
             for key, data, taken in zip(unknown, found, gone, strict=True):
@@ -132,14 +134,14 @@ class PaneState(CodedRows[T]):
         except ValueError as error:
             raise self._unreadable(error) from error
 
-    # ------------------------------------------------------------ what is over
+    # ------------------------------------------------------------ closed panes
 
-    def first(self) -> int | None:
+    def get_first_pane(self) -> int | None:
         while self._order and self._order[0] not in self._held:
             heapq.heappop(self._order)
-        return min([*self._order[:1], *(pane for pane, _ in self.restored()[:1])], default=None)
+        return min([*self._order[:1], *(pane for pane, _ in self.get_restored_panes()[:1])], default=None)
 
-    def restored(self) -> list[tuple[int, int]]:
+    def get_restored_panes(self) -> list[tuple[int, int]]:
         if self._ahead is None:
             self._ahead = []
             for group in self._groups:
@@ -147,13 +149,13 @@ class PaneState(CodedRows[T]):
             heapq.heapify(self._ahead)
         return self._ahead
 
-    def take(self, pane: int, groups: Collection[int] | None = None) -> Iterator[Taken[T]]:
+    def take_pane(self, pane: int, groups: Collection[int] | None = None) -> Iterator[PaneContents[T]]:
         by_group: dict[int, list[tuple[bytes, Any]]] = {}
         for keys in self._known(pane):
             self._divide(keys, by_group)
-            yield Taken([], [], [], [])
+            yield PaneContents([], [], [], [])
         chosen = self._groups if groups is None else sorted(groups)
-        found: Taken[T] = Taken([], [], [], [])
+        found: PaneContents[T] = PaneContents([], [], [], [])
         for group in chosen:
             for encoded, key, value in self._of_group(pane, group, sorted(by_group.pop(group, ()))):
                 found.groups.append(group)
@@ -162,16 +164,16 @@ class PaneState(CodedRows[T]):
                 found.values.append(value)
                 if len(found.keys) == LIMITS.pane_keys_per_batch:
                     yield self._given_out(pane, found)
-                    found = Taken([], [], [], [])
+                    found = PaneContents([], [], [], [])
         yield self._given_out(pane, found)
         self._pass(pane, chosen, whole=groups is None)
 
     def _has_rows_beside(self, pane: int) -> bool:
-        """May it have rows whose objects are not in memory?"""
-        return pane in self._partial or (self._before is not None and pane <= self._before)
+        """Return whether the pane may have rows whose objects are not in memory."""
+        return pane in self._partial or (self._newest_restored is not None and pane <= self._newest_restored)
 
     def _known(self, pane: int) -> Iterator[list[Any]]:
-        """The keys of a pane that memory decides, some at a time."""
+        """Yield the keys of a pane that memory decides, in chunks."""
         keys = list(self._held.get(pane, {}).keys() | self._dirty.get(pane, set()))
         return (keys[at : at + LIMITS.pane_keys_per_share] for at in range(0, len(keys), LIMITS.pane_keys_per_share))
 
@@ -181,15 +183,18 @@ class PaneState(CodedRows[T]):
             by_group.setdefault(group, []).append((row, key))
 
     def _of_group(self, pane: int, group: int, here: list[tuple[bytes, Any]]) -> list[tuple[bytes, Any, T]]:
-        """All of a group: what has been in memory, ``here``, may have been dropped since, but not what has changed."""
+        """Return all values of a group.
+
+        Unchanged objects of ``here``, which were in memory, may have been dropped since; changed ones may not.
+        """
         held, dirty = self._held.get(pane, {}), self._dirty.get(pane, set())
         if not self._has_rows_beside(pane):
             return [(encoded, key, held[key]) for encoded, key in here if key in held]
         prefix = group_prefix(group) + _encode_time(pane)
         placed = [(prefix + encoded, (key,)) for encoded, key in here if key in held or key in dirty]
         found: list[tuple[bytes, Any, T]] = []
-        first = self._gone.get(prefix, prefix)  # rows before it have been given out, and are there until the next flush
-        for row_key, place in overlaid(pages(self._rows, first, after(prefix)), placed):
+        first = self._gone.get(prefix, prefix)  # rows before it were taken already, and exist until the next flush
+        for row_key, place in overlay_changes(scan_pages(self._rows, first, compute_upper_bound(prefix)), placed):
             encoded = row_key[_TIMED:]
             if isinstance(place, bytes):
                 found.append((encoded, self.descriptor.key.decode(encoded), self._decoded(place)))
@@ -197,8 +202,8 @@ class PaneState(CodedRows[T]):
                 found.append((encoded, place[0], value))
         return found
 
-    def _given_out(self, pane: int, taken: Taken[T]) -> Taken[T]:
-        """It is gone: from memory now, from the rows at the next flush."""
+    def _given_out(self, pane: int, taken: PaneContents[T]) -> PaneContents[T]:
+        """Return the taken contents: they are removed from memory now, and from the rows at the next flush."""
         if pane in self._held:
             held = self._held[pane]
             for key in taken.keys:
@@ -212,15 +217,15 @@ class PaneState(CodedRows[T]):
         return taken
 
     def _pass(self, pane: int, groups: Collection[int], *, whole: bool) -> None:
-        """Nothing is left of a pane in these groups, which are all if it is the ``whole``."""
-        ahead = self.restored()
+        """Drop a pane in these groups; ``whole``: these are all groups."""
+        ahead = self.get_restored_panes()
         if self._is_stored(pane):
             for prefix in (group_prefix(group) + _encode_time(pane) for group in groups):
-                self._gone[prefix] = after(prefix)
+                self._gone[prefix] = compute_upper_bound(prefix)
         for group in groups if any(each == pane for each, _ in ahead) else ():
             if (pane, group) in ahead:
                 ahead.remove((pane, group))
-                self._look_ahead(group, after(group_prefix(group) + _encode_time(pane)))
+                self._look_ahead(group, compute_upper_bound(group_prefix(group) + _encode_time(pane)))
         heapq.heapify(ahead)
         if whole:
             for part in (self._held, self._dirty, self._missing):
@@ -229,25 +234,25 @@ class PaneState(CodedRows[T]):
             self._stored.discard(pane)
 
     def _is_stored(self, pane: int) -> bool:
-        """May it have rows?"""
+        """Return whether the pane may have rows."""
         return pane in self._stored or self._has_rows_beside(pane)
 
     def _look_ahead(self, group: int, first: bytes) -> None:
-        """Which pane of a group comes next, from a row key on, of those that were restored?"""
-        assert self._ahead is not None and self._before is not None
+        """Return the next restored pane of a group, from a row key on."""
+        assert self._ahead is not None and self._newest_restored is not None
         for row_key, _ in self._rows.page(first, group_prefix(group + 1), 1):
-            if (pane := _decode_time(row_key[GROUP_BYTES:_TIMED])) <= self._before:
+            if (pane := _decode_time(row_key[GROUP_BYTES:_TIMED])) <= self._newest_restored:
                 self._ahead.append((pane, group))
 
     # ------------------------------------------------------------ rows
 
     def items(self) -> Iterator[tuple[Any, T]]:
-        """All places and values, in no order."""
+        """Yield all state keys and values, in no order."""
         self.flush()
         return self._scanned()
 
     def flush(self) -> None:
-        """Write what has changed to the rows. Called at the barrier, and before when too much has."""
+        """Write changes to the rows. Called at the barrier, and earlier if there are too many."""
         if self._gone:
             self._rows.delete_ranges(self._gone.items())
         present: list[bytes] = []
@@ -261,18 +266,18 @@ class PaneState(CodedRows[T]):
                 gone += deleted
         if present or gone:
             self._rows.write(present, values, gone)
-        # Only now: if the write fails, the cache still knows what was to be written.
+        # Cleared only now: if the write fails, the cache still knows the changes.
         self._gone.clear()
         if self.cached > self._limit:
             self._keep_dirty()
         for changed in (*self._dirty.values(), *self._missing.values()):
             changed.clear()
 
-    def marks(self) -> dict[str, int]:
+    def get_attributes(self) -> dict[str, int]:
         return {} if self._newest is None else {NEWEST: self._newest}
 
     def _changes(self, pane: int, keys: list[Any]) -> tuple[list[bytes], list[bytes], list[bytes]]:
-        """Row keys and values of what there is, and row keys of what is deleted."""
+        """Return row keys and values to write, and row keys to delete."""
         found = list(map(self._held[pane].get, keys, repeat(ABSENT)))
         there = list(map(is_not, found, repeat(ABSENT)))
         rows = self._of_pane(pane, self._encoded_keys(keys))
@@ -292,11 +297,11 @@ class PaneState(CodedRows[T]):
     def _of_pane(self, pane: int, encoded: list[bytes]) -> list[bytes]:
         rows = row_keys(encoded, _encode_time(pane))
         if not self._whole:
-            self._own(min(rows), max(rows))
+            self._expect_owned(min(rows), max(rows))
         return rows
 
     def _reserve(self, count: int) -> None:
-        """Make room before ``count`` places are written."""
+        """Free memory before ``count`` values are written."""
         self._grown += count
         if self._grown <= self._limit:
             return
@@ -307,7 +312,7 @@ class PaneState(CodedRows[T]):
         self._grown = self.cached + count
 
     def _keep_dirty(self) -> None:
-        """Drop what was not touched since the last flush. In place: callers hold what ``views`` gave them."""
+        """Drop objects that were not changed since the last flush. In place: callers hold the mappings of ``views``."""
         for pane, held in self._held.items():
             kept = {key: held[key] for key in self._dirty[pane] if key in held}
             if len(kept) < len(held):

@@ -1,6 +1,6 @@
-"""How far the restore of one operator's state is, told by what has been done.
+"""Progress of the restore of an operator's state.
 
-Rule: it is told after a piece of work and never by the clock: who waits takes silence for a standstill.
+Rule: progress is reported after each piece of work, never by a timer: the waiting side takes silence for a hang.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ _UNITS = (("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
-    """What is done of a restore. ``rows``: those that were converted, or taken up again; most restores have none."""
+class RestoreProgress:
+    """Progress of one operator's restore: files, bytes and rows done.
+
+    ``rows`` counts rows that were converted or restored as in-flight rows; most restores have none.
+    """
 
     operator: str
     files: int
@@ -33,29 +36,33 @@ class Restored:
         return f"{self.operator!r}: {done} of {total} {unit}, {self.files} of {self.of_files} files{rows}"
 
 
-Told: TypeAlias = Callable[[Restored], None]
+ProgressListener: TypeAlias = Callable[[RestoreProgress], None]
 
 
-def nobody(restored: Restored) -> None:
-    """Nobody is told."""
+def nobody(restored: RestoreProgress) -> None:
+    """Ignore the progress of a restore."""
 
 
-class Restoration:
-    """The stored files of one operator as its restore fetches them: each piece of each file is counted, and told."""
+class RestoreFetcher:
+    """Fetches the stored files of one operator and reports the progress."""
 
-    def __init__(self, operator: str, stored: CheckpointStorage, files: Sequence[FileRef], told: Told) -> None:
-        self._operator, self._stored, self._told = operator, stored, told
+    def __init__(
+        self, operator: str, stored: CheckpointStorage, files: Sequence[FileRef], on_progress: ProgressListener
+    ) -> None:
+        self._operator = operator
+        self._stored = stored
+        self._on_progress = on_progress
         self._of_files, self._of_bytes = len(files), sum(file.size for file in files)
         self._files = self._bytes = self._rows = 0
 
     def fetch(self, ref: FileRef, target: Path) -> None:
-        """As ``StoredFiles``."""
+        """Fetch a file as ``StoredFiles`` does, and report its progress."""
         self._stored.fetch(ref, target, self._passed)
         self._files += 1
         self._tell()
 
-    def converted(self, rows: int) -> None:
-        """So many rows more are read and in their place."""
+    def count_rows(self, rows: int) -> None:
+        """Count converted rows and report the progress."""
         self._rows += rows
         self._tell()
 
@@ -64,4 +71,6 @@ class Restoration:
         self._tell()
 
     def _tell(self) -> None:
-        self._told(Restored(self._operator, self._files, self._of_files, self._bytes, self._of_bytes, self._rows))
+        self._on_progress(
+            RestoreProgress(self._operator, self._files, self._of_files, self._bytes, self._of_bytes, self._rows)
+        )

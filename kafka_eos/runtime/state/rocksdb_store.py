@@ -1,9 +1,9 @@
-"""Rows in RocksDB, a column family a state; a checkpoint is a set of hard links, uploaded by content.
+"""Rows in RocksDB, one column family per state; a checkpoint is a set of hard links, uploaded by content.
 
-The write-ahead log is off: a checkpoint flushes, and nothing between two checkpoints has to survive. Rows come in
-bulk, at a barrier, and are flushed before anyone reads them; so the memtable is a plain vector, which takes a row in
-a tenth of the time (with the GIL held) and is sorted when it is flushed (without it).
-Rule: this is the only import of rocksdict, and its errors leave here as RestartFromCheckpoint.
+The write-ahead log is off: a checkpoint flushes, and nothing between two checkpoints has to survive. Rows are written
+in bulk, at a barrier, and flushed before they are read. So the memtable is a plain vector, which takes a row in a tenth
+of the time (with the GIL held) and is sorted when it is flushed (without it). Rule: this is the only import of
+rocksdict, and its errors leave here as RestartFromCheckpoint.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from kafka_eos.abc.storage import CheckpointStorage, FileRef, StoredFiles
 from kafka_eos.core.errors import Bug, RestartFromCheckpoint
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.runtime.state.rocksdb_options import StateOptions, Tuning
-from kafka_eos.runtime.state.row_store import Row, Rows, UploadFiles
-from kafka_eos.storage.object_names import IMMUTABLE_SUFFIX, plain_file_name
+from kafka_eos.runtime.state.rocksdb_options import RocksDBTuning, StateOptions
+from kafka_eos.runtime.state.row_store import Row, StateRows, UploadFiles
+from kafka_eos.storage.object_names import IMMUTABLE_SUFFIX, ensure_plain_name
 
 KIND = "rocksdb"
 
 BACKGROUND_JOBS = 2
 
 READING = StateOptions(memory=16 << 20)
-"""For a database that is read once, in order: it needs no cache worth speaking of."""
+"""For a database that is read once, in order: it needs almost no cache."""
 _COMPACTION = {"level": DBCompactionStyle.level, "universal": DBCompactionStyle.universal}
 _DEFAULT = "default"
 _SCRATCH_FILES = 256
-"""Files of a scratch before any are merged. Its rows are written once and read once: merging them is work in vain."""
+"""Files of a spill store before any are merged. Its rows are written once and read once: merging them is useless."""
 _HEAP_BYTES, _NUMBER_BYTES = 2, 6
 _LAST = b"\xff" * (_HEAP_BYTES + _NUMBER_BYTES)
-"""No row of a scratch is greater."""
+"""An upper bound of all row keys of a spill store."""
 
 
 class RocksRows:
@@ -70,7 +70,7 @@ class RocksRows:
         self._changed = False
 
     def get(self, keys: list[bytes]) -> Sequence[bytes | None]:
-        self.flush()  # each look-up in a vector would sort all of it
+        self.flush()  # a look-up in a vector would sort all of it
         with _rocksdb("read"):
             found: Sequence[bytes | None] = self._family.get(keys)  # type: ignore[assignment,arg-type]
         return found
@@ -80,7 +80,7 @@ class RocksRows:
             raise Bug(f"{len(keys)} keys and {len(values)} values of state {self._state!r} are no rows")
         with _rocksdb("write"):
             batch = WriteBatch(raw_mode=True)
-            # Not kept: while a handle is referenced, closing the database does not release its lock.
+            # Not cached: while a handle is referenced, closing the database does not release its lock.
             batch.set_default_column_family(self._db.get_column_family_handle(self._state))
             deque(map(batch.put, keys, values), maxlen=0)
             deque(map(batch.delete, deleted), maxlen=0)
@@ -92,7 +92,7 @@ class RocksRows:
             batch = WriteBatch(raw_mode=True)
             family = self._db.get_column_family_handle(self._state)
             for first, end in ranges:
-                batch.delete_range(first, end, family)  # it does not go by the default of a batch
+                batch.delete_range(first, end, family)  # the batch's default column family does not apply here
             self._db.write(batch, self._unlogged)
         self._changed = True
 
@@ -106,26 +106,32 @@ class RocksRows:
         self.flush()
         with _rocksdb("read a range"):
             bounds = ReadOptions()
-            # Without it, where the range has no more rows, all deleted ones behind it are walked over to the next row.
+            # Without an upper bound, a scan beyond the last row of the range walks over all deleted rows behind it.
             bounds.set_iterate_upper_bound(end)
             rows: Iterator[Row] = self._family.items(from_key=first, read_opt=bounds)  # type: ignore[assignment]
             return list(itertools.islice(rows, limit))
 
     def flush(self) -> None:
-        """Memtable to file. Releases the GIL, which creating a checkpoint with a full memtable does not."""
+        """Flush the memtable to a file. Releases the GIL, which creating a checkpoint with a full memtable does not."""
         if self._changed:
             with _rocksdb("flush"):
                 self._family.flush(True)
             self._changed = False
 
     def close(self) -> None:
-        """The database stays locked as long as a column family is open, or an iterator that ``scan`` gave out lives."""
+        """Close the column family.
+
+        The database stays locked while one is open, or while an iterator of ``scan`` exists.
+        """
         with _rocksdb("close a column family"):
             self._family.close()
 
 
 class RocksStore:
-    """See ``rows.Store``. ``directory`` is private to one attempt; ``handle`` is what to start from."""
+    """The RocksDB backend's store; see ``row_store.StateStore``.
+
+    ``directory`` is private to one attempt; ``handle`` is the state to start from.
+    """
 
     kind = KIND
 
@@ -142,7 +148,7 @@ class RocksStore:
         path.mkdir(mode=0o700)
         if handle is not None:
             _fetch(handle, stored, path)
-            # RocksDB neither rewrites such a file nor uses its number again.
+            # RocksDB neither rewrites such a file nor reuses its number.
             self._uploaded = {file.name: file for file in handle.files if file.name.endswith(IMMUTABLE_SUFFIX)}
         self._options = _options(options)
         self._db = _open(path, self._options, restored=handle is not None)
@@ -151,7 +157,7 @@ class RocksStore:
     def states(self) -> Collection[str]:
         return self._rows.keys()
 
-    def rows(self, state: str) -> Rows:
+    def rows(self, state: str) -> StateRows:
         if state not in self._rows:
             with _rocksdb("create a column family"):
                 self._db.create_column_family(state, self._options)
@@ -177,11 +183,11 @@ class RocksStore:
             finally:
                 left.detach()
                 shutil.rmtree(directory)
-            # What the database has dropped never comes back.
+            # A file that the database has dropped is never needed again.
             self._uploaded = {file.name: file for file in stored if file.name in self._uploaded}
             return stored
 
-        # Nobody uploads an epoch that is given up. Its links would keep files that the database has dropped.
+        # An aborted epoch is never uploaded: delete its hard links, or they keep dropped files.
         left = weakref.finalize(upload, shutil.rmtree, directory, ignore_errors=True)
         return upload
 
@@ -194,22 +200,24 @@ class RocksStore:
     def _upload(self, storage: CheckpointStorage, path: Path) -> FileRef:
         known = self._uploaded.get(path.name)
         if known is None:
-            path.chmod(0o600)  # RocksDB's are open to read; a private file is linked, not copied
+            path.chmod(0o600)  # RocksDB's files are readable for others; a private file is linked instead of copied
             known = storage.upload(path, path.name)
             if path.name.endswith(IMMUTABLE_SUFFIX):
                 self._uploaded[path.name] = known
         return known
 
 
-class RocksScratch:
-    """See ``scratch.Scratch``. A row is ``heap | number of the put -> block``."""
+class RocksSpillStore:
+    """Spill store in its own RocksDB database on local disk. A row is ``bucket | number of the put -> block``."""
 
     def __init__(self, directory: Path, most: int, options: StateOptions) -> None:
-        """``directory`` is private to the operator; it is there only while something is set aside."""
-        # Two full write buffers make the writer wait, so small ones are a bound. No filters: nobody asks for a row.
+        """``directory`` is private to the operator; it exists only while rows are spilled."""
+        # Two full write buffers make the writer wait, so small ones are a bound. No filters: there are no look-ups.
         buffer = min(options.tuning.write_buffer, options.memory // 16)
         tuning = replace(options.tuning, write_buffer=buffer, bloom_bits=0, level0_files=_SCRATCH_FILES)
-        self.most, self._directory, self._options = most, directory, replace(options, tuning=tuning)
+        self.max_keys = most
+        self._directory = directory
+        self._options = replace(options, tuning=tuning)
         self._table: tuple[Rdict, RocksRows] | None = None
         self._puts = 0
         self._remove()
@@ -224,8 +232,8 @@ class RocksScratch:
         self._table[1].write([row], [block], ())
         hit("scratch.put")
 
-    def take(self) -> Iterator[tuple[int, bytes]]:
-        # No iterator of RocksDB lives between two pages: it would keep the database from closing.
+    def drain(self) -> Iterator[tuple[int, bytes]]:
+        # No RocksDB iterator is kept between two pages: it would prevent the database from closing.
         first = b""
         while self._table is not None and (page := self._table[1].page(first, _LAST, LIMITS.scratch_rows_per_page)):
             for row, block in page:
@@ -251,7 +259,7 @@ class RocksScratch:
 
 
 def read_rows(handle: StateHandle, stored: StoredFiles, scratch: Path) -> Iterator[tuple[str, list[Row]]]:
-    """All rows of a handle that a RocksDB store made, in blocks, with the state that they belong to."""
+    """Yield all rows of a handle that a RocksDB store wrote, in blocks, each with its state."""
     store = RocksStore(scratch, handle, stored)
     try:
         for state in store.states():
@@ -264,11 +272,11 @@ def read_rows(handle: StateHandle, stored: StoredFiles, scratch: Path) -> Iterat
 
 def _fetch(handle: StateHandle, stored: StoredFiles, path: Path) -> None:
     for file in handle.files:
-        stored.fetch(file, path / plain_file_name(file.name))
+        stored.fetch(file, path / ensure_plain_name(file.name))
 
 
 def _needed(path: Path) -> bool:
-    """What it takes to open the database again; the log is empty and options are ours."""
+    """Return whether the file is needed to open the database again; the log is empty and options are ours."""
     return path.suffix == IMMUTABLE_SUFFIX or path.name == "CURRENT" or path.name.startswith("MANIFEST-")
 
 
@@ -285,7 +293,8 @@ def _families(path: Path, restored: bool) -> list[str]:
 
 @cache
 def _memory(size: int) -> tuple[Cache, WriteBufferManager]:
-    """One block cache for all databases of the process; write buffers are charged to it, and get at most half."""
+    """Return one block cache for all databases of the process; write buffers are charged to it, and get at most
+    half."""
     blocks = Cache(size)
     return blocks, WriteBufferManager.new_write_buffer_manager_with_cache(size // 2, False, blocks)
 
@@ -308,10 +317,10 @@ def _options(given: StateOptions) -> Options:
     return options
 
 
-def _table(tuning: Tuning, blocks: Cache) -> BlockBasedOptions:
+def _table(tuning: RocksDBTuning, blocks: Cache) -> BlockBasedOptions:
     table = BlockBasedOptions()
     table.set_block_cache(blocks)
-    # Else they would be kept outside of the cache, and of the bound.
+    # Otherwise they would be outside of the cache, and of its bound.
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     table.set_block_size(tuning.block_size)
@@ -323,7 +332,7 @@ def _table(tuning: Tuning, blocks: Cache) -> BlockBasedOptions:
 
 @contextmanager
 def _rocksdb(doing: str) -> Iterator[None]:
-    """Map rocksdict's errors: it raises bare Exception for whatever RocksDB reports."""
+    """Map rocksdict's errors: it raises a bare Exception for every error of RocksDB."""
     try:
         yield
     except DbClosedError as error:

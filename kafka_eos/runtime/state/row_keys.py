@@ -1,4 +1,4 @@
-"""How places of a state become row keys, and back.
+"""Encoding of state keys as row keys, and back.
 
     value                        group | key
     value with namespace         group | size key | namespace
@@ -7,8 +7,8 @@
     timer, pane                  group | entry (a time, eight bytes) | key
 
 ``group`` is two bytes, ``size`` one byte, or ff and four bytes for parts of 255 bytes and more; every part is encoded.
-Rule: part of the durable format. A part in front of another one tells its size, so no two places share a row key, and
-all rows of one key (and of one namespace of it) are neighbours; but timers and panes, which are in the order of time.
+Rule: part of the durable format. Each part except the last has its size, so no two state keys share a row key. All rows
+of one key (and of one namespace of it) are adjacent. Timers and panes are in the order of time instead.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _TIMED = GROUP_BYTES + TIME_BYTES
 _HEADS = [bytes([size]) for size in range(_LONG)]
 
 
-class Layout:
-    """The row keys of one state. Encodes parts with the state's codecs: raises what they raise."""
+class RowKeyCodec:
+    """Encodes the keys of one state to row keys, and decodes them. Raises the errors of the state's codecs."""
 
     def __init__(self, descriptor: StateDescriptor[Any]) -> None:
         rest = [codec for codec in (descriptor.namespace, descriptor.entry) if codec is not None]
         self.codecs: tuple[Codec[Any], ...] = (descriptor.key, *rest)
-        self.plain = not rest
+        self.is_single_part = not rest
         """Places are keys, not tuples."""
         self.timed = descriptor.kind in TIMED
         """Rows are in the order of time: those of a key are no neighbours."""
@@ -46,26 +46,29 @@ class Layout:
         """What the parts of a place are called."""
         self._key, self._last = descriptor.key.encode, self.codecs[-1].encode
         encode = self._timed if self.timed else self._entry if len(self.codecs) == 2 else self._encode
-        self.encode: Callable[[Any], bytes] = descriptor.key.encode if self.plain else encode
+        self.encode: Callable[[Any], bytes] = descriptor.key.encode if self.is_single_part else encode
         """The first half of the way to a row key, a place at a time, for whoever must know which place fails."""
 
     def row_keys(self, places: Iterable[Any]) -> list[bytes]:
-        """Row keys of places, in order."""
-        return self.finish([self.encode(place) for place in places])
+        """Return the row keys of state keys, in order."""
+        return self.prepend_groups([self.encode(place) for place in places])
 
-    def finish(self, encoded: list[bytes]) -> list[bytes]:
-        """The second half, for many at once."""
-        return row_keys(encoded) if self.plain else encoded
+    def prepend_groups(self, encoded: list[bytes]) -> list[bytes]:
+        """Prepend key groups to encoded keys: the second half of ``row_keys``."""
+        return row_keys(encoded) if self.is_single_part else encoded
 
     def prefix(self, parts: Sequence[Any]) -> bytes:
-        """What all row keys begin with whose places begin with ``parts``, fewer than a place has; others may, too."""
+        """Return the common prefix of all row keys whose state keys begin with ``parts``, which are not complete.
+
+        Row keys of other state keys may have this prefix too.
+        """
         if self.timed:
             return prefix_of(self.codecs[0].encode(parts[0]))
         encoded = [codec.encode(part) for codec, part in zip(self.codecs, parts, strict=False)]
         return prefix_of(encoded[0]) + b"".join(map(_sized, encoded))
 
-    def place(self, row_key: bytes) -> Any:
-        """The place of a row key: a key, or a tuple of key, namespace, entry. ValueError if it is not one."""
+    def decode(self, row_key: bytes) -> Any:
+        """Decode a row key to a key, or a tuple of key, namespace and entry. Raises ValueError if it is malformed."""
         if self.timed:
             key, time = self.codecs
             return key.decode(row_key[_TIMED:]), time.decode(row_key[GROUP_BYTES:_TIMED])
@@ -82,7 +85,7 @@ class Layout:
         return prefix_of(front[0]) + b"".join(map(_sized, front)) + last
 
     def _entry(self, place: Any) -> bytes:
-        """What ``_encode`` gives, without its loops: most places have two parts, and there are many of them."""
+        """Encode a state key of two parts like ``_encode``, but without loops: most state keys have two parts."""
         key, last = place
         encoded = self._key(key)
         return prefix_of(encoded) + _sized(encoded) + self._last(last)
@@ -93,12 +96,12 @@ class Layout:
         return prefix_of(encoded) + self._last(time) + encoded
 
 
-Span = Callable[[bytes], tuple[int, int]]
-"""Start and end of the key in a row key."""
+KeyLocator = Callable[[bytes], tuple[int, int]]
+"""Function that returns start and end of the key within a row key."""
 
 
-def span_of(description: Mapping[str, Json]) -> Span:
-    """Where the key is in the row keys of a state, from what is stored about it."""
+def create_key_locator(description: Mapping[str, Json]) -> KeyLocator:
+    """Create the function that finds the key within row keys of a state."""
     if description.get("kind") in TIMED:
         return lambda row_key: (_TIMED, len(row_key))
     if "namespace" in description or "entry" in description:
@@ -106,8 +109,8 @@ def span_of(description: Mapping[str, Json]) -> Span:
     return lambda row_key: (GROUP_BYTES, len(row_key))
 
 
-def after(prefix: bytes) -> bytes:
-    """The least bytes that are greater than everything that begins with ``prefix``, which begins with a group."""
+def compute_upper_bound(prefix: bytes) -> bytes:
+    """Compute the exclusive upper bound of all keys with a prefix."""
     short = prefix.rstrip(b"\xff")
     return short[:-1] + bytes([short[-1] + 1])
 
@@ -118,7 +121,7 @@ def _sized(part: bytes) -> bytes:
 
 
 def _span(row_key: bytes, at: int) -> tuple[int, int]:
-    """Start and end of the sized part at ``at``."""
+    """Return start and end of the part, with its size in front, at ``at``."""
     size, start = row_key[at : at + 1], at + 1
     if size == b"\xff":
         size, start = row_key[start : start + _LONG_BYTES], start + _LONG_BYTES

@@ -1,13 +1,13 @@
-"""What is stored about a state, and how its rows come to be as the job declares them.
+"""The stored description of a state, and the migration of its rows to what the job declares.
 
     unchanged                    nothing to do; seconds and refresh of a time to live may differ
     another value codec          rewritten, if today's codec can read the old schema
     time to live on, off, other clock    rewritten with, or without, the time of the last write
-    another definition           refused; what was stored offline has none, is not checked, and has today's then
+    another definition           refused; state that was written offline has none: it gets today's, unchecked
     anything else                refused: ConfigError shows what is stored and what is declared
 
-Rule: rows are rewritten before the state is used, or the job does not start. Rows under way are read by the same rules
-(``reader``).
+Rule: rows are rewritten before the state is used, or the job does not start. In-flight rows are read by the same rules
+(``resolve_codec``).
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from kafka_eos.codecs.resolving_codec import reader_of
 from kafka_eos.core.errors import ConfigError, UserError
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.runtime.state.expiring_state import TIME, expired, stamped, unstamped
-from kafka_eos.runtime.state.row_store import Row, Rows
-from kafka_eos.runtime.state.ttl_clock import UNKNOWN, ClockKind, time_of
+from kafka_eos.runtime.state.expiring_state import TIME, add_timestamp, is_expired, unstamped
+from kafka_eos.runtime.state.row_store import Row, StateRows
+from kafka_eos.runtime.state.ttl_clock import UNKNOWN, ClockKind, create_ttl_clock
 
-MARKS = "marks"
+ATTRIBUTES = "marks"
 CURSOR = "cursor"
-"""Of a state with a time to live: the row key at which the clean-up goes on, in hexadecimal digits."""
+"""Of a state with a time to live: the row key at which the clean-up continues, in hexadecimal digits."""
 DEFINITION = "definition"
-"""Of windows and joins: what the rows are held for, or of which table they are."""
+"""Of windows and joins: the definition that the rows are for, or the table to which they belong."""
 WATERMARKS = "watermarks"
-"""Of timers: first and last key group of a range, and the event time that it has come to."""
+"""Of timers: first and last key group of a range, and the event time that it has reached."""
 UNFIRED = "unfired"
-"""Of timers: true if some of a time that had come may not have fired, because the snapshot was taken in between."""
+"""Of timers: true if some timers of a reached time may not have fired, because a snapshot interrupted them."""
 PENDING = "pending"
-"""Of timers: how many there are; only the backend that goes on with the very same rows believes it."""
+"""Of timers: their number; valid only for the backend that restores the same rows unchanged."""
 
 
 def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
-    """What is stored about a state. What it has not is left out."""
+    """Return the stored description of a state. Absent properties are omitted."""
     stored: dict[str, Json] = {
         "name": descriptor.name,
-        "key": described(descriptor.key),
-        "value": described(descriptor.value),
+        "key": describe_codec(descriptor.key),
+        "value": describe_codec(descriptor.value),
     }
     if descriptor.kind != "value":
         stored["kind"] = descriptor.kind
     for part, codec in (("namespace", descriptor.namespace), ("entry", descriptor.entry)):
         if codec is not None:
-            stored[part] = described(codec)
+            stored[part] = describe_codec(codec)
     if (ttl := descriptor.ttl) is not None:
         stored["ttl"] = {"seconds": ttl.seconds, "clock": ttl.clock, "refresh": ttl.refresh}
     if descriptor.definition is not None:
@@ -59,7 +59,7 @@ def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
 
 
 def ensure_same_definition(where: str, stored: Mapping[str, Json], declared: Mapping[str, Json]) -> None:
-    """ConfigError if the rows are held for something else. ``where`` names the state."""
+    """Raise ConfigError if the rows are for another definition. ``where`` names the state."""
     if redefined(stored, declared):
         raise ConfigError(
             f"{where} was stored for something else than the job declares: "
@@ -70,34 +70,36 @@ def ensure_same_definition(where: str, stored: Mapping[str, Json], declared: Map
 
 
 def redefined(stored: Mapping[str, Json], declared: Mapping[str, Json]) -> bool:
-    """Are the rows held for something else than what is declared? What was stored without a definition may be."""
+    """Return whether the rows are for another definition than declared. Rows stored without one are accepted."""
     return DEFINITION in stored and stored[DEFINITION] != declared.get(DEFINITION)
 
 
 def form_changed(stored: Mapping[str, Json], declared: Mapping[str, Json]) -> list[str]:
-    """What has changed of the parts that decide what a row key is."""
+    """Return the differences in the properties that determine row keys."""
     return [part for part in ("key", "kind", "namespace", "entry") if stored.get(part) != declared.get(part)]
 
 
-def split(stored: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, int]]:
-    """A description of a handle without what changes from epoch to epoch, and the marks."""
+def split_description(stored: Mapping[str, Json]) -> tuple[dict[str, Json], dict[str, int]]:
+    """Split a stored description into its constant part and its attributes."""
     plain = dict(stored)
     plain.pop(CURSOR, None)
     plain.pop(WATERMARKS, None)
     plain.pop(UNFIRED, None)
     plain.pop(PENDING, None)
-    marks: Any = plain.pop(MARKS, {})
+    marks: Any = plain.pop(ATTRIBUTES, {})
     return plain, dict(marks)
 
 
-def carried(marks: Mapping[str, int], stored: Mapping[str, Json], declared: Mapping[str, Json]) -> dict[str, int]:
-    """The marks that still count: a time says nothing under another clock than the one that gave it."""
+def keep_valid_attributes(
+    marks: Mapping[str, int], stored: Mapping[str, Json], declared: Mapping[str, Json]
+) -> dict[str, int]:
+    """Return the attributes that are still valid; a time of another clock is not."""
     same = _clock(stored) == _clock(declared)
     return {mark: value for mark, value in marks.items() if same or mark != TIME}
 
 
-class Evolution:
-    """From ``stored`` to what is declared.
+class StateMigration:
+    """Migrates stored rows of a state to the declared description.
 
     ``where`` names the state. ``stored_at`` is its time by the clock of the stored time to live, in ms; ``clock`` the
     machine's clock.
@@ -111,14 +113,19 @@ class Evolution:
         stored_at: int,
         clock: Callable[[], int],
     ) -> None:
-        self._where, self._descriptor, self._stored = where, descriptor, stored
+        self._where = where
+        self._descriptor = descriptor
+        self._stored = stored
         self._declared = describe(descriptor)
         self._before, self._today = _clock(stored), _clock(self._declared)
-        self._then = UNKNOWN if self._before is None else time_of(self._before, clock, stored_at).now()
+        self._then = UNKNOWN if self._before is None else create_ttl_clock(self._before, clock, stored_at).now()
         self._stamp = clock() if self._today == "processing" else UNKNOWN
 
-    def apply(self, rows: Rows, converted: Callable[[int], None]) -> None:
-        """Rewrite the rows if they must be; ``converted`` hears of each block. ConfigError if they cannot."""
+    def apply(self, rows: StateRows, converted: Callable[[int], None]) -> None:
+        """Rewrite the rows if necessary; ``converted`` is called for each block.
+
+        Raises ConfigError if they cannot be converted.
+        """
         ensure_same_definition(self._where, self._stored, self._declared)
         if form_changed(self._stored, self._declared):
             raise self._refusal()
@@ -140,19 +147,19 @@ class Evolution:
             ) from error
 
     def _rewritten(self, data: bytes, value: Callable[[bytes], bytes]) -> bytes | None:
-        """The row's new data; None if it has expired."""
+        """Return the row's new data; None if it has expired."""
         stamp = self._stamp
         if self._before is not None:
             written, data = unstamped(data)
-            if expired(written, self._then, _seconds(self._stored)):
+            if is_expired(written, self._then, _seconds(self._stored)):
                 return None
             stamp = written if self._before == self._today else stamp
-        return value(data) if self._today is None else stamped(stamp, value(data))
+        return value(data) if self._today is None else add_timestamp(stamp, value(data))
 
     def _value(self) -> Callable[[bytes], bytes]:
         codec = self._descriptor.value
         try:
-            decode = reader(codec, self._stored["value"]).decode
+            decode = resolve_codec(codec, self._stored["value"]).decode
         except UserError as error:
             raise self._refusal(f" ({error})") from error
         return lambda data: codec.encode(decode(data))
@@ -167,28 +174,31 @@ class Evolution:
 
 
 def _changes(stored: Mapping[str, Json] | Json, declared: Mapping[str, Json] | Json) -> str:
-    """For people: what is declared in another way than it is stored."""
+    """Describe, for messages, what is declared differently from what is stored."""
     if not (isinstance(stored, Mapping) and isinstance(declared, Mapping)):
         return f"stored {stored}, declared {declared}"
     parts = [part for part in {**stored, **declared} if stored.get(part) != declared.get(part)]
-    return "; ".join(f"{part}: stored {_told(stored, part)}, declared {_told(declared, part)}" for part in parts)
+    return "; ".join(
+        f"{part}: stored {_property_text(stored, part)}, declared {_property_text(declared, part)}" for part in parts
+    )
 
 
-def _told(described: Mapping[str, Json], part: str) -> str:
+def _property_text(described: Mapping[str, Json], part: str) -> str:
     return str(described[part]) if part in described else "nothing"
 
 
-def described(codec: Codec[Any] | ListCodec[Any]) -> dict[str, Json]:
-    """What is stored about a codec."""
+def describe_codec(codec: Codec[Any] | ListCodec[Any]) -> dict[str, Json]:
+    """Describe a codec as it is stored: name and schema."""
     return {"name": codec.name, "schema": codec.schema}
 
 
-def reader(codec: Any, stored: Json) -> Any:
-    """The codec that reads what the one described by ``stored`` wrote, as values of ``codec``.
+def resolve_codec(codec: Any, stored: Json) -> Any:
+    """Return the codec that reads what a stored codec wrote.
 
-    UserError with the reason if there is none. What does not fit after all, its ``decode`` refuses with a ValueError.
+    Raises UserError with the reason if there is none. A value that still does not fit is rejected by its ``decode``,
+    with a ValueError.
     """
-    if stored == described(codec):
+    if stored == describe_codec(codec):
         return codec
     if not isinstance(stored, dict) or stored.get("name") != codec.name:
         raise ConfigError(f"{codec.name!r} reads no other codec's values")

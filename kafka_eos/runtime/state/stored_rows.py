@@ -1,7 +1,7 @@
-"""Read the rows of stored state, in the order of their row keys, without a job that runs.
+"""Reads the rows of stored state in the order of their row keys, without a running job.
 
-Rule: whoever wrote the handle, its rows come out the same. ``scratch`` is a private directory; on the file system of
-the storage, files are linked into it and not copied.
+Rule: the rows are the same for every backend that wrote the handle. ``scratch`` is a private directory; on the file
+system of the storage, files are linked into it instead of copied.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from kafka_eos.storage.savepoint_files import SavepointFiles
 Scan: TypeAlias = Generator[Row, None, None]
 
 
-class StoredRows(Protocol):
-    """The rows of one handle."""
+class HandleRows(Protocol):
+    """The rows of one state handle, read offline."""
 
     def scan(self, state: str) -> Scan:
-        """All rows of a state, in the order of their keys. An iterator that is not exhausted must be closed."""
+        """Yield all rows of a state, in the order of their keys. An iterator that is not exhausted must be closed."""
 
     def close(self) -> None: ...
 
 
-class _Files:
-    """A handle of the memory backend. Only those of a savepoint are sorted; others fit in memory, by their nature."""
+class _MemoryHandleRows:
+    """Rows of a handle of the memory backend.
+
+    Only those of a savepoint are stored in order; others fit in memory and are sorted there.
+    """
 
     def __init__(self, handle: StateHandle, storage: CheckpointStorage, scratch: Path) -> None:
         self._files = {file.name: file for file in handle.files}
@@ -58,8 +61,8 @@ class _Files:
         return None
 
 
-class _Database:
-    """A handle of the RocksDB backend."""
+class _RocksHandleRows:
+    """Rows of a handle of the RocksDB backend."""
 
     def __init__(self, handle: StateHandle, storage: CheckpointStorage, scratch: Path) -> None:
         self._store = rocksdb.RocksStore(scratch, handle, storage, StateOptions())
@@ -72,15 +75,20 @@ class _Database:
         self._store.close()
 
 
-_Opener: TypeAlias = Callable[[StateHandle, CheckpointStorage, Path], StoredRows]
-_KINDS: Mapping[str, _Opener] = {memory.KIND: _Files, rocksdb.KIND: _Database}
+_Opener: TypeAlias = Callable[[StateHandle, CheckpointStorage, Path], HandleRows]
+_KINDS: Mapping[str, _Opener] = {memory.KIND: _MemoryHandleRows, rocksdb.KIND: _RocksHandleRows}
 
 
 @contextmanager
-def opened(handles: Sequence[StateHandle], storage: CheckpointStorage, scratch: Path) -> Iterator[list[StoredRows]]:
-    """The rows of handles, in the order of their key groups. CorruptCheckpoint if a file is not what was stored."""
+def open_handles(
+    handles: Sequence[StateHandle], storage: CheckpointStorage, scratch: Path
+) -> Iterator[list[HandleRows]]:
+    """Open the rows of handles, in key-group order, as a context manager.
+
+    Raises CorruptCheckpoint if a file differs from what was stored.
+    """
     with ExitStack() as stack:
-        found: list[StoredRows] = []
+        found: list[HandleRows] = []
         for number, handle in enumerate(sorted(handles, key=lambda handle: handle.key_groups)):
             if handle.backend not in _KINDS:
                 raise ConfigError(f"the state was stored by backend {handle.backend!r}, which is not known here")

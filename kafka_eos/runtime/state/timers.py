@@ -1,12 +1,13 @@
-"""Timers: places (key, time) whose rows are in the order of time within a key group, and the next of them in memory.
+"""Timers: state keys (key, time) whose rows are in the order of time within a key group, and the next of them in
+memory.
 
-Row keys are ``group | time | key``. In memory are, of each group, all timers whose row keys lie before a cursor, sorted
-over all groups, and a heap of those that were set since; the rest are rows alone, read a page at a time when time comes
-near them. So millions of timers that are far away cost no memory.
+Row keys are ``group | time | key``. In memory are, for each group, all timers whose row keys precede a cursor, sorted
+over all groups, and a heap of those that were set since. The rest are only rows, read one page at a time when time
+approaches them. So millions of distant timers use no memory.
 
-Rule: event time never goes back for a key. So each time of a key fires once, and key and time are the name of a firing.
-Subtasks that become one may have come to different times: each range of groups keeps its own till the others are there.
-A snapshot may be taken while some of a time have fired: the others of that time come first when it is restored.
+Rule: event time never decreases for a key. So each time of a key fires once, and key and time identify a firing. Merged
+subtasks may have reached different times: each range of groups keeps its own until the others reach it. A snapshot may
+be taken while some timers of a time have fired: after a restore the others of that time fire first.
 """
 
 from __future__ import annotations
@@ -23,40 +24,40 @@ from kafka_eos.core.errors import Bug, ConfigError
 from kafka_eos.core.ids import KeyGroup
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.core.records import BEGINNING
+from kafka_eos.core.records import MIN_EVENT_TIME
 from kafka_eos.runtime.state.key_groups import GROUP_BYTES, group_of, group_prefix
-from kafka_eos.runtime.state.row_keys import TIME_BYTES, Layout
-from kafka_eos.runtime.state.row_store import Rows
+from kafka_eos.runtime.state.row_keys import TIME_BYTES, RowKeyCodec
+from kafka_eos.runtime.state.row_store import StateRows
 
-Floor: TypeAlias = tuple[int, int, int]
-"""First and last key group of a range, and the event time that it has come to."""
+GroupWatermark: TypeAlias = tuple[int, int, int]
+"""First and last key group of a range, and the event time it has reached."""
 
 _LOOKED_UP = 256
-"""Rows of a sample: how many timers there are is an estimate where it is not known."""
+"""Rows of a sample that estimates the number of timers where it is unknown."""
 _END = b"\xff" * (TIME_BYTES + 2)
-"""No time and key is greater: no key's bytes begin with two of these."""
+"""Greater than every time and key: no key's bytes begin with two of these."""
 
 
 class TimeCodec:
-    """Event times as eight bytes, big endian, those before 1970 first: rows are in the order of time."""
+    """Codec of event times: eight bytes, big endian, negative times first, so that rows are in the order of time."""
 
     name = "time"
     schema: Json = None
 
     def encode(self, value: int) -> bytes:
         try:
-            return (value - BEGINNING).to_bytes(TIME_BYTES, "big")
+            return (value - MIN_EVENT_TIME).to_bytes(TIME_BYTES, "big")
         except OverflowError:
             raise ValueError(f"an event time has 64 bits, which {value} has not") from None
 
     def decode(self, data: bytes) -> int:
         if len(data) != TIME_BYTES:
             raise ValueError(f"an event time has {TIME_BYTES} bytes, not {len(data)}")
-        return int.from_bytes(data, "big") + BEGINNING
+        return int.from_bytes(data, "big") + MIN_EVENT_TIME
 
 
-class PresentCodec:
-    """What is stored for a timer: nothing but that it is there."""
+class TimerValueCodec:
+    """Codec of a timer's value, which is empty: the timer exists."""
 
     name = "present"
     schema: Json = None
@@ -72,46 +73,49 @@ class PresentCodec:
         return True
 
 
-def timers(name: str, key: Codec[Any]) -> StateDescriptor[bool]:
-    """The descriptor of timers of keys."""
-    return StateDescriptor(name, key, PresentCodec(), "timer", entry=TimeCodec())
+def create_timer_descriptor(name: str, key: Codec[Any]) -> StateDescriptor[bool]:
+    """Create the state descriptor of timers."""
+    return StateDescriptor(name, key, TimerValueCodec(), "timer", entry=TimeCodec())
 
 
 def _turned(row: bytes) -> bytes:
-    """A row key with its group behind the rest."""
+    """Return a row key with its group moved to the end, to sort by time."""
     return row[GROUP_BYTES:] + row[:GROUP_BYTES]
 
 
 class PendingTimers:
-    """See ``abc.Timers``. ``limit``: timers in memory, and changes that are not written yet."""
+    """The pending timers of an operator; see ``abc.TimerService``.
+
+    ``limit``: timers in memory, and changes that are not written yet.
+    """
 
     def __init__(
         self,
         operator: str,
         descriptor: StateDescriptor[bool],
-        rows: Rows,
+        rows: StateRows,
         groups: range,
         limit: int,
-        floors: Sequence[Floor],
+        floors: Sequence[GroupWatermark],
         bounds: tuple[int, int],
         pending: int | None = None,
     ) -> None:
-        """``bounds``: first and last group of the subtask's handle; ``groups`` are those that its keys may be of.
+        """``bounds``: first and last group of the subtask's handle; ``groups``: the possible groups of its keys.
 
-        ``pending``: how many timers the rows are; None if they have to be counted.
+        ``pending``: the number of stored timers; None if they must be counted.
         """
         if descriptor.kind != "timer" or descriptor.ttl is not None or descriptor.namespace is not None:
             raise Bug(f"{descriptor} describes no timers")
         self._where = f"timers {descriptor.name!r} of operator {operator!r}"
         self._key, self._rows = descriptor.key, rows
         self._limit = min(limit, LIMITS.cached_timers)
-        self._layout = Layout(descriptor)
+        self._layout = RowKeyCodec(descriptor)
         self._bounds = bounds
-        self._time = min((time for _, _, time in floors), default=BEGINNING)
+        self._time = min((time for _, _, time in floors), default=MIN_EVENT_TIME)
         self._floors = [floor for floor in floors if floor[2] > self._time]
-        self._left = self._of_before()
+        self._unfired = self._of_before()
         """Timers of times that have come already, of which a snapshot was taken before all of them had fired."""
-        self.whole = all(time == BEGINNING for _, _, time in floors)
+        self.all_fired = all(time == MIN_EVENT_TIME for _, _, time in floors)
         """Has all that had come fired, when this was looked at last?"""
         self._known: set[bytes] = set()
         """Pending timers in memory, as ``time | key | group``: so they are in the order in which they fire."""
@@ -133,25 +137,25 @@ class PendingTimers:
         self._begun: dict[int, bytes] = {group: group_prefix(group) for group in groups}
         """The same by group: ``group | ff…`` if all of its rows are in memory."""
 
-    # ------------------------------------------------------------ what is pending
+    # ------------------------------------------------------------ pending timers
 
-    def now(self, key: Any) -> int:
+    def get_time(self, key: Any) -> int:
         if not self._floors:
             return self._time
-        return self.reached(group_of(self._key.encode(key)))
+        return self.get_group_time(group_of(self._key.encode(key)))
 
-    def newest(self) -> int:
+    def get_max_time(self) -> int:
         return max([self._time, *(time for _, _, time in self._floors)])
 
-    def reached(self, group: int) -> int:
+    def get_group_time(self, group: int) -> int:
         return max([self._time, *(time for first, last, time in self._floors if first <= group <= last)])
 
-    def stand(self, time: int) -> None:
-        self.whole = False
+    def begin_time(self, time: int) -> None:
+        self.all_fired = False
         self._come(time)
 
     def add(self, key: Any, time: int) -> None:
-        if time <= self.now(key):
+        if time <= self.get_time(key):
             raise Bug(f"{self._where}: time {time} of key {key!r} is over")
         row = self._row(key, time)
         group = self._group(row)
@@ -170,36 +174,38 @@ class PendingTimers:
             self._known.discard(timer)
             self._pending -= 1
         elif row < self._begun[self._group(row)]:
-            return  # all before the cursor are known, so it is not there
+            return  # all timers before the cursor are in memory, so it does not exist
         else:
             self._unsure.add(row)
         self._change(row, there=False)
 
-    def due(self, until: int) -> Iterator[tuple[int, Any, int]]:
-        self.whole = False
-        yield from self._left
+    def pop_due(self, until: int) -> Iterator[tuple[int, Any, int]]:
+        self.all_fired = False
+        yield from self._unfired
         if until > self._time:
             yield from self._coming(until)
-        self.whole = True
+        self.all_fired = True
 
     def _of_before(self) -> Iterator[tuple[int, Any, int]]:
-        """From the rows alone: to be asked before anything else."""
-        groups = [self._at(group, time) for group in self._begun if (time := self.reached(group)) != BEGINNING]
+        """Yield timers of times already reached, from the rows alone; call it before anything else."""
+        groups = [
+            self._at(group, time) for group in self._begun if (time := self.get_group_time(group)) != MIN_EVENT_TIME
+        ]
         for timer, flushes in heapq.merge(*groups):
             row = timer[-GROUP_BYTES:] + timer[:-GROUP_BYTES]
             if self._is_there(row, flushes):
                 self._pending -= 1
                 self._change(row, there=False)
-                yield self._told(timer)
+                yield self._decode_timer(timer)
 
     def _is_there(self, row: bytes, flushes: int) -> bool:
-        """Whether a row that was read after so many flushes is there still: a later one may have deleted it."""
+        """Return whether a row that was read after so many flushes still exists: a later flush may have deleted it."""
         if row in self._changed:
             return self._changed[row]
         return flushes == self._flushes or self._rows.get([row])[0] is not None
 
     def _at(self, group: int, time: int) -> Iterator[tuple[bytes, int]]:
-        """The timers of a group that are at a time, page by page, and after how many flushes each was read."""
+        """Yield the timers of a group at a time, page by page, each with the number of flushes when it was read."""
         cursor = group_prefix(group) + TimeCodec().encode(time)
         end = cursor + _END
         while page := self._rows.page(cursor, end, LIMITS.timers_per_page):
@@ -207,13 +213,16 @@ class PendingTimers:
             yield from ((_turned(row), flushes) for row, _ in page)
             cursor = page[-1][0] + b"\0"
 
-    def _told(self, timer: bytes) -> tuple[int, Any, int]:
-        time, group = int.from_bytes(timer[:TIME_BYTES], "big") + BEGINNING, int.from_bytes(timer[-GROUP_BYTES:], "big")
+    def _decode_timer(self, timer: bytes) -> tuple[int, Any, int]:
+        time, group = (
+            int.from_bytes(timer[:TIME_BYTES], "big") + MIN_EVENT_TIME,
+            int.from_bytes(timer[-GROUP_BYTES:], "big"),
+        )
         return time, self._key.decode(timer[TIME_BYTES:-GROUP_BYTES]), group
 
     def _coming(self, until: int) -> Iterator[tuple[int, Any, int]]:
         last = TimeCodec().encode(until) + _END
-        # For each timer: no calls of ours.
+        # Per timer: make no calls of our own here.
         known, near, heap, changed = self._known, self._near, self._heap, self._changed
         decode, number = self._key.decode, int.from_bytes
         while self._reach(last):
@@ -226,7 +235,7 @@ class PendingTimers:
                     continue
                 known.remove(timer)
                 self._pending -= 1
-                group, time = timer[-GROUP_BYTES:], number(timer[:TIME_BYTES], "big") + BEGINNING
+                group, time = timer[-GROUP_BYTES:], number(timer[:TIME_BYTES], "big") + MIN_EVENT_TIME
                 changed[group + timer[:-GROUP_BYTES]] = False
                 if len(changed) > self._limit:
                     self.flush()
@@ -240,7 +249,7 @@ class PendingTimers:
         self._floors = [floor for floor in self._floors if floor[2] > self._time]
 
     def _reach(self, last: bytes) -> bool:
-        """Take timers into memory until the next one is there. Is there one before ``last``?"""
+        """Load timers until the next one is in memory; return whether there is one before ``last``."""
         while True:
             near = min([last, *self._near[-1:], *self._heap[:1]])
             self._bound = self._cursors[0][0] if self._cursors and self._cursors[0][0] < last else last
@@ -250,14 +259,14 @@ class PendingTimers:
                 return False
             self._load(near)
 
-    def soonest(self) -> int | None:
+    def get_next_time(self) -> int | None:
         near = [*self._near[-1:], *self._heap[:1], *(time for time, _ in self._cursors[:1])]
-        return int.from_bytes(min(near)[:TIME_BYTES], "big") + BEGINNING if near else None
+        return int.from_bytes(min(near)[:TIME_BYTES], "big") + MIN_EVENT_TIME if near else None
 
     # ------------------------------------------------------------ rows
 
     def flush(self) -> None:
-        """Write what has changed. Called at the barrier, and before when too much has."""
+        """Write changes to the rows. Called at the barrier, and earlier if there are too many."""
         if self._unsure:
             self._pending -= self._were_there()
             self._unsure.clear()
@@ -271,27 +280,27 @@ class PendingTimers:
             self._forget()
 
     def _were_there(self) -> int:
-        """How many of ``_unsure`` are rows. Of many, some are looked up for all: as a rule all are, or none is."""
+        """Return how many of ``_unsure`` are rows. For many, a sample decides: usually all are, or none is."""
         asked = list(itertools.islice(self._unsure, _LOOKED_UP))
         found = sum(value is not None for value in self._rows.get(asked))
         return round(found * len(self._unsure) / len(asked))
 
     @property
     def pending(self) -> int:
-        """How many timers there are, as of the last ``flush``; about, once many were set again that were there."""
+        """Return the number of timers at the last ``flush``; an estimate if many existing timers were set again."""
         return max(self._pending, 0)
 
-    def marks(self) -> dict[str, int]:
-        """None: what must not go back are times by key group, see ``watermarks``."""
+    def get_attributes(self) -> dict[str, int]:
+        """Return no attributes: event times are stored by key group, see ``watermarks``."""
         return {}
 
     def watermarks(self) -> list[Json]:
-        """For the description; see ``evolution.WATERMARKS``."""
+        """Return the event times for the description; see ``schema_evolution.WATERMARKS``."""
         first, last = self._bounds
         floors = sorted(self._floors)
         cuts = sorted({first, last + 1, *(f for f, _, _ in floors), *(end + 1 for _, end, _ in floors)})
         ranges = [(f, end - 1) for f, end in pairwise(cut for cut in cuts if first <= cut <= last + 1)]
-        return [[f, end, self.reached(f)] for f, end in ranges]
+        return [[f, end, self.get_group_time(f)] for f, end in ranges]
 
     def _row(self, key: Any, time: int) -> bytes:
         try:
@@ -311,7 +320,7 @@ class PendingTimers:
             self.flush()
 
     def _load(self, until: bytes) -> None:
-        """Take the rows of every group into memory whose times are up to ``until``, and a page more of them."""
+        """Load the rows of every group with times up to ``until``, and one more page."""
         known, changed, most = self._known, self._changed, LIMITS.timers_per_page
         while self._cursors and self._cursors[0][0] <= until:
             _, cursor = heapq.heappop(self._cursors)
@@ -324,11 +333,11 @@ class PendingTimers:
             self._begun[group] = page[-1][0] + b"\0" if len(page) == most else group_prefix(group) + _END
             if len(page) == most:
                 heapq.heappush(self._cursors, (self._begun[group][GROUP_BYTES:], self._begun[group]))
-        # Pages are sorted, and so is what was there: merging them is all that is left to do.
+        # Pages are sorted, and so are the timers in memory: only a merge remains.
         self._near.sort(reverse=True)
 
     def _forget(self) -> None:
-        """Keep the next timers of each group in memory, and leave the others to the rows, where they all are now."""
+        """Keep the next timers of each group in memory, and drop the others, which are all in the rows now."""
         kept, most = list[bytes](), LIMITS.timers_per_page
         by_group: dict[bytes, list[bytes]] = {}
         for timer in self._known:
@@ -339,7 +348,7 @@ class PendingTimers:
             kept += near[:most]
             if len(near) > most:
                 self._begun[group] = prefix + near[most][:-GROUP_BYTES]
-        # In place: whoever gives timers out goes on with these, and looks anew how far they reach.
+        # In place: loops over timers continue with these lists, and check again how far they reach.
         self._known.intersection_update(kept)
         self._near[:] = sorted(kept, reverse=True)
         self._heap.clear()

@@ -1,8 +1,8 @@
-"""A value a place: a write-behind cache of objects in front of encoded rows.
+"""A value per state key: a write-behind cache of objects in front of encoded rows.
 
-Objects are encoded once an epoch, at the barrier, however often they change; a hit costs a dict look-up.
-Rule: a place in ``_dirty`` is decided here (its object, or deleted if it has none); any other place is decided
-by the rows. Not thread-safe. What is called a key here is a place: most states have one value a key.
+Objects are encoded once per epoch, at the barrier, however often they change; a hit costs one dict look-up. Rule: a
+state key in ``_dirty`` is decided in memory (its object, or deleted if it has none); any other state key is decided by
+the rows. Not thread-safe. ``key`` here means a state key: most states have one value per key.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from typing import Any, TypeVar
 
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.core.errors import Bug
-from kafka_eos.runtime.state.row_codec import CodedRows
-from kafka_eos.runtime.state.row_store import Rows
+from kafka_eos.runtime.state.row_codec import EncodedState
+from kafka_eos.runtime.state.row_store import StateRows
 
 T = TypeVar("T")
 
 ABSENT: Any = object()
 
 
-class CachedValueState(CodedRows[T]):
-    """See ``abc.ValueState``. Holds about ``limit`` objects, and all that one batch touches.
+class CachedValueState(EncodedState[T]):
+    """A cached value state; see ``abc.BackendState``. Holds about ``limit`` objects, and all that one batch touches.
 
-    The trap: keys are dict keys, so 1, 1.0 and True are one key. Give the key codec one type.
+    Note: keys are dict keys, so 1, 1.0 and True are the same key. Give the key codec one type.
     """
 
-    def __init__(self, operator: str, descriptor: StateDescriptor[T], rows: Rows, groups: range, limit: int) -> None:
+    def __init__(
+        self, operator: str, descriptor: StateDescriptor[T], rows: StateRows, groups: range, limit: int
+    ) -> None:
         super().__init__(operator, descriptor, rows, groups)
         self._limit = limit
         self._cache: dict[Any, T] = {}
@@ -40,7 +42,7 @@ class CachedValueState(CodedRows[T]):
 
     @property
     def cached(self) -> int:
-        """Objects in memory."""
+        """Return the number of objects in memory."""
         return len(self._cache)
 
     def get(self, key: Any) -> T | None:
@@ -64,24 +66,24 @@ class CachedValueState(CodedRows[T]):
     def view(self, keys: Iterable[Any]) -> MutableMapping[Any, T]:
         touched = set(keys)
         self._reserve(len(touched))
-        # One argument at a time: then each costs the keys of this batch, not those of the epoch.
+        # One argument at a time: then the cost depends on the keys of this batch, not on those of the epoch.
         unknown = touched.difference(self._cache).difference(self._dirty).difference(self._missing)
         if unknown:
             self._load(list(unknown))
         self._dirty |= touched
         return self._cache
 
-    def written(self, keys: Sequence[Any]) -> Sequence[T]:
+    def get_last_written(self, keys: Sequence[Any]) -> Sequence[T]:
         return list(map(self._cache.__getitem__, keys))
 
     def items(self) -> Iterator[tuple[Any, T]]:
         self.flush()
         return self._scanned()
 
-    def within(self, *parts: Any) -> Iterator[tuple[Any, T]]:
+    def scan_prefix(self, *parts: Any) -> Iterator[tuple[Any, T]]:
         raise Bug(f"{self._where}: a key has one place")
 
-    def places(self, *parts: Any) -> Iterator[Any]:
+    def scan_keys(self, *parts: Any) -> Iterator[Any]:
         raise Bug(f"{self._where}: a key has one place")
 
     def next_entry(self) -> int:
@@ -90,21 +92,22 @@ class CachedValueState(CodedRows[T]):
     def advance(self, timestamp: int) -> None:
         return None
 
-    def marks(self) -> dict[str, int]:
-        """Numbers that must not go back when the state is restored; stored in the handle."""
+    def get_attributes(self) -> dict[str, int]:
+        """Return the integer attributes stored with the state, merged by maximum on rescaling."""
         return {}
 
     def changed(self, key: Any) -> bool:
-        """Has it been written or deleted since the last flush? Then its row does not count."""
+        """Return whether the key was written or deleted since the last flush. If so, its row is outdated."""
         return key in self._dirty
 
     def flush(self) -> None:
-        """Write what changed to the rows. Called at the barrier, and before when too much has changed."""
+        """Write changes to the rows. Called at the barrier, and earlier if there are too many."""
         if not self._dirty:
             self._missing.clear()
             return
         keys = list(self._dirty)
-        # One look-up a key (in a large dict it costs more than encoding), and no tuples: they wake the collector.
+        # One look-up per key (in a large dict it costs more than encoding), and no tuples, which trigger garbage
+        # collection.
         found = list(map(self._cache.get, keys, itertools.repeat(ABSENT)))
         present = list(map(operator.is_not, found, itertools.repeat(ABSENT)))
         gone: set[Any] = set()
@@ -113,14 +116,14 @@ class CachedValueState(CodedRows[T]):
             gone = self._dirty.difference(keys).difference(self._missing)
         values = self._encoded_values(found, keys)
         self._rows.write(self._row_keys(keys), values, self._row_keys(list(gone)))
-        # Only now: if the write fails, the cache still knows what was to be written.
+        # Cleared only now: if the write fails, the cache still knows the changes.
         if len(self._cache) > self._limit:
             self._keep_dirty()
         self._dirty.clear()
         self._missing.clear()
 
     def _reserve(self, count: int) -> None:
-        """Make room before ``count`` keys are written."""
+        """Free memory before ``count`` keys are written."""
         if self._dirty and len(self._dirty) + count > self._limit:
             self.flush()
         self._trim()
@@ -132,7 +135,7 @@ class CachedValueState(CodedRows[T]):
             self._missing.clear()
 
     def _keep_dirty(self) -> None:
-        """Drop what was not touched since the last flush. In place: callers hold the dict ``view`` gave them."""
+        """Drop objects that were not changed since the last flush. In place: callers hold the dict of ``view``."""
         kept = {key: self._cache[key] for key in self._dirty if key in self._cache}
         self._cache.clear()
         self._cache.update(kept)

@@ -1,8 +1,8 @@
-"""What supervisor and worker say to each other, and the socket they say it on.
+"""The messages between supervisor and worker, and their socket.
 
-Messages are msgspec structs with a tag, framed by a four-byte length; nothing is pickled. ``session`` numbers
-the attempts of one worker process: an answer that belongs to an older session is ignored by the receiver.
-Rule: the worker ends when the socket does, so that no worker outlives its supervisor.
+Messages are msgspec structs with a tag, framed by a four-byte length; nothing is pickled. ``session`` numbers the
+attempts of one worker process: the receiver ignores an answer of an older session. Rule: the worker exits when the
+socket is closed, so that no worker outlives its supervisor.
 """
 
 from __future__ import annotations
@@ -15,64 +15,64 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from kafka_eos.abc.committer import Committable
-from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.core.ids import Epoch, EpochId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.records import Tally
-from kafka_eos.runtime.epoch_reports import Span
-from kafka_eos.runtime.program import Code
-from kafka_eos.runtime.state.restore_progress import Restored
-from kafka_eos.runtime.worker.task_stats import Figures
+from kafka_eos.core.records import RecordCounts
+from kafka_eos.runtime.epoch_reports import PhaseSpan
+from kafka_eos.runtime.program import CodeFingerprint
+from kafka_eos.runtime.state.restore_progress import RestoreProgress
+from kafka_eos.runtime.worker.task_stats import WorkerMetrics
 
 _LENGTH = struct.Struct(">I")
 _MOST_SOCKETS = 253
-"""What one message can carry (SCM_MAX_FD)."""
+"""The maximum per message (SCM_MAX_FD)."""
 
 
-class Message(msgspec.Struct, frozen=True, tag=True):
+class ControlMessage(msgspec.Struct, frozen=True, tag=True):
     session: int
 
 
-class Given(msgspec.Struct, frozen=True):
-    """What a worker is given with its command, in a file in memory: what it has in common with its supervisor."""
+class WorkerConfig(msgspec.Struct, frozen=True):
+    """The job's settings and the user's code, which a worker process receives at its start."""
 
     settings: str
     """``Settings.as_json`` as text."""
-    code: Code
+    code: CodeFingerprint
 
 
 # supervisor → worker
 
 
-class Start(Message, frozen=True):
-    """Drop what you were doing and begin a session from a decided epoch."""
+class StartSession(ControlMessage, frozen=True):
+    """Drops the current session and starts a new one from a decided epoch."""
 
     identity: str
-    """Of the job; see ``ids.JobIdentity``."""
+    """The job's identity; see ``ids.JobIdentity``."""
     term: int
     first_epoch: int
     parallelism: int
     peers: tuple[int, ...]
-    """Subtasks whose sockets come along with this message, in this order."""
+    """Subtasks whose sockets are sent with this message, in this order."""
     positions: dict[str, Positions]
     states: tuple[StateHandle, ...]
-    in_flight: tuple[InFlight, ...]
+    in_flight: tuple[InFlightRows, ...]
     ends: dict[str, Positions] | None
     """For a bounded run: where each source may stop."""
-    waiting: frozenset[str]
+    waiting_sources: frozenset[str]
     """Sources that are not read yet; see ``protocol.source_dependencies``."""
-    silent: frozenset[str]
-    """Those of them that event time does not wait for."""
+    excluded_sources: frozenset[str]
+    """Those of ``waiting_sources`` that are excluded from the watermark."""
 
 
-class Begin(Message, frozen=True):
-    """All workers are ready: process. The first message after Start, unless it is Drop."""
+class BeginProcessing(ControlMessage, frozen=True):
+    """All workers are ready: start processing. The first message after StartSession, unless it is EndSession."""
 
 
-class Trigger(Message, frozen=True):
-    """The barrier: snapshot, seal, acknowledge. ``last`` stops reading afterwards.
+class TriggerCheckpoint(ControlMessage, frozen=True):
+    """Starts a checkpoint: snapshot the state, seal the writers, acknowledge. ``last`` stops reading afterwards.
 
-    ``aligned``: nothing may be left under way, whatever the job's mode (for a last epoch, for a savepoint).
+    ``aligned``: store no in-flight rows, whatever the job's mode (for a last epoch, for a savepoint).
     """
 
     epoch: EpochId
@@ -80,54 +80,52 @@ class Trigger(Message, frozen=True):
     aligned: bool
 
 
-class Notify(Message, frozen=True):
-    """The epoch's receipt is written."""
+class NotifyCheckpointCommitted(ControlMessage, frozen=True):
+    """The epoch is committed and has its receipt."""
 
     epoch: EpochId
 
 
-class Abort(Message, frozen=True):
-    """The epoch is given up: seal what is not sealed of it, name that output in the next answer, and confirm."""
+class NotifyCheckpointAborted(ControlMessage, frozen=True):
+    """The epoch is aborted: seal its output, which becomes part of the next acknowledged epoch."""
 
     epoch: EpochId
 
 
-class Assign(Message, frozen=True):
-    """New splits of a source."""
+class AssignSplits(ControlMessage, frozen=True):
+    """Adds new splits of a source."""
 
     source: str
     positions: Positions
 
 
-class Drop(Message, frozen=True):
-    """End the session, undo nothing, answer Dropped: recovery must not run beside it."""
+class EndSession(ControlMessage, frozen=True):
+    """Ends the session without undoing anything; answered with SessionEnded."""
 
 
-class Halt(Message, frozen=True):
-    """Read nothing from the sources until told to go on; process what is under way."""
+class PauseReading(ControlMessage, frozen=True):
+    """Stops reading the sources until ResumeReading; in-flight rows are still processed."""
 
 
-class GoOn(Message, frozen=True):
-    """Read again."""
+class ResumeReading(ControlMessage, frozen=True):
+    """Reads the sources again."""
 
 
-class Waiting(Message, frozen=True):
-    """These sources still wait for others, and no more; ``silent``: those of them that event time does not wait for."""
+class SetWaitingSources(ControlMessage, frozen=True):
+    """Replaces the set of sources that are not read yet because they wait for others."""
 
     sources: frozenset[str]
-    silent: frozenset[str]
+    excluded_sources: frozenset[str]
 
 
-class SlowestElsewhere(Message, frozen=True):
-    """How far the slowest splits of all other workers are in event time, by group; see
-    ``protocol.watermark_alignment``.
-    """
+class RemoteSlowest(ControlMessage, frozen=True):
+    """Watermark of the slowest split of all other workers, by alignment group."""
 
     slowest: dict[str, int]
 
 
-class Count(Message, frozen=True):
-    """Answer with ``Counted``; see ``protocol.quiescence``."""
+class CountFrames(ControlMessage, frozen=True):
+    """Asks for FramesCounted; see protocol.quiescence."""
 
     round: int
 
@@ -135,8 +133,8 @@ class Count(Message, frozen=True):
 # worker → supervisor
 
 
-class Counted(Message, frozen=True):
-    """What has been sent to other workers, and processed of theirs, and whether nothing waits."""
+class FramesCounted(ControlMessage, frozen=True):
+    """Frames sent to and processed from other workers, and whether this worker is idle."""
 
     round: int
     idle: bool
@@ -144,81 +142,87 @@ class Counted(Message, frozen=True):
     processed: int
 
 
-class Restoring(Message, frozen=True):
-    """More of the restore is done. Nothing is said while nothing is."""
+class RestoreReport(ControlMessage, frozen=True):
+    """Progress of the restore; sent only when there is some."""
 
-    restored: Restored
-
-
-class Ready(Message, frozen=True):
-    """State restored, readers and writers open."""
+    restored: RestoreProgress
 
 
-class Sealed(msgspec.Struct, frozen=True):
-    """Output that is prepared: of the epoch, or of one before it that was given up."""
+class SessionReady(ControlMessage, frozen=True):
+    """State is restored; readers and writers are open."""
+
+
+class SealedOutput(msgspec.Struct, frozen=True):
+    """Pre-committed output of this epoch, or of an earlier one that was aborted."""
 
     epoch: Epoch
     committables: tuple[Committable, ...]
 
 
-class Ack(Message, frozen=True):
-    """The epoch is durable on this subtask's side."""
+class AcknowledgeCheckpoint(ControlMessage, frozen=True):
+    """This subtask's part of the epoch is durable."""
 
     epoch: EpochId
     positions: dict[str, Positions]
     states: tuple[StateHandle, ...]
-    sealed: tuple[Sealed, ...]
-    """Everything that no epoch has taken yet, as far as this worker knows."""
-    in_flight: tuple[InFlight, ...]
-    tally: Tally
-    """What the subtask has counted up to this barrier since the session began."""
+    sealed: tuple[SealedOutput, ...]
+    """All sealed output that no epoch has committed yet, as far as this worker knows."""
+    in_flight: tuple[InFlightRows, ...]
+    tally: RecordCounts
+    """Counts of the subtask since the session began, up to this barrier."""
     watermarks: dict[str, dict[str, int]]
-    """How far each split that it reads has come in event time, by the operator that makes its watermarks."""
+    """The event time of each split that it reads, by the operator that generates its watermarks."""
     blocked_ms: float
     """How long the barrier kept the worker from processing."""
     aligning_ms: float
-    """From the first barrier at a segment to the last, the longest of the worker's segments."""
+    """The time from the first barrier at a chain to the last: the maximum of the worker's chains."""
     timers: dict[str, int]
-    """How many are pending, by operator."""
-    unanswered: bool
-    """A row waits for an answer that waited at the first barrier of the session."""
-    spans: tuple[Span, ...]
-    """When each phase was."""
+    """Pending timers by operator."""
+    has_overdue_request: bool
+    """Whether a row's request has been pending since the session's first barrier."""
+    spans: tuple[PhaseSpan, ...]
+    """Start and end of each phase."""
 
 
-class Decline(Message, frozen=True):
-    """The epoch cannot be made durable on this subtask's side. Its output is prepared, and named by the next answer."""
+class DeclineCheckpoint(ControlMessage, frozen=True):
+    """This subtask's part of the epoch cannot be made durable; its output is pre-committed all the same.
+
+    The next acknowledgement names this output.
+    """
 
     epoch: EpochId
     reason: str
 
 
-class Progress(Message, frozen=True):
-    """How far the worker is since the session began."""
+class WorkerProgress(ControlMessage, frozen=True):
+    """The worker's metrics since its session began."""
 
-    figures: Figures
+    figures: WorkerMetrics
 
 
-class Pulse(Message, frozen=True):
-    """The process lives; the thread that processes rows took its last step so many seconds ago. See ``pulse``."""
+class WorkerHeartbeat(ControlMessage, frozen=True):
+    """The process is alive. Says how long ago its processing thread made progress, and where it is.
 
-    standing: float
+    See ``liveness_pulse``.
+    """
+
+    seconds_since_step: float
     at: str
-    """The operator and the record that it is at; empty if it is at none."""
+    """The current operator and record; empty if there is none."""
 
 
-class SlowestHere(Message, frozen=True):
-    """How far the slowest splits that are read here are in event time, by group. Said when it has changed."""
+class LocalSlowest(ControlMessage, frozen=True):
+    """Watermark of the slowest split of this worker, by alignment group; sent when it changes."""
 
     slowest: dict[str, int]
 
 
-class Reached(Message, frozen=True):
-    """A bounded run has read up to its ends."""
+class SessionReachedEnds(ControlMessage, frozen=True):
+    """A bounded run has read this worker's splits up to their ends."""
 
 
-class Failed(Message, frozen=True):
-    """The session is over. ``kind`` says what the supervisor must do next."""
+class SessionFailed(ControlMessage, frozen=True):
+    """The session failed; ``kind`` says what the supervisor must do next."""
 
     kind: Literal["restart", "environment", "user", "fatal"]
     error: str
@@ -228,35 +232,46 @@ class Failed(Message, frozen=True):
     """Traceback, for the log."""
     operator: str = ""
     where: str = ""
-    """At which record, if it was at one; see ``PoisonRecord``."""
+    """The failing record, if there is one; see ``PoisonRecord``."""
 
 
-class ConfirmAbort(Message, frozen=True):
-    """Nothing of an aborted epoch is uploaded here any more, and its output is prepared."""
+class ConfirmAbort(ControlMessage, frozen=True):
+    """No data of an aborted epoch is uploaded here any more, and its output is pre-committed."""
 
     epoch: EpochId
 
 
-class Dropped(Message, frozen=True):
-    """The session is over and nothing of it runs any more."""
+class SessionEnded(ControlMessage, frozen=True):
+    """The session has ended; no thread of it runs any more."""
 
 
 ToWorker: TypeAlias = (
-    Start | Begin | Trigger | Notify | Abort | Assign | Waiting | SlowestElsewhere | Halt | GoOn | Count | Drop
+    StartSession
+    | BeginProcessing
+    | TriggerCheckpoint
+    | NotifyCheckpointCommitted
+    | NotifyCheckpointAborted
+    | AssignSplits
+    | SetWaitingSources
+    | RemoteSlowest
+    | PauseReading
+    | ResumeReading
+    | CountFrames
+    | EndSession
 )
 ToSupervisor: TypeAlias = (
-    Restoring
-    | Ready
-    | Ack
-    | Decline
+    RestoreReport
+    | SessionReady
+    | AcknowledgeCheckpoint
+    | DeclineCheckpoint
     | ConfirmAbort
-    | Progress
-    | Pulse
-    | SlowestHere
-    | Reached
-    | Counted
-    | Failed
-    | Dropped
+    | WorkerProgress
+    | WorkerHeartbeat
+    | LocalSlowest
+    | SessionReachedEnds
+    | FramesCounted
+    | SessionFailed
+    | SessionEnded
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -264,8 +279,8 @@ _to_worker = msgspec.msgpack.Decoder(ToWorker)
 _to_supervisor = msgspec.msgpack.Decoder(ToSupervisor)
 
 
-def send(sock: socket.socket, message: Message, sockets: Sequence[socket.socket] = ()) -> None:
-    """Send one message whole, and with its first byte these sockets. Raises OSError if the peer is gone."""
+def send(sock: socket.socket, message: ControlMessage, sockets: Sequence[socket.socket] = ()) -> None:
+    """Send one complete message, and these sockets with its first byte. Raises OSError if the peer is gone."""
     body = _encoder.encode(message)
     data = _LENGTH.pack(len(body)) + body
     if sockets:
@@ -274,16 +289,16 @@ def send(sock: socket.socket, message: Message, sockets: Sequence[socket.socket]
 
 
 def receive_as_worker(sock: socket.socket) -> Iterator[tuple[ToWorker, list[socket.socket]]]:
-    """Messages from the supervisor until it is gone, each with the sockets that came with it."""
+    """Yield messages from the supervisor until it is gone, each with the sockets that came with it."""
     fds: list[int] = []
     for body in _frames(sock, fds):
-        came = [socket.socket(fileno=fd) for fd in fds]
+        sockets = [socket.socket(fileno=fd) for fd in fds]
         fds.clear()
-        yield _to_worker.decode(body), came
+        yield _to_worker.decode(body), sockets
 
 
 def receive_as_supervisor(sock: socket.socket) -> Iterator[ToSupervisor]:
-    """Messages from a worker until it is gone."""
+    """Yield messages from a worker until it is gone."""
     for body in _frames(sock, []):
         yield _to_supervisor.decode(body)
 
@@ -297,14 +312,14 @@ def _frames(sock: socket.socket, fds: list[int]) -> Iterator[bytes]:
 
 
 def _read(sock: socket.socket, size: int, fds: list[int]) -> bytes | None:
-    """Exactly ``size`` bytes, or None if the peer is gone (a frame cut short by its death is no message)."""
+    """Read exactly ``size`` bytes; None if the peer is gone. An incomplete frame is not a message."""
     chunks = bytearray()
     while len(chunks) < size:
         try:
-            chunk, came, _, _ = socket.recv_fds(sock, size - len(chunks), _MOST_SOCKETS)
+            chunk, received, _, _ = socket.recv_fds(sock, size - len(chunks), _MOST_SOCKETS)
         except ConnectionResetError:
             return None
-        fds += came
+        fds += received
         if not chunk:
             return None
         chunks += chunk

@@ -1,10 +1,10 @@
-"""A worker's pulse: twice a second a thread of its own tells how long ago the thread that processes rows took a step.
+"""A worker's heartbeats: twice a second, a thread reports how long ago the processing thread made progress.
 
-A silent worker may be one whose rows take long, one whose code never comes back, or one that is stopped. With a pulse
-the supervisor can tell them apart (``protocol.liveness``): what hangs in Python, or waits for something, lets this
-thread run; a stopped process, and a call in C that holds the interpreter's lock, do not.
+An unresponsive worker may process slow rows, hang, or be stopped. Heartbeats let the supervisor distinguish these
+(``protocol.liveness``): code that hangs in Python, or waits, lets this thread run. A stopped process does not, nor does
+a C call that holds the interpreter's lock.
 
-Rule: the pulse says what the working thread did last, and never that it is well.
+Rule: a heartbeat reports the last progress of the working thread, and never that it is healthy.
 """
 
 from __future__ import annotations
@@ -16,29 +16,35 @@ from contextvars import Context
 from types import TracebackType
 
 from kafka_eos._util import log_context
-from kafka_eos.runtime.worker.control_messages import Message, Pulse
+from kafka_eos.runtime.worker.control_messages import ControlMessage, WorkerHeartbeat
 
 _EVERY = 0.5
-"""Seconds between two beats."""
+"""Seconds between two heartbeats."""
 
 
-class Beating:
-    """Beats while it is entered. ``work``: the context in which the working thread runs, which tells where it is.
+class HeartbeatThread:
+    """Sends a heartbeat every half second while the context manager is entered.
 
-    ``say`` is called on the thread of the pulse. An OSError of it ends the beating: nobody listens any more.
+    ``work``: the context in which the working thread runs, for its current position. ``say`` is called on the heartbeat
+    thread. An OSError from it ends the thread: the receiver is gone.
     """
 
-    def __init__(self, say: Callable[[Message], None], session: int, work: Context, every: float = _EVERY) -> None:
-        self._say, self._session, self._work, self._every = say, session, work, every
+    def __init__(
+        self, say: Callable[[ControlMessage], None], session: int, work: Context, every: float = _EVERY
+    ) -> None:
+        self._say = say
+        self._session = session
+        self._work = work
+        self._every = every
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True, name="pulse")
         self._stepped = time.monotonic()
 
     def step(self) -> None:
-        """The working thread has come further."""
+        """Record that the working thread has made progress."""
         self._stepped = time.monotonic()
 
-    def __enter__(self) -> Beating:
+    def __enter__(self) -> HeartbeatThread:
         self._thread.start()
         return self
 
@@ -51,6 +57,6 @@ class Beating:
             standing = time.monotonic() - self._stepped
             at = log_context.position_in(self._work)
             try:
-                self._say(Pulse(session=self._session, standing=standing, at=str(at or "")))
+                self._say(WorkerHeartbeat(session=self._session, seconds_since_step=standing, at=str(at or "")))
             except OSError:
                 return

@@ -1,10 +1,10 @@
-"""One segment of the plan at work in one worker: its inputs, its gate, and its snapshots.
+"""One operator chain at work in one worker: its inputs, its gate, and its snapshots.
 
-Rows come from the segment's sources, and from its input channels; they run through the chain, which ends in writers
-and in the exchanges to the next segments. The gate (``protocol.barrier_alignment``) says what a barrier does.
+Rows come from the chain's sources, and from its input channels; they run through the chain, which ends in writers and
+in the exchanges to the next chains. The gate (``protocol.barrier_alignment``) decides about barriers.
 
-Rule: a snapshot is taken between two batches and is whole: positions of the sources, state, writers sealed, barrier
-sent on every tail, in one go. Nothing else of this worker runs in between.
+Rule: a snapshot is taken between two batches and is complete: positions of the sources, state, writers sealed, barrier
+sent on every tail, without interruption. Nothing else of this worker runs in between.
 """
 
 from __future__ import annotations
@@ -24,140 +24,148 @@ from kafka_eos.core.errors import Bug
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.core.records import Batch, Tally, Watermark
-from kafka_eos.plan import Segment
-from kafka_eos.protocol.barrier_alignment import Action, Complete, Gate, Mode, Snapshot
-from kafka_eos.protocol.watermarks import Inputs
-from kafka_eos.runtime.epoch_reports import Prepare, Span
-from kafka_eos.runtime.exchange.in_flight_rows import Log
-from kafka_eos.runtime.exchange.input_queues import Input, Marker, Queue, Rows
+from kafka_eos.core.records import Batch, RecordCounts, Watermark
+from kafka_eos.plan import ChainSpec
+from kafka_eos.protocol.barrier_alignment import CheckpointMode, CompleteSnapshot, GateAction, InputGate, TakeSnapshot
+from kafka_eos.protocol.watermarks import InputWatermarks
+from kafka_eos.runtime.epoch_reports import PhaseSpan, TimedPreCommit
+from kafka_eos.runtime.exchange.in_flight_rows import InFlightLog
+from kafka_eos.runtime.exchange.input_queues import Barrier, BatchOrFrame, InputChannel, Queue
 from kafka_eos.runtime.worker.task_resources import pending_timers
-from kafka_eos.runtime.worker.task_stats import Spent
+from kafka_eos.runtime.worker.task_stats import ChainTimes
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 _LONG = 0.02
-"""Seconds of work after which a barrier that overtakes may not have to wait for more rows."""
+"""Seconds of work after which an unaligned barrier must not wait for more rows."""
 
 
 @dataclass(slots=True)
-class Captured:
-    """A segment's part of an epoch. The rows under way, by exchange, are complete when the gate says so."""
+class ChainSnapshot:
+    """The part of one operator chain in an epoch: positions, uploads, pre-commits, in-flight rows.
+
+    The in-flight rows, by exchange, are complete when the gate says so.
+    """
 
     positions: dict[str, Positions]
     uploads: list[Upload]
-    precommits: list[Prepare]
-    tally: Tally
-    """What the segment has counted since the session began."""
+    precommits: list[TimedPreCommit]
+    tally: RecordCounts
+    """Counts of the chain since the session began."""
     timers: dict[str, int] = field(default_factory=dict)
-    """How many are pending, by operator."""
-    received: dict[int, Log] = field(default_factory=dict)
+    """Pending timers by operator."""
+    received: dict[int, InFlightLog] = field(default_factory=dict)
     """Rows that had arrived here, or arrived before the barrier of their channel."""
-    overtaken: dict[int, Log] = field(default_factory=dict)
-    """Rows that had not left yet: they come after those that the receivers had."""
-    unanswered: bool = False
-    """A row waits for an answer that waited at the first barrier of the session."""
+    overtaken: dict[int, InFlightLog] = field(default_factory=dict)
+    """Rows that had not been sent yet: they come after those that the receivers had."""
+    has_overdue_request: bool = False
+    """Whether a row's request has been pending since the session's first barrier."""
     blocked: float = 0.0
     """Seconds that the snapshot kept the worker from processing."""
     aligning: float = 0.0
     """Seconds from the first barrier to the last."""
-    spans: list[Span] = field(default_factory=list)
+    spans: list[PhaseSpan] = field(default_factory=list)
 
     def drop(self) -> None:
-        """Its rows under way are stored, or nobody wants them."""
+        """Delete its in-flight rows: they are stored, or not needed."""
         for log in (*self.received.values(), *self.overtaken.values()):
             log.drop()
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSnapshot:
-    """The epoch that a segment has captured, and whose barriers have not all come. ``since``: when the first came."""
+    """An epoch that a chain has captured, and whose barriers have not all arrived.
+
+    ``since``: when the first one arrived.
+    """
 
     epoch: int
-    captured: Captured
+    captured: ChainSnapshot
     since: float
 
 
-class Surroundings(Protocol):
-    """What a task needs of the worker around it."""
+class TaskEnvironment(Protocol):
+    """The services of the session for the task of an operator chain."""
 
-    def push(self, segment: Segment, head: str, batch: Batch[Any] | None) -> None:
-        """Run rows through the segment; None after a read that brought nothing but, perhaps, bad records."""
+    def push(self, segment: ChainSpec, head: str, batch: Batch[Any] | None) -> None:
+        """Run rows through the chain; None after a read that returned no rows, except perhaps rejected ones."""
 
-    def advance_time(self, segment: Segment, head: str, watermark: Watermark) -> None:
-        """Event time has come so far behind the head of the segment."""
+    def advance_time(self, segment: ChainSpec, head: str, watermark: Watermark) -> None:
+        """Process a watermark behind the head of the chain."""
 
-    def busy(self, segment: Segment) -> bool:
-        """Is what time has made due in the segment not done yet?"""
+    def busy(self, segment: ChainSpec) -> bool:
+        """Return whether due work of the chain is pending."""
 
-    def go_on(self, segment: Segment) -> None:
-        """Do a slice more of it."""
+    def continue_due(self, segment: ChainSpec) -> None:
+        """Run a slice of the chain's due work."""
 
-    def collect(self, segment: Segment) -> int:
-        """Run the rows of the segment that are answered by now on through it; returns how many."""
+    def collect(self, segment: ChainSpec) -> int:
+        """Run the chain's rows whose responses have arrived downstream; return how many."""
 
-    def full(self, head: str) -> bool:
-        """Do so many rows that came by ``head`` wait for answers that no more should come?"""
+    def is_full(self, head: str) -> bool:
+        """Return whether so many rows wait for responses that no more should arrive."""
 
-    def holding(self, head: str) -> bool:
-        """Do rows that came by ``head`` wait for answers?"""
+    def has_pending(self, head: str) -> bool:
+        """Return whether rows that came by ``head`` wait for responses."""
 
-    def held(self, head: str) -> Sequence[Batch[Any]]:
-        """The rows that came by ``head`` and wait for answers."""
+    def list_pending_rows(self, head: str) -> Sequence[Batch[Any]]:
+        """Return the rows that came by ``head`` and wait for responses."""
 
-    def unanswered(self, head: str) -> bool:
-        """A barrier passes these rows. Has one of them waited since the first barrier of the session?"""
+    def pass_barrier(self, head: str) -> bool:
+        """Mark a barrier behind the pending rows; return whether one has been pending since the session's first
+        barrier."""
 
-    def flush(self, segment: Segment, whole: bool) -> None:
-        """Run what the segment's operators have gathered in this epoch through it; ``whole``: all that is due, too."""
+    def flush(self, segment: ChainSpec, whole: bool) -> None:
+        """Run the rows that the chain's operators have collected in this epoch downstream; ``whole``: all due work
+        too."""
 
-    def tally(self, segment: Segment) -> Tally:
-        """What the segment has counted since the session began."""
+    def tally(self, segment: ChainSpec) -> RecordCounts:
+        """Return the counts of the chain since the session began."""
 
-    def sealed(self, segment: Segment) -> None:
-        """The writers of the segment begin with the next epoch."""
+    def mark_sealed(self, segment: ChainSpec) -> None:
+        """Record that the chain's writers have been sealed."""
 
     def waits(self, source: str) -> bool:
-        """Is the source not to be read yet?"""
+        """Return whether the source must not be read yet."""
 
-    def passed_over(self, segment: Segment, source: str) -> None:
-        """It was not: event time may go on without it."""
+    def skip_source(self, segment: ChainSpec, source: str) -> None:
+        """Let the watermark advance without a source that waits."""
 
     def room(self, edge: int) -> bool:
-        """May more rows be made for this exchange?"""
+        """Return whether more rows may be produced for this exchange."""
 
-    def forward_here(self, edge: int, epoch: int, aligned: bool) -> None:
-        """Pass the barrier on in this subtask."""
+    def deliver_barrier(self, edge: int, epoch: int, aligned: bool) -> None:
+        """Deliver the barrier to the next operator chain of this subtask."""
 
-    def log(self, segment: Segment, edge: int, epoch: int, name: str) -> Log:
-        """A new log of the epoch, by that name, for rows that are under way on the exchange."""
+    def log(self, segment: ChainSpec, edge: int, epoch: int, name: str) -> InFlightLog:
+        """Create a log of the epoch, by that name, for in-flight rows of the exchange."""
 
-    def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
-        """The segment's part of the epoch is complete."""
+    def on_captured(self, segment: ChainSpec, epoch: int, captured: ChainSnapshot) -> None:
+        """Called when the chain's snapshot of an epoch is complete."""
 
 
-class Wires(Protocol):
-    """The exchanges, as a task needs them."""
+class TaskExchanges(Protocol):
+    """The exchanges, as the task of an operator chain needs them."""
 
-    def decode(self, edge: int, rows: Rows) -> Batch[Any]: ...
+    def decode(self, edge: int, rows: BatchOrFrame) -> Batch[Any]: ...
 
-    def as_now(self, edge: int, rows: Rows) -> bytes:
-        """The rows for a log, whatever the user's code will do to their values when they are processed."""
+    def freeze(self, edge: int, rows: BatchOrFrame) -> bytes:
+        """Encode the rows for a log now, because user code may modify their values later."""
 
-    def processed(self, edge: int, sender: int, rows: Rows) -> None:
-        """The rows are processed."""
+    def processed(self, edge: int, sender: int, rows: BatchOrFrame) -> None:
+        """Count the rows as processed."""
 
     def credit(self, edge: int, sender: int, size: int) -> None:
-        """The sender may send so many bytes more."""
+        """Let the sender send so many more bytes."""
 
-    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Iterable[bytes]:
-        """Send the barrier to all other subtasks; returns the rows that it overtakes, to be looked at now."""
+    def send_barrier(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> Iterable[bytes]:
+        """Send the barrier to all other subtasks; return the rows that it overtakes, which must be read at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The open parts of a segment, by operator name."""
+class TaskParts:
+    """The open readers, state backends and writers of an operator chain, by operator name."""
 
     readers: Mapping[str, Reader[Any]]
     backends: Mapping[str, StateBackend]
@@ -165,41 +173,50 @@ class Parts:
 
 
 class Task:
-    """``edges`` numbers the exchanges of the plan; ``inputs`` are those of this segment, one a sender."""
+    """The task of one operator chain.
+
+    ``edges`` numbers the exchanges of the plan; ``inputs`` are those of this chain, one per sender.
+    """
 
     def __init__(
         self,
-        segment: Segment,
-        parts: Parts,
-        inputs: Sequence[Input],
+        segment: ChainSpec,
+        parts: TaskParts,
+        inputs: Sequence[InputChannel],
         edges: Mapping[str, int],
         term: Term,
         first_epoch: int,
-        mode: Mode,
+        mode: CheckpointMode,
         aligned_timeout: float,
-        around: Surroundings,
-        wires: Wires,
+        around: TaskEnvironment,
+        wires: TaskExchanges,
     ) -> None:
-        self.segment, self.parts, self._term, self._around, self._wires = segment, parts, term, around, wires
+        self.segment = segment
+        self.parts = parts
+        self._term = term
+        self._environment = around
+        self._wires = wires
         self._tails = [edges[name] for name in segment.tails if name in edges]
         self._heads = {edges[name]: name for name in segment.heads if name in edges}
         self.inputs = {entry.channel: entry for entry in inputs}
         self._back = [entry for entry in inputs if entry.feedback]
         channels = frozenset([*self.inputs, *(("source", name) for name in parts.readers)])
-        self._gate = Gate(channels, mode, aligned_timeout, frozenset(entry.channel for entry in self._back))
-        self._event_time = {edge: Inputs.of(sender for at, sender in self.inputs if at == edge) for edge in self._heads}
+        self._gate = InputGate(channels, mode, aligned_timeout, frozenset(entry.channel for entry in self._back))
+        self._event_time = {
+            edge: InputWatermarks.of(sender for at, sender in self.inputs if at == edge) for edge in self._heads
+        }
         """How far it has come, by exchange: all of its channels together."""
-        self.replay: dict[int, Queue[Rows]] = {}
-        """Rows that were under way in the epoch that this session continues, by exchange: processed before all others,
-        one exchange after the other."""
-        self._postponed: Marker | None = None
+        self.restored_rows: dict[int, Queue[BatchOrFrame]] = {}
+        """Rows that were under way in the epoch that this session continues, by exchange: processed before all
+        others, one exchange after the other."""
+        self._postponed: Barrier | None = None
         """The barrier of an aligned epoch: the sources' waits until those rows are processed, and all that is due."""
         self._sealed = first_epoch - 1
         """The newest epoch that the writers have sealed. They seal each, whatever becomes of it, in turn."""
-        self._carried: list[Prepare] = []
+        self._carried: list[TimedPreCommit] = []
         """Output of epochs that were given up: it belongs to the next one."""
-        self.spent = Spent()
-        self.own = dict.fromkeys((*parts.readers, *parts.backends, *parts.writers), 0.0)
+        self.spent = ChainTimes()
+        self.own_seconds = dict.fromkeys((*parts.readers, *parts.backends, *parts.writers), 0.0)
         """Seconds that parts took outside of the chain, by operator: reads that brought something, snapshots, seals."""
         self.records = dict.fromkeys(parts.readers, 0)
         """How many have been read, by source."""
@@ -207,43 +224,43 @@ class Task:
 
     # ------------------------------------------------------------ arrivals
 
-    def rows(self, edge: int, sender: int, rows: Rows) -> None:
-        """Rows have arrived."""
+    def receive_rows(self, edge: int, sender: int, rows: BatchOrFrame) -> None:
+        """Queue rows that have arrived."""
         entry = self.inputs[edge, sender]
         held = self._is_held(entry)
-        entry.put(self._wires.as_now(edge, rows) if held else rows)
+        entry.put(self._wires.freeze(edge, rows) if held else rows)
         if held:
             self._hold(entry)
-        if self._gate.logged_by(entry.channel) is not None:
+        if self._gate.epochs_logging(entry.channel) is not None:
             self._log(edge, [rows])
 
-    def watermark(self, edge: int, sender: int, watermark: Watermark) -> None:
-        """A watermark has arrived behind rows that may still wait here."""
+    def receive_watermark(self, edge: int, sender: int, watermark: Watermark) -> None:
+        """Queue a watermark behind the rows of its channel."""
         self.inputs[edge, sender].put(watermark)
 
-    def barrier(self, edge: int, sender: int, epoch: int, aligned: bool) -> None:
-        """A barrier has arrived behind rows that may still wait here."""
+    def receive_barrier(self, edge: int, sender: int, epoch: int, aligned: bool) -> None:
+        """Queue a barrier behind the rows of its channel."""
         entry = self.inputs[edge, sender]
         now = time.monotonic()
-        marker = Marker(epoch, now, aligned)
+        marker = Barrier(epoch, now, aligned)
         entry.put(marker)
-        if self._gate.on_receipt(epoch, aligned):
-            self._report(entry.channel, marker)
+        if self._gate.is_due_on_receipt(epoch, aligned):
+            self._pass_barrier(entry.channel, marker)
 
     def trigger(self, epoch: int, aligned: bool) -> None:
-        """The barrier of the sources: their positions are the cut. ``aligned``: nothing may be left under way."""
-        marker = Marker(epoch, time.monotonic(), aligned)
-        if aligned and (self._replaying or self._around.busy(self.segment)):
+        """Handle the barrier of the sources: their positions are the cut. ``aligned``: store no in-flight rows."""
+        marker = Barrier(epoch, time.monotonic(), aligned)
+        if aligned and (self._replaying or self._environment.busy(self.segment)):
             self._postponed = marker
         else:
             self._report_sources(marker)
 
-    def abort(self, epoch: int) -> list[Prepare]:
-        """The epoch is given up: forget what was captured of it. Returns what is to be prepared of its output.
+    def abort(self, epoch: int) -> list[TimedPreCommit]:
+        """Abort an epoch: discard what was captured of it. Return the pre-commits of its output.
 
-        All writers seal it, those too whose barrier has not come: writers of one worker may share a transaction.
+        All writers seal it, also those whose barrier has not arrived: writers of one worker may share a transaction.
         """
-        self._gate, _ = self._gate.abort(epoch)
+        self._gate, _ = self._gate.on_abort(epoch)
         if self._postponed is not None and self._postponed.epoch == epoch:
             self._postponed = None
         if self._open is not None and self._open.epoch == epoch:
@@ -252,35 +269,35 @@ class Task:
             self._carried += captured.precommits
         return self._seal(epoch)
 
-    def _seal(self, epoch: int) -> list[Prepare]:
-        """Seal up to ``epoch`` what is not sealed; returns all that is to be prepared and is not named by an answer."""
+    def _seal(self, epoch: int) -> list[TimedPreCommit]:
+        """Seal all unsealed output up to ``epoch``; return all pre-commits that no acknowledgement names yet."""
         precommits, self._carried = self._carried, []
         for number in range(self._sealed + 1, epoch + 1):
             hit("sink.seal")
             name = EpochId(Epoch(number), self._term)
             writers = self.parts.writers.items()
-            precommits += [Prepare(sink, self._timed(sink, writer.seal, name)) for sink, writer in writers]
+            precommits += [TimedPreCommit(sink, self._timed(sink, writer.seal, name)) for sink, writer in writers]
         self._sealed = max(self._sealed, epoch)
-        self._around.sealed(self.segment)
+        self._environment.mark_sealed(self.segment)
         return precommits
 
     def _timed(self, operator: str, work: Callable[[A], T], argument: A) -> T:
         began = time.perf_counter()
         done = work(argument)
-        self.own[operator] += time.perf_counter() - began
+        self.own_seconds[operator] += time.perf_counter() - began
         return done
 
     # ------------------------------------------------------------ work
 
-    def work(self, most: int) -> int:
-        """Process up to ``most`` waiting entries, fewer if they take long; returns how many."""
+    def process(self, most: int) -> int:
+        """Process up to ``most`` queued entries; return how many."""
         self._tick()
         done = self._go_on()
-        if self._postponed is not None and not self._replaying and not self._around.busy(self.segment):
+        if self._postponed is not None and not self._replaying and not self._environment.busy(self.segment):
             marker, self._postponed = self._postponed, None
             self._report_sources(marker)
         until = time.monotonic() + _LONG
-        done += self._around.collect(self.segment) if self._room() else 0
+        done += self._environment.collect(self.segment) if self._room() else 0
         while done < most and self._step():
             done += 1
             if time.monotonic() > until:
@@ -288,90 +305,92 @@ class Task:
         return done
 
     def _go_on(self) -> int:
-        """What time has made due goes on before all rows, while there is room for it; returns 1 if it did."""
-        if not (self._around.busy(self.segment) and self._has_room()):
+        """Continue due work before all rows, while there is room for its output; return 1 if it did."""
+        if not (self._environment.busy(self.segment) and self._has_room()):
             return 0
         began = time.perf_counter()
-        self._around.go_on(self.segment)
+        self._environment.continue_due(self.segment)
         self.spent.busy += time.perf_counter() - began
         return 1
 
     def read(self, batch_size: int, wait: float) -> int:
-        """Read from every source of the segment once; returns the number of records. ``wait`` seconds at most."""
-        behind = self._replaying or any(entry.waiting > LIMITS.loop_entries_before_a_read for entry in self._back)
+        """Read from every source of the chain once; return the number of records. ``wait`` seconds at most."""
+        behind = self._replaying or any(entry.queued > LIMITS.loop_entries_before_a_read for entry in self._back)
         if behind or not self.parts.readers or not self._room():
             return 0
         records = 0
         for name, reader in self.parts.readers.items():
-            if ("source", name) in self._gate.blocked:
+            if ("source", name) in self._gate.blocked_channels:
                 continue
-            if self._around.waits(name):
-                self._around.passed_over(self.segment, name)
+            if self._environment.waits(name):
+                self._environment.skip_source(self.segment, name)
                 continue
             asked = time.perf_counter()
-            log_context.enter(name)
+            log_context.enter_operator(name)
             batch = reader.poll(batch_size, wait)
-            log_context.leave()
+            log_context.leave_operator()
             read = time.perf_counter()
             if batch is not None:
                 records += len(batch)
                 self.records[name] += len(batch)
                 self.spent.reading += read - asked
-                self.own[name] += read - asked
-            self._around.push(self.segment, name, batch)
+                self.own_seconds[name] += read - asked
+            self._environment.push(self.segment, name, batch)
             self.spent.busy += time.perf_counter() - read
         return records
 
     @property
-    def may_tick(self) -> bool:
-        """May timers of the clock make rows here? Those that were under way go first."""
+    def can_fire_timers(self) -> bool:
+        """Return whether processing-time timers can fire here now. In-flight rows go first."""
         return not self._replaying and self._room()
 
     @property
     def idle(self) -> bool:
-        """Nothing is waiting here."""
+        """Return whether nothing is waiting here."""
         waiting = self._replaying or any(entry.queue for entry in self.inputs.values())
-        held = any(map(self._around.holding, self._heads.values()))
-        return not (waiting or held or self._around.busy(self.segment))
+        held = any(map(self._environment.has_pending, self._heads.values()))
+        return not (waiting or held or self._environment.busy(self.segment))
 
     @property
     def _replaying(self) -> bool:
-        return any(self.replay.values())
+        return any(self.restored_rows.values())
 
     def _room(self) -> bool:
-        """May rows be processed? They come behind what is due already."""
-        return not self._around.busy(self.segment) and self._has_room()
+        """Return whether rows may be processed. They come behind due work."""
+        return not self._environment.busy(self.segment) and self._has_room()
 
     def _has_room(self) -> bool:
-        return self.spent.room(all(map(self._around.room, self._tails)))
+        return self.spent.note_room(all(map(self._environment.room, self._tails)))
 
     def _step(self) -> bool:
-        for edge, queue in self.replay.items():
+        for edge, queue in self.restored_rows.items():
             if queue:
-                if not self._room() or self._around.full(self._heads[edge]):
+                if not self._room() or self._environment.is_full(self._heads[edge]):
                     return False
                 self._process(edge, queue.popleft())
                 return True
-        blocked = self._gate.blocked
+        blocked = self._gate.blocked_channels
         return any(self._take(entry) for entry in self._fairly() if entry.channel not in blocked)
 
-    def _fairly(self) -> list[Input]:
-        """Inputs with something in them, those that wait longest in number of entries first."""
-        return sorted((e for e in self.inputs.values() if e.queue), key=lambda e: -e.waiting)
+    def _fairly(self) -> list[InputChannel]:
+        """Return the non-empty inputs, those with the longest wait in number of entries first."""
+        return sorted((e for e in self.inputs.values() if e.queue), key=lambda e: -e.queued)
 
-    def _take(self, entry: Input) -> bool:
+    def _take(self, entry: InputChannel) -> bool:
         first = entry.queue[0]
-        if isinstance(first, Marker):
-            if first.aligned and (self._around.holding(self._heads[entry.edge]) or self._around.busy(self.segment)):
+        if isinstance(first, Barrier):
+            if first.aligned and (
+                self._environment.has_pending(self._heads[entry.edge]) or self._environment.busy(self.segment)
+            ):
                 return False
             entry.take()
-            self._report(entry.channel, replace(first, at=time.monotonic()))
+            self._pass_barrier(entry.channel, replace(first, at=time.monotonic()))
             if self._is_held(entry):
                 self._hold(entry)
             return True
         if not self._room():
             return False
-        owed = entry.owed
+        owed = entry.credit_due
         entry.take()
         if isinstance(first, Watermark):
             self._advance(entry, first)
@@ -381,76 +400,78 @@ class Task:
         self._wires.credit(entry.edge, entry.sender, owed)
         return True
 
-    def _is_held(self, entry: Input) -> bool:
-        """Is the channel blocked, and its sender not to wait for that?"""
-        return entry.may_hold > 0 and entry.channel in self._gate.blocked
+    def _is_held(self, entry: InputChannel) -> bool:
+        """Return whether the channel is blocked, but its sender should not wait for that."""
+        return entry.spill_limit > 0 and entry.channel in self._gate.blocked_channels
 
-    def _hold(self, entry: Input) -> None:
-        self._wires.credit(entry.edge, entry.sender, entry.hold())
+    def _hold(self, entry: InputChannel) -> None:
+        self._wires.credit(entry.edge, entry.sender, entry.credit_early())
 
-    def _process(self, edge: int, rows: Rows) -> None:
+    def _process(self, edge: int, rows: BatchOrFrame) -> None:
         began = time.perf_counter()
-        self._around.push(self.segment, self._heads[edge], self._wires.decode(edge, rows))
+        self._environment.push(self.segment, self._heads[edge], self._wires.decode(edge, rows))
         self.spent.busy += time.perf_counter() - began
 
-    def _advance(self, entry: Input, watermark: Watermark) -> None:
+    def _advance(self, entry: InputChannel, watermark: Watermark) -> None:
         before = self._event_time[entry.edge]
-        after = self._event_time[entry.edge] = before.on(entry.sender, watermark)
+        after = self._event_time[entry.edge] = before.update(entry.sender, watermark)
         if after.watermark != before.watermark:
             began = time.perf_counter()
-            self._around.advance_time(self.segment, self._heads[entry.edge], after.watermark)
+            self._environment.advance_time(self.segment, self._heads[entry.edge], after.watermark)
             self.spent.busy += time.perf_counter() - began
 
     # ------------------------------------------------------------ barriers
 
     def _tick(self) -> None:
-        """Alignment that takes too long becomes unaligned, also where barriers wait behind rows."""
+        """Turn alignment that takes too long into an unaligned checkpoint, also where barriers wait behind rows."""
         now, patience = time.monotonic(), self._gate.aligned_timeout
-        if self._gate.mode is not Mode.UNALIGNED or not patience:
+        if self._gate.mode is not CheckpointMode.UNALIGNED or not patience:
             return
         for entry in self.inputs.values():
-            if entry.channel in self._gate.blocked:
+            if entry.channel in self._gate.blocked_channels:
                 continue
-            awaited = (m for m in entry.markers if not m.aligned and self._gate.awaits(entry.channel, m.epoch))
+            awaited = (
+                m for m in entry.markers if not m.aligned and self._gate.is_barrier_awaited(entry.channel, m.epoch)
+            )
             marker = next(awaited, None)
             if marker is not None and now >= marker.at + patience:
-                self._report(entry.channel, marker)
-        gate, actions = self._gate.tick(now)
+                self._pass_barrier(entry.channel, marker)
+        gate, actions = self._gate.on_tick(now)
         self._carry_out(gate, actions)
 
-    def _report_sources(self, marker: Marker) -> None:
+    def _report_sources(self, marker: Barrier) -> None:
         for name in self.parts.readers:
-            self._report(("source", name), marker)
+            self._pass_barrier(("source", name), marker)
 
-    def _report(self, channel: object, marker: Marker) -> None:
+    def _pass_barrier(self, channel: object, marker: Barrier) -> None:
         hit("align.barrier")
-        gate, actions = self._gate.barrier(channel, marker.epoch, marker.at, marker.aligned)
+        gate, actions = self._gate.on_barrier(channel, marker.epoch, marker.at, marker.aligned)
         self._carry_out(gate, actions)
 
-    def _carry_out(self, gate: Gate, actions: Sequence[Action]) -> None:
+    def _carry_out(self, gate: InputGate, actions: Sequence[GateAction]) -> None:
         since = math.inf if self._gate.pending is None else self._gate.pending.since
         self._gate = gate
         for action in actions:
             match action:
-                case Snapshot() as snapshot:
+                case TakeSnapshot() as snapshot:
                     self._snapshot(snapshot, since)
-                case Complete(epoch=epoch):
+                case CompleteSnapshot(epoch=epoch):
                     self._complete(epoch)
-        if self._gate.mode is Mode.UNALIGNED and self._open is not None:
-            # Barriers that wait in queues count as soon as their epoch is captured.
+        if self._gate.mode is CheckpointMode.UNALIGNED and self._open is not None:
+            # Queued barriers count as soon as their epoch is captured.
             epoch = self._open.epoch
             for entry in self.inputs.values():
-                marker = entry.marker(epoch)
-                if marker is not None and self._gate.logged_by(entry.channel) == epoch:
-                    self._report(entry.channel, marker)
+                marker = entry.find_barrier(epoch)
+                if marker is not None and self._gate.epochs_logging(entry.channel) == epoch:
+                    self._pass_barrier(entry.channel, marker)
 
     def _complete(self, epoch: int) -> None:
         opened, self._open = self._capturing, None
         captured, now = opened.captured, time.time()
         captured.aligning = time.monotonic() - opened.since
-        captured.spans.append(Span("align", now - captured.aligning, now, self.segment.heads[0]))
+        captured.spans.append(PhaseSpan("align", now - captured.aligning, now, self.segment.heads[0]))
         hit("align.complete")
-        self._around.captured(self.segment, epoch, captured)
+        self._environment.on_captured(self.segment, epoch, captured)
 
     @property
     def _capturing(self) -> OpenSnapshot:
@@ -458,48 +479,48 @@ class Task:
             raise Bug(f"segment {self.segment.heads[0]} captures no epoch")
         return self._open
 
-    def _snapshot(self, snapshot: Snapshot, since: float) -> None:
-        """Capture the segment. ``since``: when the first barrier came, if that was before now."""
+    def _snapshot(self, snapshot: TakeSnapshot, since: float) -> None:
+        """Capture the chain. ``since``: when the first barrier arrived, if before now."""
         epoch, began = snapshot.epoch, time.monotonic()
-        self._around.flush(self.segment, snapshot.aligned)
+        self._environment.flush(self.segment, snapshot.aligned)
         hit("source.capture.before")
         positions = {source: reader.positions() for source, reader in self.parts.readers.items()}
         hit("source.capture.after")
         uploads = [self._timed(name, backend.snapshot, Epoch(epoch)) for name, backend in self.parts.backends.items()]
         timers = pending_timers(self.parts.backends)
-        captured = Captured(positions, uploads, self._seal(epoch), self._around.tally(self.segment), timers)
+        captured = ChainSnapshot(positions, uploads, self._seal(epoch), self._environment.tally(self.segment), timers)
         self._open = OpenSnapshot(epoch, captured, min(since, began))
         for edge, head in self._heads.items():
-            self._log(edge, self._around.held(head))
-            captured.unanswered |= self._around.unanswered(head)
-        for edge, queue in self.replay.items():
+            self._log(edge, self._environment.list_pending_rows(head))
+            captured.has_overdue_request |= self._environment.pass_barrier(head)
+        for edge, queue in self.restored_rows.items():
             self._log(edge, queue)
         self._log_waiting(epoch)
         for edge in self._tails:
-            for frame in self._wires.forward(edge, epoch, snapshot.unaligned, snapshot.aligned):
+            for frame in self._wires.send_barrier(edge, epoch, snapshot.unaligned, snapshot.aligned):
                 self._log_of(edge, captured.overtaken, "overtaken").add(frame)
         captured.blocked = time.monotonic() - began
         ended, head = time.time(), self.segment.heads[0]
-        captured.spans.append(Span("snapshot", ended - captured.blocked, ended, head))
+        captured.spans.append(PhaseSpan("snapshot", ended - captured.blocked, ended, head))
         self.spent.busy += captured.blocked
-        # Last, and when all is captured: here the next segment's snapshot may follow at once.
+        # Last, when all is captured: the next chain's snapshot may follow immediately.
         for edge in self._tails:
-            self._around.forward_here(edge, epoch, snapshot.aligned)
+            self._environment.deliver_barrier(edge, epoch, snapshot.aligned)
 
     def _log_waiting(self, epoch: int) -> None:
-        """Rows in the input queues that stand before the barrier: overtaken by it, or on their way round a loop."""
+        """Log rows in the input queues before the barrier: rows that it overtakes, or in-flight rows of a loop."""
         for entry in self.inputs.values():
-            if entry.marker(epoch) is not None or self._gate.logged_by(entry.channel) == epoch:
-                self._log(entry.edge, entry.before(epoch))
+            if entry.find_barrier(epoch) is not None or self._gate.epochs_logging(entry.channel) == epoch:
+                self._log(entry.edge, entry.iterate_before(epoch))
 
-    def _log(self, edge: int, rows: Iterable[Rows]) -> None:
+    def _log(self, edge: int, rows: Iterable[BatchOrFrame]) -> None:
         """Add rows to the logs of the epoch that is being captured."""
         logs = self._capturing.captured.received
         for part in rows:
-            self._log_of(edge, logs, "received").add(self._wires.as_now(edge, part))
+            self._log_of(edge, logs, "received").add(self._wires.freeze(edge, part))
             hit("in-flight.logged")
 
-    def _log_of(self, edge: int, logs: dict[int, Log], name: str) -> Log:
+    def _log_of(self, edge: int, logs: dict[int, InFlightLog], name: str) -> InFlightLog:
         if edge not in logs:
-            logs[edge] = self._around.log(self.segment, edge, self._capturing.epoch, name)
+            logs[edge] = self._environment.log(self.segment, edge, self._capturing.epoch, name)
         return logs[edge]

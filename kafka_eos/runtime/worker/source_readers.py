@@ -1,10 +1,10 @@
-"""The readers of sources that depend on each other: one that others wait for, and one that waits.
+"""Readers of sources with dependencies: of a source for which others wait, and of a source that waits.
 
-A source that others wait for is a table, or one that another source comes after: its reader tells, with the position of
-a split, whether that is read to its end. A source that waits opens the connector's reader at the first poll: a client
-that nobody polls is not idle, it fetches ahead and piles up what it has to tell, and a table may take hours.
+Others wait for a table, or for a source that another one follows: its reader records in each split's position whether
+the split was read to its end. A waiting source opens the connector's reader at the first poll, because a client that is
+not polled still fetches and queues records, and loading a table may take hours.
 
-Rule: the connector's reader knows nothing of either, so every source can be a table.
+Rule: the connector's reader knows of neither, so every source can be a table.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from kafka_eos.abc.source import LagOfEach, Reader
+from kafka_eos.abc.source import Reader, SupportsSplitLag
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import Batch
 from kafka_eos.protocol import source_dependencies as bootstrap
 
 
-class AwaitedReader:
-    """``inner`` reads; it was given plain positions. ``positions`` are those that it begins with."""
+class BootstrapReader:
+    """Wraps a reader and records in each position that its bootstrap end was reached.
+
+    ``positions`` are the start positions.
+    """
 
     def __init__(self, inner: Reader[Any], positions: Positions) -> None:
         self._inner, self._given = inner, dict(positions)
@@ -30,37 +33,37 @@ class AwaitedReader:
 
     def positions(self) -> Positions:
         for split, at in self._given.items():
-            end = bootstrap.end_of(at)
-            if end is not None and self._inner.reached({split: end}):
-                self._given[split] = bootstrap.reached(at)
-        return bootstrap.restored(self._inner.positions(), self._given)
+            end = bootstrap.remaining_end(at)
+            if end is not None and self._inner.has_reached({split: end}):
+                self._given[split] = bootstrap.mark_complete(at)
+        return bootstrap.with_bootstrap(self._inner.positions(), self._given)
 
     def assign(self, positions: Positions) -> None:
         self._given.update(positions)
-        self._inner.assign(bootstrap.plain(positions))
+        self._inner.assign(bootstrap.connector_positions(positions))
 
     def pause(self, splits: Collection[SplitId]) -> None:
         self._inner.pause(splits)
 
-    def at_end(self) -> Collection[SplitId]:
-        return self._inner.at_end()
+    def list_splits_at_end(self) -> Collection[SplitId]:
+        return self._inner.list_splits_at_end()
 
     def lag(self) -> int | None:
         return self._inner.lag()
 
-    def lags(self) -> Mapping[SplitId, int | None]:
-        """Of each split, if the connector knows; else of none."""
-        return self._inner.lags() if isinstance(self._inner, LagOfEach) else {}
+    def get_lag_by_split(self) -> Mapping[SplitId, int | None]:
+        """Return the lag of each split if the connector knows it; else no lag."""
+        return self._inner.get_lag_by_split() if isinstance(self._inner, SupportsSplitLag) else {}
 
-    def reached(self, ends: Positions) -> bool:
-        return self._inner.reached(ends)
+    def has_reached(self, ends: Positions) -> bool:
+        return self._inner.has_reached(ends)
 
     def close(self) -> None:
         self._inner.close()
 
 
-class WaitingReader:
-    """``opened`` makes the reader, from the positions of then. Until then nothing is known but what was given."""
+class DeferredReader:
+    """Opens the connector's reader at the first poll. Until then only its start positions are known."""
 
     def __init__(self, opened: Callable[[Positions], Reader[Any]], positions: Positions) -> None:
         self._make, self._given = opened, dict(positions)
@@ -89,20 +92,20 @@ class WaitingReader:
         else:
             self._inner.pause(splits)
 
-    def at_end(self) -> Collection[SplitId]:
-        return () if self._inner is None else self._inner.at_end()
+    def list_splits_at_end(self) -> Collection[SplitId]:
+        return () if self._inner is None else self._inner.list_splits_at_end()
 
     def lag(self) -> int | None:
         return None if self._inner is None else self._inner.lag()
 
-    def lags(self) -> Mapping[SplitId, int | None]:
-        """Of each split, if the connector knows; else of none."""
+    def get_lag_by_split(self) -> Mapping[SplitId, int | None]:
+        """Return the lag of each split if the connector knows it; else no lag."""
         inner: object = self._inner
-        return inner.lags() if isinstance(inner, LagOfEach) else {}
+        return inner.get_lag_by_split() if isinstance(inner, SupportsSplitLag) else {}
 
-    def reached(self, ends: Positions) -> bool:
-        """Nothing is read yet, so nothing is read up to any end, unless there is none."""
-        return not ends if self._inner is None else self._inner.reached(ends)
+    def has_reached(self, ends: Positions) -> bool:
+        """Return False before the first read, unless ``ends`` is empty."""
+        return not ends if self._inner is None else self._inner.has_reached(ends)
 
     def close(self) -> None:
         if self._inner is not None:

@@ -1,9 +1,9 @@
-"""What a task works with, whichever engine runs it: state, operators, writers, readers, rows that were under way.
+"""The resources of a task on either engine: state, operators, writers, readers, restored in-flight rows.
 
-A task of the embedded engine lasts a session, one of Spark an epoch's part. What flows between the open parts is the
-engine's business; what is opened, and with which settings, is said here.
+A task of the embedded engine lasts a session, one of Spark a part of an epoch. The engine connects the opened parts;
+this module decides which parts are opened, with which settings.
 
-Rule: opening is all or nothing for the caller, and ``close`` lets go of everything without undoing anything.
+Rule: opening is all or nothing for the caller, and ``close`` releases everything without undoing anything.
 """
 
 from __future__ import annotations
@@ -19,62 +19,67 @@ from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Writer
-from kafka_eos.abc.source import Reader, Sequenced
-from kafka_eos.abc.state import InFlight, StateBackend, StateHandle
+from kafka_eos.abc.source import Reader, SequencedSource
+from kafka_eos.abc.state import InFlightRows, StateBackend, StateHandle
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import EpochId, JobIdentity, SplitId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.records import Batch, Tally
-from kafka_eos.plan import BroadcastConnect, Node, Plan, Sink, Source, Timestamps, kafka_share
+from kafka_eos.core.records import Batch, RecordCounts
+from kafka_eos.plan import BroadcastConnectNode, Node, Plan, SinkNode, SourceNode, TimestampsNode, kafka_share
 from kafka_eos.protocol import source_dependencies as bootstrap
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
-from kafka_eos.runtime.exchange.routing import restorer
-from kafka_eos.runtime.operators.event_time import Pace, Signal, Waived
-from kafka_eos.runtime.operators.operator_chain import Chain, Output
-from kafka_eos.runtime.state.epoch_scratch import Scratch
+from kafka_eos.runtime.exchange.routing import make_restore_router
+from kafka_eos.runtime.operators.event_time import ExcludedSplits, WatermarkOutput, WatermarkSchedule
+from kafka_eos.runtime.operators.operator_chain import OperatorChain, Output
+from kafka_eos.runtime.state.epoch_scratch import SpillStore
 from kafka_eos.runtime.state.key_groups import key_group_range
 from kafka_eos.runtime.state.keyed_backend import open_backend, open_scratch
-from kafka_eos.runtime.state.restore_progress import Restoration, Told, nobody
+from kafka_eos.runtime.state.restore_progress import ProgressListener, RestoreFetcher, nobody
 from kafka_eos.runtime.state.rocksdb_options import StateOptions
-from kafka_eos.runtime.worker.source_readers import AwaitedReader, WaitingReader
+from kafka_eos.runtime.worker.source_readers import BootstrapReader, DeferredReader
 
 _UNDER_WAY = "rows under way"
-"""In the place of an operator, where it is told what is restored."""
+"""Takes the place of an operator's name in the restore progress."""
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """One task's share of a job. ``place``: the local directory for the operator of that name, private to the task."""
+class SubtaskSpec:
+    """One subtask's part of a job: plan, settings, storage, identity, first epoch, local directory.
+
+    ``local_dir``: the local directory for the operator of that name, private to the task.
+    """
 
     plan: Plan
     settings: Settings
     storage: CheckpointStorage
     identity: JobIdentity
     first: EpochId
-    """The epoch of the first rows, and the term."""
+    """Term and epoch of the first rows."""
     subtask: int
     parallelism: int
-    place: Callable[[str], Path]
+    local_dir: Callable[[str], Path]
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """What all tasks of the job go on from together."""
+class RestoredCheckpoint:
+    """The state from which all subtasks start: positions, state handles, in-flight rows."""
 
     positions: Mapping[str, Positions]
     states: Sequence[StateHandle]
-    in_flight: Sequence[InFlight]
+    in_flight: Sequence[InFlightRows]
 
 
-class OpenTask:
-    """The open parts of one task, each closed with it. First ``restore``, then ``connect``, then connectors."""
+class SubtaskRuntime:
+    """Opens the parts of one subtask in order: ``open_state``, ``open_chain``, connectors. Closes them all."""
 
-    def __init__(self, share: Share, base: Base, told: Told = nobody) -> None:
-        """``told`` hears how far a restore is."""
-        self._share, self._base, self._told = share, base, told
+    def __init__(self, share: SubtaskSpec, base: RestoredCheckpoint, on_progress: ProgressListener = nobody) -> None:
+        """``on_progress`` hears how far a restore is."""
+        self._share = share
+        self._base = base
+        self._on_progress = on_progress
         plan, settings = share.plan, share.settings
-        for_them = settings.for_connectors(kafka_share=kafka_share(plan, settings.kafka_memory))
+        for_them = settings.connector_defaults(kafka_share=kafka_share(plan, settings.kafka_memory))
         self._job = JobContext(plan.name, share.first.term, for_them, share.identity)
         self._options = StateOptions.of(**settings.state_options())
         self.backends: dict[str, StateBackend] = {}
@@ -83,15 +88,15 @@ class OpenTask:
         """What else is to be closed with the task, before what was opened earlier."""
 
     @contextmanager
-    def opening(self) -> Iterator[None]:
-        """Within, all is opened; if something cannot be, what is open already is closed."""
+    def close_on_error(self) -> Iterator[None]:
+        """Context in which parts are opened; closes what is open if one fails."""
         with ExitStack() as undo:
             undo.callback(self.close)
             yield
             undo.pop_all()
 
-    def restore(self, nodes: Iterable[Node]) -> None:
-        """Open the state of these operators, as far as they have some."""
+    def open_state(self, nodes: Iterable[Node]) -> None:
+        """Open and restore the state of these operators."""
         for node in nodes:
             if node.stateful:
                 self.backends[node.name] = self._backend(node.name)
@@ -101,37 +106,37 @@ class OpenTask:
     def _backend(self, operator: str) -> StateBackend:
         share, settings = self._share, self._share.settings
         node = share.plan.node(operator)
-        of_splits = isinstance(node, Timestamps)
+        of_splits = isinstance(node, TimestampsNode)
         return open_backend(
             "memory" if of_splits else settings.state_backend,
             operator,
-            share.place(operator) / operator,
+            share.local_dir(operator) / operator,
             key_group_range(share.subtask, share.parallelism),
             [handle for handle in self._base.states if handle.operator == operator],
             share.storage,
             settings.state_cache_entries,
             options=self._options,
-            local=share.plan.keeps_local(operator),
+            local=share.plan.has_local_state(operator),
             by_split=of_splits,
-            copied=isinstance(node, BroadcastConnect),
+            copied=isinstance(node, BroadcastConnectNode),
             compared=settings.checkpoint_mode != "at-least-once",
-            told=self._told,
+            on_progress=self._on_progress,
         )
 
-    def connect(
+    def open_chain(
         self,
         outputs: Mapping[str, Output],
         exchanges: Mapping[str, Output],
-        tally: Callable[[], Tally],
+        tally: Callable[[], RecordCounts],
         nodes: Collection[str] | None = None,
         *,
-        signals: Mapping[str, Signal],
-        pace: Pace,
+        signals: Mapping[str, WatermarkOutput],
+        pace: WatermarkSchedule,
         clock: Callable[[], int],
-        waived: Waived,
-    ) -> Chain:
-        """Open the operators; see ``Chain``."""
-        chain = Chain(
+        waived: ExcludedSplits,
+    ) -> OperatorChain:
+        """Open the operators."""
+        chain = OperatorChain(
             self._share.plan,
             self.backends,
             outputs,
@@ -148,57 +153,62 @@ class OpenTask:
         self.closing.callback(chain.close)
         return chain
 
-    def _scratch(self, operator: str) -> Scratch:
-        settings, directory = self._share.settings, self._share.place(operator) / f"{operator}.scratch"
+    def _scratch(self, operator: str) -> SpillStore:
+        settings, directory = self._share.settings, self._share.local_dir(operator) / f"{operator}.scratch"
         return open_scratch(settings.state_backend, directory, settings.state_cache_entries, self._options)
 
     def context(self, operator: str, number: int, services: Services, attempt: int | None = None) -> TaskContext:
-        """What a connector is told; ``number``: its subtask, which no other connector of the operator has."""
+        """Return a connector's task context; ``number``: its subtask, unique among the operator's connectors."""
         share = self._share
         return TaskContext(self._job, number, share.parallelism, operator, services, share.first.epoch, attempt)
 
-    def writer(self, sink: Sink, context: TaskContext) -> Writer[Any]:
+    def writer(self, sink: SinkNode, context: TaskContext) -> Writer[Any]:
         writer = sink.sink.writer(context)
         self.closing.callback(writer.discard)
         return writer
 
-    def reader(self, source: Source, context: TaskContext, positions: Positions, *, waits: bool = False) -> Reader[Any]:
-        """``waits``: the source is not read yet, and its connector opens nothing until it is."""
+    def reader(
+        self, source: SourceNode, context: TaskContext, positions: Positions, *, waits: bool = False
+    ) -> Reader[Any]:
+        """Open a reader. ``waits``: the source is not read yet, and its connector opens nothing until it is."""
         make = partial(source.source.reader, context)
-        plain = bootstrap.plain(positions)
-        reader = WaitingReader(make, plain) if waits else make(plain)
+        plain = bootstrap.connector_positions(positions)
+        reader = DeferredReader(make, plain) if waits else make(plain)
         self.closing.callback(reader.close)
-        return AwaitedReader(reader, positions) if source.name in self._share.plan.awaited else reader
+        return BootstrapReader(reader, positions) if source.name in self._share.plan.awaited_sources else reader
 
-    def under_way(
+    def read_in_flight_rows(
         self, exchanges: Iterable[Node], scratch: Path, mine: Callable[[int], bool] = lambda number: True
     ) -> Iterator[tuple[int, str, int, Batch[Any]]]:
-        """The rows that the base holds on their way through ``exchanges``: frame, exchange, target, and rows.
+        """Yield the stored in-flight rows of these exchanges, in processing order.
 
-        In the order in which they are to be processed; ``mine`` says by number which frames are wanted. Raises as
-        ``in_flight.restored``.
+        ``mine`` selects frames by number. Raises as ``in_flight_rows.read_rows``.
         """
         share, base = self._share, self._base
         given = (share.parallelism, base.positions)
-        split = {node.name: restorer(share.plan, node, *given) for node in exchanges}
+        split = {node.name: make_restore_router(share.plan, node, *given) for node in exchanges}
         files = [file for part in base.in_flight for file in part.files]
-        stored = Restoration(_UNDER_WAY, share.storage, files, self._told)
-        for number, name, batch in in_flight.restored(share.plan, stored, scratch, base.in_flight, mine):
+        stored = RestoreFetcher(_UNDER_WAY, share.storage, files, self._on_progress)
+        for number, name, batch in in_flight.read_rows(share.plan, stored, scratch, base.in_flight, mine):
             for target, rows in split[name](number, batch):
                 yield number, name, target, rows
-            stored.converted(len(batch))
+            stored.count_rows(len(batch))
 
     def close(self) -> None:
         self.closing.close()
 
 
-def not_waited_for(plan: Plan, source: str, positions: Positions) -> Collection[SplitId]:
-    """Of the splits of a source that this task has read up to ``positions``; see ``abc.Sequenced``."""
+def list_excluded_splits(plan: Plan, source: str, positions: Positions) -> Collection[SplitId]:
+    """Return the splits of a source that are excluded from its watermark."""
     connector = next(node.source for node in plan.sources if node.name == source)
-    return connector.not_waited_for(bootstrap.plain(positions)) if isinstance(connector, Sequenced) else ()
+    return (
+        connector.list_excluded_splits(bootstrap.connector_positions(positions))
+        if isinstance(connector, SequencedSource)
+        else ()
+    )
 
 
 def pending_timers(backends: Mapping[str, StateBackend]) -> dict[str, int]:
-    """How many there were at the last snapshot, by operators that set some."""
+    """Return the number of timers at the last snapshot, by operators that set some."""
     counted = {name: backend.pending_timers() for name, backend in backends.items()}
     return {name: count for name, count in counted.items() if count is not None}

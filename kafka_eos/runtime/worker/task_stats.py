@@ -1,6 +1,7 @@
-"""How far a worker is, and where its time goes; and the same of all workers of an attempt together.
+"""Metrics of a worker: its progress and its use of time; and the merged metrics of all workers of an attempt.
 
-Rule: a figure may cost something a batch, never anything a row. They are told twice a second; nothing rests on them.
+Rule: a metric may cost something per batch, never per row. Metrics are sent twice a second; no decision depends on
+them.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import msgspec
 
 from kafka_eos.abc.source import total_lag
 from kafka_eos.core.json_values import Position
-from kafka_eos.core.records import BEGINNING
-from kafka_eos.runtime.epoch_reports import counted, summed
+from kafka_eos.core.records import MIN_EVENT_TIME
+from kafka_eos.runtime.epoch_reports import sum_by_name, sum_counters
 
 
 @dataclass(slots=True)
-class Spent:
-    """Where the time of a segment goes, in seconds. What is left of the clock's is waiting for rows, and barriers.
+class ChainTimes:
+    """Seconds that an operator chain was busy, reading, and blocked by back-pressure.
 
-    ``busy``: operators and writers; ``reading``: reads that brought something; ``blocked``: from when there was no room
-    behind it until there was. The segments of a worker share one thread: while one is blocked, another may be busy.
+    The rest of the time it waits for rows and barriers. ``busy``: operators and writers; ``reading``: reads that
+    returned rows; ``blocked``: time without room downstream. The chains of a worker share one thread: while one is
+    blocked, another may be busy.
     """
 
     busy: float = 0.0
@@ -31,8 +33,8 @@ class Spent:
     blocked: float = 0.0
     _since: float | None = None
 
-    def room(self, there_is: bool) -> bool:
-        """To be told at each look; returns ``there_is``."""
+    def note_room(self, there_is: bool) -> bool:
+        """Record whether there is room downstream now; return its argument."""
         if there_is is (self._since is not None):
             now = time.perf_counter()
             self.blocked += 0.0 if self._since is None else now - self._since
@@ -40,28 +42,29 @@ class Spent:
         return there_is
 
     def seconds(self) -> dict[str, float]:
-        """Up to now."""
+        """Return the seconds up to now."""
         under_way = 0.0 if self._since is None else time.perf_counter() - self._since
         return {"busy": self.busy, "reading": self.reading, "blocked": self.blocked + under_way}
 
 
-class Split(msgspec.Struct, frozen=True):
-    """A split that a worker reads: where it goes on, and how many records are behind that, if that is known."""
+class SplitMetrics(msgspec.Struct, frozen=True):
+    """Position and lag of a split that a worker reads; lag is None if unknown."""
 
     position: Position
     lag: int | None
 
 
-class Read(msgspec.Struct, frozen=True):
-    """What a worker has read of a source since the session began."""
+class SourceMetrics(msgspec.Struct, frozen=True):
+    """Records read from a source since the session began, and its splits."""
 
     records: int
-    splits: dict[str, Split]
+    splits: dict[str, SplitMetrics]
 
 
-class Held(msgspec.Struct, frozen=True):
-    """Splits of one group of a worker that wait for slower ones. ``slowest`` is a source and its split, if there is one
-    to wait for, and ``time`` how far that is; ``waiting`` are splits by source.
+class AlignmentStatus(msgspec.Struct, frozen=True):
+    """Splits of one alignment group that are paused, and the slowest split they wait for.
+
+    ``slowest`` is its source and split, if there is one, and ``time`` its event time; ``waiting`` are splits by source.
     """
 
     slowest: tuple[str, str] | None
@@ -69,68 +72,68 @@ class Held(msgspec.Struct, frozen=True):
     waiting: dict[str, list[str]]
 
 
-class Operator(msgspec.Struct, frozen=True):
-    """What one operator has done in one worker since the session began. Times are seconds, and together the clock's.
+class OperatorMetrics(msgspec.Struct, frozen=True):
+    """Metrics of one operator in one worker since the session began; times in seconds.
 
-    ``busy``: its own code; of a source, reads that brought something; ``blocked``: what is behind its segment had no
-    room; ``idle``: the rest. It waited for rows, or for others of its worker.
+    The times add up to the elapsed time. ``busy``: its own code; of a source, reads that returned rows. ``blocked``: no
+    room downstream of its chain. ``idle``: the rest: it waited for rows, or for other chains of its worker.
     """
 
-    came: int
-    left: int
+    rows_in: int
+    rows_out: int
     busy: float
     blocked: float
     idle: float
-    loads: int = 0
-    """Places of its state that were not in memory when they were asked for."""
+    cache_misses: int = 0
+    """State reads of keys that were not in memory."""
     entries: int = 0
     """Objects of its state that are in memory now."""
 
 
-class Figures(msgspec.Struct, frozen=True):
-    """Of one worker, since the session began. ``written`` counts rows by sink."""
+class WorkerMetrics(msgspec.Struct, frozen=True):
+    """Metrics of one worker since its session began. ``written`` counts rows by sink."""
 
-    read: dict[str, Read]
+    read: dict[str, SourceMetrics]
     written: dict[str, int]
     lag: int | None
-    groups: dict[str, Held]
+    groups: dict[str, AlignmentStatus]
     segments: dict[str, dict[str, float]]
-    operators: dict[str, Operator]
+    operators: dict[str, OperatorMetrics]
     open: dict[str, int]
-    """Writers that hold rows of an epoch whose barrier has not come, by sink; 0 where there are none."""
-    counted: dict[str, dict[str, int]] = {}
-    """By functions of the user's: operator and name."""
+    """Writers with rows of an open epoch, by sink; 0 where there are none."""
+    user_counters: dict[str, dict[str, int]] = {}
+    """Counters of the user's functions, by operator and name."""
 
 
-NOTHING = Figures({}, {}, None, {}, {}, {}, {})
-"""Of a worker that has told nothing yet."""
+NOTHING = WorkerMetrics({}, {}, None, {}, {}, {}, {})
+"""Metrics of a worker that has not reported yet."""
 
 
-def together(told: Sequence[Figures]) -> dict[str, object]:
-    """All workers as one, as JSON values, for those who watch."""
+def merge(workers: Sequence[WorkerMetrics]) -> dict[str, object]:
+    """Merge the metrics of all workers into JSON values for observers."""
     written: Counter[str] = Counter()
     seconds: dict[str, Counter[str]] = {}
-    for each in told:
+    for each in workers:
         written.update(each.written)
         for segment, spent in each.segments.items():
             seconds.setdefault(segment, Counter()).update(spent)
     return {
-        "records_in": sum(read.records for each in told for read in each.read.values()),
+        "records_in": sum(read.records for each in workers for read in each.read.values()),
         "records_out": written.total(),
-        "lag": total_lag(each.lag for each in told),
-        "read": _read(told),
+        "lag": total_lag(each.lag for each in workers),
+        "read": _read(workers),
         "written": dict(written),
         "segments": {segment: dict(spent) for segment, spent in seconds.items()},
-        "operators": _operators(told),
-        "open": summed(each.open for each in told),
-        **({"counted": counters} if (counters := counted(each.counted for each in told)) else {}),
-        **({"waiting": waiting} if (waiting := _waiting(told)) else {}),
+        "operators": _operators(workers),
+        "open": sum_by_name(each.open for each in workers),
+        **({"user_counters": counters} if (counters := sum_counters(each.user_counters for each in workers)) else {}),
+        **({"waiting": waiting} if (waiting := _waiting(workers)) else {}),
     }
 
 
-def _read(told: Sequence[Figures]) -> dict[str, object]:
+def _read(workers: Sequence[WorkerMetrics]) -> dict[str, object]:
     found: dict[str, tuple[int, dict[str, object]]] = {}
-    for each in told:
+    for each in workers:
         for source, read in each.read.items():
             records, splits = found.get(source, (0, {}))
             splits.update({name: {"position": at.position, "lag": at.lag} for name, at in read.splits.items()})
@@ -138,19 +141,19 @@ def _read(told: Sequence[Figures]) -> dict[str, object]:
     return {source: {"records": records, "splits": splits} for source, (records, splits) in found.items()}
 
 
-def _operators(told: Sequence[Figures]) -> dict[str, dict[str, float]]:
+def _operators(workers: Sequence[WorkerMetrics]) -> dict[str, dict[str, float]]:
     operators: dict[str, dict[str, float]] = {}
-    for each in told:
+    for each in workers:
         for name, done in each.operators.items():
             so_far = operators.get(name, {})
             operators[name] = {figure: n + so_far.get(figure, 0) for figure, n in msgspec.structs.asdict(done).items()}
     return operators
 
 
-def _waiting(told: Sequence[Figures]) -> dict[str, object]:
-    """Who waits for whom, by group: the slowest of all workers is the slowest of all."""
-    groups: dict[str, tuple[Held, dict[str, list[str]]]] = {}
-    for each in told:
+def _waiting(workers: Sequence[WorkerMetrics]) -> dict[str, object]:
+    """Return, by group, which splits wait, and the slowest split of all workers."""
+    groups: dict[str, tuple[AlignmentStatus, dict[str, list[str]]]] = {}
+    for each in workers:
         for group, held in each.groups.items():
             slowest, waiting = groups.get(group, (held, {}))
             for source, splits in held.waiting.items():
@@ -160,8 +163,8 @@ def _waiting(told: Sequence[Figures]) -> dict[str, object]:
     return {group: {**_named(held), "waiting": waiting} for group, (held, waiting) in groups.items()}
 
 
-def _named(held: Held) -> dict[str, object]:
+def _named(held: AlignmentStatus) -> dict[str, object]:
     if held.slowest is None:
         return {"slowest": None}
     source, split = held.slowest
-    return {"slowest": {"source": source, "split": split, "time": None if held.time == BEGINNING else held.time}}
+    return {"slowest": {"source": source, "split": split, "time": None if held.time == MIN_EVENT_TIME else held.time}}

@@ -1,9 +1,9 @@
-"""Watermark alignment in one worker: splits that are too far ahead are not read for a while.
+"""Watermark alignment in one worker: splits that are too far ahead are paused.
 
-``protocol.watermark_alignment`` decides. Each worker knows how far its own splits are; of those of the others it hears
-from the supervisor, which nobody waits for: it is told what has changed, and tells it on.
+``protocol.watermark_alignment`` decides. Each worker knows the event time of its own splits. The supervisor forwards
+that of the others when it changes; no worker waits for it.
 
-Rule: splits are paused and go on between two reads, so one is ahead by no more than it may and one read.
+Rule: splits are paused and resumed between two reads, so one is ahead by at most the allowed drift and one read.
 """
 
 from __future__ import annotations
@@ -15,35 +15,38 @@ from typing import Any
 from kafka_eos.abc.source import Reader
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.records import BEGINNING
+from kafka_eos.core.records import MIN_EVENT_TIME
 from kafka_eos.plan import Plan
-from kafka_eos.plan.watermarks import Alignment
-from kafka_eos.protocol.watermark_alignment import NOBODY, Standing, ahead, slowest
-from kafka_eos.runtime.operators.operator import Generating
-from kafka_eos.runtime.worker.task_stats import Held
+from kafka_eos.plan.watermarks import WatermarkAlignment
+from kafka_eos.protocol.watermark_alignment import NO_SPLIT, SplitProgress, find_slowest, find_splits_ahead
+from kafka_eos.runtime.operators.operator import WatermarkOperator
+from kafka_eos.runtime.worker.task_stats import AlignmentStatus
 
 
 @dataclass(slots=True)
-class _Aligned:
-    """One source of a group. ``ends``: where it may stop in a bounded run."""
+class _AlignedSource:
+    """One source of an alignment group, with its reader and watermark operator.
+
+    ``ends``: where it may stop in a bounded run.
+    """
 
     source: str
     reader: Reader[Any]
-    making: Generating
-    alignment: Alignment
+    making: WatermarkOperator
+    alignment: WatermarkAlignment
     waits_for_idle: bool
-    """Is it the strategy that says when a split is not waited for? Else it is not when all that is there is read."""
+    """Whether the strategy detects idle splits. Otherwise a split is ignored when it was read to its current end."""
     ends: Positions
     paused: frozenset[str] = frozenset()
 
-    def slowest(self, standings: Mapping[str, Standing]) -> int:
-        return slowest(standings, self.done)
+    def slowest(self, standings: Mapping[str, SplitProgress]) -> int:
+        return find_slowest(standings, self.done)
 
     @property
     def done(self) -> set[str]:
-        """Splits that have nothing more to be read."""
-        done: set[str] = set() if self.waits_for_idle else set(self.reader.at_end())
-        return done | {split for split, end in self.ends.items() if self.reader.reached({split: end})}
+        """Return the splits that have been read completely."""
+        done: set[str] = set() if self.waits_for_idle else set(self.reader.list_splits_at_end())
+        return done | {split for split, end in self.ends.items() if self.reader.has_reached({split: end})}
 
     def pause(self, splits: frozenset[str]) -> None:
         if splits != self.paused:
@@ -53,26 +56,32 @@ class _Aligned:
 
 
 @dataclass(slots=True)
-class Drift:
-    """Of one worker. ``here``: its slowest split of each group, when it looked last."""
+class WatermarkAligner:
+    """Pauses this worker's splits that are ahead of their alignment group.
 
-    _aligned: list[_Aligned]
-    here: Mapping[str, int]
+    ``local_slowest``: its slowest split of each group at the last update.
+    """
+
+    _aligned: list[_AlignedSource]
+    local_slowest: Mapping[str, int]
     _elsewhere: Mapping[str, int]
-    _told: Mapping[str, int] = field(default_factory=dict)
+    _last_reported: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
         plan: Plan,
         readers: Mapping[str, Reader[Any]],
-        making: Callable[[str], Generating],
+        making: Callable[[str], WatermarkOperator],
         ends: Mapping[str, Positions],
         alone: bool,
-    ) -> Drift:
-        """``making`` gives an operator that makes watermarks by its name; ``alone``: no other worker reads anything."""
+    ) -> WatermarkAligner:
+        """Create it from a plan.
+
+        ``making`` returns the watermark operator of a name; ``alone``: no other worker reads.
+        """
         found = [
-            _Aligned(
+            _AlignedSource(
                 node.source,
                 readers[node.source],
                 making(node.name),
@@ -80,52 +89,54 @@ class Drift:
                 node.strategy.idle_after is not None,
                 ends.get(node.source, {}),
             )
-            for node, alignment in plan.aligned
+            for node, alignment in plan.watermark_alignments
         ]
         groups = {aligned.alignment.group for aligned in found}
-        return cls(found, dict.fromkeys(groups, NOBODY), dict.fromkeys(groups, NOBODY if alone else BEGINNING))
+        return cls(found, dict.fromkeys(groups, NO_SPLIT), dict.fromkeys(groups, NO_SPLIT if alone else MIN_EVENT_TIME))
 
-    def hear(self, elsewhere: Mapping[str, int]) -> None:
-        """How far the slowest splits of all other workers are, by group."""
+    def set_remote_slowest(self, elsewhere: Mapping[str, int]) -> None:
+        """Take the slowest splits of all other workers."""
         self._elsewhere = elsewhere
 
-    def look(self) -> None:
-        """Pause splits that are too far ahead, and let others go on. To be called before each read."""
+    def update_pauses(self) -> None:
+        """Pause splits that are too far ahead and resume the others; called before each read."""
         if not self._aligned:
             return
-        standings = [aligned.making.standings() for aligned in self._aligned]
-        here = dict.fromkeys(self.here, NOBODY)
+        standings = [aligned.making.get_split_progress() for aligned in self._aligned]
+        here = dict.fromkeys(self.local_slowest, NO_SPLIT)
         for aligned, each in zip(self._aligned, standings, strict=True):
             group = aligned.alignment.group
             here[group] = min(here[group], aligned.slowest(each))
-        self.here = here
+        self.local_slowest = here
         for aligned, each in zip(self._aligned, standings, strict=True):
             group = aligned.alignment.group
-            aligned.pause(ahead(each, min(here[group], self._elsewhere[group]), aligned.alignment.max_drift))
+            aligned.pause(
+                find_splits_ahead(each, min(here[group], self._elsewhere[group]), aligned.alignment.max_drift)
+            )
 
-    def held(self) -> dict[str, Held]:
-        """Who waits, and for whom it would be if nobody elsewhere was slower, by group."""
+    def describe_groups(self) -> dict[str, AlignmentStatus]:
+        """Return the AlignmentStatus of each group."""
         slowest: dict[str, list[tuple[int, str, str]]] = {}
         waiting: dict[str, dict[str, list[str]]] = {}
         for aligned in self._aligned:
             group, done = aligned.alignment.group, aligned.done
             slowest.setdefault(group, []).extend(
                 (each.time, aligned.source, split)
-                for split, each in aligned.making.standings().items()
+                for split, each in aligned.making.get_split_progress().items()
                 if not each.idle and split not in done
             )
             waiting.setdefault(group, {})
             if aligned.paused:
                 waiting[group][aligned.source] = sorted(aligned.paused)
-        found = {group: min(each, default=(NOBODY, "", "")) for group, each in slowest.items()}
+        found = {group: min(each, default=(NO_SPLIT, "", "")) for group, each in slowest.items()}
         return {
-            group: Held((source, split) if source else None, time, waiting[group])
+            group: AlignmentStatus((source, split) if source else None, time, waiting[group])
             for group, (time, source, split) in found.items()
         }
 
-    def news(self) -> Mapping[str, int] | None:
-        """``here``, if the others have not been told."""
-        if self._told == self.here:
+    def take_changes(self) -> Mapping[str, int] | None:
+        """Return the local slowest splits if they changed since the last call, else None."""
+        if self._last_reported == self.local_slowest:
             return None
-        self._told = self.here
-        return self.here
+        self._last_reported = self.local_slowest
+        return self.local_slowest

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kafka_eos import KeyState, Pipeline, ProcessContext, ProcessFunction
+from kafka_eos import Pipeline, ProcessContext, ProcessFunction, ValueState
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
@@ -57,9 +57,9 @@ def marked(origin: str) -> Any:
 class Fill(ProcessFunction[str, Item, Basket]):
     """Numbers the items of an account within a basket; a full one is put away."""
 
-    count: KeyState[int]
-    total: KeyState[int]
-    filled: KeyState[int]
+    count: ValueState[int]
+    total: ValueState[int]
+    filled: ValueState[int]
 
     def open(self, ctx: ProcessContext) -> None:
         self.count = ctx.value_state("count", int, 0)

@@ -35,7 +35,7 @@ def slowly(data: Iterable[bytes], passed: Callable[[int], None]) -> Iterator[byt
 
 
 if PAUSE:
-    files.counted = slowly
+    files.with_progress = slowly
 
 pipeline = Pipeline(
     os.environ["TEST_JOB"],

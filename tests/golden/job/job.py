@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 import pydantic
 
-from kafka_eos import KeyState, Pipeline, ProcessContext, ProcessFunction
+from kafka_eos import Pipeline, ProcessContext, ProcessFunction, ValueState
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.testing import ListSource
@@ -33,8 +33,8 @@ class Largest(pydantic.BaseModel):
 
 
 class Seen(ProcessFunction[str, Payment, int]):
-    count: KeyState[int]
-    ids: KeyState[list[int]]
+    count: ValueState[int]
+    ids: ValueState[list[int]]
 
     def open(self, ctx: ProcessContext) -> None:
         self.count = ctx.value_state("count", int, 0)

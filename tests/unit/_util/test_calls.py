@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import ConfigError, Pipeline, PlanError
-from kafka_eos._util.bulk_calls import ESCAPED, each
+from kafka_eos._util.bulk_calls import STOP_ITERATION_ESCAPED, map_rows
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.abc.state import StateDescriptor
-from kafka_eos.codecs import BytesCodec, KeyCodec, codec_for, wire_codec
-from kafka_eos.connectors.kafka.source.decoding import Decoding, record_decoder, value_decoder
+from kafka_eos.codecs import BytesCodec, KeyCodec, codec_for, exchange_codec
+from kafka_eos.connectors.kafka.source.message_decoder import MessageDecoder, record_decoder, value_decoder
 from kafka_eos.core.errors import Bug
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch, RawRecord
@@ -58,7 +58,7 @@ def test_each_row_has_a_result_or_is_refused(rows: list[str]) -> None:
         return row + other
 
     told: list[tuple[int, type[Exception]]] = []
-    done, refused = each(fn, rows, rows, refuse=lambda index, error: told.append((index, type(error))))
+    done, refused = map_rows(fn, rows, rows, refuse=lambda index, error: told.append((index, type(error))))
 
     kinds = {"bad": KeyError, "stops": RuntimeError}
     assert told == [(index, kinds[row]) for index, row in enumerate(rows) if row in kinds]
@@ -73,18 +73,18 @@ def test_a_reader_goes_on_behind_a_record_whose_validator_raises_it(columns: Any
     refused: list[tuple[int, str]] = []
 
     def refuse(raw: RawRecord, error: Exception) -> None:
-        refused.append((raw.offset, str(error) if str(error) == ESCAPED else type(error).__name__))
+        refused.append((raw.offset, str(error) if str(error) == STOP_ITERATION_ESCAPED else type(error).__name__))
 
-    batch, _ = Decoding(lambda topic: columns).batch("in", "t", messages, refuse)
+    batch, _ = MessageDecoder(lambda topic: columns).batch("in", "t", messages, refuse)
 
-    assert (len(batch.values), list(batch.rows)) == (3, [0, 2, 5])
-    assert refused == [(1, ESCAPED), (3, "ValueError"), (4, ESCAPED)]
+    assert (len(batch.values), list(batch.origin_rows)) == (3, [0, 2, 5])
+    assert refused == [(1, STOP_ITERATION_ESCAPED), (3, "ValueError"), (4, STOP_ITERATION_ESCAPED)]
 
 
 def test_a_key_that_cannot_be_decoded_is_told_from_a_value() -> None:
     bad = Message(topic="t", partition=0, offset=0, key=b"x1", value=order("A-1"), headers=[], timestamp=(1, 5))
     told: list[str] = []
-    decoding = Decoding(lambda topic: record_decoder(codec_for(int), codec_for(Order)))
+    decoding = MessageDecoder(lambda topic: record_decoder(codec_for(int), codec_for(Order)))
 
     batch, _ = decoding.batch("in", "t", [bad], lambda raw, error: told.append(str(error)))
 
@@ -99,7 +99,7 @@ def test_a_function_that_raises_it_makes_a_dead_letter() -> None:
     found = run_local(pipeline, {"in": ["A-1", "Z-1", "B-1"]})
 
     assert found.pop("out") == ["A-", "B-"]
-    assert [[letter.message for letter in sent] for sent in found.values()] == [[ESCAPED]]
+    assert [[letter.message for letter in sent] for sent in found.values()] == [[STOP_ITERATION_ESCAPED]]
 
 
 class Unclear:
@@ -149,8 +149,8 @@ def test_rows_that_change_subtasks_arrive_or_stop_the_job(stops: Literal["encode
     source.rebalance(values=Numbers(stops), name="spread").sink(MemorySink(), name="out")
     plan = pipeline.plan()
 
-    with pytest.raises(PlanError, match=f"{ESCAPED}, at value 1 of 3"):
-        wire.decode(wire.encode_at(plan, plan.node("spread"), [batch]), wire_codec(Numbers(stops)))
+    with pytest.raises(PlanError, match=f"{STOP_ITERATION_ESCAPED}, at value 1 of 3"):
+        wire.decode(wire.encode_at(plan, plan.node("spread"), [batch]), exchange_codec(Numbers(stops)))
 
 
 @pytest.mark.parametrize("kind", ["memory", "rocksdb"])
@@ -162,7 +162,7 @@ def test_a_value_of_state_that_cannot_be_encoded_is_named_and_nothing_is_forgott
     state = backend.value(StateDescriptor("counts", KeyCodec(), codec))
     for number in range(5):
         state.put(f"k{number}", number)
-    with pytest.raises(ConfigError, match=f"the value of key 'k2' cannot be encoded .*{ESCAPED}"):
+    with pytest.raises(ConfigError, match=f"the value of key 'k2' cannot be encoded .*{STOP_ITERATION_ESCAPED}"):
         backend.snapshot(Epoch(0))
     codec.stops = ""
     handle = backend.snapshot(Epoch(0))(storage)

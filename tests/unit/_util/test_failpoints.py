@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos._util.failpoints import Armed, parse
+from kafka_eos._util.failpoints import ScriptEntry, parse_script
 from kafka_eos.core.errors import ConfigError
 
 
@@ -20,16 +20,16 @@ def hits(log: Path, script: str, *names: str) -> subprocess.CompletedProcess[str
 
 
 def test_a_script_is_read_in_order() -> None:
-    assert parse("commit.before=kill; commit.after=enospc@3") == (
-        Armed("commit.before", "kill", 1),
-        Armed("commit.after", "enospc", 3),
+    assert parse_script("commit.before=kill; commit.after=enospc@3") == (
+        ScriptEntry("commit.before", "kill", 1),
+        ScriptEntry("commit.after", "enospc", 3),
     )
 
 
 @pytest.mark.parametrize("text", ["nowhere=kill", "commit.before", "commit.before=explode", "commit.before=kill@x"])
 def test_a_wrong_entry_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="KAFKA_EOS_FAILPOINTS"):
-        parse(text)
+        parse_script(text)
 
 
 def test_a_kill_is_recorded_and_happens_at_the_kth_hit(tmp_path: Path) -> None:

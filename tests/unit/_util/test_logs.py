@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 
 from kafka_eos import ConfigError
 from kafka_eos._util import logging_setup as logs
-from kafka_eos._util.logging_setup import QUIET_SECONDS, Seldom
+from kafka_eos._util.logging_setup import QUIET_SECONDS, RepeatFilter
 from kafka_eos.config.settings import Settings
 from kafka_eos.connectors.kafka.client.log_bridge import LOGGER, SPOKEN, read
 from kafka_eos.monitoring.terminal.event_log import PROGRESS_SECONDS, EventLog
@@ -22,7 +22,7 @@ from tests.waiting import eventually
 
 BEGIN = "import logging, sys\nfrom kafka_eos._util import logging_setup as logs\n"
 SPEAK = """
-logs.now(term=3)
+logs.set_log_epoch(term=3)
 try:
     1 / 0
 except ZeroDivisionError:
@@ -44,14 +44,14 @@ def record(text: str, **attributes: object) -> logging.LogRecord:
 
 
 def test_a_line_of_text_says_whose_it_is(tmp_path: Path) -> None:
-    lines = said(tmp_path, f"{BEGIN}logs.begin('orders', 'worker 1', 'text', {{}}){SPEAK}")
+    lines = said(tmp_path, f"{BEGIN}logs.configure_logging('orders', 'worker 1', 'text', {{}}){SPEAK}")
 
     assert lines[0].endswith(" WARNING orders worker 1 term 3: no price for tea (prices)")
     assert lines[-1] == "ZeroDivisionError: division by zero"
 
 
 ODD = """
-logs.now(term=3)
+logs.set_log_epoch(term=3)
 log = logging.getLogger("odd")
 round = {}
 round["self"] = round
@@ -61,7 +61,7 @@ log.warning("stack", stack_info=True)
 
 
 def test_a_line_of_json_is_json_whatever_is_in_it(tmp_path: Path) -> None:
-    lines = said(tmp_path, f"{BEGIN}logs.begin('orders', 'worker 1', 'json', {{}}){ODD}")
+    lines = said(tmp_path, f"{BEGIN}logs.configure_logging('orders', 'worker 1', 'json', {{}}){ODD}")
     first, second = (json.loads(line, parse_constant=pytest.fail) for line in lines)
 
     assert first["message"] == "half \ud800" and first["term"] == 3
@@ -72,7 +72,7 @@ def test_a_line_of_json_is_json_whatever_is_in_it(tmp_path: Path) -> None:
 
 
 def test_a_line_of_json_has_all_that_is_known(tmp_path: Path) -> None:
-    lines = said(tmp_path, f"{BEGIN}logs.begin('orders', 'worker 1', 'json', {{'prices': 'info'}}){SPEAK}")
+    lines = said(tmp_path, f"{BEGIN}logs.configure_logging('orders', 'worker 1', 'json', {{'prices': 'info'}}){SPEAK}")
     first, second = (json.loads(line) for line in lines)
 
     assert first.pop("at").endswith("Z") and "ZeroDivisionError" in first.pop("exception")
@@ -98,8 +98,8 @@ logging.getLogger("prices").warning("after")
 
 
 def test_a_line_of_a_function_says_which_operator_and_record(tmp_path: Path) -> None:
-    odd, after = said(tmp_path, f"{BEGIN}logs.begin('orders', 'worker 1', 'json', {{}})\n{AT}")
-    text, _ = said(tmp_path, f"{BEGIN}logs.begin('orders', 'worker 1', 'text', {{}})\n{AT}")
+    odd, after = said(tmp_path, f"{BEGIN}logs.configure_logging('orders', 'worker 1', 'json', {{}})\n{AT}")
+    text, _ = said(tmp_path, f"{BEGIN}logs.configure_logging('orders', 'worker 1', 'text', {{}})\n{AT}")
 
     fields = {name: json.loads(odd).get(name) for name in ("operator", "topic", "partition", "offset")}
     assert fields == {"operator": "priced", "topic": "in", "partition": 0, "offset": 1}
@@ -109,14 +109,14 @@ def test_a_line_of_a_function_says_which_operator_and_record(tmp_path: Path) -> 
 
 def test_what_a_users_file_has_set_up_stays(tmp_path: Path) -> None:
     own = "logging.basicConfig(level='INFO', format='%(kafka_eos)s|%(message)s')\n"
-    lines = said(tmp_path, f"{BEGIN}{own}logs.begin('orders', 'worker 1', 'text', {{}}){SPEAK}")
+    lines = said(tmp_path, f"{BEGIN}{own}logs.configure_logging('orders', 'worker 1', 'text', {{}}){SPEAK}")
 
     assert (lines[0], lines[-1]) == ("orders worker 1 term 3|no price for tea", "orders worker 1 term 3|fine")
 
 
 def test_with_json_files_of_users_stay_and_terminals_speak_json(tmp_path: Path) -> None:
     own = "logging.basicConfig(handlers=[logging.StreamHandler(), logging.FileHandler('own.log')])\n"
-    lines = said(tmp_path, f"{BEGIN}{own}logs.begin('orders', 'worker 1', 'json', {{}}){SPEAK}")
+    lines = said(tmp_path, f"{BEGIN}{own}logs.configure_logging('orders', 'worker 1', 'json', {{}}){SPEAK}")
 
     assert [json.loads(line)["message"] for line in lines] == ["no price for tea"]
     assert (tmp_path / "own.log").read_text().startswith("WARNING:prices:no price for tea\n")
@@ -142,7 +142,7 @@ def test_what_is_no_level_is_refused(given: object) -> None:
 
 def test_the_same_again_is_counted() -> None:
     now = [0.0]
-    seldom = Seldom(read=read, clock=lambda: now[0])
+    seldom = RepeatFilter(read=read, clock=lambda: now[0])
     text = "FAIL [rdkafka#producer-{}] [thrd:a:1/bootstrap]: a:1: Connect failed: refused (after {}ms)"
     through: list[str] = []
     for second in range(int(QUIET_SECONDS) + 1):
@@ -163,7 +163,7 @@ def test_the_same_again_is_counted() -> None:
 def test_a_client_that_reaches_nobody_says_so_once_through_logging(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LOGGER, "filters", [Seldom(read=read)])
+    monkeypatch.setattr(LOGGER, "filters", [RepeatFilter(read=read)])
     refused: list[int] = []
     settings: dict[str, Any] = {
         "bootstrap.servers": "127.0.0.1:1", "group.id": "g", "reconnect.backoff.ms": 1,
@@ -182,7 +182,7 @@ def test_a_client_that_reaches_nobody_says_so_once_through_logging(
 
 def test_a_line_about_a_bad_record_has_its_place_as_fields() -> None:
     bad = {"operator": "parse", "where": "orders/2/17", "reason": "ValueError: no"}
-    line = logs._Json().format(record("failed", **{logs.EVENT_FIELD: ("failed", bad)}))
+    line = logs._JsonFormatter().format(record("failed", **{logs.EVENT_FIELD: ("failed", bad)}))
 
     fields = json.loads(line)
     assert (fields["operator"], fields["topic"], fields["partition"], fields["offset"]) == ("parse", "orders", 2, 17)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_eos._util.secrets import masked, without_login
+from kafka_eos._util.secrets import mask_config, strip_credentials
 from kafka_eos.codecs import Registry
 from kafka_eos.core.errors import ConfigError
 
@@ -38,11 +38,11 @@ from kafka_eos.core.errors import ConfigError
     ],
 )
 def test_an_address_is_shown_without_its_login_and_its_question(text: str, shown: str) -> None:
-    assert without_login(text) == shown
+    assert strip_credentials(text) == shown
 
 
 def test_of_settings_only_secrets_are_hidden() -> None:
-    assert masked({"sasl.username": "ada@example.com", "sasl.password": "x", "url": "http://a:b@c"}) == {
+    assert mask_config({"sasl.username": "ada@example.com", "sasl.password": "x", "url": "http://a:b@c"}) == {
         "sasl.username": "ada@example.com",
         "sasl.password": "********",
         "url": "http://c",
@@ -53,12 +53,12 @@ def test_of_settings_only_secrets_are_hidden() -> None:
     "name", ["azure_storage_account_key", "accountKey", "api_key", "X-Api-Key", "apikey", "ssl_key"]
 )
 def test_a_key_that_lets_in_is_hidden(name: str) -> None:
-    assert masked({name: "hunter2"}) == {name: "********"}
+    assert mask_config({name: "hunter2"}) == {name: "********"}
 
 
 @pytest.mark.parametrize("name", ["s3.access-key-id", "key.serializer", "keyspace", "monkey"])
 def test_a_name_that_only_has_key_in_it_is_shown(name: str) -> None:
-    assert masked({name: "a"}) == {name: "a"}
+    assert mask_config({name: "a"}) == {name: "a"}
 
 
 def test_an_address_of_a_registry_that_is_none_is_not_shown() -> None:

@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 from kafka_eos._util import thread_dumps as stacks
-from kafka_eos._util.thread_dumps import NoStacks, Place
+from kafka_eos._util.thread_dumps import DumpTarget, NoStacks
 from tests.waiting import eventually
 
-READY = "from kafka_eos._util import thread_dumps as stacks; stacks.be_ready('worker 7'); stacks.be_ready('another')"
+READY = (
+    "from kafka_eos._util import thread_dumps as stacks; "
+    "stacks.enable_dumps('worker 7'); stacks.enable_dumps('another')"
+)
 HANGS = f"""
 import threading
 {READY}
@@ -40,8 +43,8 @@ def process(code: str) -> Iterator[subprocess.Popen[bytes]]:
         started.wait()
 
 
-def ready(started: subprocess.Popen[bytes]) -> Place:
-    found: Place = eventually(lambda: stacks.place_of(started.pid), "is ready")
+def ready(started: subprocess.Popen[bytes]) -> DumpTarget:
+    found: DumpTarget = eventually(lambda: stacks.find_target(started.pid), "is ready")
     return found
 
 
@@ -50,9 +53,9 @@ def test_a_loop_without_an_end_is_told_with_all_threads_and_again() -> None:
         place = ready(started)
 
         assert (place.pid, place.what) == (started.pid, "worker 7"), "the first name counts"
-        told = eventually(lambda: text if "in forever" in (text := stacks.stacks(place)) else "", "comes there")
+        told = eventually(lambda: text if "in forever" in (text := stacks.read_stacks(place)) else "", "comes there")
         assert told.count("most recent call first") == 2
-        again = stacks.stacks(place, started.send_signal)
+        again = stacks.read_stacks(place, started.send_signal)
         assert again.count("in forever") == 1, "only what is new is told"
         assert started.poll() is None
 
@@ -63,7 +66,7 @@ def test_a_process_that_is_stopped_does_not_answer_and_the_kernel_says_why() -> 
         started.send_signal(signal.SIGSTOP)
 
         with pytest.raises(NoStacks, match=r"within 0\.2 s: it is stopped"):
-            stacks.stacks(place, within=0.2)
+            stacks.read_stacks(place, within=0.2)
 
 
 def test_a_process_that_is_gone_is_told_as_such() -> None:
@@ -73,7 +76,7 @@ def test_a_process_that_is_gone_is_told_as_such() -> None:
         started.wait()
 
         with pytest.raises(NoStacks, match="is gone"):
-            stacks.stacks(place)
+            stacks.read_stacks(place)
 
 
 def has_file(pid: int) -> bool:
@@ -87,10 +90,10 @@ def test_a_process_that_does_not_handle_the_signal_gets_none() -> None:
     with process("import os, time; os.memfd_create('kafka-eos-stacks worker 0'); time.sleep(60)") as started:
         eventually(lambda: has_file(started.pid), "has the file")
 
-        assert stacks.place_of(started.pid) is None
+        assert stacks.find_target(started.pid) is None
 
 
 def test_children_are_those_of_a_process() -> None:
     with process(HANGS) as first, process(HANGS) as second:
-        assert {first.pid, second.pid} <= {*stacks.children(os.getpid())}
-        assert [*stacks.children(first.pid)] == []
+        assert {first.pid, second.pid} <= {*stacks.child_pids(os.getpid())}
+        assert [*stacks.child_pids(first.pid)] == []

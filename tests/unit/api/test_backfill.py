@@ -43,7 +43,7 @@ FILES: FileSource[Order] = FileSource(".", value=Order, until="latest", in_order
 @pytest.mark.parametrize("first", [FILES, KafkaSource("old", value=Order, until="latest")])
 def test_windows_close_while_the_first_is_read_and_go_on_with_the_second(first: Any) -> None:
     plan = flow(first).plan()
-    assert (plan.meets, plan.awaited) == ({"live": {"history"}}, {"history": frozenset()})
+    assert (plan.prerequisites, plan.awaited_sources) == ({"live": {"history"}}, {"history": frozenset()})
 
     def closed(live: list[int]) -> list[Any]:
         history = [Order("ann", at) for at in (1, 2, 12, 23)]
@@ -53,15 +53,15 @@ def test_windows_close_while_the_first_is_read_and_go_on_with_the_second(first: 
     assert closed([24, 31]) == [(0, 2), (10, 1), (20, 2)]
 
 
-def test_a_partition_that_is_read_to_its_end_for_good_is_not_waited_for() -> None:
+def test_a_partition_that_is_read_to_its_end_for_good_is_list_excluded_splits() -> None:
     source = KafkaSource("old", value=Order, until={0: 7, 1: 9})
     at = {
         SplitId("old/0"): {"offset": 7, "topic_id": "x", "until": 7},
         SplitId("old/1"): {"offset": 8, "topic_id": "x", "until": 9},
     }
 
-    assert list(source.not_waited_for(at)) == ["old/0"]
-    assert list(KafkaSource("old", value=Order).not_waited_for(at)) == []
+    assert list(source.list_excluded_splits(at)) == ["old/0"]
+    assert list(KafkaSource("old", value=Order).list_excluded_splits(at)) == []
 
 
 def test_what_is_first_must_have_an_end() -> None:

@@ -31,7 +31,7 @@ def test_the_public_names_are_these() -> None:
         "TooManyDeadLetters", "UserError",
     }  # fmt: skip
     verbs = {
-        "KeyState",
+        "ValueState",
         "KeyedStream",
         "OutputTag",
         "Pattern",
@@ -42,8 +42,8 @@ def test_the_public_names_are_these() -> None:
     }
     joins = {"CoProcessFunction", "ConnectedStreams", "Table", "VersionedTable", "connect"}
     broadcasts = {
-        "Broadcast", "BroadcastConnected", "BroadcastContext", "BroadcastProcessFunction", "BroadcastState",
-        "BroadcastStream", "KeyedBroadcastConnected", "KeyedBroadcastContext", "KeyedBroadcastProcessFunction",
+        "Broadcast", "BroadcastConnectedStream", "BroadcastContext", "BroadcastProcessFunction", "BroadcastState",
+        "BroadcastStream", "KeyedBroadcastConnectedStream", "KeyedBroadcastContext", "KeyedBroadcastProcessFunction",
     }  # fmt: skip
     states = {"AggregatingState", "Counter", "ListState", "MapState", "ReducingState", "Ttl"}
     time = {"Timers", "WatermarkStrategy", "bounded", "generated", "monotonic"}

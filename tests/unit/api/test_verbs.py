@@ -261,7 +261,7 @@ def test_parts_of_a_fold_change_subtasks_as_what_they_are_and_not_as_values_of_i
         name="sum", init=int, step=lambda total, o: total + o.amount, merge=lambda one, other: one + other
     ).sink(MemorySink(), name="out")
 
-    wire = pipeline.plan().node("sum-partial").wire
+    wire = pipeline.plan().node("sum-partial").exchange_codec
 
     assert wire is not None
     assert wire.decode(wire.encode([1, 2])) == [1, 2]
@@ -277,7 +277,7 @@ def test_whole_records_change_subtasks_as_what_they_are(key: Any, value: Any) ->
     pipeline = Pipeline("p")
     rows = pipeline.source(KafkaSource.records("orders", key=key, value=value), name="rows")
     rows.rebalance(name="spread").sink(MemorySink(), name="out")
-    wire = next(node.wire for node in pipeline.plan().nodes if node.name == "spread")
+    wire = next(node.exchange_codec for node in pipeline.plan().nodes if node.name == "spread")
     made: Any = {None: b"v", Order: Order("a", 1), dict: {"a": 1}}.get(value, Order("b", 2))
     sent: list[Any] = [
         Record("k" if key is str else b"k", made, (("h", b"x"), ("none", None)), 17),

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.audit.facts.job_ledger import Named
-from kafka_eos.audit.facts.ledger_provenance import _Recent, _Written, files, texts_of
+from kafka_eos.audit.facts.job_ledger import NamedProvenance
+from kafka_eos.audit.facts.ledger_provenance import _Recent, _WrittenRecords, files, texts_of
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column
-from kafka_eos.core.provenance_blocks import Recording, decode, encode, opened
+from kafka_eos.core.provenance import format_provenance
+from kafka_eos.core.provenance_blocks import ProvenanceRecorder, decode, decode_block, encode
 from kafka_eos.core.records import Batch
-from kafka_eos.storage.epoch_ledger import Kept
+from kafka_eos.storage.epoch_ledger import ProvenanceRef
 from kafka_eos.testing.list_source import ListOrigin
 
 
 @pytest.mark.limits(outputs_per_origin_block=1 << 16)
 @given(st.data())
 def test_the_texts_of_a_partition_are_those_of_its_headers(data: st.DataObject) -> None:
-    recording, expected = Recording(), list[tuple[int, str]]()
+    recording, expected = ProvenanceRecorder(), list[tuple[int, str]]()
     for number in range(data.draw(st.integers(1, 4))):
         count = data.draw(st.integers(1, 6))
         rows = sorted(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=8)))
@@ -32,17 +32,18 @@ def test_the_texts_of_a_partition_are_those_of_its_headers(data: st.DataObject) 
         batch = Batch([None] * len(rows), rows, origin, lane=number, updates=updates, branch=branch)
         places = data.draw(st.lists(st.integers(0, 2), min_size=len(rows), max_size=len(rows)))
         recording.add("out", batch, places)
-        expected += zip(places, column(batch, Term(3), Epoch(9)), strict=True)
+        expected += zip(places, format_provenance(batch, Term(3), Epoch(9)), strict=True)
     (block,) = decode(encode(Term(3), Epoch(9), 1, 0, {"t": recording})).blocks["t"]
 
-    found = {place: texts_of(opened(block), "3.9", place).to_pylist() for place in range(4)}
+    found = {place: texts_of(decode_block(block), "3.9", place).to_pylist() for place in range(4)}
 
     assert found == {place: [text for at, text in expected if at == place] for place in range(4)}
 
 
 def test_producers_of_several_clusters_may_share_their_numbers() -> None:
     one, other, third = (
-        Named(Epoch(1), Kept(*told)) for told in (("4-0", "aa", 1), ("4-0", "bb", 1), ("5-7", "cc", 1))
+        NamedProvenance(Epoch(1), ProvenanceRef(*told))
+        for told in (("4-0", "aa", 1), ("4-0", "bb", 1), ("5-7", "cc", 1))
     )
 
     assert files({"/a": [one, third], "/b": [other]}) == {
@@ -56,9 +57,9 @@ def test_texts_that_are_kept_are_never_those_of_another_transaction() -> None:
     kept = _Recent[Any](100)
 
     def first_text(producer: int) -> str:
-        recording, origin = Recording(), ListOrigin("in", "topic", 0, producer, [None])
+        recording, origin = ProvenanceRecorder(), ListOrigin("in", "topic", 0, producer, [None])
         recording.add("out", Batch([None], [0], origin), [0])
-        written = _Written(decode(encode(Term(3), Epoch(9), producer, 0, {"t": recording})), "t", kept)
+        written = _WrittenRecords(decode(encode(Term(3), Epoch(9), producer, 0, {"t": recording})), "t", kept)
         return str(written.texts(0, np.array([0]))[0])
 
     assert [first_text(producer) for producer in range(20)] == [f"3.9/in/topic/0/{n}/0.0" for n in range(20)]

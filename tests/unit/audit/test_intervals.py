@@ -7,24 +7,24 @@ from dataclasses import replace
 from kafka_eos.audit.facts.epoch_intervals import intervals, spans, starts
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.json_values import Position
-from kafka_eos.storage.epoch_ledger import Entry
+from kafka_eos.storage.epoch_ledger import LedgerEntry
 
 
 def epoch(number: int, term: int = 1) -> EpochId:
     return EpochId(Epoch(number), Term(term))
 
 
-def entry(number: int, *, in_flight: bool = False, **splits: int | tuple[int, int]) -> Entry:
+def entry(number: int, *, in_flight: bool = False, **splits: int | tuple[int, int]) -> LedgerEntry:
     """``_0=5``: partition 0 of orders is read next at 5; ``_0=(5, 2)``: and was first read at 2."""
     sources = {"orders": {SplitId(f"in/{name[1:]}"): _position(at) for name, at in splits.items()}}
-    return Entry(epoch(number), 0, "", 1, in_flight, sources, {}, 0, {}, {})
+    return LedgerEntry(epoch(number), 0, "", 1, in_flight, sources, {}, 0, {}, {})
 
 
 def _position(at: int | tuple[int, int]) -> Position:
     return {"offset": at} if isinstance(at, int) else {"offset": at[0], "begin": at[1]}
 
 
-def found(*entries: Entry, heir: bool = False) -> list[tuple[int, int, int, int]]:
+def found(*entries: LedgerEntry, heir: bool = False) -> list[tuple[int, int, int, int]]:
     """Epoch, partition, begin and end."""
     every = list(intervals(entries, heir))
     return [(each.epoch.epoch.n, each.partition, each.begin, each.end) for each in every]
@@ -33,7 +33,7 @@ def found(*entries: Entry, heir: bool = False) -> list[tuple[int, int, int, int]
 def test_a_position_that_is_no_offset_tells_nothing() -> None:
     """As that of a row in a file or in a table: an output of it is of no other epoch for that."""
 
-    def read(number: int, row: int, offset: int) -> Entry:
+    def read(number: int, row: int, offset: int) -> LedgerEntry:
         told = entry(number, _0=offset)
         return replace(told, sources={**told.sources, "history": {SplitId("purchases/0"): {"row": row}}})
 
@@ -92,14 +92,16 @@ def test_what_a_job_went_back_behind_is_no_end_of_a_span() -> None:
 
 def test_a_source_that_is_left_out_later_ends_where_it_was_read_last() -> None:
     one = entry(1, _0=5)
-    assert spans([one, Entry(epoch(2), 0, "", 1, False, {}, {}, 0, {}, {})]) == {"orders/in": {0: [5, 5]}}
+    assert spans([one, LedgerEntry(epoch(2), 0, "", 1, False, {}, {}, 0, {}, {})]) == {"orders/in": {0: [5, 5]}}
 
 
 def test_topics_of_one_source_are_told_apart() -> None:
     """Partition 0 of each; also where a later epoch is the first that knows of one."""
     places = [{"a/0": _position(1)}, {"a/0": _position(3), "b/0": _position((7, 2))}]
     entries = [
-        Entry(epoch(n), 0, "", 1, False, {"orders": {SplitId(split): at for split, at in each.items()}}, {}, 0, {}, {})
+        LedgerEntry(
+            epoch(n), 0, "", 1, False, {"orders": {SplitId(split): at for split, at in each.items()}}, {}, 0, {}, {}
+        )
         for n, each in enumerate(places)
     ]
 

@@ -22,15 +22,15 @@ from kafka_eos import (
     session,
     tumbling,
 )
-from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.audit.facts.audit_subject import Directory, Subject
 from kafka_eos.audit.facts.job_ledger import Ledger
 from kafka_eos.audit.tables.plan_cut import cut
-from kafka_eos.audit.tables.windows.judgeable_windows import Judged, judged
+from kafka_eos.audit.tables.windows.judgeable_windows import JudgeableWindows, judged
 from kafka_eos.connectors.kafka import dead_letter
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.json_values import Json
-from kafka_eos.storage.epoch_ledger import Entries, Entry, Stored
+from kafka_eos.storage.epoch_ledger import LedgerEntries, LedgerEntry, StateDigest
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.testing import ListSource, MemorySink
 
@@ -55,7 +55,7 @@ def look(
     plans: Sequence[str] = (),
     committed: int = 0,
     **manifest: Any,
-) -> Judged:
+) -> JudgeableWindows:
     """With all sinks audited, as if each operator with state had come to the time 99 in all of its key groups.
 
     ``plans``: the fingerprint of the plan of each epoch. ``committed``: how many epochs are.
@@ -70,15 +70,15 @@ def look(
     sinks = tuple(Directory(sink.name, "/", "x") for sink in plan.sinks)
     done = frozenset(EpochId(Epoch(n), Term(1)) for n in range(committed + 1))
     ledger = Ledger(plan.name, None, None, {}, {}, done, {}, events=[{"event": "committed"}, *events])
-    ledger = replace(ledger, entries=Entries(entry(n, plan) for n, plan in enumerate(plans)))
+    ledger = replace(ledger, entries=LedgerEntries(entry(n, plan) for n, plan in enumerate(plans)))
     of = Subject(plan, (), sinks, {}, ())
     return judged(of, cut(plan), ledger, msgspec.structs.replace(newest, **manifest), strict=strict)
 
 
-def entry(number: int, plan: str) -> Entry:
+def entry(number: int, plan: str) -> LedgerEntry:
     """Of an epoch that had the state of the windows."""
-    states = {"counts": (Stored(0, 127, "", ""),)}
-    return Entry(EpochId(Epoch(number), Term(1)), 0, plan, 1, False, {}, {}, 0, {}, states)
+    states = {"counts": (StateDigest(0, 127, "", ""),)}
+    return LedgerEntry(EpochId(Epoch(number), Term(1)), 0, plan, 1, False, {}, {}, 0, {}, states)
 
 
 def late_tag(pipeline: Pipeline) -> None:
@@ -310,7 +310,7 @@ def test_dead_letters_name_late_rows() -> None:
     ("given", "reason"),
     [
         ({"states": ()}, "the last checkpoint does not tell how far event time had come at 'counts'"),
-        ({"in_flight": (InFlight("word", {}, (), False),)}, "rows were under way in the last checkpoint, so what "),
+        ({"in_flight": (InFlightRows("word", {}, (), False),)}, "rows were under way in the last checkpoint, so what "),
         ({"strict": False}, 'with checkpoint_mode="at-least-once" a row may be in a window twice'),
     ],
 )

@@ -5,25 +5,25 @@ from __future__ import annotations
 from kafka_eos.abc.committer import Spread
 from kafka_eos.audit.facts.partitioning_history import Regime, regimes
 from kafka_eos.core.ids import Epoch, EpochId, Term
-from kafka_eos.storage.epoch_ledger import Entry
+from kafka_eos.storage.epoch_ledger import LedgerEntry
 
 TWO, GROWN, FOUR = Spread("out", "murmur2", 2, 2), Spread("out", "murmur2", 2, 4), Spread("out", "murmur2", 4, 4)
 
 
-def entry(epoch: int, spread: Spread | None = None, *, untold: int = 0, sink: str = "totals") -> Entry:
-    return Entry(
+def entry(epoch: int, spread: Spread | None = None, *, untold: int = 0, sink: str = "totals") -> LedgerEntry:
+    return LedgerEntry(
         EpochId(Epoch(epoch), Term(1)), 0, "", 1, False, {}, {} if untold else {sink: 1}, untold,
         {} if spread is None else {sink: spread}, {},
     )  # fmt: skip
 
 
-def found(*entries: Entry) -> tuple[Regime, ...]:
+def found(*entries: LedgerEntry) -> tuple[Regime, ...]:
     return regimes(entries)["totals"]
 
 
 def test_epochs_that_say_the_same_are_one_regime() -> None:
     told = [entry(1, TWO), entry(2, TWO), entry(3, GROWN), entry(4, FOUR), entry(5, FOUR)]
-    nothing = Entry(EpochId(Epoch(0), Term(1)), 0, "", 1, False, {}, {}, 0, {}, {})
+    nothing = LedgerEntry(EpochId(Epoch(0), Term(1)), 0, "", 1, False, {}, {}, 0, {}, {})
 
     assert found(nothing, *told) == (Regime(2, TWO), Regime(3, GROWN), Regime(5, FOUR))
 

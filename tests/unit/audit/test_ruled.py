@@ -22,14 +22,14 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.audit.facts.audit_subject import subject
 from kafka_eos.audit.facts.job_ledger import Ledger, read_ledger
 from kafka_eos.audit.tables.broadcast import python_tasks as tasks
-from kafka_eos.audit.tables.broadcast.judgeable_sinks import Ruled, ruled, turns
+from kafka_eos.audit.tables.broadcast.judgeable_sinks import BroadcastSinks, ruled, turns
 from kafka_eos.audit.tables.plan_cut import cut
 from kafka_eos.audit.tables.python_tasks import HEADERS_TYPE, INPUT_COLUMNS
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.core.ids import AppRef, Term
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 from kafka_eos.storage.job_storage import MemoryStorage
-from kafka_eos.storage.savepoint_files import Origin
+from kafka_eos.storage.savepoint_files import SavepointOrigin
 
 RULES, ROWS = "rules", "rows"
 
@@ -154,20 +154,20 @@ def test_jobs_of_which_no_broadcast_state_is_known() -> None:
     assert "nothing tells which rules each epoch had read" in judged(simple, start=None).why["sink"]
     assert (
         "of a savepoint"
-        in judged(simple, origin=Origin(job="judged", savepoint="an id", path="/a/path", at=0)).why["sink"]
+        in judged(simple, origin=SavepointOrigin(job="judged", savepoint="an id", path="/a/path", at=0)).why["sink"]
     )
     assert "at-least-once" in judged(simple, strict=False).why["sink"]
 
 
 def test_a_job_without_broadcast_state_has_nothing_of_it() -> None:
-    assert judged(lambda rows, rules: rows.union(rules), start=None) == Ruled()
+    assert judged(lambda rows, rules: rows.union(rules), start=None) == BroadcastSinks()
 
 
 def simple(rows: Any, rules: Any) -> Any:
     return connect(rows, rules.broadcast()).process(Plain, name="ruled")
 
 
-def judged(build: Build, *, provenance: Any = "header", strict: bool = True, **of_ledger: Any) -> Ruled:
+def judged(build: Build, *, provenance: Any = "header", strict: bool = True, **of_ledger: Any) -> BroadcastSinks:
     pipeline = Pipeline("judged")
     rows: Any = pipeline.source(KafkaSource("rows", value=str), name=ROWS)
     rules: Any = pipeline.source(KafkaSource("rules", value=str), name=RULES)
@@ -212,7 +212,7 @@ def apart(tmp_path: Path) -> AppRef:
 
 
 def test_a_change_of_rules_is_a_turn_for_the_sinks_alone_whose_rows_meet_them(apart: AppRef) -> None:
-    plan = load(apart).plan()
+    plan = load_program(apart).plan()
     context = JobContext("apart", Term(0), {"bootstrap_servers": "localhost:1"})
     ledger = replace(read_ledger(MemoryStorage(), "apart", Path("nowhere")), start={})
 

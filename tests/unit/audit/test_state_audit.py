@@ -15,14 +15,14 @@ from kafka_eos.audit.state.difference_text import MISSING, SURPLUS, WRONG, _Stat
 from kafka_eos.audit.state.state_rows import Form
 from kafka_eos.audit.state.uncertain_state import Doubts, declared, doubts, stored
 from kafka_eos.audit.tables.plan_cut import cut
-from kafka_eos.codecs import Counted, JsonCodec, KeyCodec, MsgpackCodec, state_codec
+from kafka_eos.codecs import CountedCodec, JsonCodec, KeyCodec, MsgpackCodec, state_codec
 from kafka_eos.connectors.kafka import Record
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.local_keys import LOCAL
-from kafka_eos.runtime.state.schema_evolution import MARKS, describe
-from kafka_eos.storage.epoch_ledger import Entry, Stored
+from kafka_eos.runtime.state.schema_evolution import ATTRIBUTES, describe
+from kafka_eos.storage.epoch_ledger import LedgerEntry, StateDigest
 from kafka_eos.testing import ListSource, MemorySink
 
 NUMBER = MsgpackCodec(int)
@@ -59,14 +59,14 @@ def handles(plan: Plan, *, local: bool = False) -> tuple[StateHandle, ...]:
     """State of all operators as the plan stores it."""
     found: dict[str, list[Any]] = {}
     for (operator, _), descriptor in declared(plan).items():
-        found.setdefault(operator, []).append(describe(descriptor) | ({MARKS: {LOCAL: 1}} if local else {}))
+        found.setdefault(operator, []).append(describe(descriptor) | ({ATTRIBUTES: {LOCAL: 1}} if local else {}))
     return tuple(StateHandle(name, "memory", (0, 127), (), tuple(states)) for name, states in found.items())
 
 
 def ledger(*epochs: tuple[int, str]) -> Ledger:
     """Of these epochs, each with the operators (single letters) that had state."""
     entries = {
-        EpochId(Epoch(n), Term(1)): Entry(
+        EpochId(Epoch(n), Term(1)): LedgerEntry(
             EpochId(Epoch(n), Term(1)),
             0,
             "",
@@ -76,7 +76,7 @@ def ledger(*epochs: tuple[int, str]) -> Ledger:
             {},
             0,
             {},
-            {o: (Stored(0, 127, "", ""),) for o in operators},
+            {o: (StateDigest(0, 127, "", ""),) for o in operators},
         )
         for n, operators in epochs
     }
@@ -196,12 +196,12 @@ def _value(kind: Any = "value", **parts: Any) -> StateDescriptor[Any]:
 
 def test_elements_of_lists_are_numbered_anew_and_updates_of_merging_folds_do_not_count() -> None:
     form = Form(frozenset(), frozenset({"merging"}))
-    list_ = describe(_value("list", entry=NumberCodec()))
-    elements = [(of + NumberCodec().encode(n), b"") for of, n in ((b"a", 3), (b"a", 7), (b"b", 4))]
+    list_ = describe(_value("list", entry=ElementNumberCodec()))
+    elements = [(of + ElementNumberCodec().encode(n), b"") for of, n in ((b"a", 3), (b"a", 7), (b"b", 4))]
 
     renumbered = [row[0] for row in form.comparable("any", list_, elements)]
-    assert renumbered == [of + NumberCodec().encode(n) for of, n in ((b"a", 0), (b"a", 1), (b"b", 0))]
-    entry = Counted(NUMBER)
+    assert renumbered == [of + ElementNumberCodec().encode(n) for of, n in ((b"a", 0), (b"a", 1), (b"b", 0))]
+    entry = CountedCodec(NUMBER)
     (row,) = form.comparable("merging", describe(_value()), [(b"k", entry.encode((7, 5)))])
     assert entry.decode(row[1]) == (0, 5)
     assert [*form.comparable("other", describe(_value()), [row])] == [row]
@@ -219,8 +219,8 @@ def test_a_difference_is_told_with_its_key() -> None:
     assert told(_value(), one, None) == (SURPLUS, "key 'ann' is there and should not be: 1")
     assert told(_value(), b"\xc1", two)[1].startswith("key 'ann' cannot be read (")
     assert told(_value(), one, two, b"\xff\xff")[1].startswith("the row of b'\\xff\\xff', which no key has (")
-    counts = StateDescriptor("state", KeyCodec(), Counted(NUMBER))
-    entries = (Counted(NUMBER).encode((n, 5)) for n in (3, 4))
+    counts = StateDescriptor("state", KeyCodec(), CountedCodec(NUMBER))
+    entries = (CountedCodec(NUMBER).encode((n, 5)) for n in (3, 4))
     assert told(counts, *entries)[1] == "key 'ann' is 5 after 3 updates and should be 5 after 4 updates"
     astray = _State(_value(), None, merged=False).difference(KEY, one, None, astray=True)
     assert astray == (SURPLUS, "key 'ann' is in the part of a subtask that never looks for it there")
@@ -229,7 +229,7 @@ def test_a_difference_is_told_with_its_key() -> None:
 @pytest.mark.parametrize(
     ("descriptor", "last", "where"),
     [
-        (_value("list", entry=NumberCodec()), NumberCodec().encode(2), "key 'ann', element 2"),
+        (_value("list", entry=ElementNumberCodec()), ElementNumberCodec().encode(2), "key 'ann', element 2"),
         (_value("map", entry=KeyCodec()), KeyCodec().encode("x"), "key 'ann', entry 'x'"),
         (_value(namespace=KeyCodec()), KeyCodec().encode(7), "key 'ann', namespace 7"),
     ],
@@ -263,7 +263,7 @@ def test_a_value_of_an_older_schema_is_read_as_the_code_of_today_does() -> None:
 
 
 def test_the_last_digits_of_sums_of_parts_may_differ() -> None:
-    codec = Counted(MsgpackCodec(dict[str, list[float]]))
+    codec = CountedCodec(MsgpackCodec(dict[str, list[float]]))
     descriptor = StateDescriptor("state", KeyCodec(), codec)
     one, near, other = (codec.encode((0, {"a": [n, 2.0]})) for n in (0.1 + 0.2, 0.3, 0.30001))
 

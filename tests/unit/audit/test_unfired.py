@@ -12,7 +12,7 @@ from kafka_eos.codecs import MsgpackCodec, StrCodec
 from kafka_eos.core.ids import Epoch
 from kafka_eos.runtime.operators.timer_firing import EVENT_STATE
 from kafka_eos.runtime.state.keyed_backend import open_backend
-from kafka_eos.runtime.state.timers import TimeCodec, timers
+from kafka_eos.runtime.state.timers import TimeCodec, create_timer_descriptor
 from kafka_eos.storage.job_storage import LocalStorage
 
 KEYS = ["a", "b", "c", "d"]
@@ -23,15 +23,15 @@ def test_timers_that_an_earlier_version_has_set_say_nothing_of_windows_of_one_pa
     backend = open_backend("memory", "sums", tmp_path / "state", range(128), (), storage)
     held: MsgpackCodec[int] = MsgpackCodec(int)
     panes = backend.panes(StateDescriptor("windows", StrCodec(), held, "pane", entry=TimeCodec()))
-    waiting = backend.timers(timers(EVENT_STATE, StrCodec()))
+    waiting = backend.timers(create_timer_descriptor(EVENT_STATE, StrCodec()))
     panes.views({0: KEYS})[0].update(dict.fromkeys(KEYS, 1))
     for key in KEYS:
         waiting.add(key, 9)
-    due = waiting.due(9)
+    due = waiting.pop_due(9)
     next(iter(due))  # the pane is closed when all of them have come
 
     before = backend.snapshot(Epoch(1))(storage)
-    closed = [key for taken in panes.take(0) for key in taken.keys]
+    closed = [key for taken in panes.take_pane(0) for key in taken.keys]
     after = backend.snapshot(Epoch(2))(storage)
 
     assert sorted(told(before, storage)) == [(key.encode(), 9) for key in KEYS]

@@ -83,7 +83,7 @@ def test_the_source_ends_when_all_is_read(tmp_path: Path) -> None:
     rows = sum(len(batch) for batch in iter(lambda: reader.poll(5, 0.0), None))
 
     assert rows == 24
-    assert reader.reached(generated.ends(JOB))
+    assert reader.has_reached(generated.get_end_positions(JOB))
 
 
 def test_a_source_with_a_rate_stamps_records_with_the_time_at_which_they_were_due(tmp_path: Path) -> None:
@@ -444,7 +444,7 @@ def test_epochs_are_compared_turn_by_turn() -> None:
     """The median of the ratios of pairs, not the ratio of medians."""
     times = {
         1: [(100.0, 40.0), (400.0, 90.0), (300.0, 80.0)],
-        completing.AT_ONCE: [(50.0, 0.0), (100.0, 30.0), (60.0, 40.0)],
+        completing.MAX_CONCURRENT: [(50.0, 0.0), (100.0, 30.0), (60.0, 40.0)],
     }
     found = {(0.0, at_once): [completing.Completion(*each) for each in pairs] for at_once, pairs in times.items()}
 

@@ -14,12 +14,12 @@ import typer
 
 from kafka_eos._util.cpu_quota import usable_cores
 from kafka_eos.audit.facts.job_ledger import read_ledger
-from kafka_eos.cli import Commands, app
+from kafka_eos.cli import LazyCommandGroup, app
 from kafka_eos.coordination import job_history as history
 from kafka_eos.coordination.job_history import History
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
-from kafka_eos.storage.job_records import Base, Claim, Manifest
+from kafka_eos.storage.job_records import Manifest, TermBase, TermClaim
 from kafka_eos.storage.job_storage import LocalStorage
 
 JOB = "copy"
@@ -60,8 +60,8 @@ def storage(home: Path) -> LocalStorage:
     """A job that decided epochs 0 and 1."""
     (home / ".kafka-eos").mkdir()
     stored = LocalStorage(home / ".kafka-eos" / JOB)
-    records.publish(stored, Claim(job=JOB, term=1, host="here", pid=1, at=0))
-    records.publish(stored, Base(job=JOB, term=1, resumed=None, reason="first start", at=0))
+    records.publish(stored, TermClaim(job=JOB, term=1, host="here", pid=1, at=0))
+    records.publish(stored, TermBase(job=JOB, term=1, resumed=None, reason="first start", at=0))
     for epoch in (0, 1):
         records.publish(
             stored,
@@ -183,12 +183,12 @@ def test_a_run_says_how_many_workers_it_has_and_whom_it_asks(
 
 def test_a_torn_line_of_the_diary_is_left_out(storage: LocalStorage) -> None:
     diary = History(storage, print)
-    diary.write("started")
+    diary.append_event("started")
     with (storage.root / paths.HISTORY).open("a") as log:
         log.write('{"event": "comm')
-    diary.write("committed", epoch=1, term=1, records={"file://out": 3})
+    diary.append_event("committed", epoch=1, term=1, records={"file://out": 3})
 
-    assert [event["event"] for event in history.read(storage)] == ["started", "committed"]
+    assert [event["event"] for event in history.read_events(storage)] == ["started", "committed"]
     records = read_ledger(storage, JOB, storage.root).records
     assert [recorded.total for recorded in records.values()] == [3]
 
@@ -218,7 +218,7 @@ def test_who_asks_for_help_waits_for_nothing_that_runs_jobs(tmp_path: Path, argu
 
 def test_the_list_of_commands_says_what_each_says_itself() -> None:
     root = typer.main.get_command(app)
-    assert isinstance(root, Commands)
+    assert isinstance(root, LazyCommandGroup)
 
     for name, shown in root.commands.items():
         whole = root.load(name).help or ""

@@ -17,11 +17,18 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_eos.cli import app as cli
-from kafka_eos.cli.savepoints import make_offline
+from kafka_eos.cli.savepoints import write_offline_savepoint
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.job_lock import is_held, job_lock
-from kafka_eos.coordination.job_requests import Answer, Request, Stop, TakeCheckpoint, TakeSavepoint, Unanswered
+from kafka_eos.coordination.job_requests import (
+    JobRequest,
+    RequestAnswer,
+    RequestUnanswered,
+    StopJob,
+    TakeCheckpoint,
+    TakeSavepoint,
+)
 from kafka_eos.core.errors import ConfigError, Fatal, JobLocked
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import savepoint_files as savepoints
@@ -68,7 +75,7 @@ def test_a_savepoint_is_made_listed_verified_and_dropped(home: Path) -> None:
 
     code, out, _ = kafka_eos(home, "savepoint", "list", "app.py", "--json")
     (listed,) = map(json.loads, out.splitlines())
-    assert (listed["path"], listed["epoch"], listed["id"]) == (str(path), 2, savepoints.read(path).id)
+    assert (listed["path"], listed["epoch"], listed["id"]) == (str(path), 2, savepoints.read_savepoint(path).id)
     assert str(path) in kafka_eos(home, "savepoint", "list", "app.py")[1]
     assert kafka_eos(home, "savepoint", "verify", str(path))[0] == 0
 
@@ -89,7 +96,7 @@ def test_savepoints_elsewhere_are_listed_until_they_are_gone_and_then_as_gone(ho
     settings = Settings.resolve(cli={"checkpoint_dir": home / ".kafka-eos"})
     own = f".kafka-eos/{JOB}.savepoints/own"
     for path in ("backup/one", "backup/two", "backup/three", own):
-        make_offline(settings, JOB, home / path)
+        write_offline_savepoint(settings, JOB, home / path)
     shutil.rmtree(home / "backup/two")
     shutil.rmtree(home / "backup/three")
     shutil.copytree(GOLDEN / "savepoint", home / "backup/three")
@@ -119,7 +126,7 @@ def test_a_savepoint_of_an_older_checkpoint_asks_nothing_of_the_running_job(home
         code, out, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--epoch", "1", "--path", "one")
 
     assert (code, out.strip(), served) == (0, str(home / "one"), []), shown
-    assert (savepoints.read(home / "one").epoch, savepoints.verify(home / "one")) == (1, [])
+    assert (savepoints.read_savepoint(home / "one").epoch, savepoints.find_damage(home / "one")) == (1, [])
     assert [(row["path"], row["epoch"]) for row in listed(home, "app.py")] == [("one", 1)]
 
     code, _, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--epoch", "7")
@@ -275,20 +282,20 @@ def directory(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def supervisor(directory: Path, answers: dict[type, Answer]) -> Iterator[list[Request]]:
+def supervisor(directory: Path, answers: dict[type, RequestAnswer]) -> Iterator[list[JobRequest]]:
     """Whoever holds the lock and answers, until the block ends or it has served a stop."""
-    served: list[Request] = []
+    served: list[JobRequest] = []
     held, over = threading.Event(), threading.Event()
 
     def work() -> None:
         with job_lock(directory / paths.LOCK, JOB):
-            requests.clear(directory)
+            requests.clear_requests(directory)
             held.set()
             while not over.wait(0.01):
-                for token, request in requests.pending(directory):
+                for token, request in requests.list_pending(directory):
                     served.append(request)
-                    requests.answer(directory, token, answers[type(request)])
-                    if isinstance(request, Stop):
+                    requests.write_answer(directory, token, answers[type(request)])
+                    if isinstance(request, StopJob):
                         return
 
     thread = threading.Thread(target=work)
@@ -304,14 +311,16 @@ def supervisor(directory: Path, answers: dict[type, Answer]) -> Iterator[list[Re
 @pytest.mark.parametrize(
     ("request_", "answer"),
     [
-        (TakeCheckpoint(), Answer(epoch=7)),
-        (TakeSavepoint(path="/backup/one"), Answer(epoch=7, path="/backup/one")),
-        (TakeSavepoint(path="/backup/one", stop=True), Answer(epoch=8)),
-        (Stop(), Answer(epoch=9)),
-        (Stop(drain=False), Answer()),
+        (TakeCheckpoint(), RequestAnswer(epoch=7)),
+        (TakeSavepoint(path="/backup/one"), RequestAnswer(epoch=7, path="/backup/one")),
+        (TakeSavepoint(path="/backup/one", stop=True), RequestAnswer(epoch=8)),
+        (StopJob(), RequestAnswer(epoch=9)),
+        (StopJob(drain=False), RequestAnswer()),
     ],
 )
-def test_what_is_asked_is_answered_and_nothing_is_left(directory: Path, request_: Request, answer: Answer) -> None:
+def test_what_is_asked_is_answered_and_nothing_is_left(
+    directory: Path, request_: JobRequest, answer: RequestAnswer
+) -> None:
     with supervisor(directory, {type(request_): answer}) as served:
         assert requests.wait(directory, requests.submit(directory, request_), 30) == answer
 
@@ -321,22 +330,22 @@ def test_what_is_asked_is_answered_and_nothing_is_left(directory: Path, request_
 
 def test_the_reason_of_a_failure_comes_back(directory: Path) -> None:
     with (
-        supervisor(directory, {TakeCheckpoint: requests.failed(Fatal("no more"))}),
+        supervisor(directory, {TakeCheckpoint: requests.failure_answer(Fatal("no more"))}),
         pytest.raises(ConfigError, match="no more"),
     ):
         requests.wait(directory, requests.submit(directory, TakeCheckpoint()), 30)
 
 
 def test_without_a_supervisor_the_wait_ends(directory: Path) -> None:
-    with pytest.raises(Unanswered, match="ended or was restarted"):
+    with pytest.raises(RequestUnanswered, match="ended or was restarted"):
         requests.wait(directory, requests.submit(directory, TakeCheckpoint()), 30)
 
-    assert requests.pending(directory) == []
+    assert requests.list_pending(directory) == []
 
 
 def test_a_supervisor_does_not_do_what_another_one_was_asked(directory: Path) -> None:
-    token = requests.submit(directory, Stop())
-    with supervisor(directory, {}) as served, pytest.raises(Unanswered, match="ended or was restarted"):
+    token = requests.submit(directory, StopJob())
+    with supervisor(directory, {}) as served, pytest.raises(RequestUnanswered, match="ended or was restarted"):
         requests.wait(directory, token, 30)
 
     assert served == []
@@ -344,10 +353,10 @@ def test_a_supervisor_does_not_do_what_another_one_was_asked(directory: Path) ->
 
 def test_a_request_that_is_not_served_in_time_is_withdrawn(directory: Path) -> None:
     with job_lock(directory / paths.LOCK, JOB):
-        with pytest.raises(Unanswered, match=r"no answer within 0\.1 s"):
-            requests.wait(directory, requests.submit(directory, Stop()), 0.1)
+        with pytest.raises(RequestUnanswered, match=r"no answer within 0\.1 s"):
+            requests.wait(directory, requests.submit(directory, StopJob()), 0.1)
 
-        assert requests.pending(directory) == []
+        assert requests.list_pending(directory) == []
 
 
 def test_a_request_of_another_version_is_answered_with_that(directory: Path) -> None:
@@ -355,7 +364,7 @@ def test_a_request_of_another_version_is_answered_with_that(directory: Path) -> 
     (directory / paths.request_name(token)).write_text('{"type": "dance"}')
 
     with job_lock(directory / paths.LOCK, JOB):
-        assert requests.pending(directory) == []
+        assert requests.list_pending(directory) == []
         with pytest.raises(ConfigError, match="does not know this request"):
             requests.wait(directory, token, 30)
 
@@ -363,11 +372,11 @@ def test_a_request_of_another_version_is_answered_with_that(directory: Path) -> 
 def test_an_answered_request_is_not_pending(directory: Path) -> None:
     token = requests.submit(directory, TakeCheckpoint())
 
-    requests.answer(directory, token, Answer(epoch=1))
-    requests.answer(directory, token, Answer(epoch=2))
+    requests.write_answer(directory, token, RequestAnswer(epoch=1))
+    requests.write_answer(directory, token, RequestAnswer(epoch=2))
 
-    assert requests.pending(directory) == []
-    assert requests.wait(directory, token, 30) == Answer(epoch=1)
+    assert requests.list_pending(directory) == []
+    assert requests.wait(directory, token, 30) == RequestAnswer(epoch=1)
 
 
 def test_looking_at_the_lock_does_not_keep_a_supervisor_from_it(directory: Path) -> None:
@@ -396,17 +405,17 @@ def test_looking_at_the_lock_does_not_keep_a_supervisor_from_it(directory: Path)
 
 
 def test_stop_waits_until_the_job_is_gone(home: Path) -> None:
-    with supervisor(job_dir(home), {Stop: Answer(epoch=3)}) as served:
+    with supervisor(job_dir(home), {StopJob: RequestAnswer(epoch=3)}) as served:
         code, _, shown = kafka_eos(home, "stop", "app.py")
 
         assert code == 0, shown
         assert not is_held(job_dir(home) / paths.LOCK)
-    assert served == [Stop()]
+    assert served == [StopJob()]
 
 
 def test_a_running_job_is_asked_for_the_savepoint(home: Path) -> None:
     target = home / "backup" / "one"
-    with supervisor(job_dir(home), {TakeSavepoint: Answer(epoch=3, path=str(target))}) as served:
+    with supervisor(job_dir(home), {TakeSavepoint: RequestAnswer(epoch=3, path=str(target))}) as served:
         code, out, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--path", "backup/one")
 
     assert (code, out.strip()) == (0, str(target)), shown
@@ -414,5 +423,5 @@ def test_a_running_job_is_asked_for_the_savepoint(home: Path) -> None:
 
 
 def test_a_checkpoint_is_asked_for(home: Path) -> None:
-    with supervisor(job_dir(home), {TakeCheckpoint: Answer(epoch=3)}):
+    with supervisor(job_dir(home), {TakeCheckpoint: RequestAnswer(epoch=3)}):
         assert kafka_eos(home, "checkpoints", "trigger", "app.py")[:2] == (0, "epoch 3 is committed\n")

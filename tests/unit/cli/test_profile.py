@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_eos.cli import app
-from kafka_eos.cli.job_processes import processes_of
+from kafka_eos.cli.job_processes import list_job_processes
 from kafka_eos.storage import object_names as paths
 from tests.waiting import eventually
 
@@ -28,7 +28,7 @@ def busy_forever():
     while True:
         sum(range(100))
 
-stacks.be_ready(sys.argv[2])
+stacks.enable_dumps(sys.argv[2])
 if sys.argv[2] != "supervisor":
     busy_forever()
 import subprocess
@@ -66,14 +66,14 @@ def job(home: Path) -> Iterator[None]:
         eventually(lambda: lock.exists() and places(home) == ["supervisor", "worker 0"], "the job runs")
         yield
     finally:
-        for place in processes_of("orders", str(home))[1:]:
+        for place in list_job_processes("orders", str(home))[1:]:
             subprocess.run(["kill", "-9", str(place.pid)], check=True)
         started.wait()
 
 
 def places(home: Path) -> list[str]:
     try:
-        return [place.what for place in processes_of("orders", str(home))]
+        return [place.what for place in list_job_processes("orders", str(home))]
     except Exception:  # noqa: BLE001 - not yet
         return []
 

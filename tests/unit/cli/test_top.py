@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from kafka_eos.cli import app
 from kafka_eos.coordination.job_lock import job_lock
 from kafka_eos.coordination.status_file import StatusFile
-from kafka_eos.monitoring.dashboard.job_directories import Found
+from kafka_eos.monitoring.dashboard.job_directories import JobFiles
 from kafka_eos.monitoring.dashboard.rates import Rates
-from kafka_eos.monitoring.terminal.top import view
+from kafka_eos.monitoring.terminal.top import render_job
 from kafka_eos.storage import object_names as paths
 
 PLAN = [
@@ -34,7 +34,7 @@ PLAN = [
 def progress(seconds: int) -> dict[str, Any]:
     """Of a job with two workers, after so long: 100 records a second; the fold is at work half of the time."""
     splits = {f"t/{n}": {"position": {"offset": 1000 + n}, "lag": lag} for n, lag in ((0, 5), (1, 70), (2, None))}
-    done = {"blocked": 0.5 * seconds, "idle": 0.5 * seconds, "loads": 0, "entries": 0}
+    done = {"blocked": 0.5 * seconds, "idle": 0.5 * seconds, "cache_misses": 0, "entries": 0}
     return {
         "records_in": 100 * seconds,
         "records_out": 10 * seconds,
@@ -43,15 +43,15 @@ def progress(seconds: int) -> dict[str, Any]:
         "written": {"out": 10 * seconds},
         "waiting": {"default": {"slowest": None, "waiting": {"orders": ["t/2"]}}},
         "operators": {
-            "orders": {"came": 0, "left": 100 * seconds, "busy": 0.2 * seconds, **done},
-            "total": {"came": 100 * seconds, "left": 10 * seconds, "busy": 1.0 * seconds, **done,
-                      "loads": 3 * seconds, "entries": 4000},
+            "orders": {"rows_in": 0, "rows_out": 100 * seconds, "busy": 0.2 * seconds, **done},
+            "total": {"rows_in": 100 * seconds, "rows_out": 10 * seconds, "busy": 1.0 * seconds, **done,
+                      "cache_misses": 3 * seconds, "entries": 4000},
         },
     }  # fmt: skip
 
 
 SPANS = [
-    {"worker": n, "phase": phase, "began": 10.0, "ended": 10.0 + seconds, "operator": ""}
+    {"worker": n, "phase": phase, "started": 10.0, "ended": 10.0 + seconds, "operator": ""}
     for n, phase, seconds in ((0, "align", 0.002), (1, "align", 0.004), (0, "upload", 0.03))
 ]
 LAST: Mapping[str, Any] = {
@@ -64,20 +64,20 @@ LAST: Mapping[str, Any] = {
 }
 
 
-def found(seconds: int, held: bool = True, **last: object) -> Found:
+def found(seconds: int, held: bool = True, **last: object) -> JobFiles:
     at = 1_000_000 + seconds * 1000
     status = {
         "pid": 42, "at": at, "counts": {"restarting": 1}, "last": {**LAST, "progress": progress(seconds), **last},
         "when": {"running": 1_000_000, "committed": at, "progress": at},
     }  # fmt: skip
-    return Found("orders", status, held, None, at)
+    return JobFiles("orders", status, held, None, at)
 
 
-def screen(*looks: Found, rows: int = 100) -> list[str]:
+def screen(*looks: JobFiles, rows: int = 100) -> list[str]:
     rates = Rates()
-    known = [rates.hear(each.status) for each in looks][-1]
+    known = [rates.update(each.status) for each in looks][-1]
     console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(view(looks[-1], known, rows))
+    console.print(render_job(looks[-1], known, rows))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -127,7 +127,7 @@ def test_more_partitions_than_there_is_room_for_are_counted() -> None:
 
 
 def test_a_job_that_has_told_nothing_yet_has_a_line() -> None:
-    bare = Found(
+    bare = JobFiles(
         "orders",
         {"pid": 1, "counts": {}, "last": {"notice": {"text": "waits for the broker"}}, "when": {"notice": 1}},
         True,

@@ -18,9 +18,9 @@ from pydantic import BaseModel
 from kafka_eos.codecs import Registry, avro
 from kafka_eos.codecs.registry import unknown_schemas as unknown
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
-from kafka_eos.codecs.registry.schema_references import below
+from kafka_eos.codecs.registry.schema_references import fetch_references
 from kafka_eos.core.errors import ConfigError, Retryable
-from kafka_eos.core.fault_attribution import Attribution, Fault
+from kafka_eos.core.fault_attribution import ErrorRules, Fault
 from tests.answering import HALF, RESET, Answer, Answering, Request, Sent
 from tests.avro_witness import record
 
@@ -94,7 +94,7 @@ def test_whose_fault_an_answer_is(answer: Answer, fault: Fault, said: str, clock
     with Answering(lambda request: answer) as server, pytest.raises(Exception, match=said) as raised:
         items(server.url).decode(THREE)
 
-    assert Attribution().of(raised.value) is fault
+    assert ErrorRules().classify(raised.value) is fault
 
 
 @pytest.mark.parametrize("answer", [(200, b""), (200, b"{}"), (200, b'{"id": "7"}'), (200, b"<html>")])
@@ -125,7 +125,7 @@ def test_the_newest_version_is_asked_for_each_time() -> None:
     said = json.loads(LINE)
     with Answering(lambda request: (200, json.dumps({"id": 1, "version": next(numbers), **said}).encode())) as server:
         registry = Registry(server.url)
-        found = [registry.newest("orders-value"), registry.newest("orders-value")]
+        found = [registry.get_latest_version("orders-value"), registry.get_latest_version("orders-value")]
 
     assert [each and each.number for each in found] == [1, 2]
 
@@ -278,7 +278,7 @@ def test_schemas_that_many_refer_to_are_asked_for_once(registry: Registry, monke
         registry.register(f"s{number}", RegisteredSchema("AVRO", f'"n{number}"', tuple(references)))
         references.append(Reference(f"n{number}", f"s{number}", 1))
 
-    found = below(RegisteredSchema("AVRO", '"top"', tuple(references)), registry)
+    found = fetch_references(RegisteredSchema("AVRO", '"top"', tuple(references)), registry)
 
     assert list(found) == [f"n{number}" for number in range(25)]
     assert len(asked) == 25
@@ -292,10 +292,10 @@ def test_schemas_without_end_are_refused(registry: Registry, monkeypatch: pytest
     many = tuple(Reference(f"n{number}", "s", number) for number in range(1001))
 
     with pytest.raises(ValueError, match="more than 32 deep"):
-        below(RegisteredSchema("AVRO", "{}", (Reference("n", "s", 1),)), registry)
+        fetch_references(RegisteredSchema("AVRO", "{}", (Reference("n", "s", 1),)), registry)
     monkeypatch.setattr(registry, "referenced", lambda reference: RegisteredSchema("AVRO", "{}"))
     with pytest.raises(ValueError, match="more than 1000 schemas"):
-        below(RegisteredSchema("AVRO", "{}", many), registry)
+        fetch_references(RegisteredSchema("AVRO", "{}", many), registry)
 
 
 # ---------------------------------------------------------------- logins

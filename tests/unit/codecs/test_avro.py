@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from kafka_eos import PlanError
-from kafka_eos.codecs import AvroCodec, Counted
+from kafka_eos.codecs import AvroCodec, CountedCodec
 
 NOW = datetime.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=datetime.UTC)
 
@@ -113,8 +113,8 @@ def test_what_resolves_old_data_writes_with_the_new_schema() -> None:
 
 def test_resolution_reaches_through_the_counter_of_keyed_state() -> None:
     new = named("Order", user=str)
-    old = Counted[Any](AvroCodec[Any](OLD))
-    reader: Counted[Any] = Counted[Any](AvroCodec[Any](new)).reader_of(old.schema)
+    old = CountedCodec[Any](AvroCodec[Any](OLD))
+    reader: CountedCodec[Any] = CountedCodec[Any](AvroCodec[Any](new)).reader_of(old.schema)
 
     assert reader.decode(old.encode((4, OLD("a", 3, "gone")))) == (4, new("a"))
 

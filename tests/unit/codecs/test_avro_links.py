@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, create_model
 
 from kafka_eos.codecs.avro.avro_codec import AvroCodec
-from kafka_eos.codecs.avro.inlined_types import linked
+from kafka_eos.codecs.avro.inlined_types import inline_named_types
 
 
 class Line(BaseModel):
@@ -77,4 +77,4 @@ def test_a_union_at_the_top_keeps_its_names() -> None:
     union = ["null", {"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}]
     parsed = fastavro.parse_schema(json.loads(json.dumps(union)))
 
-    assert linked(parsed) == parsed and parsed[1]["fields"][0]["type"] == ["null", "R"]
+    assert inline_named_types(parsed) == parsed and parsed[1]["fields"][0]["type"] == ["null", "R"]

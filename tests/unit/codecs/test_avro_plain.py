@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from kafka_eos.codecs import Registry
-from kafka_eos.core.fault_attribution import Attribution, Fault
+from kafka_eos.core.fault_attribution import ErrorRules, Fault
 from tests.avro_witness import record
 from tests.unit.codecs.test_avro_registry import Item, by_others, codec, registered
 
@@ -61,7 +61,7 @@ def test_the_same_is_told_before_the_start(registry: Registry) -> None:
     theirs = record("Plain", at=MILLIS, day=["null", DAYS], token=UUID, price=PRICE)
     registered(registry, theirs, subject="orders-value")
 
-    assert list(codec(Plain, registry, auto_register=False).compared(reading=True).wrong) == []
+    assert list(codec(Plain, registry, auto_register=False).compare_schema(reading=True).problems) == []
 
 
 def test_a_logical_type_that_the_reader_has_is_not_taken_from_a_plain_one_below_another(registry: Registry) -> None:
@@ -95,4 +95,4 @@ def test_one_definition_cannot_be_read_in_two_ways(registry: Registry) -> None:
     ) as refused:
         codec(Both, registry).decode(by_others(registered(registry, theirs), theirs, both))
 
-    assert Attribution().of(refused.value) is Fault.RECORD
+    assert ErrorRules().classify(refused.value) is Fault.RECORD

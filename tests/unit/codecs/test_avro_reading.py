@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from kafka_eos.codecs.avro.avro_codec import AvroCodec
-from kafka_eos.codecs.avro.foreign_schemas import parsed
+from kafka_eos.codecs.avro.foreign_schemas import parse_schema
 from kafka_eos.codecs.avro.reader_compatibility import obstacles
 from tests.avro_witness import record
 
@@ -76,7 +76,7 @@ def test_what_is_told_is_what_the_reader_refuses(tp: Any, writer: Any, value: An
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(writer), value)
 
-    assert obstacles(*parsed(writer), *parsed(codec.schema)) == told
+    assert obstacles(*parse_schema(writer), *parse_schema(codec.schema)) == told
     decode = codec.foreign(writer, [])
     if told:
         with pytest.raises(ValueError, match="not a valid"):
@@ -91,7 +91,9 @@ def test_symbols_and_decimals_that_some_values_may_have_are_told() -> None:
     amount = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
     other = {**amount, "scale": 3}
 
-    found = obstacles(*parsed(record("R", kind=more, amount=amount)), *parsed(record("R", kind=kinds, amount=other)))
+    found = obstacles(
+        *parse_schema(record("R", kind=more, amount=amount)), *parse_schema(record("R", kind=kinds, amount=other))
+    )
 
     assert found == [
         "kind can be B, C there, which is not known here",
@@ -102,4 +104,4 @@ def test_symbols_and_decimals_that_some_values_may_have_are_told() -> None:
 def test_a_schema_that_holds_itself_comes_to_an_end() -> None:
     tree = record("Tree", children={"type": "array", "items": "Tree"}, size="int")
 
-    assert obstacles(*parsed(tree), *parsed(tree)) == []
+    assert obstacles(*parse_schema(tree), *parse_schema(tree)) == []

@@ -16,13 +16,13 @@ import fastavro
 import pytest
 from pydantic import BaseModel, Field
 
-from kafka_eos.abc.codec import Codec, Part
+from kafka_eos.abc.codec import Codec, RecordPart
 from kafka_eos.codecs import Registry, avro
 from kafka_eos.codecs.avro import foreign_schemas as foreign
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.core.errors import ConfigError, PlanError
-from kafka_eos.core.fault_attribution import Attribution, Fault
+from kafka_eos.core.fault_attribution import ErrorRules, Fault
 from tests.avro_witness import record
 
 
@@ -159,11 +159,11 @@ def test_only_the_check_at_the_start_registers(registry: Registry) -> None:
 
     with pytest.raises(ConfigError, match="does not have the schema of Order"):
         edited.encode(ORDER)
-    assert registry.newest("orders-value") is None
+    assert registry.get_latest_version("orders-value") is None
 
     (notice,) = edited.check()
     assert f"{registry.url} is in the memory of each process" in notice
-    assert registry.newest("orders-value") is not None
+    assert registry.get_latest_version("orders-value") is not None
     assert edited.decode(edited.encode(ORDER)) == ORDER
 
 
@@ -221,7 +221,7 @@ def test_the_subject_is_called_as_the_user_says(registry: Registry, subject: Any
 
 
 def test_keys_have_subjects_of_their_own(registry: Registry) -> None:
-    part: Part = "key"
+    part: RecordPart = "key"
 
     made: Any = avro(Order, registry=registry).for_topic("orders", part)
 
@@ -308,7 +308,7 @@ def test_a_bad_record_is_its_own_fault(registry: Registry, data: Callable[[bytes
 
     with pytest.raises(ValueError, match=said) as raised:
         orders.decode(data(good))
-    assert Attribution().of(raised.value) is Fault.RECORD
+    assert ErrorRules().classify(raised.value) is Fault.RECORD
 
 
 def test_a_record_that_is_cut_off_in_a_field_that_is_not_read_is_refused(registry: Registry) -> None:
@@ -334,7 +334,7 @@ def test_a_schema_that_does_not_fit_is_the_records_fault(registry: Registry, sch
 
     with pytest.raises(ValueError, match=said) as raised:
         codec(Item, registry).decode(data)
-    assert Attribution().of(raised.value) is Fault.RECORD
+    assert ErrorRules().classify(raised.value) is Fault.RECORD
 
 
 def test_values_that_are_nested_too_deeply_are_refused(registry: Registry) -> None:

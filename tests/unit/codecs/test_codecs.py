@@ -17,14 +17,14 @@ from kafka_eos import PlanError
 from kafka_eos.codecs import (
     AvroCodec,
     BytesCodec,
-    Counted,
+    CountedCodec,
     JsonCodec,
     KeyCodec,
     MsgpackCodec,
     StrCodec,
     codec_for,
+    exchange_codec,
     state_codec,
-    wire_codec,
 )
 
 
@@ -186,14 +186,14 @@ def test_keys_are_equal_exactly_when_their_bytes_are(one: Any, other: Any) -> No
 
 @given(st.integers(0, 2**63), st.text())
 def test_a_counted_entry_keeps_number_and_value_together(count: int, text: str) -> None:
-    codec = Counted(StrCodec())
+    codec = CountedCodec(StrCodec())
 
     assert codec.decode(codec.encode((count, text))) == (count, text)
 
 
 def test_a_counted_entry_that_is_too_short_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 8 bytes"):
-        Counted(StrCodec()).decode(b"1234567")
+        CountedCodec(StrCodec()).decode(b"1234567")
 
 
 def test_a_type_that_msgspec_cannot_map_is_a_plan_error() -> None:
@@ -236,7 +236,7 @@ def test_dicts_with_keys_that_are_text_can_be_stored(tp: Any, value: Any) -> Non
 
 
 def test_rows_that_change_subtasks_may_have_dicts_with_any_keys() -> None:
-    codec = wire_codec(dict[int, int])
+    codec = exchange_codec(dict[int, int])
 
     assert codec.decode(codec.encode([{1: 2}])) == [{1: 2}]
 

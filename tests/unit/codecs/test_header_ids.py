@@ -16,7 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafka_eos.codecs import Registry, StrCodec, avro, json_schema, protobuf
 from kafka_eos.connectors.kafka import KafkaSink
-from kafka_eos.connectors.kafka.source.decoding import record_decoder, value_decoder
+from kafka_eos.connectors.kafka.source.message_decoder import record_decoder, value_decoder
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.records import Batch, Headers, Record
 from kafka_eos.testing.list_source import ListOrigin

@@ -19,12 +19,12 @@ from jsonschema import Draft7Validator
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, computed_field
 
 from kafka_eos.codecs import Registry, json_schema
-from kafka_eos.codecs.json_schema.differences import Side, differences, obstacles
+from kafka_eos.codecs.json_schema.differences import SchemaSide, differences, obstacles
 from kafka_eos.codecs.json_schema.draft_07 import closed, draft_07
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.core.errors import ConfigError, PlanError
-from kafka_eos.core.fault_attribution import Attribution, Fault
+from kafka_eos.core.fault_attribution import ErrorRules, Fault
 from tests.unit.codecs.test_hostile import Tree, Twig, tree, twig
 
 
@@ -86,7 +86,7 @@ def test_a_value_comes_back_and_fits_the_schema_that_is_registered(registry: Reg
     data = made.encode(value)
 
     assert made.decode(data) == value
-    newest = registry.newest("orders-value")
+    newest = registry.get_latest_version("orders-value")
     assert newest is not None
     schema = json.loads(newest.schema.text)
     assert schema["$schema"] == "http://json-schema.org/draft-07/schema#"
@@ -123,7 +123,7 @@ def test_what_would_not_fit_its_schema_is_refused_when_it_is_written(registry: R
     with pytest.raises(ValueError, match="Order") as refused:
         codec(Order, registry).encode(wrong)
 
-    assert Attribution().of(refused.value) is Fault.RECORD
+    assert ErrorRules().classify(refused.value) is Fault.RECORD
 
 
 def test_a_class_below_the_declared_one_is_refused_if_it_writes_more(registry: Registry) -> None:
@@ -264,7 +264,7 @@ def test_a_schema_that_is_none_is_the_records_fault(registry: Registry, schema: 
     with pytest.raises(ValueError, match=said) as refused:
         lines.decode(by_others(registry, schema, {"article": "a"}))
 
-    assert Attribution().of(refused.value) is Fault.RECORD
+    assert ErrorRules().classify(refused.value) is Fault.RECORD
 
 
 def test_a_schema_of_another_kind_is_refused(registry: Registry) -> None:
@@ -308,7 +308,7 @@ def test_nothing_is_registered_unless_asked_for_and_what_differs_is_told(registr
         "amount must be here, but not there",
         "{} is anything there, nothing here",
     ]
-    wrong = orders.compared(reading=True).wrong
+    wrong = orders.compare_schema(reading=True).problems
     assert wrong == [
         "user is integer there, string here",
         "amount may be missing there, and must be here",
@@ -325,7 +325,7 @@ def test_what_describes_makes_no_difference(registry: Registry) -> None:
     lines = codec(Line, registry, auto_register=False)
 
     assert lines.decode(lines.encode(Line(article="a"))) == Line(article="a")
-    assert list(lines.compared(reading=False).wrong) == []
+    assert list(lines.compare_schema(reading=False).problems) == []
 
 
 def test_schemas_that_refer_to_others_are_compared(registry: Registry) -> None:
@@ -336,13 +336,13 @@ def test_schemas_that_refer_to_others_are_compared(registry: Registry) -> None:
     theirs = RegisteredSchema("JSON", json.dumps(order), (Reference("line.json", "line", 1),))
     registry.register("orders-value", theirs)
 
-    wrong = codec(Order, registry, auto_register=False).compared(reading=True).wrong
+    wrong = codec(Order, registry, auto_register=False).compare_schema(reading=True).problems
 
     assert "lines[].article is null there, string here" in wrong
 
 
-def side(schema: Any) -> Side:
-    return Side(draft_07(schema), {})
+def side(schema: Any) -> SchemaSide:
+    return SchemaSide(draft_07(schema), {})
 
 
 TEXT, NUMBER, WHOLE, EMPTY = {"type": "string"}, {"type": "number"}, {"type": "integer"}, {"type": "null"}
@@ -446,7 +446,7 @@ def test_schemas_that_nobody_can_compare_are_told() -> None:
 def test_what_is_written_can_be_read(registry: Registry, tp: Any) -> None:
     made = codec(tp, registry)
 
-    assert list(made.compared(reading=True).wrong) == []
+    assert list(made.compare_schema(reading=True).problems) == []
     assert list(made.check_reading()) == list(made.check())
 
 

@@ -8,8 +8,8 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from kafka_eos.codecs.protobuf.descriptor_pools import pooled, proto
-from kafka_eos.codecs.protobuf.proto_parser import parsed
-from kafka_eos.codecs.protobuf.proto_printer import as_text
+from kafka_eos.codecs.protobuf.proto_parser import parse_proto
+from kafka_eos.codecs.protobuf.proto_printer import print_proto
 from tests.golden.protobuf_files import PROTO2, PROTO2_BY_PROTOC, PROTO3, PROTO3_BY_PROTOC
 
 
@@ -46,18 +46,18 @@ def resolved(file: FileDescriptorProto) -> FileDescriptorProto:
 
 @pytest.mark.parametrize(("text", "by_protoc"), [(PROTO3, PROTO3_BY_PROTOC), (PROTO2, PROTO2_BY_PROTOC)])
 def test_a_text_is_read_as_protoc_reads_it(text: str, by_protoc: str) -> None:
-    assert resolved(parsed(text, "shop.proto")) == resolved(described(by_protoc))
+    assert resolved(parse_proto(text, "shop.proto")) == resolved(described(by_protoc))
 
 
 @pytest.mark.parametrize("by_protoc", [PROTO3_BY_PROTOC, PROTO2_BY_PROTOC])
 def test_a_file_that_is_written_is_the_same_when_it_is_read(by_protoc: str) -> None:
     file = described(by_protoc)
 
-    assert resolved(parsed(as_text(file), "shop.proto")) == resolved(file)
+    assert resolved(parse_proto(print_proto(file), "shop.proto")) == resolved(file)
 
 
 def test_what_a_file_means_for_others_is_in_its_text() -> None:
-    text = as_text(described(PROTO3_BY_PROTOC))
+    text = print_proto(described(PROTO3_BY_PROTOC))
 
     for line in ('option java_package = "com.x";', "reserved 20 to 30;", 'reserved "foo", "bar";',
                  '[json_name = "when"]', "[packed = false]", "C = 1 [deprecated = true];"):  # fmt: skip
@@ -66,7 +66,7 @@ def test_what_a_file_means_for_others_is_in_its_text() -> None:
 
 def test_names_are_as_short_as_they_can_be() -> None:
     """A message or a package of the same name, further inside, would be found first."""
-    text = as_text(described(PROTO3_BY_PROTOC))
+    text = print_proto(described(PROTO3_BY_PROTOC))
 
     assert "repeated Order.Line lines = 7;" in text
     assert "optional .google.protobuf.Timestamp at_time = 2" in text
@@ -88,7 +88,7 @@ def test_names_are_as_short_as_they_can_be() -> None:
 )
 def test_what_is_wrong_is_told_with_its_line(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        parsed(text, "a.proto")
+        parse_proto(text, "a.proto")
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_what_cannot_be_written_is_refused(change: object, said: str) -> None:
     change(file)  # type: ignore[operator]
 
     with pytest.raises(ValueError, match=said):
-        as_text(file)
+        print_proto(file)

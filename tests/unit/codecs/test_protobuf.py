@@ -10,13 +10,13 @@ from uuid import uuid4
 
 import pytest
 
-from kafka_eos.codecs import Registry, codec_for, protobuf, state_codec, wire_codec
+from kafka_eos.codecs import Registry, codec_for, exchange_codec, protobuf, state_codec
 from kafka_eos.codecs.protobuf.descriptor_pools import proto
 from kafka_eos.codecs.protobuf.message_codec import ProtobufCodec
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.core.errors import ConfigError, PlanError
-from kafka_eos.core.fault_attribution import Attribution, Fault
+from kafka_eos.core.fault_attribution import ErrorRules, Fault
 from tests.protobuf_witness import classes, proto3, told
 
 SHOP = proto3(
@@ -67,7 +67,7 @@ def test_a_message_comes_back(made: Callable[[Any], Any]) -> None:
 
 
 def test_rows_that_change_subtasks_come_back() -> None:
-    rows = wire_codec(Order)
+    rows = exchange_codec(Order)
 
     assert rows.decode(rows.encode([ORDER, Order()])) == [ORDER, Order()]
 
@@ -90,7 +90,7 @@ def test_what_is_no_such_message_is_refused(wrong: Any) -> None:
 def test_bytes_that_are_no_message_are_the_records_fault(data: bytes) -> None:
     with pytest.raises(ValueError, match="not a valid Order") as raised:
         protobuf(Order).decode(data)
-    assert Attribution().of(raised.value) is Fault.RECORD
+    assert ErrorRules().classify(raised.value) is Fault.RECORD
 
 
 def test_what_is_required_must_be_there() -> None:
@@ -161,7 +161,7 @@ def test_keys_have_subjects_of_their_own_and_equal_keys_equal_bytes(registry: Re
 def test_what_is_registered_is_the_file_as_text(registry: Registry) -> None:
     codec(Refund, registry)
 
-    newest = registry.newest("orders-value")
+    newest = registry.get_latest_version("orders-value")
     assert newest is not None
     assert newest.schema.text.startswith('syntax = "proto3";\npackage com.shop;\n\nmessage Order {\n  message Line {')
 
@@ -175,7 +175,7 @@ def test_a_file_that_others_have_registered_is_written_with_if_it_means_the_same
     for options in ({"auto_register": False}, {"auto_register": True}):
         orders = codec(Order, registry, **options)
         assert orders.decode(orders.encode(ORDER)) == ORDER
-    newest = registry.newest("orders-value")
+    newest = registry.get_latest_version("orders-value")
     assert newest is not None
     assert newest.schema.text == text
 
@@ -238,7 +238,7 @@ def test_a_message_of_another_name_is_refused_though_its_bytes_would_do(registry
 
     with pytest.raises(ValueError, match=r"it is a com\.shop\.Refund, not a com\.shop\.Order") as raised:
         codec(Order, registry).decode(refund)
-    assert Attribution().of(raised.value) is Fault.RECORD
+    assert ErrorRules().classify(raised.value) is Fault.RECORD
 
 
 def test_schemas_that_refer_to_others_are_read(registry: Registry) -> None:
@@ -290,7 +290,7 @@ def test_a_bad_record_is_its_own_fault(registry: Registry, data: Callable[[bytes
 
     with pytest.raises(ValueError, match=said) as raised:
         orders.decode(data(orders.encode(ORDER)))
-    assert Attribution().of(raised.value) is Fault.RECORD
+    assert ErrorRules().classify(raised.value) is Fault.RECORD
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_bad_record_is_its_own_fault(registry: Registry, data: Callable[[bytes
 def test_a_schema_that_is_none_is_the_records_fault(registry: Registry, text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said) as raised:
         codec(Order, registry).decode(by_others(registry, text, b""))
-    assert Attribution().of(raised.value) is Fault.RECORD
+    assert ErrorRules().classify(raised.value) is Fault.RECORD
 
 
 def test_sources_and_sinks_tell_where_their_schemas_come_from(registry: Registry) -> None:

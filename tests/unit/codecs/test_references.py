@@ -12,11 +12,11 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from kafka_eos.abc.codec import Comparable
+from kafka_eos.abc.codec import SupportsSchemaCompare
 from kafka_eos.codecs import Registry, avro, json_schema, protobuf
 from kafka_eos.codecs.avro.schema_derivation import avro_schema
-from kafka_eos.codecs.avro.schema_references import in_parts
-from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, Version
+from kafka_eos.codecs.avro.schema_references import split_by_subject
+from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, SubjectVersion
 from kafka_eos.core.errors import ConfigError, PlanError
 from tests.protobuf_witness import classes, proto3
 
@@ -71,8 +71,8 @@ def registry() -> Registry:
     return Registry(f"mock://{uuid4()}")
 
 
-def newest(registry: Registry, subject: str) -> Version:
-    found = registry.newest(subject)
+def newest(registry: Registry, subject: str) -> SubjectVersion:
+    found = registry.get_latest_version(subject)
     assert found is not None
     return found
 
@@ -160,13 +160,13 @@ def test_what_others_have_registered_with_references_is_written_with_by_a_type_t
     whole.check()
 
     assert whole.encode(ORDER) == parts.encode(ORDER)
-    assert isinstance(whole, Comparable)
-    assert (whole.compared(reading=False).wrong, whole.compared(reading=True).wrong) == ([], [])
+    assert isinstance(whole, SupportsSchemaCompare)
+    assert (whole.compare_schema(reading=False).problems, whole.compare_schema(reading=True).problems) == ([], [])
 
 
 def test_a_schema_without_references_is_the_one_that_is_derived() -> None:
     for tp in (Order, Twin, Node):
-        assert in_parts(avro_schema(tp), None, {}).text == json.dumps(avro_schema(tp))
+        assert split_by_subject(avro_schema(tp), None, {}).text == json.dumps(avro_schema(tp))
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_json_of_types_that_hold_each_other(registry: Registry) -> None:
     value = Node("a", Leaf(Node("b", Leaf())))
 
     assert nodes.decode(nodes.encode(value)) == value
-    assert nodes.compared(reading=True).wrong == []
-    assert nodes.compared(reading=False).differences == []
+    assert nodes.compare_schema(reading=True).problems == []
+    assert nodes.compare_schema(reading=False).differences == []
 
 
 def test_definitions_of_a_part_are_its_own(registry: Registry) -> None:
@@ -221,5 +221,5 @@ def test_definitions_of_a_part_are_its_own(registry: Registry) -> None:
     }), (Reference("Line.json", "line", 1),)))  # fmt: skip
     orders = json_schema(Order, registry=registry).for_topic("orders", "value")
 
-    assert isinstance(orders, Comparable)
-    assert orders.compared(reading=True).wrong == []
+    assert isinstance(orders, SupportsSchemaCompare)
+    assert orders.compare_schema(reading=True).problems == []

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_eos import ConfigError
-from kafka_eos._util.secrets import filled
+from kafka_eos._util.secrets import read_secret_files
 from kafka_eos.cli import app
 from kafka_eos.config.settings import Settings
-from tests.test_docs import OPERATIONS
+from tests.test_docs import ROOT
 
 FILE = """
 checkpoint_interval = "500ms"
@@ -125,7 +125,7 @@ def test_secrets_of_files_are_read_wherever_a_clients_settings_stand(
 
     stands = {"sasl.password.from_file": str(here / "password")}
     assert [in_code.kafka_config, Settings.resolve().kafka_config] == [stands] * 2
-    assert filled(stands) == {"sasl.password": PASSWORD}
+    assert read_secret_files(stands) == {"sasl.password": PASSWORD}
 
 
 def test_a_secret_of_a_file_is_the_one_that_stands_there_now(here: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_secret_of_a_file_is_the_one_that_stands_there_now(here: Path) -> None
     elsewhere = Settings.from_json(json.dumps(settings.as_json()))
     (here / "password").write_text("newer\n")
 
-    assert filled(elsewhere.kafka_config or {}) == {"sasl.password": "newer"}
+    assert read_secret_files(elsewhere.kafka_config or {}) == {"sasl.password": "newer"}
     assert str(elsewhere.kafka_config) == f"{{'sasl.password.from_file': '{here / 'password'}'}}"
 
 
@@ -194,11 +194,12 @@ def test_what_a_start_would_refuse_of_a_login_is_wrong(here: Path, given: str, s
 
 
 def test_the_file_of_the_docs_is_taken(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = OPERATIONS.partition("### A file of settings")[2].partition("```toml\n")[2].partition("```")[0]
+    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    text = page.partition("```toml\n")[2].partition("```")[0]
     (here / "password").rename(here / "kafka-password")
     (here / "kafka-eos.toml").write_text(text.replace("/run/secrets/kafka-password", "kafka-password"))
     monkeypatch.setenv("KAFKA_EOS_PROFILE", "production")
     settings = Settings.resolve()
 
     assert (settings.checkpoint_dir, settings.parallelism) == ("s3://checkpoints/jobs", 8)
-    assert settings.kafka_config is not None and filled(settings.kafka_config)["sasl.password"] == PASSWORD
+    assert settings.kafka_config is not None and read_secret_files(settings.kafka_config)["sasl.password"] == PASSWORD

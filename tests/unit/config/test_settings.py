@@ -14,8 +14,8 @@ from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.embedded.worker_process import WorkerProcess
 from kafka_eos.plan.explain import explain
-from kafka_eos.runtime.program import Code
-from kafka_eos.runtime.worker.control_messages import Given
+from kafka_eos.runtime.program import CodeFingerprint
+from kafka_eos.runtime.worker.control_messages import WorkerConfig
 from kafka_eos.testing import ListSource, MemorySink
 from tests.waiting import eventually
 
@@ -86,7 +86,7 @@ def test_a_wrong_value_in_the_environment_names_the_variable(monkeypatch: pytest
     [
         ("KAFKA_EOS_CHECKPOINT_INTERVALL", "did you mean KAFKA_EOS_CHECKPOINT_INTERVAL"),
         ("KAFKA_EOS_BOOTSTRAP", "did you mean KAFKA_EOS_BOOTSTRAP_SERVERS"),
-        ("KAFKA_EOS_ZZZ", "operations.md"),
+        ("KAFKA_EOS_ZZZ", "configuration.md"),
     ],
 )
 def test_an_unknown_variable_is_not_ignored(monkeypatch: pytest.MonkeyPatch, name: str, hint: str) -> None:
@@ -148,9 +148,9 @@ def test_other_processes_get_the_same_settings_whatever_their_environment(monkey
 @pytest.mark.parametrize("job", ["audit", "broker", "demo"])
 def test_a_job_is_not_kept_where_a_command_keeps_its_own(job: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="another name, or checkpoint_dir"):
-        Settings.resolve().checkpoints_of(job)
+        Settings.resolve().checkpoint_location(job)
 
-    assert Settings.resolve(code={"checkpoint_dir": tmp_path}).checkpoints_of(job) == tmp_path / job
+    assert Settings.resolve(code={"checkpoint_dir": tmp_path}).checkpoint_location(job) == tmp_path / job
 
 
 @pytest.mark.parametrize(("cores", "workers"), [(1, 1), (7, 7), (192, 128)])
@@ -226,16 +226,16 @@ def test_what_is_no_setting_of_clients_is_refused_without_showing_it(given: obje
 
 
 def test_a_connector_has_the_jobs_settings_and_its_own_go_first() -> None:
-    ctx = JobContext("job", Term(1), Settings.resolve(code={"kafka_config": SECURED}).for_connectors())
+    ctx = JobContext("job", Term(1), Settings.resolve(code={"kafka_config": SECURED}).connector_defaults())
     own = KafkaSource("in", config={"sasl.username": "bob", "client.id": "x"})
 
     assert own.audit_logs(ctx, ())[0][2] == {**SECURED, "sasl.username": "bob", "client.id": "x"}
     assert KafkaSink("out").scope(ctx) == "kafka://ada@127.0.0.1:9092"
-    assert KafkaSink.rejected("letters").audit_log(ctx)[2] == SECURED
+    assert KafkaSink.dead_letters("letters").audit_log(ctx)[2] == SECURED
 
 
 def test_what_a_guarantee_depends_on_is_refused_in_the_jobs_settings_too() -> None:
-    ctx = JobContext("job", Term(1), Settings.resolve(code={"kafka_config": {"acks": "0"}}).for_connectors())
+    ctx = JobContext("job", Term(1), Settings.resolve(code={"kafka_config": {"acks": "0"}}).connector_defaults())
 
     with pytest.raises(ConfigError, match=r"kafka_config\['acks'\] cannot be set"):
         KafkaSink("out").scope(ctx)
@@ -250,7 +250,7 @@ def test_a_workers_command_line_shows_no_secret(tmp_path: Path) -> None:
     )
     settings = Settings.resolve(code={"kafka_config": SECURED, "checkpoint_dir": tmp_path})
     ended = threading.Event()
-    given = Given(json.dumps(settings.as_json()), Code("", {}))
+    given = WorkerConfig(json.dumps(settings.as_json()), CodeFingerprint("", {}))
     worker = WorkerProcess(AppRef(app, "p"), 0, given, lambda *_: None, lambda _: ended.set())
     try:
         shown = eventually(Path(f"/proc/{worker.pid}/cmdline").read_bytes, "the process has a command line")

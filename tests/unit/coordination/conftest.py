@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Patience
+from kafka_eos._util.retry import Retrier
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_history import History
 from kafka_eos.storage.job_storage import LocalStorage
@@ -24,7 +24,7 @@ def storage(tmp_path: Path) -> LocalStorage:
 @pytest.fixture
 def coordinator(storage: LocalStorage) -> Callable[..., Coordinator]:
     def made(pipeline: Pipeline, **options: Any) -> Coordinator:
-        patience = Patience(threading.Event(), print)
+        patience = Retrier(threading.Event(), print)
         return Coordinator(pipeline.plan(), storage, History(storage, print), patience, {}, 3, **options)
 
     return made

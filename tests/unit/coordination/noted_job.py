@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Patience
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe, Staged
+from kafka_eos._util.retry import Retrier
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, Committable, Probe, StagedOutput
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.incarnation import Life
+from kafka_eos.abc.incarnation import IncarnationSign
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.coordination.coordinator import Coordinator
@@ -24,7 +24,7 @@ from kafka_eos.coordination.job_history import History
 from kafka_eos.core.ids import EpochId, JobIdentity, SplitId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import LocalStorage
@@ -59,13 +59,13 @@ class NotedStorage(LocalStorage):
         self.steps.append("upload")
         return super().upload(path, name)
 
-    def check(self, ref: FileRef) -> None:
+    def check_content(self, ref: FileRef) -> None:
         self.steps.append("read state")
-        super().check(ref)
+        super().check_content(ref)
 
-    def look(self, ref: FileRef) -> None:
+    def check_size(self, ref: FileRef) -> None:
         self.steps.append("look at state")
-        super().look(ref)
+        super().check_size(ref)
 
 
 def _written(name: str) -> str:
@@ -107,35 +107,35 @@ class _Noted(MemoryCommitter):
         self.note("probe")
         return super().probe(committable)
 
-    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+    def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
         self.note("commit")
         return super().commit(permit, committable)
 
-    def staged(self, ctx: JobContext) -> Sequence[Staged]:
-        return super().staged(ctx)
+    def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
+        return super().list_staged(ctx)
 
-    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
+    def abort_leftovers(self, ctx: JobContext) -> Sequence[str]:
         self.note("abort")
-        return super().abort_orphans(ctx)
+        return super().abort_leftovers(ctx)
 
-    def lives(self, ctx: JobContext) -> Sequence[Life]:
+    def list_incarnations(self, ctx: JobContext) -> Sequence[IncarnationSign]:
         self.note("lives")
-        return super().lives(ctx)
+        return super().list_incarnations(ctx)
 
-    def hold(self, ctx: JobContext) -> None:
+    def register(self, ctx: JobContext) -> None:
         self.note("hold")
-        super().hold(ctx)
+        super().register(ctx)
 
-    def succeed(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
+    def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
         self.note("succeed")
-        return super().succeed(ctx, identity)
+        return super().retire(ctx, identity)
 
     def close(self) -> None:
         self.note("close")
 
 
 class _Remembering(_Noted):
-    def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
+    def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         self.note("lacks")
         self.sink.asked.append((newest, list(committables)))
         return self.sink.lacking
@@ -174,7 +174,7 @@ class NotedJob:
         return pipeline
 
     def coordinator(self, **options: Any) -> Coordinator:
-        storage, patience = self.storage, Patience(self.stop, self.said.append)
+        storage, patience = self.storage, Retrier(self.stop, self.said.append)
         diary = History(storage, self.said.append)
         return Coordinator(self.pipeline().plan(), storage, diary, patience, {}, 3, home=str(self.root), **options)
 
@@ -206,7 +206,7 @@ class NotedJob:
     def _prepared(
         self, sink: NotedSink, coordinator: Coordinator, epoch: EpochId, value: str, subtask: int
     ) -> Sequence[Committable]:
-        writer = sink.writer(TaskContext(coordinator.recognise(), subtask, 2, sink.name))
+        writer = sink.writer(TaskContext(coordinator.load_identity(), subtask, 2, sink.name))
         writer.write(Batch([value], range(1), ListOrigin("n", "list", 0, 0, [value])))
         return writer.seal(epoch)()
 
@@ -214,7 +214,7 @@ class NotedJob:
         """One more epoch, with output of each sink and state; nothing of it is committed."""
         epoch = coordinator.next_epoch()
         return coordinator.decide(
-            epoch, Acked(self.positions, self.state(value), self.prepared(coordinator, epoch, value))
+            epoch, EpochContents(self.positions, self.state(value), self.prepared(coordinator, epoch, value))
         )
 
     def begun(self) -> Coordinator:

@@ -14,7 +14,7 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_master import JobMaster
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
@@ -67,20 +67,20 @@ class Run:
 
     def recovers(self, coordinator: Coordinator) -> None:
         coordinator.recover()
-        self.master.recovered()
+        self.master.on_recovered()
 
-    def prepares(self, coordinator: Coordinator) -> Acked:
+    def prepares(self, coordinator: Coordinator) -> EpochContents:
         """An output that is prepared and not decided."""
-        writer = self.sink.writer(TaskContext(coordinator.recognise(), 0, 1, "out"))
+        writer = self.sink.writer(TaskContext(coordinator.load_identity(), 0, 1, "out"))
         writer.write(Batch([1], range(1), ListOrigin("numbers", "list", 0, 0, [1])))
-        return Acked({"numbers": {}}, (), tuple(writer.seal(coordinator.next_epoch())()))
+        return EpochContents({"numbers": {}}, (), tuple(writer.seal(coordinator.next_epoch())()))
 
     def decides(self, coordinator: Coordinator) -> None:
         """An epoch with output that is decided and not committed."""
         epoch = coordinator.next_epoch()
-        writer = self.sink.writer(TaskContext(coordinator.recognise(), 0, 1, "out"))
+        writer = self.sink.writer(TaskContext(coordinator.load_identity(), 0, 1, "out"))
         writer.write(Batch([2], range(1), ListOrigin("numbers", "list", 0, 0, [2])))
-        coordinator.decide(epoch, Acked({"numbers": {}}, (), tuple(writer.seal(epoch)())))
+        coordinator.decide(epoch, EpochContents({"numbers": {}}, (), tuple(writer.seal(epoch)())))
 
 
 def signalled(run: Run, *numbers: int) -> None:
@@ -88,7 +88,9 @@ def signalled(run: Run, *numbers: int) -> None:
     for number in numbers:
         assert signal.getsignal(number) not in (signal.SIG_DFL, signal.default_int_handler), "it would end the tests"
         os.kill(os.getpid(), number)
-    eventually(run.master.expired.is_set if numbers[1:] else run.master.stopping.is_set, "the signal is heard")
+    eventually(
+        run.master.stop_timed_out.is_set if numbers[1:] else run.master.stop_requested.is_set, "the signal is heard"
+    )
 
 
 def fails(error: Exception, times: int = 1) -> list[Attempt]:

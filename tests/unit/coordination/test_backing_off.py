@@ -26,9 +26,9 @@ def pauses_of(directory: Path, reset: float) -> list[object]:
         attempts.append(len(attempts))
         if len(attempts) > 5:
             return
-        master.observe("running")
-        master.observe("decided", read={"numbers": 1}, records_by_sink={"out": 1})
-        master.observe("committed")
+        master.emit("running")
+        master.emit("decided", read={"numbers": 1}, records_by_sink={"out": 1})
+        master.emit("committed")
         raise ProcessLost("the disk is full")
 
     def observe(event: str, facts: Mapping[str, object]) -> None:

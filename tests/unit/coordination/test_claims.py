@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.abc.state import InFlight
-from kafka_eos.codecs import wire_codec
+from kafka_eos.abc.state import InFlightRows
+from kafka_eos.codecs import exchange_codec
 from kafka_eos.coordination import job_history as history
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
@@ -29,28 +29,28 @@ def total(source: str = "numbers", exchange: str = "by-key", *, local: bool = Fa
 
 
 @pytest.fixture
-def under_way(storage: LocalStorage, coordinator: Make, tmp_path: Path) -> InFlight:
+def under_way(storage: LocalStorage, coordinator: Make, tmp_path: Path) -> InFlightRows:
     """Rows on their way through "by-key" in the newest checkpoint of the job, which is committed."""
     running = coordinator(total())
     resumed = running.recover()
-    log = in_flight.Log(tmp_path / "frames")
+    log = in_flight.InFlightLog(tmp_path / "frames")
     log.add(b"frame")
-    kept = log.store(storage, "by-key", wire_codec(int), False)
-    running.finish(running.decide(running.next_epoch(), Acked(resumed.positions, (), (), (kept,))))
+    kept = log.store(storage, "by-key", exchange_codec(int), False)
+    running.finish(running.decide(running.next_epoch(), EpochContents(resumed.positions, (), (), (kept,))))
     return kept
 
 
 def dropped(storage: LocalStorage) -> list[object]:
-    return [event["names"] for event in history.read(storage) if event["event"] == "dropped"]
+    return [event["names"] for event in history.read_events(storage) if event["event"] == "dropped"]
 
 
-def test_rows_under_way_are_handed_on(coordinator: Make, under_way: InFlight) -> None:
+def test_rows_under_way_are_handed_on(coordinator: Make, under_way: InFlightRows) -> None:
     assert coordinator(total()).recover().in_flight == (under_way,)
 
 
 @pytest.mark.parametrize("changed", [total(exchange="other"), total(local=True)])
 def test_rows_under_way_to_an_exchange_that_is_gone_need_leave(
-    storage: LocalStorage, coordinator: Make, under_way: InFlight, changed: Pipeline
+    storage: LocalStorage, coordinator: Make, under_way: InFlightRows, changed: Pipeline
 ) -> None:
     with pytest.raises(ConfigError, match=r"epoch .* holds state of 'by-key'.*exchange.*--allow-dropped-state"):
         coordinator(changed).recover()

@@ -9,7 +9,7 @@ import pytest
 from kafka_eos.coordination import terms
 from kafka_eos.core.errors import Fenced
 from kafka_eos.core.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.recovery import Facts, Superseded, Unfinished, decided, resolve
+from kafka_eos.protocol.recovery import NewestUncommitted, RecordListing, TermSuperseded, decided_epochs, resolve
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
 
@@ -21,9 +21,9 @@ def store(tmp_path: Path) -> LocalStorage:
     return LocalStorage(tmp_path / JOB)
 
 
-def known(facts: Facts, *epochs: EpochId) -> Facts:
+def known(facts: RecordListing, *epochs: EpochId) -> RecordListing:
     """The same, with these manifests: what they hold does not matter here."""
-    return Facts(facts.claims, facts.bases, frozenset(epochs), frozenset())
+    return RecordListing(facts.claims, facts.bases, frozenset(epochs), frozenset())
 
 
 def test_who_finishes_a_decided_epoch_and_dies_before_saying_so_is_not_contradicted(
@@ -33,21 +33,21 @@ def test_who_finishes_a_decided_epoch_and_dies_before_saying_so_is_not_contradic
     a = terms.claim(store, JOB, Term(0))
     terms.write_base(store, JOB, a, None, "first start")
     zero, one = EpochId(Epoch(0), a), EpochId(Epoch(1), a)
-    gather = terms.gather
-    monkeypatch.setattr(terms, "gather", lambda storage, job: known(gather(storage, job), zero))
+    gather = terms.list_records
+    monkeypatch.setattr(terms, "list_records", lambda storage, job: known(gather(storage, job), zero))
     b = terms.claim(store, JOB, Term(0))
-    seen_by_b = terms.settled(store, JOB, b)
-    assert decided(seen_by_b) == (zero,)
+    seen_by_b = terms.close_older_terms(store, JOB, b)
+    assert decided_epochs(seen_by_b) == (zero,)
 
-    monkeypatch.setattr(terms, "gather", lambda storage, job: known(gather(storage, job), zero, one))
+    monkeypatch.setattr(terms, "list_records", lambda storage, job: known(gather(storage, job), zero, one))
     c = terms.claim(store, JOB, Term(0))
-    seen_by_c = terms.settled(store, JOB, c)
-    assert resolve(seen_by_c, c) == Unfinished(one, previous=zero), "the way back is still known"
+    seen_by_c = terms.close_older_terms(store, JOB, c)
+    assert resolve(seen_by_c, c) == NewestUncommitted(one, previous=zero), "the way back is still known"
 
     with pytest.raises(Fenced, match="replaced by term 3"):
         terms.write_base(store, JOB, b, zero, "what it had seen")
     d = terms.claim(store, JOB, Term(0))
-    assert resolve(terms.settled(store, JOB, d), d) == Unfinished(one, previous=zero)
+    assert resolve(terms.close_older_terms(store, JOB, d), d) == NewestUncommitted(one, previous=zero)
     with pytest.raises(Fenced, match="replaced by term 4"):
         terms.write_base(store, JOB, c, one, "finished")
 
@@ -55,21 +55,23 @@ def test_who_finishes_a_decided_epoch_and_dies_before_saying_so_is_not_contradic
 def test_one_that_is_replaced_itself_closes_nothing(store: LocalStorage) -> None:
     first, second, _third = (terms.claim(store, JOB, Term(0)) for _ in range(3))
 
-    found = terms.settled(store, JOB, second)
+    found = terms.close_older_terms(store, JOB, second)
 
-    assert isinstance(resolve(found, second), Superseded)
-    assert terms.gather(store, JOB).bases == {}
-    terms.settled(store, JOB, _third)
-    assert terms.gather(store, JOB).bases == {first: None, second: None}
+    assert isinstance(resolve(found, second), TermSuperseded)
+    assert terms.list_records(store, JOB).bases == {}
+    terms.close_older_terms(store, JOB, _third)
+    assert terms.list_records(store, JOB).bases == {first: None, second: None}
 
 
 def test_a_base_record_that_was_removed_is_not_made_up(store: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     first = terms.claim(store, JOB, Term(0))
-    gather = terms.gather
-    monkeypatch.setattr(terms, "gather", lambda storage, job: known(gather(storage, job), EpochId(Epoch(0), first)))
+    gather = terms.list_records
+    monkeypatch.setattr(
+        terms, "list_records", lambda storage, job: known(gather(storage, job), EpochId(Epoch(0), first))
+    )
     second = terms.claim(store, JOB, Term(0))
 
-    assert terms.missing(terms.settled(store, JOB, second)) == [paths.base_name(first)]
+    assert terms.find_missing(terms.close_older_terms(store, JOB, second)) == [paths.base_name(first)]
     assert gather(store, JOB).bases == {}
 
 

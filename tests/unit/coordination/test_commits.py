@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_eos._util.retry import Patience
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Probe
+from kafka_eos._util.retry import Retrier
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, Committable, Probe
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.coordination import epochs as commits
-from kafka_eos.coordination.epochs import Finisher, Stopwatch
+from kafka_eos.coordination.epochs import EpochCommitter, Stopwatch
 from kafka_eos.core.errors import ConfigError, Fatal, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.records import Batch
-from kafka_eos.protocol.commit import Commit
+from kafka_eos.protocol.commit import CommitAuthorized
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_records import Manifest, Receipt
@@ -43,7 +43,7 @@ class Meeting(MemoryCommitter):
         self.begun: list[str] = []
         self.most = self._running = 0
 
-    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+    def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
         with self._lock:
             self.begun.append(str(committable.payload["name"]))
             alone = len(self.begun) <= self._alone
@@ -67,18 +67,18 @@ def prepared(sink: MemorySink, count: int) -> list[Committable]:
     made: list[Committable] = []
     for subtask in range(count):
         writer = sink.writer(TaskContext(JobContext("orders", EPOCH.term, {}), subtask, count, "sums"))
-        writer.write(Batch(values=[subtask], rows=range(1), origin=ListOrigin("s", "t", 0, 0, [subtask])))
+        writer.write(Batch(values=[subtask], origin_rows=range(1), origin=ListOrigin("s", "t", 0, 0, [subtask])))
         made += writer.seal(EPOCH)()
     return made
 
 
-def finisher(sink: MemorySink, committer: MemoryCommitter, at_once: int) -> Finisher:
+def finisher(sink: MemorySink, committer: MemoryCommitter, at_once: int) -> EpochCommitter:
     scope = sink.scope(JobContext("orders", EPOCH.term, {}))
-    return Finisher(MemoryStorage(), {scope: committer}, Patience(threading.Event(), print), at_once)
+    return EpochCommitter(MemoryStorage(), {scope: committer}, Retrier(threading.Event(), print), at_once)
 
 
-def decided(order: Sequence[int]) -> Commit:
-    return Commit(CommitPermit(EPOCH), tuple(order))
+def decided(order: Sequence[int]) -> CommitAuthorized:
+    return CommitAuthorized(CommitPermit(EPOCH), tuple(order))
 
 
 def test_the_most_urgent_goes_alone_and_the_others_together() -> None:
@@ -88,7 +88,7 @@ def test_the_most_urgent_goes_alone_and_the_others_together() -> None:
 
     outcomes = finisher(sink, committer, 4).commit(committables, decided([3, 0, 1, 2, 4]))
 
-    assert outcomes == [Outcome.COMMITTED] * 5
+    assert outcomes == [CommitOutcome.COMMITTED] * 5
     assert committer.begun[0] == committables[3].payload["name"]
     assert sink.committed[0] == 3
     assert sorted(sink.committed) == [0, 1, 2, 3, 4]
@@ -105,7 +105,7 @@ class Together(MemoryCommitter):
         self.calls.append([str(each.payload["name"]) for each in committables])
         return [super(Together, self).probe(each) for each in committables]
 
-    def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[Outcome]:
+    def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[CommitOutcome]:
         self.calls.append([str(each.payload["name"]) for each in committables])
         return [super(Together, self).commit(permit, each) for each in committables]
 
@@ -116,7 +116,7 @@ def test_a_committer_that_commits_together_is_asked_once_and_answers_are_in_orde
     theirs = replace(theirs, scope="elsewhere")
     committer = Together(sink)
     both = {mine[0].scope: committer, "elsewhere": MemoryCommitter(other)}
-    several = Finisher(MemoryStorage(), both, Patience(threading.Event(), print))
+    several = EpochCommitter(MemoryStorage(), both, Retrier(threading.Event(), print))
     committables = [mine[0], theirs, *mine[1:]]
 
     probes = several.probe(committables)
@@ -124,7 +124,7 @@ def test_a_committer_that_commits_together_is_asked_once_and_answers_are_in_orde
 
     names = [str(each.payload["name"]) for each in mine]
     assert [probe.detail.split()[0] for probe in probes] == [each.payload["name"] for each in committables]
-    assert outcomes == [Outcome.COMMITTED] * 4
+    assert outcomes == [CommitOutcome.COMMITTED] * 4
     assert committer.calls == [names, [names[2], names[0], names[1]]]
     assert (sink.committed, other.committed) == ([2, 0, 1], [0])
 
@@ -153,7 +153,7 @@ def test_one_that_fails_does_not_keep_the_others_from_being_committed() -> None:
     committables = prepared(sink, 4)
 
     class Broken(Meeting):
-        def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+        def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
             if committable is committables[1]:
                 self._meet.wait()
                 raise Fatal("nobody can tell")
@@ -198,7 +198,7 @@ class Threads(MemoryCommitter):
         super().__init__(sink)
         self.seen: list[threading.Thread] = []
 
-    def commit(self, permit: CommitPermit, committable: Committable) -> Outcome:
+    def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
         self.seen.append(threading.current_thread())
         return super().commit(permit, committable)
 
@@ -211,7 +211,7 @@ def test_one_at_a_time_needs_no_other_thread(count: int, at_once: int) -> None:
 
     outcomes = finisher(sink, committer, at_once).commit(prepared(sink, count), decided(range(count)))
 
-    assert outcomes == [Outcome.COMMITTED] * count
+    assert outcomes == [CommitOutcome.COMMITTED] * count
     assert set(committer.seen) == {threading.current_thread()}
     assert sink.committed == list(range(count))
 
@@ -234,10 +234,10 @@ def test_a_receipt_says_of_which_epoch_and_what_became_of_its_output() -> None:
     sink = MemorySink()
     finished = finisher(sink, MemoryCommitter(sink), 1)
 
-    finished.write_receipt(manifest_of([]), [Outcome.COMMITTED, Outcome.ALREADY])
+    finished.write_receipt(manifest_of([]), [CommitOutcome.COMMITTED, CommitOutcome.ALREADY])
 
     found = records.load(finished.storage, Receipt, paths.receipt_name(EPOCH), "orders")
-    assert (found.id, found.outcomes) == (EPOCH, (Outcome.COMMITTED, Outcome.ALREADY))
+    assert (found.id, found.outcomes) == (EPOCH, (CommitOutcome.COMMITTED, CommitOutcome.ALREADY))
 
 
 def test_each_step_passes_a_point_where_a_test_may_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_output_of_a_sink_that_is_no_longer_there_is_named() -> None:
     committables = prepared(sink, 1)
 
     with pytest.raises(ConfigError, match="has uncommitted output in .*Run the previous version"):
-        Finisher(MemoryStorage(), {}, Patience(threading.Event(), print)).probe(committables)
+        EpochCommitter(MemoryStorage(), {}, Retrier(threading.Event(), print)).probe(committables)
 
 
 class Telling(MemoryCommitter):
@@ -293,11 +293,11 @@ def test_what_commits_took_is_told_by_sink() -> None:
     before = time.time()
     timed.commit(committables, decided(range(4)))
     after = time.time()
-    told = timed.watch.take()
+    told = timed.timer.take()
 
     assert told.keys() == {"a", "b"}
     assert all(before <= began <= ended <= after for began, ended in told.values())
-    assert timed.watch.take() == {}
+    assert timed.timer.take() == {}
 
 
 def test_a_commit_of_no_known_sink_is_told_by_its_scope() -> None:
@@ -306,7 +306,7 @@ def test_a_commit_of_no_known_sink_is_told_by_its_scope() -> None:
     (one,) = prepared(sink, 1)
     timed.commit([replace(one, by_sink={})], decided([0]))
 
-    assert timed.watch.take().keys() == {one.scope}
+    assert timed.timer.take().keys() == {one.scope}
 
 
 def test_the_commits_of_a_sink_took_from_the_first_beginning_to_the_last_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +334,7 @@ def test_each_scope_is_told_of_its_own_output_once_all_is_committed() -> None:
         replace(each, scope=name) for name, count in (("one", 2), ("two", 3)) for each in prepared(sinks[name], count)
     ]
 
-    Finisher(MemoryStorage(), dict(committers), Patience(threading.Event(), print)).commit(
+    EpochCommitter(MemoryStorage(), dict(committers), Retrier(threading.Event(), print)).commit(
         committables, decided(range(5))
     )
 

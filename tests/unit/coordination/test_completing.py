@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Patience
+from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.state import StateHandle
@@ -21,15 +21,15 @@ from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import job_history as history
 from kafka_eos.coordination import terms
 from kafka_eos.coordination.coordinator import Coordinator
-from kafka_eos.coordination.dead_letter_counts import Refusals
+from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
 from kafka_eos.coordination.job_history import History
-from kafka_eos.coordination.recovery import StoredState
+from kafka_eos.coordination.recovery import StateFiles
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced, InputLost, TooManyDeadLetters
 from kafka_eos.core.ids import EpochId, Term
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.record_preview import Inside
-from kafka_eos.core.records import Batch, Refusal, Tally
-from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.core.record_preview import RecordExcerpt
+from kafka_eos.core.records import Batch, RecordCounts, Rejection
+from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import LocalStorage
@@ -38,7 +38,7 @@ from kafka_eos.testing.list_source import ListOrigin
 from kafka_eos.testing.memory_sink import MemoryCommitter
 
 JOB = "orders"
-INSIDE = Inside.of(-1, None, None, (), "ValueError: bad")
+INSIDE = RecordExcerpt.of(-1, None, None, (), "ValueError: bad")
 
 
 class Watched(LocalStorage):
@@ -63,13 +63,13 @@ class Watched(LocalStorage):
             raise OSError(errno.EIO, "the store is away")
         self._note(name.split("/")[0])
 
-    def check(self, ref: FileRef) -> None:
+    def check_content(self, ref: FileRef) -> None:
         self._note("read")
-        super().check(ref)
+        super().check_content(ref)
 
-    def look(self, ref: FileRef) -> None:
+    def check_size(self, ref: FileRef) -> None:
         self._note("looked")
-        super().look(ref)
+        super().check_size(ref)
 
 
 class World:
@@ -81,11 +81,11 @@ class World:
         self.source: ListSource = ListSource([1, 2, 3])
         self.storage = Watched(self.root)
 
-    def coordinator(self, refusals: Refusals | None = None) -> Coordinator:
+    def coordinator(self, refusals: DeadLetterMonitor | None = None) -> Coordinator:
         pipeline = Pipeline(JOB)
         keyed = pipeline.source(self.source, name="numbers").key_by(str)
         keyed.fold(init=int, step=lambda acc, n: acc + n, name="total").sink(self.sink, name="sums")
-        patience = Patience(threading.Event(), self.said.append)
+        patience = Retrier(threading.Event(), self.said.append)
         self.storage = Watched(self.root)
         diary = History(self.storage, self.said.append)
         return Coordinator(pipeline.plan(), self.storage, diary, patience, {}, 3, refusals=refusals)
@@ -100,17 +100,19 @@ class World:
 
     def decided(self, coordinator: Coordinator, value: str, *contents: str, letters: int = 0) -> Manifest:
         """One more epoch is decided, with this output and this state; nothing of it is committed."""
-        epoch, tally = coordinator.next_epoch(), Tally({"numbers": 10})
+        epoch, tally = coordinator.next_epoch(), RecordCounts({"numbers": 10})
         for number in range(letters):
-            tally.refuses("numbers", Refusal(f"numbers/0/{number}", "total", "ValueError: bad", INSIDE))
+            tally.add_rejection("numbers", Rejection(f"numbers/0/{number}", "total", "ValueError: bad", INSIDE))
         committables = self.prepared(epoch, value)
-        return coordinator.decide(epoch, Acked({"numbers": {}}, self.state(*contents), committables, tally=tally))
+        return coordinator.decide(
+            epoch, EpochContents({"numbers": {}}, self.state(*contents), committables, tally=tally)
+        )
 
     def prepared(self, epoch: EpochId, value: str, subtask: int = 0) -> tuple[Committable, ...]:
-        job = replace(identities.context(LocalStorage(self.root), JOB, {}), term=epoch.term)
+        job = replace(identities.build_context(LocalStorage(self.root), JOB, {}), term=epoch.term)
         writer = self.sink.writer(TaskContext(job, subtask, 2, "sums"))
         origin = ListOrigin("sums", "numbers", 0, 0, [value])
-        writer.write(Batch(values=[value], rows=range(1), origin=origin))
+        writer.write(Batch(values=[value], origin_rows=range(1), origin=origin))
         return tuple(writer.seal(epoch)())
 
     def dies(self) -> Manifest:
@@ -182,7 +184,7 @@ def test_a_file_that_is_missing_or_of_another_size_revokes_what_is_not_committed
 
     assert world.sink.committed == ["one"]
     assert resumed.base.epoch.n == 1
-    assert "revoked" in [event["event"] for event in history.read(world.storage)]
+    assert "revoked" in [event["event"] for event in history.read_events(world.storage)]
 
 
 @pytest.mark.parametrize("published", [True, False])
@@ -191,7 +193,7 @@ def test_dead_letters_count_when_only_the_recovery_learns_that_their_epoch_was_d
 ) -> None:
     """The store fails when the manifest is published: before, or after so that only its answer is lost."""
     told: list[Any] = []
-    refusals = Refusals("20", 1000, lambda event, **facts: told.append(facts), [].append)
+    refusals = DeadLetterMonitor("20", 1000, lambda event, **facts: told.append(facts), [].append)
     first = world.coordinator(refusals)
     first.recover()
     for value in ("one", "two"):
@@ -216,7 +218,7 @@ def test_dead_letters_count_when_only_the_recovery_learns_that_their_epoch_was_d
 def test_dead_letters_of_an_epoch_that_was_undone_do_not_count(world: World, revoked: bool) -> None:
     """Its input is read again, and refused again: the limit is one for both, and so is what is said of the run."""
     told: list[Any] = []
-    refusals = Refusals("5", 1000, lambda event, **facts: told.append(facts), [].append)
+    refusals = DeadLetterMonitor("5", 1000, lambda event, **facts: told.append(facts), [].append)
     first = world.coordinator(refusals)
     first.recover()
     first.finish(world.decided(first, "one", "a", letters=1))
@@ -246,7 +248,7 @@ def test_a_missing_file_does_not_keep_the_rest_of_a_half_committed_epoch_from_it
     epoch = first.next_epoch()
     half = world.prepared(epoch, "one")
     rest = world.prepared(epoch, "two", subtask=1)
-    decided = first.decide(epoch, Acked({"numbers": {}}, world.state("a"), (*half, *rest)))
+    decided = first.decide(epoch, EpochContents({"numbers": {}}, world.state("a"), (*half, *rest)))
     world.sink.commit(str(half[0].payload["name"]))
     world.stored(decided).unlink()
 
@@ -279,7 +281,7 @@ def test_a_store_that_is_away_is_not_taken_for_one_that_lost_its_files(world: Wo
     world.root.rename(world.root.with_name("away"))
 
     with pytest.raises(OSError, match="No such file"):
-        StoredState(world.storage, first.ensure_owner).missing(manifest)
+        StateFiles(world.storage, first.ensure_owner).find_missing(manifest)
 
 
 def test_what_fails_in_the_second_phase_leaves_the_first_as_it_is(world: World) -> None:
@@ -313,12 +315,12 @@ def test_a_diary_that_cannot_be_written_costs_no_receipt_and_is_said_once(world:
     assert len([text for text in world.said if "cannot be written" in text]) == 1, world.said
     (world.root / paths.HISTORY).rmdir()
     coordinator.finish(world.decided(coordinator, "three"))
-    assert [event["event"] for event in history.read(world.storage)] == ["committed"]
+    assert [event["event"] for event in history.read_events(world.storage)] == ["committed"]
 
 
 def test_a_group_that_may_not_be_written_ends_nothing(world: World) -> None:
     class Refused(ListSource):
-        def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
             raise ConfigError("no right to write the group")
 
     world.source = Refused([1, 2, 3])
@@ -327,10 +329,10 @@ def test_a_group_that_may_not_be_written_ends_nothing(world: World) -> None:
     manifest = world.decided(coordinator, "one")
     coordinator.finish(manifest)
 
-    (said,) = coordinator.tell_sources(manifest)
+    (said,) = coordinator.report_offsets(manifest)
 
     assert "no right to write the group" in said
-    assert coordinator.tell_sources(manifest) == [], "said once"
+    assert coordinator.report_offsets(manifest) == [], "said once"
 
 
 def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_changes_anything(world: World) -> None:
@@ -339,10 +341,12 @@ def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_c
 
     class Remembering:
         def __init__(self, committer: MemoryCommitter) -> None:
-            self.probe, self.commit, self.staged = committer.probe, committer.commit, committer.staged
-            self.abort_orphans, self.close = committer.abort_orphans, committer.close
+            self.probe, self.commit, self.list_staged = committer.probe, committer.commit, committer.list_staged
+            self.abort_leftovers, self.close = committer.abort_leftovers, committer.close
 
-        def lacks(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
+        def find_missing_commits(
+            self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]
+        ) -> str | None:
             asked.append((newest.epoch.n, committables))
             return None if len(asked) == 1 else "it has nothing"
 
@@ -356,8 +360,8 @@ def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_c
     manifest = world.decided(first, "one")
     first.finish(manifest)
     for _ in range(5):
-        first.finish(first.decide(first.next_epoch(), Acked({"numbers": {}}, (), ())))
-        first.drop_old()
+        first.finish(first.decide(first.next_epoch(), EpochContents({"numbers": {}}, (), ())))
+        first.drop_old_epochs()
     assert not (world.root / manifest.name).exists()
 
     world.coordinator().recover()
@@ -371,7 +375,7 @@ def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_c
 def test_dead_letters_of_an_epoch_that_a_replaced_supervisor_decides_are_not_told_by_it(world: World) -> None:
     """Whether the epoch counts is for its successor to say."""
     told: list[Any] = []
-    refusals = Refusals("none", 1000, lambda event, **facts: told.append(facts), [].append)
+    refusals = DeadLetterMonitor("none", 1000, lambda event, **facts: told.append(facts), [].append)
     first = world.coordinator(refusals)
     first.recover()
     terms.claim(world.storage, JOB, Term(0))

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kafka_eos.coordination.heartbeats import Heartbeat
-from kafka_eos.coordination.job_status import Standing, leads_here, stands
-from kafka_eos.protocol.standby import Ending
+from kafka_eos.coordination.heartbeats import LeaderHeartbeat
+from kafka_eos.coordination.job_status import JobStatus, is_leader, read_remote_status
+from kafka_eos.protocol.standby import LeaderExit
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
-from kafka_eos.storage.job_records import Claim, Receipt
+from kafka_eos.storage.job_records import Receipt, TermClaim
 from kafka_eos.storage.job_storage import LocalStorage
 from tests.unit.storage.checkpoint_samples import JOB, MANIFEST
 
@@ -27,20 +27,20 @@ class Look:
     def __init__(self, root: Path, meanwhile: Callable[[], None] = lambda: None) -> None:
         self.storage, self.now, self._meanwhile = LocalStorage(root), 0.0, meanwhile
 
-    def beat(self, count: int, ended: Ending | None = None) -> None:
-        beat = Heartbeat(HOST, PID, "lock", ended, 3.0)
+    def beat(self, count: int, ended: LeaderExit | None = None) -> None:
+        beat = LeaderHeartbeat(HOST, PID, "lock", ended, 3.0)
         self.storage.publish(paths.heartbeat_name("ab" * 8, count), msgspec.json.encode(beat))
 
     def claim(self, term: int = 1, host: str = HOST) -> None:
-        records.publish(self.storage, Claim(job=JOB, term=term, host=host, pid=PID, at=0))
+        records.publish(self.storage, TermClaim(job=JOB, term=term, host=host, pid=PID, at=0))
 
     def sleep(self, seconds: float) -> None:
         if not self.now:
             self._meanwhile()
         self.now += seconds
 
-    def told(self) -> Standing | None:
-        return stands(self.storage, JOB, self.sleep, lambda: self.now)
+    def told(self) -> JobStatus | None:
+        return read_remote_status(self.storage, JOB, self.sleep, lambda: self.now)
 
 
 def test_of_a_job_that_nobody_led_nothing_is_told(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_heartbeat_that_comes_while_somebody_looks_is_a_leader_at_work(tmp_pat
     found = look.told()
 
     assert found is not None
-    assert (found.how, found.host, found.pid, found.why, found.is_fault) == ("running", HOST, PID, None, False)
+    assert (found.state, found.host, found.pid, found.reason, found.is_fault) == ("running", HOST, PID, None, False)
     assert look.now < 1
 
 
@@ -65,21 +65,21 @@ def test_one_that_does_not_come_in_its_time_is_silence(tmp_path: Path) -> None:
     found = look.told()
 
     assert found is not None
-    assert (found.how, found.is_fault) == ("silent", True)
-    assert found.why == "it has given no heartbeat for 4.5 s, and should every 3 s"
+    assert (found.state, found.is_fault) == ("silent", True)
+    assert found.reason == "it has given no heartbeat for 4.5 s, and should every 3 s"
     assert 4.5 <= look.now < 5
 
 
 @pytest.mark.parametrize(("ended", "why"), [("stopped", None), ("left", "no other supervisor has taken over yet")])
-def test_the_last_heartbeat_says_how_the_leader_ended(tmp_path: Path, ended: Ending, why: str | None) -> None:
+def test_the_last_heartbeat_says_how_the_leader_ended(tmp_path: Path, ended: LeaderExit, why: str | None) -> None:
     look = Look(tmp_path)
     look.claim()
     look.beat(1, ended)
     found = look.told()
 
     assert found is not None
-    assert (found.how, look.now) == ("stopped", 0.0)
-    assert (found.why is None) if why is None else (why in (found.why or ""))
+    assert (found.state, look.now) == ("stopped", 0.0)
+    assert (found.reason is None) if why is None else (why in (found.reason or ""))
 
 
 @pytest.mark.parametrize("alive", [True, False])
@@ -89,8 +89,8 @@ def test_of_one_without_heartbeats_its_terms_and_checkpoints_tell(tmp_path: Path
     found = look.told()
 
     assert found is not None
-    assert (found.how, found.host) == (("running", "two") if alive else ("silent", HOST))
-    assert alive or (found.why or "").endswith("it runs without --standby, if it runs")
+    assert (found.state, found.host) == (("running", "two") if alive else ("silent", HOST))
+    assert alive or (found.reason or "").endswith("it runs without --standby, if it runs")
 
 
 def test_what_is_committed_is_told_with_the_size_of_its_state(tmp_path: Path) -> None:
@@ -105,17 +105,17 @@ def test_what_is_committed_is_told_with_the_size_of_its_state(tmp_path: Path) ->
 
     assert found is not None
     assert (found.epoch, found.workers, found.state_bytes) == (4, 1, {"total": 1089})
-    assert found.committed is not None and found.committed > 1e9
+    assert found.seconds_since_commit is not None and found.seconds_since_commit > 1e9
 
 
 def test_whether_this_machine_led_last_is_told_by_the_newest_term(tmp_path: Path) -> None:
     look = Look(tmp_path)
-    assert not leads_here(look.storage, JOB, HOST, PID)
+    assert not is_leader(look.storage, JOB, HOST, PID)
     look.claim()
-    assert leads_here(look.storage, JOB, HOST, PID)
+    assert is_leader(look.storage, JOB, HOST, PID)
     look.claim(2, "two")
 
-    assert not leads_here(look.storage, JOB, HOST, PID)
+    assert not is_leader(look.storage, JOB, HOST, PID)
 
 
 @pytest.mark.parametrize("kind", ["beat", "claim", "manifest"])
@@ -138,7 +138,7 @@ def test_any_record_that_is_new_is_a_sign_of_life(tmp_path: Path, kind: str) -> 
     records.publish(look.storage, msgspec.structs.replace(MANIFEST, epoch=3))
     found = look.told()
 
-    assert found is not None and found.how == "running"
+    assert found is not None and found.state == "running"
     assert look.now < 1
 
 
@@ -146,11 +146,11 @@ def test_a_leader_at_work_counts_beside_those_that_have_ended(tmp_path: Path) ->
     look = Look(tmp_path)
     look.claim()
     for number, (host, ended) in enumerate([("one", "left"), ("two", None), ("three", "stopped")]):
-        beat = Heartbeat(host, PID, "lock", ended, 3.0)  # type: ignore[arg-type]
+        beat = LeaderHeartbeat(host, PID, "lock", ended, 3.0)  # type: ignore[arg-type]
         look.storage.publish(paths.heartbeat_name(f"{number}" * 16, 1), msgspec.json.encode(beat))
     found = look.told()
 
-    assert found is not None and (found.how, found.host) == ("silent", "two")
+    assert found is not None and (found.state, found.host) == ("silent", "two")
 
 
 def test_how_long_ago_the_newest_epoch_was_committed_is_told_by_its_receipt(tmp_path: Path) -> None:
@@ -163,12 +163,12 @@ def test_how_long_ago_the_newest_epoch_was_committed_is_told_by_its_receipt(tmp_
         records.publish(look.storage, Receipt(job=JOB, epoch=epoch, term=MANIFEST.term, created_at=at, outcomes=()))
     found = look.told()
 
-    assert found is not None and found.committed is not None
-    assert 499 < found.committed < 4000
+    assert found is not None and found.seconds_since_commit is not None
+    assert 499 < found.seconds_since_commit < 4000
 
 
 def test_a_job_whose_newest_term_another_process_of_this_machine_took_is_not_led_by_this_one(tmp_path: Path) -> None:
     look = Look(tmp_path)
     look.claim()
 
-    assert not leads_here(look.storage, JOB, HOST, PID + 1)
+    assert not is_leader(look.storage, JOB, HOST, PID + 1)

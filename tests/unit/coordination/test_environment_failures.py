@@ -29,9 +29,9 @@ def test_the_time_of_a_restore_does_not_tell_that_the_environment_works_again(tm
         if len(attempts) > 4:
             return
         time.sleep(0.2)  # it restores its state
-        master.observe("running")
-        master.observe("decided", read={}, records_by_sink={})
-        master.observe("committed")
+        master.emit("running")
+        master.emit("decided", read={}, records_by_sink={})
+        master.emit("committed")
         raise EnvironmentFailed("the service hangs")
 
     master = JobMaster(pipeline.plan(), settings, (), attempt, release=lambda error: None)
@@ -73,7 +73,7 @@ def test_a_job_that_was_let_in_once_tries_again(tmp_path: Path) -> None:
     def attempt(coordinator: Coordinator) -> None:
         attempts.append(coordinator)
         coordinator.recover()
-        master.recovered()
+        master.on_recovered()
         if len(attempts) == 1:
             raise LoginRefused("the password was changed")
 

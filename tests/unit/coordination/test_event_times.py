@@ -6,9 +6,9 @@ import pytest
 
 from kafka_eos import Pipeline, WatermarkStrategy, monotonic
 from kafka_eos.abc.source import Source
-from kafka_eos.api.run import reached
+from kafka_eos.api.run import describe_event_time
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.coordination.time_unit_check import Units
+from kafka_eos.coordination.time_unit_check import TimeUnitCheck
 from kafka_eos.plan import Plan
 from kafka_eos.testing import MemorySink
 
@@ -17,19 +17,21 @@ NOW = 1_795_648_000_123
 
 @pytest.mark.parametrize(("time", "unit"), [(NOW // 1000, "seconds"), (NOW * 1000, "microseconds")])
 def test_times_of_another_unit_are_remarked_once_by_operator(time: int, unit: str) -> None:
-    units = Units()
+    units = TimeUnitCheck()
 
-    (said,) = units.remarks({"in-timestamps": {"in/0": time, "in/1": time + 1}, "other-timestamps": {"other/0": NOW}})
+    (said,) = units.find_warnings(
+        {"in-timestamps": {"in/0": time, "in/1": time + 1}, "other-timestamps": {"other/0": NOW}}
+    )
 
     assert said.startswith(
         f"the times of 'in-timestamps' look like {unit} since 1970, and event times are milliseconds"
     )
-    assert list(units.remarks({"in-timestamps": {"in/0": time + 2}})) == []
+    assert list(units.find_warnings({"in-timestamps": {"in/0": time + 2}})) == []
 
 
 @pytest.mark.parametrize("time", [-1, 0, 1, 86_400_000, 999_999_999, 4_200_000_000, -NOW, NOW, 4_102_444_800_000])
 def test_no_time_that_may_be_meant_is_remarked(time: int) -> None:
-    assert list(Units().remarks({"in-timestamps": {"in/0": time}})) == []
+    assert list(TimeUnitCheck().find_warnings({"in-timestamps": {"in/0": time}})) == []
 
 
 def plan(source: Source[str], watermarks: WatermarkStrategy) -> Plan:
@@ -51,7 +53,7 @@ def plan(source: Source[str], watermarks: WatermarkStrategy) -> Plan:
 def test_the_end_of_a_run_tells_how_far_event_time_is_or_what_it_waits_for(known: dict[str, int], said: str) -> None:
     times = {"in-timestamps": known} if known else {}
 
-    told = reached(plan(KafkaSource("in", value=str), monotonic()), times, {"in": ["in/0", "in/1"]})
+    told = describe_event_time(plan(KafkaSource("in", value=str), monotonic()), times, {"in": ["in/0", "in/1"]})
 
     assert told == f"; event time of in {said}"
 
@@ -66,7 +68,7 @@ def test_the_end_of_a_run_tells_how_far_event_time_is_or_what_it_waits_for(known
 def test_a_silent_split_that_nobody_waits_for_is_not_named(
     source: KafkaSource[str], watermarks: WatermarkStrategy
 ) -> None:
-    told = reached(plan(source, watermarks), {"in-timestamps": {"in/0": NOW}}, {"in": ["in/0", "in/1"]})
+    told = describe_event_time(plan(source, watermarks), {"in-timestamps": {"in/0": NOW}}, {"in": ["in/0", "in/1"]})
 
     assert told == "; event time of in has come to 2026-11-25T23:06:40Z"
 
@@ -75,4 +77,4 @@ def test_a_plan_without_event_time_tells_nothing_of_it() -> None:
     pipeline = Pipeline("times")
     pipeline.source(KafkaSource("in", value=str), name="in").sink(MemorySink(), name="out")
 
-    assert reached(pipeline.plan(), {}, {"in": ["in/0"]}) == ""
+    assert describe_event_time(pipeline.plan(), {}, {"in": ["in/0"]}) == ""

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from kafka_eos.coordination import heartbeats, standby
-from kafka_eos.coordination.heartbeats import Heartbeat, Pulse
+from kafka_eos.coordination.heartbeats import HeartbeatWriter, LeaderHeartbeat
 from kafka_eos.coordination.standby import Standby
 from kafka_eos.core.ids import Term
-from kafka_eos.protocol.standby import Ending
+from kafka_eos.protocol.standby import LeaderExit
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
 from tests.unit.coordination.test_lock import SLEEPS, held_by_another
@@ -38,12 +38,12 @@ def lock(tmp_path: Path) -> Path:
     return path
 
 
-def put(storage: MemoryStorage, writer: str, count: int, beat: Heartbeat) -> None:
+def put(storage: MemoryStorage, writer: str, count: int, beat: LeaderHeartbeat) -> None:
     storage.publish(paths.heartbeat_name(writer, count), msgspec.json.encode(beat))
 
 
-def of(host: str, ended: Ending | None = None) -> Heartbeat:
-    return Heartbeat(host, 7, f"lock of {host}", ended)
+def of(host: str, ended: LeaderExit | None = None) -> LeaderHeartbeat:
+    return LeaderHeartbeat(host, 7, f"lock of {host}", ended)
 
 
 class Noting(MemoryStorage):
@@ -63,16 +63,19 @@ def test_a_leader_deletes_its_heartbeats_but_two_and_those_of_leaders_before_it_
     for writer in WRITERS[:2]:
         for count in (9, 10):
             put(storage, writer, count, of("before"))
-    pulse = Pulse(storage, lock, lease=3600)
+    pulse = HeartbeatWriter(storage, lock, lease=3600)
 
-    pulse.begin()
-    ((count, beat),) = heartbeats.read(storage).values()
-    assert (count, beat) == (1, Heartbeat(socket.gethostname(), os.getpid(), heartbeats.lock_id(lock), every=720.0))
+    pulse.start()
+    ((count, beat),) = heartbeats.read_heartbeats(storage).values()
+    assert (count, beat) == (
+        1,
+        LeaderHeartbeat(socket.gethostname(), os.getpid(), heartbeats.lock_id(lock), every=720.0),
+    )
     assert storage.before_deletions == [5, 4, 3, 2], "the new one is there first"
     put(storage, WRITERS[2], 1, of("later"))
-    pulse.end("left")
+    pulse.stop("left")
 
-    found = heartbeats.read(storage)
+    found = heartbeats.read_heartbeats(storage)
     assert len(storage.list(paths.HEARTBEATS)) == 3
     assert found.pop(WRITERS[2]) == (1, of("later"))
     assert [(count, beat.ended) for count, beat in found.values()] == [(2, "left")]
@@ -80,14 +83,16 @@ def test_a_leader_deletes_its_heartbeats_but_two_and_those_of_leaders_before_it_
 
 def test_a_leader_goes_on_until_it_ends_and_no_longer(lock: Path) -> None:
     storage = MemoryStorage()
-    pulse = Pulse(storage, lock, lease=0.05)
-    pulse.begin()
-    eventually(lambda: any(count > 3 for count, _ in heartbeats.read(storage).values()), "the fourth heartbeat")
+    pulse = HeartbeatWriter(storage, lock, lease=0.05)
+    pulse.start()
+    eventually(
+        lambda: any(count > 3 for count, _ in heartbeats.read_heartbeats(storage).values()), "the fourth heartbeat"
+    )
 
-    pulse.end("stopped")
+    pulse.stop("stopped")
 
     names = storage.list(paths.HEARTBEATS)
-    assert [beat.ended for _, beat in heartbeats.read(storage).values()] == ["stopped"]
+    assert [beat.ended for _, beat in heartbeats.read_heartbeats(storage).values()] == ["stopped"]
     assert len(names) == 2 and not any(thread.name == "heartbeat" for thread in threading.enumerate())
 
 
@@ -111,20 +116,20 @@ def test_that_heartbeats_cannot_be_written_is_said_once_until_they_can_again(
     lock: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = Away()
-    pulse = Pulse(storage, lock, lease=0.05)
+    pulse = HeartbeatWriter(storage, lock, lease=0.05)
 
     def tried_again() -> None:
         before = storage.tries
         eventually(lambda: storage.tries > before + 2, "some more heartbeats")
 
-    pulse.begin()
+    pulse.start()
     tried_again()
     assert len(caplog.records) == 1
     storage.away = False
     tried_again()
     storage.away = True
     tried_again()
-    pulse.end("left")
+    pulse.stop("left")
 
     assert [record.getMessage().split(":")[0] for record in caplog.records] == ["heartbeats cannot be written"] * 2
 
@@ -147,7 +152,7 @@ def test_a_heartbeat_that_goes_while_it_is_read_hides_no_other(gone: str) -> Non
     for writer in there:
         put(storage, writer, 2, of(writer))
 
-    assert heartbeats.read(storage) == {writer: (2, of(writer)) for writer in there}
+    assert heartbeats.read_heartbeats(storage) == {writer: (2, of(writer)) for writer in there}
 
 
 # ---------------------------------------------------------------- standing by
@@ -177,10 +182,10 @@ class Watcher:
         self.said: list[str] = []
         self.storage = storage
         waiting = Standby(storage, lock, "orders", LEASE, self._observe, lambda: storage.now)
-        with waiting.leading(storage.over) as pulse:
+        with waiting.lead(storage.over) as pulse:
             self.leads = pulse is not None
             if pulse is not None:
-                pulse.end("left")
+                pulse.stop("left")
 
     def _observe(self, event: str, **facts: object) -> None:
         self.said.append(str(facts["text"]))
@@ -250,7 +255,7 @@ def test_what_was_seen_before_the_store_was_away_does_not_count(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("ended", "leads"), [("stopped", False), ("left", True)])
-def test_how_a_leader_ends_while_somebody_stands_by_counts(tmp_path: Path, ended: Ending, leads: bool) -> None:
+def test_how_a_leader_ends_while_somebody_stands_by_counts(tmp_path: Path, ended: LeaderExit, leads: bool) -> None:
     storage = Clocked({})
     storage._at = {
         1: lambda: put(storage, WRITERS[0], 1, of("one")),
@@ -295,9 +300,9 @@ def test_a_store_with_the_lock_in_it_tells_of_all_leaders(tmp_path: Path) -> Non
     lock = tmp_path / "job" / paths.LOCK
 
     waiting = Standby(storage, lock, "orders", 3600.0, lambda event, **facts: said.append(event))
-    with waiting.leading(threading.Event()) as pulse:
+    with waiting.lead(threading.Event()) as pulse:
         assert pulse is not None
-        pulse.end("left")
+        pulse.stop("left")
 
     assert said == []
 
@@ -308,8 +313,8 @@ def test_a_frozen_holder_of_the_lock_is_killed_and_nobody_else(tmp_path: Path, b
     lock = tmp_path / "job" / paths.LOCK
     with held_by_another(lock, SLEEPS) as process:
         storage = Clocked({})
-        frozen = Heartbeat("here", process.pid, heartbeats.lock_id(lock))
-        elsewhere = Heartbeat("there", process.pid, "another lock")
+        frozen = LeaderHeartbeat("here", process.pid, heartbeats.lock_id(lock))
+        elsewhere = LeaderHeartbeat("there", process.pid, "another lock")
         for number, writer in enumerate(WRITERS):
             put(storage, writer, 1, frozen if number == beside else elsewhere)
 
@@ -328,7 +333,7 @@ def test_a_holder_that_lives_is_not_killed(tmp_path: Path, beats: bool) -> None:
     lock = tmp_path / "job" / paths.LOCK
     with held_by_another(lock, SLEEPS) as process:
         storage = Clocked({}, looks=20)
-        alive = Heartbeat("here", process.pid, heartbeats.lock_id(lock))
+        alive = LeaderHeartbeat("here", process.pid, heartbeats.lock_id(lock))
         if beats:
             storage._at = {look: lambda: os.utime(lock) for look in range(1, 21)}
             put(storage, WRITERS[0], 1, alive)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Patience
+from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState
 from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import terms
 from kafka_eos.coordination.coordinator import Coordinator
@@ -24,11 +24,11 @@ from kafka_eos.coordination.ownership import Ownership
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.runtime.state import canonical_savepoint as savepoints
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
-from kafka_eos.storage.job_records import Claim, Manifest
+from kafka_eos.storage.job_records import Manifest, TermClaim
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
@@ -50,7 +50,7 @@ def on(tmp_path: Path, sink: MemorySink) -> Made:
         pipeline.source(ListSource([1, 2, 3]), name="numbers").sink(sink, name="out")
         storage = LocalStorage(tmp_path / directory / "orders")
         home = str(tmp_path / directory / "orders")
-        patience = Patience(threading.Event(), print)
+        patience = Retrier(threading.Event(), print)
         return Coordinator(pipeline.plan(), storage, History(storage, print), patience, {}, 3, home=home, **options)
 
     return made
@@ -65,10 +65,10 @@ def prepared(sink: MemorySink, ctx: JobContext, *values: int) -> tuple[Committab
 def decided(coordinator: Coordinator, sink: MemorySink, *values: int) -> Manifest:
     """One more epoch of a job that has recovered, decided and not committed."""
     epoch = coordinator.next_epoch()
-    ctx = coordinator.recognise()
+    ctx = coordinator.load_identity()
     writer = sink.writer(TaskContext(ctx, 0, 1, "out"))
     writer.write(Batch(list(values), range(len(values)), ListOrigin("numbers", "list", 0, 0, list(values))))
-    return coordinator.decide(epoch, Acked({"numbers": {}}, (), tuple(writer.seal(epoch)())))
+    return coordinator.decide(epoch, EpochContents({"numbers": {}}, (), tuple(writer.seal(epoch)())))
 
 
 def died(storage: LocalStorage) -> JobIdentity:
@@ -94,7 +94,7 @@ def test_claim_and_manifest_carry_it(on: Made, tmp_path: Path) -> None:
 
     storage = LocalStorage(tmp_path / "a" / "orders")
     manifest = records.load(storage, Manifest, paths.manifest_name(resumed.base), "orders")
-    claim = records.load(storage, Claim, paths.claim_name(resumed.term), "orders")
+    claim = records.load(storage, TermClaim, paths.claim_name(resumed.term), "orders")
     assert manifest.identity == claim.identity == str(resumed.identity)
 
 
@@ -186,7 +186,7 @@ def test_an_heir_ends_the_life_of_its_savepoint_only_if_nothing_is_wrong_with_it
     resumed = first.recover()
     manifest = decided(first, sink, 1)
     first.finish(manifest)
-    savepoints.pin(LocalStorage(tmp_path / "a" / "orders"), manifest, tmp_path / "sp").write()
+    savepoints.begin_savepoint(LocalStorage(tmp_path / "a" / "orders"), manifest, tmp_path / "sp").write_savepoint()
     shutil.copytree(tmp_path / "sp", tmp_path / "damaged")
     (tmp_path / "damaged" / paths.SAVEPOINT).write_bytes(b"")
 
@@ -208,7 +208,9 @@ def test_the_heir_of_an_heir_is_not_stopped_by_the_first_life(on: Made, sink: Me
         life.recover()
         manifest = decided(life, sink, 1)
         life.finish(manifest)
-        savepoints.pin(LocalStorage(tmp_path / begun / "orders"), manifest, tmp_path / f"{begun}.savepoint").write()
+        savepoints.begin_savepoint(
+            LocalStorage(tmp_path / begun / "orders"), manifest, tmp_path / f"{begun}.savepoint"
+        ).write_savepoint()
 
     assert sink.committed == [1, 1, 1]
 
@@ -230,10 +232,10 @@ def test_an_epoch_that_is_decided_when_another_life_takes_over_is_not_committed(
     first = on("a")
     first.recover()
     epoch = first.next_epoch()
-    committables = prepared(sink, first.recognise(), 1)
+    committables = prepared(sink, first.load_identity(), 1)
     on("b", take_over=True).recover()
 
-    manifest = first.decide(epoch, Acked({"numbers": {}}, (), committables))
+    manifest = first.decide(epoch, EpochContents({"numbers": {}}, (), committables))
     with pytest.raises(Fenced, match="took over"):
         first.finish(manifest)
     assert sink.committed == []
@@ -246,13 +248,13 @@ def test_only_who_commits_asks_the_sinks_for_the_mark(
     first = on("a")
     first.recover()
     asked: list[list[int]] = []
-    hold = sink.hold
+    hold = sink.register
 
-    def noted(job: str, identity: JobIdentity | None) -> LifeState:
+    def noted(job: str, identity: JobIdentity | None) -> IncarnationState:
         asked.append(list(sink.committed))
         return hold(job, identity)
 
-    monkeypatch.setattr(sink, "hold", noted)
+    monkeypatch.setattr(sink, "register", noted)
     manifest = decided(first, sink, 1)
     assert asked == []
 
@@ -271,7 +273,7 @@ def test_two_that_refuse_each_other_leave_nothing_that_refuses_the_next(
     """Both look, both leave their mark, both look again; afterwards either may begin, in its own directory."""
     together, looks, lives = threading.Barrier(2, timeout=30), threading.local(), sink.lives
 
-    def in_step(job: str) -> list[Life]:
+    def in_step(job: str) -> list[IncarnationSign]:
         looks.count = getattr(looks, "count", 0) + 1
         if looks.count > 2:
             return lives(job)
@@ -301,7 +303,7 @@ def test_a_start_that_died_before_it_decided_may_be_refused_and_begin_later(
 ) -> None:
     """Both have died with their marks left, so that each of them refuses the other."""
     for directory in ("a", "b"):
-        sink.hold("orders", died(LocalStorage(tmp_path / directory / "orders")))
+        sink.register("orders", died(LocalStorage(tmp_path / directory / "orders")))
 
     if take_over:
         on("b", take_over=True).recover()
@@ -323,7 +325,7 @@ def test_a_refused_start_that_wakes_up_late_ends_nobody_but_itself(
     lives, here, reached, go_on = sink.lives, threading.current_thread(), threading.Event(), threading.Event()
     looks: list[str] = []
 
-    def away(job: str) -> list[Life]:
+    def away(job: str) -> list[IncarnationSign]:
         if threading.current_thread() is not here:
             looks.append(job)
             if len(looks) == 2:
@@ -335,7 +337,7 @@ def test_a_refused_start_that_wakes_up_late_ends_nobody_but_itself(
     with ThreadPoolExecutor(1) as thread:
         refused = thread.submit(on("a").recover)
         assert reached.wait(30)
-        sink.take("orders", x.recognise().identity)
+        sink.retire("orders", x.load_identity().identity)
         successor = on("a")
         successor.recover()
         manifest = decided(successor, sink, 1, 2)
@@ -351,7 +353,7 @@ def test_a_refused_start_that_wakes_up_late_ends_nobody_but_itself(
 
 def test_a_start_whose_predecessor_died_over_its_withdrawal_begins(on: Made, sink: MemorySink, tmp_path: Path) -> None:
     """The mark was taken away, and the refusal not told; nobody else is to blame for that."""
-    sink.take("orders", died(LocalStorage(tmp_path / "a" / "orders")))
+    sink.retire("orders", died(LocalStorage(tmp_path / "a" / "orders")))
 
     on("a").recover()
 
@@ -364,9 +366,9 @@ def test_who_died_between_the_decision_and_its_identity_is_recognised(
     manifest = decided(first, sink, 1)
     (tmp_path / "a" / "orders" / paths.IDENTITY).unlink()
 
-    assert on("a").recognise().identity == first.recognise().identity
-    assert on("a").recover().identity == first.recognise().identity
-    assert (sink.committed, manifest.identity) == ([1], str(first.recognise().identity))
+    assert on("a").load_identity().identity == first.load_identity().identity
+    assert on("a").recover().identity == first.load_identity().identity
+    assert (sink.committed, manifest.identity) == ([1], str(first.load_identity().identity))
     assert (tmp_path / "a" / "orders" / paths.IDENTITY).exists()
 
 
@@ -375,12 +377,12 @@ def test_who_died_between_the_decision_and_its_identity_is_recognised(
 
 def test_the_newest_epoch_is_that_of_the_highest_number(on: Made, sink: MemorySink, tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "a" / "orders")
-    assert identities.newest(storage, "orders") is None
+    assert identities.load_newest_manifest(storage, "orders") is None
     running = on("a")
     running.recover()
     for _ in range(11):
         running.finish(manifest := decided(running, sink, 1))
-        assert identities.newest(storage, "orders") == manifest
+        assert identities.load_newest_manifest(storage, "orders") == manifest
 
 
 def test_the_starts_before_one_are_those_that_had_an_identity(tmp_path: Path) -> None:
@@ -388,7 +390,7 @@ def test_the_starts_before_one_are_those_that_had_an_identity(tmp_path: Path) ->
     starts = [died(storage) for _ in range(3)]
     terms.claim(storage, "orders", Term(0))
 
-    assert identities.earlier(storage, "orders", [Term(n) for n in range(1, 5)]) == frozenset(starts)
+    assert identities.of_terms(storage, "orders", [Term(n) for n in range(1, 5)]) == frozenset(starts)
 
 
 def test_a_manifest_that_a_term_names_and_that_is_gone_is_damage_unless_the_store_is_away(
@@ -416,12 +418,12 @@ def test_an_owner_asks_for_another_term_than_zero_alone(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "orders")
     terms.claim(storage, "orders", Term(0))
     ownership = Ownership(storage, "orders", {})
-    ownership.ensure()
+    ownership.ensure_owner()
 
     ownership.identity = identities.new("orders")
     ownership.take_term(Term(0))
-    ownership.ensure()
+    ownership.ensure_owner()
     terms.claim(storage, "orders", Term(0))
     with pytest.raises(Fenced, match="replaced by term 3"):
-        ownership.ensure()
+        ownership.ensure_owner()
     assert [str(ownership.next_epoch()) for _ in range(2)] == ["0/2", "1/2"]

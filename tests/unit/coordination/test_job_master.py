@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from kafka_eos._util.retry import Interrupted
+from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.abc.context import JobContext
 from kafka_eos.coordination import job_lock as lock
 from kafka_eos.coordination import job_master
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.coordinator import Coordinator
-from kafka_eos.coordination.disk_space import NoRoom
+from kafka_eos.coordination.disk_space import DiskFull
 from kafka_eos.coordination.job_lock import is_held
 from kafka_eos.core.errors import (
     CommittableLost,
@@ -31,7 +31,7 @@ from kafka_eos.core.errors import (
     RestartFromCheckpoint,
     Retryable,
 )
-from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.storage import object_names as paths
 from kafka_eos.testing import MemorySink
 from tests.unit.coordination.runs import JOB, Run, fails, signalled
@@ -56,9 +56,9 @@ def test_failures_of_a_kind_are_counted_until_they_are_too_many(
     given = {"max_restarts": 9, "max_environment_failures": 9, "tolerated_checkpoint_failures": 9, setting: 2}
 
     def commits(coordinator: Coordinator) -> None:
-        run.master.observe("running")
-        run.master.observe("decided", read={"numbers": 1})
-        run.master.observe("committed")
+        run.master.emit("running")
+        run.master.emit("decided", read={"numbers": 1})
+        run.master.emit("committed")
         raise error
 
     run = Run(tmp_path, *fails(error, 2), commits, *fails(error, 4), **given)
@@ -86,9 +86,9 @@ def test_an_environment_works_again_when_an_epoch_tells_that(
     error = EnvironmentFailed("away")
 
     def commits(coordinator: Coordinator) -> None:
-        run.master.observe("running")
-        run.master.observe("decided", **facts)
-        run.master.observe("committed")
+        run.master.emit("running")
+        run.master.emit("decided", **facts)
+        run.master.emit("committed")
         raise error
 
     run = Run(tmp_path, *[commits] * 2, restart_backoff_max=60.0)
@@ -149,9 +149,9 @@ def test_a_job_whose_disk_is_full_goes_on_when_there_is_room_unless_it_has_faile
     def no_room(places: Iterable[Path]) -> None:
         looked.append([*places])
         if len(looked) < 3:
-            raise NoRoom("no room")
+            raise DiskFull("no room")
 
-    monkeypatch.setattr(job_master, "expect_room", no_room)
+    monkeypatch.setattr(job_master, "ensure_disk_space", no_room)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     run = Run(tmp_path / "jobs", *fails(full), state_dir=tmp_path / "state", max_environment_failures=tolerated)
     if tolerated:
@@ -206,7 +206,7 @@ def test_what_sinks_notice_is_told_and_they_are_asked_once_a_run(tmp_path: Path)
 def test_what_the_watermarks_of_an_epoch_tell_of_the_code_is_a_notice_for_each_operator(tmp_path: Path) -> None:
     def attempt(coordinator: Coordinator) -> None:
         for _ in range(2):
-            run.master.observe("decided", watermarks={name: {"t/0": 1_700_000_000} for name in "abc"})
+            run.master.emit("decided", watermarks={name: {"t/0": 1_700_000_000} for name in "abc"})
 
     run = Run(tmp_path, attempt)
     run.master.run()
@@ -227,12 +227,12 @@ def test_a_run_begins_with_nothing_of_the_one_before(tmp_path: Path) -> None:
     """Neither what a dead process was writing, nor the dead letters that it shows."""
     Run(tmp_path).master.run()
     home = tmp_path / JOB
-    (home / paths.REFUSED).write_text("{}")
+    (home / paths.DEAD_LETTER_SAMPLES).write_text("{}")
     torn = home / paths.TERMS / ".tmp-torn"
     torn.write_text("half")
 
     def attempt(coordinator: Coordinator) -> None:
-        seen.append((torn.exists(), (home / paths.REFUSED).exists()))
+        seen.append((torn.exists(), (home / paths.DEAD_LETTER_SAMPLES).exists()))
 
     seen: list[tuple[bool, bool]] = []
     Run(tmp_path, attempt).master.run()
@@ -268,13 +268,13 @@ def test_an_attempt_serves_what_is_asked_of_its_run(tmp_path: Path) -> None:
     def attempt(coordinator: Coordinator) -> None:
         run.recovers(coordinator)
         tokens.append(requests.submit(home, requests.TakeSavepoint(path=str(tmp_path / "savepoint"))))
-        desk = run.master.desk
-        desk.look(1.0)
+        desk = run.master.new_request_handler
+        desk.poll(1.0)
         epoch = coordinator.next_epoch()
-        desk.begun(epoch)
-        manifest = coordinator.decide(epoch, Acked({"numbers": {}}, (), ()))
+        desk.on_triggered(epoch)
+        manifest = coordinator.decide(epoch, EpochContents({"numbers": {}}, (), ()))
         coordinator.finish(manifest)
-        desk.committed(manifest)
+        desk.on_committed(manifest)
 
     tokens, home = list[str](), tmp_path / "jobs" / JOB
     run = Run(tmp_path / "jobs", attempt)
@@ -287,7 +287,7 @@ def test_an_attempt_serves_what_is_asked_of_its_run(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the end
 
 
-@pytest.mark.parametrize("error", [ConfigError("wrong"), Fatal("worse"), Interrupted("on request")])
+@pytest.mark.parametrize("error", [ConfigError("wrong"), Fatal("worse"), RetryInterrupted("on request")])
 def test_a_run_that_ends_finishes_what_is_decided_and_leaves_nothing_open(tmp_path: Path, error: Exception) -> None:
     def attempt(coordinator: Coordinator) -> None:
         run.recovers(coordinator)
@@ -320,7 +320,7 @@ def test_what_only_a_person_may_decide_is_left_as_it_is(tmp_path: Path, error: E
     assert run.claims() == 1
 
 
-@pytest.mark.parametrize("error", [ConfigError("wrong"), Fatal("worse"), Interrupted("on request")])
+@pytest.mark.parametrize("error", [ConfigError("wrong"), Fatal("worse"), RetryInterrupted("on request")])
 def test_a_run_that_has_recovered_nothing_clears_nothing_up(tmp_path: Path, error: Exception) -> None:
     run = Run(tmp_path, *fails(error))
 
@@ -334,10 +334,10 @@ def test_a_run_whose_time_to_stop_is_over_clears_nothing_up(tmp_path: Path) -> N
         run.recovers(coordinator)
         run.prepares(coordinator)
         signalled(run, signal.SIGTERM, signal.SIGTERM)
-        raise Interrupted("the time is over")
+        raise RetryInterrupted("the time is over")
 
     run = Run(tmp_path, attempt, stop_timeout=3600.0)
-    with pytest.raises(Interrupted):
+    with pytest.raises(RetryInterrupted):
         run.master.run()
 
     assert run.sink.prepared == [1]
@@ -367,7 +367,7 @@ def test_what_cannot_be_cleared_up_is_told_unless_it_is_worse(tmp_path: Path, mo
     def fails_to(coordinator: Coordinator) -> None:
         raise worse[0]
 
-    monkeypatch.setattr(Coordinator, "leave_nothing_open", fails_to)
+    monkeypatch.setattr(Coordinator, "abort_open_output", fails_to)
     run = Run(tmp_path, attempt)
     with pytest.raises(ConfigError, match="wrong"):
         run.master.run()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafka_eos.coordination import job_lock as locks
-from kafka_eos.coordination.job_lock import end_holder, holder, is_held, job_lock, state_locks
+from kafka_eos.coordination.job_lock import find_holder, is_held, job_lock, kill_holder, state_locks
 from kafka_eos.core.errors import ConfigError, JobLocked
 from tests.waiting import eventually
 
@@ -58,15 +58,15 @@ def held_by_another(lock: Path, command: list[str], *, as_input: bool = False) -
 def test_a_lock_names_its_holder_while_it_is_held(lock: Path) -> None:
     lock.parent.mkdir()
     lock.write_text("1234567890123456789")
-    assert (is_held(lock), holder(lock)) == (False, None)
+    assert (is_held(lock), find_holder(lock)) == (False, None)
 
     with job_lock(lock, "orders"):
-        assert (is_held(lock), holder(lock)) == (True, os.getpid())
+        assert (is_held(lock), find_holder(lock)) == (True, os.getpid())
         for _ in range(2):
             with pytest.raises(JobLocked, match=f"already run by process {os.getpid()} "), job_lock(lock, "orders"):
                 pass
 
-    assert (is_held(lock), holder(lock)) == (False, None)
+    assert (is_held(lock), find_holder(lock)) == (False, None)
 
 
 def test_who_only_looks_makes_nothing_and_holds_nothing(lock: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_lock_without_a_number_is_held_by_somebody(lock: Path) -> None:
     """Its holder was about to write it."""
     with job_lock(lock, "orders"):
         os.truncate(lock, 0)
-        assert holder(lock) is None
+        assert find_holder(lock) is None
         with pytest.raises(JobLocked, match="already run by process unknown "), job_lock(lock, "orders"):
             pass
 
@@ -139,19 +139,19 @@ def test_of_a_holder_that_works_nothing_is_said(lock: Path) -> None:
 @pytest.mark.parametrize("as_input", [True, False])
 def test_a_holder_can_be_ended(lock: Path, as_input: bool) -> None:
     with held_by_another(lock, SLEEPS, as_input=as_input) as process:
-        assert end_holder(lock, process.pid)
+        assert kill_holder(lock, process.pid)
         assert process.wait(30) == -signal.SIGKILL
     assert not is_held(lock)
-    assert not end_holder(lock, process.pid)
+    assert not kill_holder(lock, process.pid)
 
 
 def test_nobody_is_killed_but_the_holder(lock: Path, tmp_path: Path) -> None:
     """Neither for another number than that in the lock, nor if the number is another process's by now."""
     with held_by_another(lock, SLEEPS) as process, held_by_another(tmp_path / "b" / "lock", SLEEPS) as other:
-        assert not end_holder(lock, other.pid)
+        assert not kill_holder(lock, other.pid)
         lock.write_text(str(other.pid))
-        assert not end_holder(lock, other.pid)
-        assert not end_holder(lock, process.pid)
+        assert not kill_holder(lock, other.pid)
+        assert not kill_holder(lock, process.pid)
 
         for each in (process, other):
             assert each.poll() is None

@@ -16,7 +16,7 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_master import JobMaster
 from kafka_eos.coordination.status_file import Observer, Observers, read_status
-from kafka_eos.monitoring.metrics.job_observer import Observed
+from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from kafka_eos.testing import ListSource, MemorySink
 from tests.waiting import PATIENCE, eventually
 
@@ -44,7 +44,7 @@ def run(root: Path, page: Page, *others: Observer) -> list[tuple[str, Any]]:
     def attempt(coordinator: Coordinator) -> None:
         for broken in (True, True, False, True):
             page.broken = broken
-            master.observe("progress", read={}, written={}, lag=0)
+            master.emit("progress", read={}, written={}, lag=0)
 
     observers = (page, *others, lambda event, facts: heard.append((event, facts)))
     master = JobMaster(pipeline.plan(), settings, observers, attempt, release=lambda error: None)
@@ -71,7 +71,7 @@ def test_an_observer_that_fails_is_said_until_it_works_again(
     logged: int,
 ) -> None:
     caplog.set_level(logging.ERROR, "kafka_eos.job")
-    observed = Observed(JOB, "1")
+    observed = MetricsObserver(JOB, "1")
     heard = run(tmp_path, Page(make()), observed)
 
     told = [facts for event, facts in heard if event == "unshown"]
@@ -113,10 +113,10 @@ def test_one_that_does_not_come_back_is_waited_for_once_and_hears_the_rest_later
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stuck, told = Stuck(), list[tuple[str, Mapping[str, object]]]()
-    observed = Observed(JOB, "1")
+    observed = MetricsObserver(JOB, "1")
     with Observers((stuck, observed, lambda event, facts: told.append((event, facts))), 0.05, backlog=3) as observers:
         for event in ("started", "progress", "one", "two", "three", "four"):
-            observers.tell(event, {"read": {}, "written": {}, "lag": 0})
+            observers.notify(event, {"read": {}, "written": {}, "lag": 0})
         unshown = [facts for event, facts in told if event == "unshown"]
         assert [event for event, _ in told if event != "unshown"] == [
             "started", "progress", "one", "two", "three", "four",
@@ -125,7 +125,7 @@ def test_one_that_does_not_come_back_is_waited_for_once_and_hears_the_rest_later
             assert samples.value("observer_failures", "Stuck") == 1
         stuck.let_go.set()
         eventually(lambda: "Stuck has come back; 1 events are missing" in caplog.text, "it has heard what was kept")
-        observers.tell("five", {})
+        observers.notify("five", {})
 
     assert len(unshown) == 1 and str(unshown[0]["text"]).startswith("Stuck has not come back from the event 'progress'")
     assert stuck.heard == ["started", "progress", "one", "two", "three", "five"]
@@ -136,7 +136,7 @@ def test_one_that_never_comes_back_does_not_keep_a_job_from_ending(
 ) -> None:
     stuck = Stuck()
     with Observers((stuck,), 0.05) as observers:
-        observers.tell("progress", {})
+        observers.notify("progress", {})
     stuck.let_go.set()
 
     assert "Stuck has not come back, and does not show how the job ended" in caplog.text
@@ -147,7 +147,7 @@ def test_one_that_wants_the_process_to_end_is_told_as_one_that_fails(caplog: pyt
         raise SystemExit(3)
 
     with Observers((leave,)) as observers:
-        observers.tell("started", {})
-        observers.tell("stopped", {})
+        observers.notify("started", {})
+        observers.notify("stopped", {})
 
     assert "function has failed at the event 'started': RuntimeError: SystemExit 3" in caplog.text

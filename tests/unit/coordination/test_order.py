@@ -13,7 +13,7 @@ from kafka_eos.coordination import terms
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.core.errors import CommittableLost, CorruptCheckpoint
 from kafka_eos.core.ids import Term
-from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.runtime.state import canonical_savepoint as savepoints
 from kafka_eos.savepoints import SavepointBuilder, Snapshot
 from kafka_eos.storage import object_names as paths
@@ -71,7 +71,7 @@ def test_an_epoch_is_decided_before_anything_of_it_is_committed_and_told_before_
 def test_an_epoch_without_output_asks_no_sink(job: NotedJob) -> None:
     running = job.begun()
 
-    running.finish(running.decide(running.next_epoch(), Acked(job.positions, (), ())))
+    running.finish(running.decide(running.next_epoch(), EpochContents(job.positions, (), ())))
 
     assert job.noted() == ["manifest 2/1", "ledger", "receipt 2/1"]
 
@@ -180,7 +180,7 @@ def test_who_leaves_nothing_open_commits_what_is_decided_before_it_aborts_the_re
     job.prepared(running, running.next_epoch(), "three")
     job.noted()
 
-    job.coordinator().leave_nothing_open()
+    job.coordinator().abort_open_output()
 
     assert job.noted() == ["claim 2", *HOLD, *LOOK, *PROBE, *COMMIT, "ledger", "receipt 2/1", "base 2", *ABORT]
     assert job.output == (["one-0", "one-1", "two-0", "two-1"],) * 2
@@ -199,9 +199,9 @@ def test_a_system_is_asked_what_it_lacks_before_a_term_leaves_its_mark(tmp_path:
 def _savepoint(job: NotedJob) -> Path:
     """Of a job that has decided two epochs, with state of two operators."""
     running = job.begun()
-    manifest = running.decide(running.next_epoch(), Acked(job.positions, (), ()))
+    manifest = running.decide(running.next_epoch(), EpochContents(job.positions, (), ()))
     running.finish(manifest)
-    savepoints.pin(LocalStorage(job.root), manifest, job.directory / "empty").write()
+    savepoints.begin_savepoint(LocalStorage(job.root), manifest, job.directory / "empty").write_savepoint()
     with SavepointBuilder.from_snapshot(Snapshot.open(job.directory / "empty")) as builder:
         for operator in ("total-left", "total-right"):
             builder.bootstrap_fold(operator, [("1", 1)], accumulator=int)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from kafka_eos import Pipeline, monotonic, tumbling
-from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.coordination import job_history as history
 from kafka_eos.coordination import savepoint_start as origin
 from kafka_eos.coordination.coordinator import Coordinator
@@ -20,7 +20,7 @@ from kafka_eos.coordination.job_history import History
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.epoch_reports import Resumed
+from kafka_eos.runtime.epoch_reports import RestorePoint
 from kafka_eos.runtime.state.schema_evolution import DEFINITION
 from kafka_eos.savepoints import SavepointBuilder
 from kafka_eos.storage import job_records as records
@@ -29,7 +29,7 @@ from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.storage.savepoint_files import Savepoint
 from kafka_eos.testing import ListSource, MemorySink
 
-Start = Callable[[Path | None], Resumed]
+Start = Callable[[Path | None], RestorePoint]
 
 
 def total() -> Pipeline:
@@ -79,7 +79,7 @@ def test_a_job_goes_on_when_its_savepoint_is_gone(
     resumed = start(first)
 
     assert (resumed.base, resumed.states) == (begun.base, begun.states)
-    (event,) = (event for event in history.read(storage) if event["event"] == "origin-unread")
+    (event,) = (event for event in history.read_events(storage) if event["event"] == "origin-unread")
     assert event["path"] == str(first) and str(first) in str(event["reason"])
 
 
@@ -97,7 +97,7 @@ def test_a_copy_elsewhere_is_the_same_savepoint(storage: LocalStorage, start: St
 
     start(tmp_path / "moved")
 
-    assert all(event["event"] != "origin-unread" for event in history.read(storage))
+    assert all(event["event"] != "origin-unread" for event in history.read_events(storage))
 
 
 def test_another_savepoint_in_its_place_is_refused(start: Start, tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def of(operator: str, *states: Mapping[str, Json]) -> StateHandle:
     return StateHandle(operator, "memory", (0, 127), (), tuple(states))
 
 
-def rows_to(exchange: str) -> InFlight:
-    return InFlight(exchange, {}, (), overtaken=False)
+def rows_to(exchange: str) -> InFlightRows:
+    return InFlightRows(exchange, {}, (), overtaken=False)
 
 
 def test_a_plan_takes_what_it_has_use_for_and_names_all_the_rest() -> None:
@@ -154,30 +154,30 @@ def test_a_plan_takes_what_it_has_use_for_and_names_all_the_rest() -> None:
     in_flight = [rows_to(name) for name in ("by-gone", "by-a", "by-lost", "by-b")]
     sources = ["source-a", "source-gone", "source-b", "source-lost"]
 
-    assert origin.claimed(plan, states, in_flight) == (
+    assert origin.select_used(plan, states, in_flight) == (
         (states[1], states[3], states[4]), (in_flight[1], in_flight[3]),
     )  # fmt: skip
-    assert origin.unclaimed(plan, states, sources, in_flight) == [
+    assert origin.find_unused(plan, states, sources, in_flight) == [
         "by-gone", "by-lost", "gone", "lost", "source-gone", "source-lost",
     ]  # fmt: skip
-    assert origin.claimed(plan, states[::-1], in_flight[::-1])[0] == (states[4], states[3], states[1])
-    assert origin.unclaimed(plan, states[1::2], sources[::2], in_flight[1::2]) == []
-    last = origin.unclaimed(plan, states[:3], sources, in_flight[:3])
+    assert origin.select_used(plan, states[::-1], in_flight[::-1])[0] == (states[4], states[3], states[1])
+    assert origin.find_unused(plan, states[1::2], sources[::2], in_flight[1::2]) == []
+    last = origin.find_unused(plan, states[:3], sources, in_flight[:3])
     assert last == ["by-gone", "by-lost", "gone", "lost", "source-gone", "source-lost"]
 
 
 @pytest.mark.parametrize("names", [["gone"], ["lost", "gone"]])
 def test_what_a_plan_has_no_use_for_is_dropped_with_leave_alone(storage: LocalStorage, names: list[str]) -> None:
     diary = History(storage, print)
-    origin.drop(diary, False, "epoch 3/1", [])
-    origin.drop(diary, True, "epoch 3/1", [])
+    origin.drop_unused(diary, False, "epoch 3/1", [])
+    origin.drop_unused(diary, True, "epoch 3/1", [])
     with pytest.raises(ConfigError, match=f"^epoch 3/1 holds state of {', '.join(map(repr, names))}, but"):
-        origin.drop(diary, False, "epoch 3/1", names)
-    assert history.read(storage) == []
+        origin.drop_unused(diary, False, "epoch 3/1", names)
+    assert history.read_events(storage) == []
 
-    origin.drop(diary, True, "epoch 3/1", names)
+    origin.drop_unused(diary, True, "epoch 3/1", names)
 
-    assert [event["names"] for event in history.read(storage)] == [names]
+    assert [event["names"] for event in history.read_events(storage)] == [names]
 
 
 @pytest.mark.parametrize("operator", ["count-a", "count-b"])
@@ -204,7 +204,7 @@ def test_a_savepoint_with_other_key_groups_is_refused(tmp_path: Path) -> None:
     (first / paths.SAVEPOINT).write_bytes(records.encode(other))
 
     with pytest.raises(ConfigError, match="has 64 key groups and this kafka-eos"):
-        origin.Start.read(first)
+        origin.SavepointStart.read(first)
 
 
 def test_state_of_a_savepoint_that_the_plan_has_no_use_for_needs_leave(
@@ -220,4 +220,4 @@ def test_state_of_a_savepoint_that_the_plan_has_no_use_for_needs_leave(
     resumed = coordinator(total(), start_from=tmp_path / "both", allow_dropped_state=True).recover()
 
     assert {handle.operator for handle in resumed.states} == {"total"}
-    assert [event["names"] for event in history.read(storage) if event["event"] == "dropped"] == [["gone"]]
+    assert [event["names"] for event in history.read_events(storage) if event["event"] == "dropped"] == [["gone"]]

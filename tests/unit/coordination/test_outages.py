@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Interrupted, Patience
+from kafka_eos._util.retry import Retrier, RetryInterrupted
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.core.errors import ConfigError, Fenced, Retryable
 from kafka_eos.storage import store_outages as outages
@@ -37,13 +37,13 @@ def _raising(number: int) -> Callable[[], None]:
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT, errno.ESTALE, errno.ETIMEDOUT, errno.ENOSPC])
 def test_an_outage_may_be_asked_again(number: int) -> None:
     with pytest.raises(Retryable, match="does not answer.*as the store says"):
-        outages.answered(_raising(number))
+        outages.call_store(_raising(number))
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_rights_are_for_a_person(number: int) -> None:
     with pytest.raises(ConfigError, match="rights"):
-        outages.answered(_raising(number))
+        outages.call_store(_raising(number))
 
 
 def _away(root: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_store_that_is_away_is_asked_until_it_is_back(
                 storage.root.unlink(missing_ok=True)
             storage.root.with_name("away").rename(storage.root)
 
-    asking.until_owner(Patience(threading.Event(), back_at_the_third), first.term, OSError("why"))
+    asking.wait_for_ownership(Retrier(threading.Event(), back_at_the_third), first.term, OSError("why"))
 
     assert len(heard) == 3
     assert all("the checkpoint store does not answer" in text and "why" in text for text in heard)
@@ -92,11 +92,11 @@ def test_the_wait_ends_when_the_job_is_told_to_stop(storage: LocalStorage, coord
     asking = coordinator(orders())
     asking.recover()
     _away(storage.root)
-    patience = Patience(threading.Event(), print)
+    patience = Retrier(threading.Event(), print)
     patience.interrupt()
 
-    with pytest.raises(Interrupted, match="checkpoint store"):
-        asking.until_owner(patience, asking.term, OSError("why"))
+    with pytest.raises(RetryInterrupted, match="checkpoint store"):
+        asking.wait_for_ownership(patience, asking.term, OSError("why"))
 
 
 def test_who_was_replaced_during_the_outage_is_fenced(storage: LocalStorage, coordinator: Make) -> None:
@@ -105,4 +105,4 @@ def test_who_was_replaced_during_the_outage_is_fenced(storage: LocalStorage, coo
     coordinator(orders()).recover()
 
     with pytest.raises(Fenced):
-        asking.until_owner(Patience(threading.Event(), print), asking.term, OSError("why"))
+        asking.wait_for_ownership(Retrier(threading.Event(), print), asking.term, OSError("why"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from kafka_eos._util.retry import Patience
-from kafka_eos.core.errors import GotFurther, Retryable
+from kafka_eos._util.retry import Retrier
+from kafka_eos.core.errors import PartialProgress, Retryable
 
 
 class Clock(threading.Event):
@@ -30,7 +30,7 @@ def _pauses(*raised: Exception) -> list[float]:
             raise error
         return "answered"
 
-    assert Patience(clock, notices.append).until_answered("commit", call) == "answered"
+    assert Retrier(clock, notices.append).retry("commit", call) == "answered"
     assert len(notices) == len(raised)
     return clock.pauses
 
@@ -40,6 +40,6 @@ def test_pauses_grow_up_to_a_bound() -> None:
 
 
 def test_pauses_begin_anew_with_a_call_that_got_further() -> None:
-    further, away = GotFurther("3 of 9"), Retryable("away")
+    further, away = PartialProgress("3 of 9"), Retryable("away")
 
     assert _pauses(away, away, away, further, away, further) == [0.05, 0.1, 0.2, 0.05, 0.1, 0.05]

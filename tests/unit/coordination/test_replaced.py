@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Interrupted
+from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination import terms as term
 from kafka_eos.coordination.coordinator import Coordinator
@@ -29,7 +29,7 @@ def _ending(root: Path, error: Exception, *, replaced: bool) -> list[str]:
 
     def attempt(coordinator: Coordinator) -> None:
         coordinator.recover()
-        job_master.recovered()
+        job_master.on_recovered()
         if replaced:
             term.claim(LocalStorage(root / JOB), JOB, Term(0))
         raise error
@@ -40,7 +40,7 @@ def _ending(root: Path, error: Exception, *, replaced: bool) -> list[str]:
     return [name for name in LocalStorage(root / JOB).list(paths.TERMS) if "claim" in name]
 
 
-ENDS = [Interrupted("on request"), ConfigError("wrong"), Fatal("worse"), RestartFromCheckpoint("once too often")]
+ENDS = [RetryInterrupted("on request"), ConfigError("wrong"), Fatal("worse"), RestartFromCheckpoint("once too often")]
 
 
 @pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)

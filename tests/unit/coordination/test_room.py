@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.coordination.disk_space import NoRoom, expect_room, is_full
+from kafka_eos.coordination.disk_space import DiskFull, ensure_disk_space, is_disk_full
 from kafka_eos.core.errors import RestartFromCheckpoint
 from tests.chaos.small_disk import MayNotMount, SmallDisk, small_disk
 
@@ -33,17 +33,17 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     ],
 )
 def test_a_full_disk_is_known_by_its_words_whoever_says_them(text: str, full: bool) -> None:
-    assert is_full(RestartFromCheckpoint(text)) is full
+    assert is_disk_full(RestartFromCheckpoint(text)) is full
 
 
 def test_a_disk_without_room_is_named_until_there_is_some_and_nothing_is_left_on_it(disk: SmallDisk) -> None:
     place = disk.where / "state" / "orders"
-    expect_room([place])
+    ensure_disk_space([place])
     disk.fill()
 
-    with pytest.raises(NoRoom, match=f"no room for {place}: No space left on device, 0 of 8 MB"):
-        expect_room([Path("/nowhere/at/all"), place])
+    with pytest.raises(DiskFull, match=f"no room for {place}: No space left on device, 0 of 8 MB"):
+        ensure_disk_space([Path("/nowhere/at/all"), place])
 
     disk.make_room()
-    expect_room([place])
+    ensure_disk_space([place])
     assert [*disk.where.iterdir()] == []

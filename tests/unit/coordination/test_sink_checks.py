@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Patience
+from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.sink import Sink
 from kafka_eos.connectors.dbapi import Connection, Database, DbApiSink
@@ -27,7 +27,7 @@ from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Row
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.coordination.job_history import History
-from kafka_eos.coordination.sinks import Outputs
+from kafka_eos.coordination.sinks import SinkCoordinator
 from kafka_eos.core.errors import ConfigError, Retryable
 from kafka_eos.core.ids import Term
 from kafka_eos.storage.job_storage import LocalStorage
@@ -50,7 +50,7 @@ def check(home: Path, *sinks: Sink[Any]) -> list[str]:
     for number, sink in enumerate(sinks):
         orders.sink(sink, name=f"sink-{number}")
     diary = History(LocalStorage(home / "job"), print)
-    outputs = Outputs(pipeline.plan(), CONTEXT, diary, Patience(threading.Event(), print))
+    outputs = SinkCoordinator(pipeline.plan(), CONTEXT, diary, Retrier(threading.Event(), print))
     return outputs.check(CONTEXT)
 
 
@@ -92,7 +92,7 @@ class Silent(Receiver):
 
     name = "the ledger of accounts"
 
-    def look(self) -> None:
+    def check_reachable(self) -> None:
         raise ConnectionRefusedError("nobody listens")
 
     def send(self, rows: Sequence[Row]) -> None:

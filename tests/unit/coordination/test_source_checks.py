@@ -12,11 +12,11 @@ import pytest
 from pydantic import BaseModel
 
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Patience
+from kafka_eos._util.retry import Retrier
 from kafka_eos.codecs import Registry, avro
 from kafka_eos.codecs.registry.registry_client import RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.coordination.sources import Inputs
+from kafka_eos.coordination.sources import SourceCoordinator
 from kafka_eos.core.errors import ConfigError
 from tests.answering import Answering
 from tests.avro_witness import Schema, record
@@ -30,11 +30,11 @@ class Line(BaseModel):
     quantity: int
 
 
-def inputs(registry: Registry) -> Inputs:
+def inputs(registry: Registry) -> SourceCoordinator:
     pipeline: Any = Pipeline("lines")
     lines = pipeline.source(KafkaSource("lines", value=avro(Line, registry=registry)), name="lines")
     lines.sink(KafkaSink("out", value=Line), name="out")
-    return Inputs(pipeline.plan(), Patience(threading.Event(), print))
+    return SourceCoordinator(pipeline.plan(), Retrier(threading.Event(), print))
 
 
 @pytest.mark.parametrize(

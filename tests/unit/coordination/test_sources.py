@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kafka_eos._util.retry import Interrupted, Patience
+from kafka_eos._util.retry import Retrier, RetryInterrupted
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.source import Answer
-from kafka_eos.coordination.sources import Sources, until_all_answer
+from kafka_eos.abc.source import PositionsOrRetry
+from kafka_eos.coordination.sources import GroupedSources, retry_until_all_answer
 from kafka_eos.core.errors import ConfigError, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.json_values import Positions
@@ -32,15 +32,17 @@ class Shared(ListSource):
     def scope(self, ctx: JobContext) -> str:
         return self.server
 
-    def discover_all(self, ctx: JobContext, asked: Sequence[tuple[Any, Positions | None]]) -> Sequence[Answer]:
+    def discover_all(
+        self, ctx: JobContext, asked: Sequence[tuple[Any, Positions | None]]
+    ) -> Sequence[PositionsOrRetry]:
         Shared.asked.append([source.name for source, _ in asked])
         return [source.told(source.discover(ctx, known)) for source, known in asked]
 
-    def ends_all(self, ctx: JobContext, asked: Sequence[Any]) -> Sequence[Answer]:
+    def get_all_end_positions(self, ctx: JobContext, asked: Sequence[Any]) -> Sequence[PositionsOrRetry]:
         Shared.asked.append([source.name for source in asked])
-        return [source.told(source.ends(ctx)) for source in asked]
+        return [source.told(source.get_end_positions(ctx)) for source in asked]
 
-    def told(self, answer: Positions) -> Answer:
+    def told(self, answer: Positions) -> PositionsOrRetry:
         self.away -= 1
         return Retryable(f"{self.name} has no leader") if self.away >= 0 else answer
 
@@ -53,22 +55,24 @@ def _nothing_asked() -> None:
 def test_sources_of_one_scope_are_asked_together() -> None:
     sources = {"a": Shared("a", "x"), "b": ListSource([3], name="b"), "c": Shared("c", "x"), "d": Shared("d", "y")}
 
-    found = Sources(sources).discover(CTX, dict.fromkeys(sources))
+    found = GroupedSources(sources).discover(CTX, dict.fromkeys(sources))
 
     assert Shared.asked == [["a", "c"], ["d"]]
     assert {name: source.discover(CTX, None) for name, source in sources.items()} == found
     Shared.asked.clear()
-    assert Sources(sources).ends(CTX, ["a", "b", "c"]) == {name: sources[name].ends(CTX) for name in "abc"}
+    assert GroupedSources(sources).ends(CTX, ["a", "b", "c"]) == {
+        name: sources[name].get_end_positions(CTX) for name in "abc"
+    }
     assert Shared.asked == [["a", "c"]]
 
 
 def test_who_has_no_answer_is_asked_again_alone_and_the_reason_is_said() -> None:
     said: list[str] = []
-    sources = Sources({"a": Shared("a", "x"), "b": Shared("b", "x", away=2), "c": Shared("c", "x")})
+    sources = GroupedSources({"a": Shared("a", "x"), "b": Shared("b", "x", away=2), "c": Shared("c", "x")})
     known: dict[str, Positions | None] = {"a": None, "b": None, "c": None}
 
-    found = until_all_answer(
-        Patience(threading.Event(), said.append),
+    found = retry_until_all_answer(
+        Retrier(threading.Event(), said.append),
         "look",
         list(known),
         lambda names: sources.discover(CTX, {name: known[name] for name in names}),
@@ -83,22 +87,24 @@ def test_waiting_ends_when_it_is_told_to() -> None:
     stop = threading.Event()
     stop.set()
 
-    with pytest.raises(Interrupted, match="b has no leader"):
-        until_all_answer(
-            Patience(stop, lambda text: None),
+    with pytest.raises(RetryInterrupted, match="b has no leader"):
+        retry_until_all_answer(
+            Retrier(stop, lambda text: None),
             "look",
             ["b"],
-            lambda names: Sources({"b": Shared("b", "x", away=9)}).ends(CTX, names),
+            lambda names: GroupedSources({"b": Shared("b", "x", away=9)}).ends(CTX, names),
         )
 
 
 def test_a_server_that_is_away_is_the_trouble_of_its_own_sources() -> None:
     class Away(Shared):
-        def discover_all(self, ctx: JobContext, asked: Sequence[tuple[Any, Positions | None]]) -> Sequence[Answer]:
+        def discover_all(
+            self, ctx: JobContext, asked: Sequence[tuple[Any, Positions | None]]
+        ) -> Sequence[PositionsOrRetry]:
             raise Retryable("away")
 
     sources = {"a": Away("a", "x"), "b": Away("b", "x"), "c": Shared("c", "x")}
-    found = Sources(sources).discover(CTX, dict.fromkeys(sources))
+    found = GroupedSources(sources).discover(CTX, dict.fromkeys(sources))
 
     assert {name: isinstance(answer, Retryable) for name, answer in found.items()} == {"a": True, "b": True, "c": False}
     assert SplitId("c/0") in found["c"]  # type: ignore[operator]
@@ -114,13 +120,15 @@ class Told(ListSource):
     def scope(self, ctx: JobContext) -> str:
         return self.server
 
-    def discover_all(self, ctx: JobContext, asked: Sequence[tuple[Any, Positions | None]]) -> Sequence[Answer]:
+    def discover_all(
+        self, ctx: JobContext, asked: Sequence[tuple[Any, Positions | None]]
+    ) -> Sequence[PositionsOrRetry]:
         return [source.discover(ctx, known) for source, known in asked]
 
-    def ends_all(self, ctx: JobContext, asked: Sequence[Any]) -> Sequence[Answer]:
-        return [source.ends(ctx) for source in asked]
+    def get_all_end_positions(self, ctx: JobContext, asked: Sequence[Any]) -> Sequence[PositionsOrRetry]:
+        return [source.get_end_positions(ctx) for source in asked]
 
-    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+    def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         self.told.append(self.name)
         if self.error is not None:
             raise self.error
@@ -140,11 +148,11 @@ def test_a_server_that_has_no_answer_is_told_of_one_source_an_epoch() -> None:
 
     def tell() -> dict[str, Exception]:
         epoch = EpochId(Epoch(1), Term(1))
-        return Sources(sources).tell(CTX, epoch, {name: {} for name in sources}, Patience(stop, print))
+        return GroupedSources(sources).report_offsets(CTX, epoch, {name: {} for name in sources}, Retrier(stop, print))
 
     assert tell() == {"b": refused, "c": away, "d": away}
     assert told == ["a", "b", "c", "e"]
     told.clear()
     stop.set()
-    assert {type(error) for error in tell().values()} == {Interrupted}
+    assert {type(error) for error in tell().values()} == {RetryInterrupted}
     assert told == []

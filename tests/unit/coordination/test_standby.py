@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_eos.coordination import heartbeats, standby
-from kafka_eos.coordination.heartbeats import Heartbeat, Pulse
+from kafka_eos.coordination.heartbeats import HeartbeatWriter, LeaderHeartbeat
 from kafka_eos.coordination.job_lock import is_held
 from kafka_eos.coordination.standby import Standby
 from kafka_eos.core.errors import JobLocked
@@ -39,9 +39,9 @@ def test_the_newest_heartbeat_of_each_writer_counts() -> None:
     put(storage, ONE, 10, b'{"host":"a","pid":1,"lock":"l","ended":"left"}')
     put(storage, OTHER, 2, b'{"host":"b","pid":2,"lock":"m"}')
 
-    assert heartbeats.read(storage) == {
-        ONE: (10, Heartbeat("a", 1, "l", "left")),
-        OTHER: (2, Heartbeat("b", 2, "m")),
+    assert heartbeats.read_heartbeats(storage) == {
+        ONE: (10, LeaderHeartbeat("a", 1, "l", "left")),
+        OTHER: (2, LeaderHeartbeat("b", 2, "m")),
     }
 
 
@@ -51,7 +51,7 @@ def test_what_is_no_heartbeat_says_nothing() -> None:
     put(storage, OTHER, 2, b'{"host":"b","pid":2,"lock":"m"}')
     storage.publish(f"{paths.HEARTBEATS}/notes.txt", b"of somebody")
 
-    assert heartbeats.read(storage) == {OTHER: (2, Heartbeat("b", 2, "m"))}
+    assert heartbeats.read_heartbeats(storage) == {OTHER: (2, LeaderHeartbeat("b", 2, "m"))}
 
 
 def test_a_leader_that_lives_is_seen_by_whoever_looks_between_any_two_of_its_requests(tmp_path: Path) -> None:
@@ -61,19 +61,19 @@ def test_a_leader_that_lives_is_seen_by_whoever_looks_between_any_two_of_its_req
         reader, pulse = place.open(), _pulse(tmp_path, place.open())
 
         def look(reader: JobStorage = reader, seen: list[int] = seen) -> None:
-            ((count, _),) = heartbeats.read(reader).values()
+            ((count, _),) = heartbeats.read_heartbeats(reader).values()
             seen.append(count)
             assert seen[-2] <= seen[-1]
 
         requests.between = look
-        pulse.begin()
+        pulse.start()
         with place.reached(requests):
             for _ in range(3):
                 pulse._attempt(pulse._alive)
-            pulse.end("left")
+            pulse.stop("left")
 
         assert requests.failed or (seen[-1], len(reader.list(paths.HEARTBEATS))) == (5, 2)
-        _pulse(tmp_path, place.open()).begin()
+        _pulse(tmp_path, place.open()).start()
         assert len(reader.list(paths.HEARTBEATS)) == 1, requests
 
 
@@ -87,41 +87,43 @@ def test_a_leader_that_goes_on_between_any_two_requests_of_who_looks_is_seen(tmp
         place, left = Objects(), [beats]
         place.lists_at_once = beats > 1
         pulse = _pulse(tmp_path, place.open())
-        pulse.begin()
+        pulse.start()
         with place.reached(Requests("refuse", 1)):
             pulse._attempt(pulse._alive)
 
-        def go_on(pulse: Pulse = pulse, left: list[int] = left, at: int = at) -> None:
+        def go_on(pulse: HeartbeatWriter = pulse, left: list[int] = left, at: int = at) -> None:
             if requests.count == at - 1 and left:
                 for _ in range(left.pop()):
                     pulse._attempt(pulse._alive)
 
         with place.reached(requests := Requests(between=go_on)):
-            assert heartbeats.read(place.open()), at
-        pulse.end("left")
+            assert heartbeats.read_heartbeats(place.open()), at
+        pulse.stop("left")
         if left:
             break
     assert at > 2
 
 
-def _pulse(directory: Path, storage: JobStorage) -> Pulse:
+def _pulse(directory: Path, storage: JobStorage) -> HeartbeatWriter:
     """One that beats when it is told to."""
     (directory / "lock").touch()
-    return Pulse(storage, directory / "lock", lease=10_000)
+    return HeartbeatWriter(storage, directory / "lock", lease=10_000)
 
 
 def test_a_leader_goes_on_beside_what_others_put_there(tmp_path: Path) -> None:
     storage, lock = MemoryStorage(), tmp_path / "lock"
     lock.touch()
     storage.publish(f"{paths.HEARTBEATS}/notes.txt", b"of somebody")
-    pulse = Pulse(storage, lock, lease=0.05)
-    pulse.begin()
+    pulse = HeartbeatWriter(storage, lock, lease=0.05)
+    pulse.start()
 
-    eventually(lambda: any(count > 3 for count, _ in heartbeats.read(storage).values()), "the fourth heartbeat")
+    eventually(
+        lambda: any(count > 3 for count, _ in heartbeats.read_heartbeats(storage).values()), "the fourth heartbeat"
+    )
 
-    pulse.end("left")
+    pulse.stop("left")
     assert f"{paths.HEARTBEATS}/notes.txt" in storage.list(paths.HEARTBEATS)
-    assert [found.ended for _, found in heartbeats.read(storage).values()] == ["left"]
+    assert [found.ended for _, found in heartbeats.read_heartbeats(storage).values()] == ["left"]
 
 
 class Broken(MemoryStorage):
@@ -135,7 +137,7 @@ class Broken(MemoryStorage):
 
 def test_heartbeats_that_end_for_a_defect_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "lock").touch()
-    Pulse(Broken(), tmp_path / "lock", lease=0.05).begin()
+    HeartbeatWriter(Broken(), tmp_path / "lock", lease=0.05).start()
 
     eventually(lambda: caplog.records, "a message")
 
@@ -146,10 +148,10 @@ def test_heartbeats_that_end_for_a_defect_are_told(tmp_path: Path, caplog: pytes
 
 def test_the_last_heartbeat_never_ends_a_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "lock").touch()
-    pulse = Pulse(Broken(), tmp_path / "lock", lease=3600)
-    pulse.begin()
+    pulse = HeartbeatWriter(Broken(), tmp_path / "lock", lease=3600)
+    pulse.start()
 
-    pulse.end("left")
+    pulse.stop("left")
 
     assert [type(record.exc_info[1]) for record in caplog.records if record.exc_info] == [KeyError]
 
@@ -164,26 +166,26 @@ class Full(MemoryStorage):
 def test_a_leader_whose_store_is_full_shows_its_life_by_its_lock(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.touch()
-    before = heartbeats.touched(lock)
-    pulse = Pulse(Full(), lock, lease=0.05)
-    pulse.begin()
+    before = heartbeats.read_touch_time(lock)
+    pulse = HeartbeatWriter(Full(), lock, lease=0.05)
+    pulse.start()
 
-    eventually(lambda: heartbeats.touched(lock) > before, "the lock is touched")
-    pulse.end("left")
+    eventually(lambda: heartbeats.read_touch_time(lock) > before, "the lock is touched")
+    pulse.stop("left")
 
 
 def test_a_leader_does_not_touch_the_lock_of_another(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.touch()
-    pulse = Pulse(MemoryStorage(), lock, lease=3600)
+    pulse = HeartbeatWriter(MemoryStorage(), lock, lease=3600)
     lock.rename(tmp_path / "old")
     lock.touch()
-    before = heartbeats.touched(lock)
+    before = heartbeats.read_touch_time(lock)
 
-    pulse.begin()
-    pulse.end("left")
+    pulse.start()
+    pulse.stop("left")
 
-    assert heartbeats.touched(lock) == before
+    assert heartbeats.read_touch_time(lock) == before
 
 
 def test_what_ends_a_leader_ends_it_also_if_it_is_a_lock(tmp_path: Path) -> None:
@@ -192,10 +194,10 @@ def test_what_ends_a_leader_ends_it_also_if_it_is_a_lock(tmp_path: Path) -> None
     waiting = Standby(LocalStorage(tmp_path / "job"), lock, "job", LEASE, lambda event, **facts: None)
 
     def lead() -> None:
-        with waiting.leading(threading.Event()) as pulse:
+        with waiting.lead(threading.Event()) as pulse:
             assert pulse is not None
             assert is_held(lock)
-            pulse.end("left")
+            pulse.stop("left")
             raise JobLocked("local state")
 
     with pytest.raises(JobLocked, match="local state"):
@@ -231,9 +233,9 @@ def test_a_store_that_answers_late_does_not_tell_that_a_leader_is_silent(
         said.append(str(facts["text"]))
 
     waiting = Standby(storage, tmp_path / "job" / paths.LOCK, "job", LEASE, observe, lambda: storage.now)
-    with waiting.leading(storage.over) as pulse:
+    with waiting.lead(storage.over) as pulse:
         if pulse is not None:
-            pulse.end("left")
+            pulse.stop("left")
 
     assert (pulse is not None) == leads
     assert any("took longer than 5 s to answer" in text for text in said) != leads
@@ -251,14 +253,14 @@ def test_a_heartbeat_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
             notices.append(str(facts["text"]))
 
     waiting = Standby(storage, tmp_path / "job" / paths.LOCK, "job", LEASE, observe, lambda: storage.now)
-    with waiting.leading(storage.over) as pulse:
+    with waiting.lead(storage.over) as pulse:
         assert pulse is None
 
     assert [text.split(":")[0] for text in notices] == [f"heartbeats/{ONE}-0000000001.json is no heartbeat"]
 
 
 def test_a_store_without_heartbeats_has_none() -> None:
-    assert heartbeats.read(MemoryStorage()) == {}
+    assert heartbeats.read_heartbeats(MemoryStorage()) == {}
 
 
 def test_machines_of_one_image_have_locks_with_different_names(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from kafka_eos.cli import app
 from kafka_eos.coordination.job_lock import job_lock
-from kafka_eos.coordination.job_status import standing
+from kafka_eos.coordination.job_status import job_status
 from kafka_eos.coordination.status_file import STATUS, StatusFile, read_status
-from kafka_eos.monitoring.dashboard.job_directories import find, names
-from kafka_eos.monitoring.dashboard.job_facts import summary
+from kafka_eos.monitoring.dashboard.job_directories import list_jobs, read_job
+from kafka_eos.monitoring.dashboard.job_facts import build_summary
 from kafka_eos.storage import object_names as paths
 
 Told = Sequence[tuple[str, dict[str, Any]]]
@@ -49,9 +49,9 @@ def test_a_notice_is_no_reason_why_a_start_takes_long_once_something_else_has_ha
     status = read_status(tmp_path / "orders")
     assert status is not None
 
-    found = standing("orders", status, True, 0)
+    found = job_status("orders", status, True, 0)
 
-    assert (found.how, found.why) == ("starting", None)
+    assert (found.state, found.reason) == ("starting", None)
 
 
 @pytest.mark.parametrize(
@@ -67,25 +67,25 @@ def test_a_notice_is_no_reason_why_a_start_takes_long_once_something_else_has_ha
     ],
 )
 def test_what_a_job_shows_says_how_it_stands(tmp_path: Path, told: Told, held: bool, how: str, why: str | None) -> None:
-    found = standing("orders", shown(tmp_path / "orders", told), held, 0)
+    found = job_status("orders", shown(tmp_path / "orders", told), held, 0)
 
-    assert (found.how, found.why, found.is_fault) == (how, why, how in ("failed", "killed"))
+    assert (found.state, found.reason, found.is_fault) == (how, why, how in ("failed", "killed"))
     assert (found.pid is not None) == held
 
 
 def test_the_age_of_a_commit_is_told_from_its_own_time(tmp_path: Path) -> None:
     status = shown(tmp_path / "orders", [*RUNNING, *COMMITTED])
-    found = standing("orders", status, True, status["when"]["committed"] + 40_000)
+    found = job_status("orders", status, True, status["when"]["committed"] + 40_000)
 
-    assert (found.epoch, found.committed, found.lag, found.dead_letters) == (7, 40.0, 5, 3)
-    assert found.late(60) is None
-    assert found.late(30) == "committed 40 s ago, and should every 30 s"
+    assert (found.epoch, found.seconds_since_commit, found.lag, found.dead_letters) == (7, 40.0, 5, 3)
+    assert found.find_problem(60) is None
+    assert found.find_problem(30) == "committed 40 s ago, and should every 30 s"
 
 
 def test_a_job_that_has_committed_nothing_yet_is_as_late_as_it_processes(tmp_path: Path) -> None:
     status = shown(tmp_path / "orders", RUNNING)
 
-    assert standing("orders", status, True, status["when"]["running"] + 5_000).committed == 5.0
+    assert job_status("orders", status, True, status["when"]["running"] + 5_000).seconds_since_commit == 5.0
 
 
 def asked(home: Path, *arguments: str, runs: str | None = None) -> tuple[int, str]:
@@ -123,7 +123,7 @@ def test_all_jobs_are_listed_for_people_and_for_programs(tmp_path: Path) -> None
     lines = [json.loads(line) for line in asked(tmp_path, "list", "--json", runs="orders")[1].splitlines()]
 
     assert code == 0 and "orders" in text and "stopped" in text
-    assert [(line["job"], line["how"], line["epoch"]) for line in lines] == [
+    assert [(line["job"], line["state"], line["epoch"]) for line in lines] == [
         ("clicks", "stopped", None),
         ("orders", "running", 7),
     ]
@@ -136,9 +136,12 @@ def test_a_status_that_is_damaged_or_of_another_program_hides_no_other_job(tmp_p
     (tmp_path / "clicks" / "status.json").write_text(text)
     lines = [json.loads(line) for line in asked(tmp_path, "list", "--json", runs="orders")[1].splitlines()]
 
-    assert [(line["job"], line["how"]) for line in lines] == [("clicks", "silent"), ("orders", "running")]
-    assert f"{tmp_path / 'clicks' / 'status.json'} cannot be read: " in lines[0]["why"]
-    assert [summary(each)["job"] for name in names(tmp_path) if (each := find(tmp_path, name))] == ["clicks", "orders"]
+    assert [(line["job"], line["state"]) for line in lines] == [("clicks", "silent"), ("orders", "running")]
+    assert f"{tmp_path / 'clicks' / 'status.json'} cannot be read: " in lines[0]["reason"]
+    assert [build_summary(each)["job"] for name in list_jobs(tmp_path) if (each := read_job(tmp_path, name))] == [
+        "clicks",
+        "orders",
+    ]
 
 
 def test_a_probe_of_all_jobs_names_those_that_should_run_and_commit(tmp_path: Path) -> None:

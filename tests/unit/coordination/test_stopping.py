@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos._util.retry import Interrupted
-from kafka_eos.abc.incarnation import Life
+from kafka_eos._util.retry import RetryInterrupted
+from kafka_eos.abc.incarnation import IncarnationSign
 from kafka_eos.coordination import heartbeats
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_lock import is_held
@@ -29,7 +29,7 @@ def test_a_signal_drains_a_job_and_the_handlers_are_put_back(tmp_path: Path, num
     run.master.run()
 
     eventually(lambda: run.woken, "the engine is woken")
-    assert not run.master.expired.is_set()
+    assert not run.master.stop_timed_out.is_set()
     assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
 
 
@@ -42,14 +42,14 @@ def test_a_second_signal_ends_all_waiting(tmp_path: Path) -> None:
     with pytest.raises(Fatal, match="another attempt"):
         run.master.run()
 
-    assert run.master.stopping.is_set()
+    assert run.master.stop_requested.is_set()
     eventually(lambda: run.woken == 2, "the engine is woken twice")
 
 
 class Away(MemorySink):
     """Nobody can tell which lives it knows."""
 
-    def lives(self, job: str) -> list[Life]:
+    def lives(self, job: str) -> list[IncarnationSign]:
         raise Retryable("away")
 
 
@@ -61,10 +61,10 @@ def test_the_time_for_a_clean_end_is_over_after_so_many_seconds(tmp_path: Path) 
         coordinator.recover()
 
     run = Run(tmp_path, attempt, sink=Away(), stop_timeout=0.2)
-    with pytest.raises(Interrupted, match="stopped while waiting to look for other lives of the job's name: away"):
+    with pytest.raises(RetryInterrupted, match="stopped while waiting to look for other lives of the job's name: away"):
         run.master.run()
 
-    assert run.master.expired.is_set()
+    assert run.master.stop_timed_out.is_set()
 
 
 def test_an_attempt_that_begins_when_the_time_is_over_waits_for_nobody(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_an_attempt_that_begins_when_the_time_is_over_waits_for_nobody(tmp_path:
         raise ProcessLost("SIGKILL")
 
     run = Run(tmp_path, attempt, lambda coordinator: coordinator.recover(), sink=Away(), stop_timeout=3600.0)
-    with pytest.raises(Interrupted, match="away"):
+    with pytest.raises(RetryInterrupted, match="away"):
         run.master.run()
 
 
@@ -93,7 +93,7 @@ def test_who_is_told_to_stop_waits_for_no_other_attempt(tmp_path: Path) -> None:
 
 
 def _ends(run: Run) -> list[str | None]:
-    return [beat.ended for _, beat in heartbeats.read(run.storage).values()]
+    return [beat.ended for _, beat in heartbeats.read_heartbeats(run.storage).values()]
 
 
 def test_a_leader_says_whether_the_job_is_stopped_or_left_to_another(tmp_path: Path) -> None:
@@ -114,7 +114,11 @@ def test_a_leader_says_whether_the_job_is_stopped_or_left_to_another(tmp_path: P
 
 @pytest.mark.parametrize(
     ("error", "asked", "ended"),
-    [(Interrupted("on request"), False, "stopped"), (Interrupted("signal"), True, "left"), (Fatal("x"), False, "left")],
+    [
+        (RetryInterrupted("on request"), False, "stopped"),
+        (RetryInterrupted("signal"), True, "left"),
+        (Fatal("x"), False, "left"),
+    ],
 )
 def test_a_leader_that_fails_leaves_the_job_and_one_that_is_stopped_does_not(
     tmp_path: Path, error: Exception, asked: bool, ended: str

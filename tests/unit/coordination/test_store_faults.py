@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 pytest.importorskip("obstore")
 
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Patience
-from kafka_eos.abc.committer import Committable, Unstored
+from kafka_eos._util.retry import Retrier
+from kafka_eos.abc.committer import Committable, UnstoredCommittable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
@@ -39,7 +39,7 @@ from kafka_eos.core.errors import Fenced
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.records import Batch
 from kafka_eos.protocol.lineage import lineage
-from kafka_eos.runtime.epoch_reports import Acked, Resumed
+from kafka_eos.runtime.epoch_reports import EpochContents, RestorePoint
 from kafka_eos.storage import epoch_ledger as ledger
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import provenance_compaction as packing
@@ -48,7 +48,7 @@ from kafka_eos.storage import retention
 from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.storage import verification as verify
 from kafka_eos.storage.job_storage import JobStorage
-from kafka_eos.storage.provenance_files import Shelf
+from kafka_eos.storage.provenance_files import ProvenanceReader
 from kafka_eos.storage.savepoint_files import Savepoint
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
@@ -87,7 +87,7 @@ class Supervisor:
     def __init__(self, job: Job, storage: JobStorage, directory: Path) -> None:
         self.job, self.storage, self._directory = job, storage, directory
         directory.mkdir()
-        patience = Patience(threading.Event(), [].append)
+        patience = Retrier(threading.Event(), [].append)
         diary = History(storage, patience.notice)
         given = job.plan, storage, diary, patience, {}, job.retained
         self.coordinator = Coordinator(*given, start_from=job.start_from)
@@ -100,8 +100,8 @@ class Supervisor:
             epoch, total = self.coordinator.next_epoch(), total + self.job.values[at]
             positions = {"numbers": {SPLIT: {"index": at + 1}}}
             states, committables = self._stored(total), self._prepared(resumed, epoch, total)
-            self.coordinator.finish(self.coordinator.decide(epoch, Acked(positions, states, committables)))
-            self.coordinator.drop_old()
+            self.coordinator.finish(self.coordinator.decide(epoch, EpochContents(positions, states, committables)))
+            self.coordinator.drop_old_epochs()
 
     def _stored(self, total: int) -> tuple[StateHandle, ...]:
         """One file that all epochs share, and one with the total."""
@@ -111,26 +111,26 @@ class Supervisor:
             refs.append(self.storage.upload(self._directory / name, name))
         return (StateHandle("total", "memory", (0, 127), tuple(refs), ()),)
 
-    def _restored(self, resumed: Resumed) -> int:
+    def _restored(self, resumed: RestorePoint) -> int:
         for handle in resumed.states:
             self.storage.fetch(handle.files[-1], self._directory / "restored")
         return int((self._directory / "restored").read_text()) if resumed.states else 0
 
-    def _prepared(self, resumed: Resumed, epoch: EpochId, value: int) -> tuple[Committable, ...]:
+    def _prepared(self, resumed: RestorePoint, epoch: EpochId, value: int) -> tuple[Committable, ...]:
         """The output of an epoch, and a file that tells where it came from."""
         job = JobContext(JOB, resumed.term, {}, resumed.identity)
         writer = self.job.sink.writer(TaskContext(job, 0, 1, "sums"))
-        writer.write(Batch(values=[value], rows=range(1), origin=ListOrigin("sums", "numbers", 0, 0, [value])))
+        writer.write(Batch(values=[value], origin_rows=range(1), origin=ListOrigin("sums", "numbers", 0, 0, [value])))
         (sealed,) = writer.seal(epoch)()
         content = f"{epoch} {value}".encode()
         ref = FileRef(f"{epoch.epoch}-0", hashlib.sha256(content).hexdigest(), len(content))
-        unstored = Unstored(sealed.scope, sealed.payload, 1, {"sums": 1}, {}, ref, content)
-        return (provenance.stored(self.storage, epoch.epoch, unstored),)
+        unstored = UnstoredCommittable(sealed.scope, sealed.payload, 1, {"sums": 1}, {}, ref, content)
+        return (provenance.store_provenance(self.storage, epoch.epoch, unstored),)
 
 
 @pytest.fixture(autouse=True)
 def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "AT_ONCE", 1)
+    monkeypatch.setattr(packing, "MAX_CONCURRENT", 1)
 
 
 @pytest.fixture
@@ -143,17 +143,17 @@ def _look(storage: JobStorage, first: int = 0) -> frozenset[object]:
 
     ``first``: the first epoch of the job.
     """
-    facts = retention.gather(storage, JOB)
+    facts = retention.take_inventory(storage, JOB)
     assert all(facts.manifests[epoch] <= facts.stored for epoch in lineage(facts.manifests, facts.bases))
     newest = max((epoch.epoch.n for epoch in facts.receipts & facts.manifests.keys()), default=-1)
-    lines, shelf = ledger.read(storage), Shelf(storage)
+    lines, shelf = ledger.read(storage), ProvenanceReader(storage)
     assert {epoch.epoch.n for epoch in (*lines, *facts.manifests)} >= set(range(first, newest + 1)), (
         "an epoch was forgotten"
     )
     for entry in lines.values():
         assert all(shelf.load(kept.ref, entry.id.epoch) for kept in entry.provenance)
-    identity = identities.find(storage, JOB)
-    events = [str(event["event"]) for event in history.read(storage)]
+    identity = identities.load(storage, JOB)
+    events = [str(event["event"]) for event in history.read_events(storage)]
     return frozenset([*lines, *range(newest + 1), *enumerate(events), *([] if identity is None else [identity])])
 
 
@@ -164,7 +164,7 @@ def _ends_well(job: Job) -> None:
     assert not job.sink.prepared and not job.sink.staged
     storage = job.place.open()
     assert len(_look(storage, job.first)) > len(job.values)
-    assert identities.find(storage, JOB) is not None
+    assert identities.load(storage, JOB) is not None
 
 
 @contextmanager
@@ -239,7 +239,7 @@ def _savepoint_of(job: Job, target: Path) -> Savepoint:
         operators=newest.states,
         identity=newest.identity,
     )
-    with savepoints.staged(target) as draft:
+    with savepoints.draft_savepoint(target) as draft:
         for ref in savepoint.files:
             storage.fetch(ref, draft.work / ref.name)
             draft.files.upload(draft.work / ref.name, ref.name)
@@ -302,7 +302,7 @@ def _newest(storage: JobStorage) -> int:
 
 
 def _problems(storage: JobStorage) -> int:
-    return -len([*terms.missing(terms.gather_from_outside(storage, JOB)), *verify.verify_job(storage, JOB)])
+    return -len([*terms.find_missing(terms.gather_from_outside(storage, JOB)), *verify.verify_job(storage, JOB)])
 
 
 @pytest.mark.parametrize("read", [_newest, _problems])

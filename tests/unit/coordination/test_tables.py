@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.abc.state import InFlight, StateHandle
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.connectors.kafka import Record
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.savepoint_start import ensure_joins_know_their_tables, ensure_tables_come_first
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Position, Positions
-from kafka_eos.protocol.source_dependencies import end_of, reached, waiting
-from kafka_eos.runtime.epoch_reports import Acked, Resumed
+from kafka_eos.protocol.source_dependencies import mark_complete, remaining_end, waiting_sources
+from kafka_eos.runtime.epoch_reports import EpochContents, RestorePoint
 from kafka_eos.savepoints.builder import SavepointBuilder
 from kafka_eos.testing import ListSource, MemorySink
 
@@ -41,21 +41,21 @@ def looking(joins: Collection[str], table: str = "rates") -> Pipeline:
     return pipeline
 
 
-def started(make: Make, *joins: str, **options: Any) -> tuple[Coordinator, Resumed]:
+def started(make: Make, *joins: str, **options: Any) -> tuple[Coordinator, RestorePoint]:
     coordinator = make(looking(joins), **options)
     return coordinator, coordinator.recover()
 
 
-def read(coordinator: Coordinator, resumed: Resumed, index: int, states: tuple[StateHandle, ...] = ()) -> None:
+def read(coordinator: Coordinator, resumed: RestorePoint, index: int, states: tuple[StateHandle, ...] = ()) -> None:
     """An epoch in which the table was read so far."""
 
     def moved(at: Position) -> Position:
         there = {**at, "index": index}
-        return reached(there) if end_of(at) == {"index": index} else there
+        return mark_complete(there) if remaining_end(at) == {"index": index} else there
 
     positions: dict[str, Positions] = dict(resumed.positions)
     positions["rates"] = {split: moved(at) for split, at in positions["rates"].items()}
-    coordinator.finish(coordinator.decide(coordinator.next_epoch(), Acked(positions, states, ())))
+    coordinator.finish(coordinator.decide(coordinator.next_epoch(), EpochContents(positions, states, ())))
 
 
 def held(*operators: str) -> tuple[StateHandle, ...]:
@@ -85,7 +85,7 @@ def test_it_may_have_a_table_of_its_own_which_is_read_first(coordinator: Make) -
 
     resumed = coordinator(pipeline).recover()
 
-    assert waiting(pipeline.plan().meets, resumed.positions) == {"more"}
+    assert waiting_sources(pipeline.plan().prerequisites, resumed.positions) == {"more"}
 
 
 @pytest.mark.parametrize(("exchange", "refused"), [("by-more", True), ("round-feedback", True), ("by-key", False)])
@@ -95,7 +95,7 @@ def test_rows_on_their_way_keep_a_new_table_out_only_if_they_come_to_its_join(ex
     more: Any = pipeline.source(ListSource([]), name="more").iterate(lambda rows: (rows, rows), name="round")
     keyed: Any = more.key_by(str, name="by-more", values=str)
     keyed.join(again, lambda *both: both, name="late").sink(MemorySink(), name="late-out")
-    rows, others = InFlight(exchange, {}, (), overtaken=False), InFlight("by-key", {}, (), overtaken=False)
+    rows, others = InFlightRows(exchange, {}, (), overtaken=False), InFlightRows("by-key", {}, (), overtaken=False)
 
     def starts(known: Collection[str]) -> None:
         for in_flight in ([rows], [others, rows], [rows, others]):
@@ -135,7 +135,7 @@ def test_a_join_whose_state_was_dropped_from_a_savepoint_is_refused(coordinator:
     resumed = first.recover()
     with SavepointBuilder.new("tables", resumed.positions) as builder:
         for split, at in resumed.positions["rates"].items():
-            builder.sources["rates"] = {split: reached({**at, "index": 10})}
+            builder.sources["rates"] = {split: mark_complete({**at, "index": 10})}
         builder.drop("late")
         found = builder.write(tmp_path / "dropped")
 

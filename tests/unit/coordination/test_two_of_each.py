@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos._util.retry import Interrupted, Patience
+from kafka_eos._util.retry import Retrier, RetryInterrupted
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState
 from kafka_eos.coordination import job_history as history
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_history import History
-from kafka_eos.coordination.sinks import Outputs
+from kafka_eos.coordination.sinks import SinkCoordinator
 from kafka_eos.core.errors import Bug, ConfigError, Fenced, Retryable
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.protocol.commit import COMMIT_MARGIN
-from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
 from tests.unit.coordination.noted_job import JOB, NotedJob, NotedSink, split
@@ -44,15 +44,15 @@ def test_what_is_open_is_told_of_every_sink_and_whose_it_is(job: NotedJob) -> No
     for sink in (job.left, job.right):
         sink.begin(_of_another_life(running))
 
-    mine, all_ = running.staged(), running.staged_by_all()
+    mine, all_ = running.list_staged(), running.list_all_staged()
 
     assert (len(mine), len(all_)) == (4, 6)
-    assert {each.identity for each in mine} == {running.recognise().identity}
-    assert {each.identity for each in all_} == {running.recognise().identity, OTHER}
+    assert {each.identity for each in mine} == {running.load_identity().identity}
+    assert {each.identity for each in all_} == {running.load_identity().identity, OTHER}
 
 
 def _of_another_life(running: Coordinator) -> Any:
-    return TaskContext(replace(running.recognise(), identity=OTHER), 0, 1, "left")
+    return TaskContext(replace(running.load_identity(), identity=OTHER), 0, 1, "left")
 
 
 def test_another_life_is_ended_in_every_sink_and_by_its_name_alone(job: NotedJob) -> None:
@@ -61,19 +61,19 @@ def test_another_life_is_ended_in_every_sink_and_by_its_name_alone(job: NotedJob
     for sink in (job.left, job.right):
         sink.begin(_of_another_life(running))
 
-    names = running.end_life(OTHER)
+    names = running.end_incarnation(OTHER)
 
     assert len(names) == 2
     assert [(len(sink.staged), len(sink.prepared)) for sink in (job.left, job.right)] == [(0, 2), (0, 2)]
     with pytest.raises(Bug, match="cannot end itself"):
-        running.end_life(running.recognise().identity)
+        running.end_incarnation(running.load_identity().identity)
 
 
 def test_what_an_attempt_has_left_is_aborted_in_every_sink_and_its_writers_are_fenced(job: NotedJob) -> None:
     running = job.begun()
     job.prepared(running, running.next_epoch(), "left over")
 
-    running.abort_left_over()
+    running.abort_own_leftovers()
 
     assert job.noted() == ["abort left", "abort right"]
     assert (job.left.prepared, job.right.prepared) == ([], [])
@@ -96,8 +96,8 @@ def test_who_is_interrupted_waits_for_no_server_any_longer(job: NotedJob, monkey
     monkeypatch.setattr(job.right, "abort", away)
     running.interrupt()
 
-    with pytest.raises(Interrupted, match="abort orphans in memory:right: away"):
-        running.abort_left_over()
+    with pytest.raises(RetryInterrupted, match="abort orphans in memory:right: away"):
+        running.abort_own_leftovers()
 
 
 class _Margins(MemorySink):
@@ -129,7 +129,7 @@ def test_an_epoch_with_one_committable_needs_no_margin(
         numbers.sink(_Margins(told, scope), name=f"sink-{number}")
     ctx = JobContext(JOB, Term(1), {"parallelism": parallelism})
 
-    Outputs(pipeline.plan(), ctx, History(MemoryStorage(), print), Patience(threading.Event(), print)).check(ctx)
+    SinkCoordinator(pipeline.plan(), ctx, History(MemoryStorage(), print), Retrier(threading.Event(), print)).check(ctx)
 
     assert told == [(margin, parallelism)] * len(scopes)
 
@@ -171,8 +171,8 @@ def test_a_system_whose_output_is_long_ago_is_asked_for_that(tmp_path: Path) -> 
     for value in ("three", "four"):
         epoch = running.next_epoch()
         some = job.prepared(running, epoch, value)
-        job.left.abort(JOB, {running.recognise().identity}, Term(0))
-        running.finish(running.decide(epoch, Acked(job.positions, (), some[2:])))
+        job.left.abort(JOB, {running.load_identity().identity}, Term(0))
+        running.finish(running.decide(epoch, EpochContents(job.positions, (), some[2:])))
 
     job.coordinator().recover()
 
@@ -227,9 +227,9 @@ def test_the_ends_of_a_job_are_those_of_all_its_sources(job: NotedJob) -> None:
         "n": {split("n", 0): {"index": 2}, split("n", 1): {"index": 2}},
         "m": {split("m", 0): {"index": 1}, split("m", 1): {"index": 1}},
     }
-    assert not running.end_for_good(job.positions)
+    assert not running.is_bounded(job.positions)
     job.sources["n"] = _Ending(range(4), splits=2, name="list-n")
-    assert job.coordinator().end_for_good(job.positions)
+    assert job.coordinator().is_bounded(job.positions)
 
 
 class _Told(ListSource):
@@ -240,7 +240,7 @@ class _Told(ListSource):
         self.error: Exception | None = None
         self.told: list[tuple[EpochId, Positions]] = []
 
-    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+    def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         if self.error is not None:
             raise self.error
         self.told.append((epoch, positions))
@@ -253,7 +253,7 @@ def test_every_source_is_told_of_its_own_positions_and_a_failure_is_said_once(jo
     def tell(value: str) -> tuple[EpochId, list[str]]:
         manifest = job.decided(running, value)
         running.finish(manifest)
-        return manifest.id, [text.split(" in epoch")[0] for text in running.tell_sources(manifest)]
+        return manifest.id, [text.split(" in epoch")[0] for text in running.report_offsets(manifest)]
 
     first, said = tell("two")
     assert said == []
@@ -306,8 +306,8 @@ class _Knowing(ListSource):
         super().__init__(range(4), splits=2, name=f"list-{name}")
         self.identities = identities
 
-    def lives(self, ctx: JobContext) -> Sequence[Life]:
-        return [Life(each, self.name, "reads it", None, LifeState.OPEN) for each in self.identities]
+    def list_incarnations(self, ctx: JobContext) -> Sequence[IncarnationSign]:
+        return [IncarnationSign(each, self.name, "reads it", None, IncarnationState.OPEN) for each in self.identities]
 
 
 @pytest.mark.parametrize("name", ["n", "m"])
@@ -326,7 +326,7 @@ def test_a_source_that_comes_to_a_job_begins_once_and_the_others_go_on(job: Note
     running = job.begun()
     moved: dict[str, Positions] = {name: {split(name, at): {"index": 1} for at in range(2)} for name in "nm"}
     state = job.state("kept")
-    running.finish(running.decide(running.next_epoch(), Acked(moved, state, ())))
+    running.finish(running.decide(running.next_epoch(), EpochContents(moved, state, ())))
     before = dict(job.sources)
     pipeline = job.pipeline
 
@@ -358,10 +358,10 @@ def test_who_takes_over_ends_all_other_lives_and_the_history_tells_what_they_had
     job.coordinator(take_over=True).recover()
 
     assert (job.left.prepared, job.left.staged, job.right.prepared, job.right.staged) == ([], [], [], [])
-    (event,) = (event for event in history.read(job.storage) if event["event"] == "took-over")
+    (event,) = (event for event in history.read_events(job.storage) if event["event"] == "took-over")
     assert event["count"] == 6
     assert sum("open rows" in str(name) for name in event["names"]) == 2  # type: ignore[union-attr]
-    assert job.left.hold(JOB, OTHER) is job.right.hold(JOB, OTHER) is LifeState.OVER
+    assert job.left.register(JOB, OTHER) is job.right.register(JOB, OTHER) is IncarnationState.OVER
 
 
 def test_a_system_that_is_new_to_a_job_is_not_asked_for_what_the_others_have_had(tmp_path: Path) -> None:

@@ -21,16 +21,16 @@ from kafka_eos.core.errors import (
     EnvironmentFailed,
     PlanError,
     PoisonRecord,
-    RegistryAway,
+    RegistryUnavailable,
     RestartFromCheckpoint,
     Retryable,
 )
-from kafka_eos.core.fault_attribution import Attribution, Fault, told
+from kafka_eos.core.fault_attribution import ErrorRules, Fault, describe_error
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
 from kafka_eos.plan.explain import explain
 from kafka_eos.runtime.exchange import wire_format as wire
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.testing import ListSource, MemorySink, run_local
 from kafka_eos.testing.list_source import ListOrigin
 
@@ -96,17 +96,17 @@ RECORDS = [
 
 @pytest.mark.parametrize("error", ENVIRONMENTS, ids=repr)
 def test_what_something_else_did_is_the_environments(error: Exception) -> None:
-    assert Attribution().of(error) is Fault.ENVIRONMENT
+    assert ErrorRules().classify(error) is Fault.ENVIRONMENT
 
 
 @pytest.mark.parametrize("error", RECORDS, ids=repr)
 def test_what_the_record_did_is_the_records(error: Exception) -> None:
-    assert Attribution().of(error) is Fault.RECORD
+    assert ErrorRules().classify(error) is Fault.RECORD
 
 
 def test_a_registry_that_is_away_is_named_and_no_function_is() -> None:
     with pytest.raises(EnvironmentFailed) as raised:
-        Attribution().expect_record(_raised(lambda: _away()), "orders", "in/0/7")
+        ErrorRules().expect_record(_raised(lambda: _away()), "orders", "in/0/7")
     assert str(raised.value) == (
         "the registry does not answer, in operator 'orders', at the record in/0/7 (topic/partition/offset). That is "
         "not the record's fault: it is neither refused nor skipped, and is processed again from the last checkpoint"
@@ -114,30 +114,30 @@ def test_a_registry_that_is_away_is_named_and_no_function_is() -> None:
 
 
 def _away() -> None:
-    raise RegistryAway("the registry does not answer")
+    raise RegistryUnavailable("the registry does not answer")
 
 
 def test_our_own_errors_say_themselves_what_comes_next() -> None:
-    assert Attribution().of(ConfigError("set it")) is Fault.JOB
-    assert Attribution().of(PlanError("write it")) is Fault.JOB
+    assert ErrorRules().classify(ConfigError("set it")) is Fault.JOB
+    assert ErrorRules().classify(PlanError("write it")) is Fault.JOB
 
 
 def test_the_user_adds_to_both_and_the_most_special_class_decides() -> None:
-    said = Attribution(environment=(DriverError, ValueError), record=(FileNotFoundError, NoRow))
+    said = ErrorRules(environment=(DriverError, ValueError), record=(FileNotFoundError, NoRow))
 
-    assert said.of(DriverError("down")) is Fault.ENVIRONMENT
-    assert said.of(NoRow("none")) is Fault.RECORD
-    assert said.of(FileNotFoundError(2, "no such picture")) is Fault.RECORD
-    assert said.of(PermissionError(13, "denied")) is Fault.ENVIRONMENT
-    assert said.of(_raised(lambda: b"\xff".decode())) is Fault.ENVIRONMENT
-    assert said.of(_wrapped(NoRow("none"), RuntimeError("lookup"), chained="from")) is Fault.RECORD
+    assert said.classify(DriverError("down")) is Fault.ENVIRONMENT
+    assert said.classify(NoRow("none")) is Fault.RECORD
+    assert said.classify(FileNotFoundError(2, "no such picture")) is Fault.RECORD
+    assert said.classify(PermissionError(13, "denied")) is Fault.ENVIRONMENT
+    assert said.classify(_raised(lambda: b"\xff".decode())) is Fault.ENVIRONMENT
+    assert said.classify(_wrapped(NoRow("none"), RuntimeError("lookup"), chained="from")) is Fault.RECORD
 
 
 def test_a_chain_that_ends_in_itself_is_read_once() -> None:
     one, other = RuntimeError("one"), RuntimeError("other")
     one.__cause__, other.__cause__ = other, one
 
-    assert Attribution().of(one) is Fault.RECORD
+    assert ErrorRules().classify(one) is Fault.RECORD
 
 
 # ---------------------------------------------------------------- in a plan
@@ -195,12 +195,12 @@ def _batch() -> Batch[Any]:
 def test_readers_and_writers_ask_the_same(letters: bool) -> None:
     plan = _plan(**({"on_error": DeadLetters(MemorySink())} if letters else {}))
     written: list[Batch[Any]] = []
-    chain = Chain(plan, {}, {sink.name: written.append for sink in plan.sinks})
+    chain = OperatorChain(plan, {}, {sink.name: written.append for sink in plan.sinks})
 
     with pytest.raises(EnvironmentFailed, match=r"refused.*'numbers'.*in/0/10"):
-        chain.refuse_record("numbers", _batch().origin.raw(0), ConnectionRefusedError("refused"))
+        chain.reject_record("numbers", _batch().origin.raw(0), ConnectionRefusedError("refused"))
     with pytest.raises(EnvironmentFailed, match=r"refused.*'out'.*in/0/11"):
-        chain.refuse_row(_batch(), 1, "out", ConnectionRefusedError("refused"))
+        chain.reject_row(_batch(), 1, "out", ConnectionRefusedError("refused"))
     chain.flush_rejected("numbers")
     assert written == []
 
@@ -221,7 +221,7 @@ def test_exchanges_ask_the_same() -> None:
     from dataclasses import replace
 
     plan = _plan()
-    node = replace(plan.node("spread"), values=Codec())  # type: ignore[call-arg]
+    node = replace(plan.node("spread"), value_codec=Codec())  # type: ignore[call-arg]
     frame = wire.encode_at(plan, plan.node("spread"), [_batch()])
 
     with pytest.raises(EnvironmentFailed, match=r"Codec\.encode .*no schema.*registry.*'spread'.*in/0/10"):
@@ -232,7 +232,7 @@ def test_exchanges_ask_the_same() -> None:
 
 def test_a_writer_looks_no_further_when_the_environment_fails() -> None:
     """Each row would wait for its own timeout."""
-    from kafka_eos.connectors._shared.row_errors import BadRows, each_row
+    from kafka_eos.connectors._shared.row_errors import BadRows, map_rows
 
     asked: list[int] = []
 
@@ -241,7 +241,7 @@ def test_a_writer_looks_no_further_when_the_environment_fails() -> None:
         raise TimeoutError("slow") if value == 2 else ValueError("bad")
 
     with pytest.raises(BadRows) as bad:
-        each_row(lookup, [1, 2, 3, 4])
+        map_rows(lookup, [1, 2, 3, 4])
 
     assert asked == [1, 2]
     assert [type(error) for error in bad.value.errors.values()] == [ValueError, TimeoutError]
@@ -285,10 +285,10 @@ def test_of_a_long_way_the_innermost_lines_are_told_and_without_any_the_error_al
             raise ValueError("bottom")
         down(levels - 1)
 
-    said = told(_raised(lambda: down(50)))
+    said = describe_error(_raised(lambda: down(50)))
     assert said.startswith("ValueError: bottom (raised at ")
     assert said.count(" in down") == 6
-    assert told(ValueError("never raised")) == "ValueError: never raised"
+    assert describe_error(ValueError("never raised")) == "ValueError: never raised"
 
 
 def test_of_a_long_message_a_letter_has_the_beginning_and_no_halves_of_characters() -> None:

@@ -30,13 +30,13 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/storage/rolling_log.py _LEVEL
         kafka_eos/storage/remote_storage.py _ACTIVE_SEGMENTS _FIRST_TIME
         kafka_eos/runtime/worker/control_messages.py _MOST_SOCKETS
-        kafka_eos/embedded/worker_main.py EXIT_ORPHANED
+        kafka_eos/embedded/worker_main.py EXIT_SUPERVISOR_GONE
         kafka_eos/runtime/exchange/in_flight_rows.py _LENGTH
         kafka_eos/runtime/operators/broadcast/broadcast_operator.py _INPUTS
         kafka_eos/runtime/operators/timer_firing.py _NUMBER_BYTES
         kafka_eos/runtime/operators/joins/table_join.py _SIDES
         kafka_eos/core/provenance_blocks.py _PLANES
-        kafka_eos/protocol/watermark_alignment.py NOBODY
+        kafka_eos/protocol/watermark_alignment.py NO_SPLIT
         kafka_eos/runtime/state/entry_states.py _NUMBER_BYTES
         kafka_eos/runtime/state/key_groups.py MAX_KEY_GROUPS GROUP_BYTES _PRIME
         kafka_eos/runtime/state/row_keys.py _LONG _LONG_BYTES TIME_BYTES
@@ -71,7 +71,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/kafka/sink/record_sizes.py _BATCH _FIXED _AROUND _WIDEST
         connectors/kafka/rpc/transaction_status.py NEVER
         connectors/kafka/sink/writer.py _NUMBERS
-        connectors/_lake/commit_status.py OVER
+        connectors/_lake/commit_status.py TAKEN_OVER
         connectors/postgres/sink/staging_catalog.py _LOCK _NOT_PERMITTED
         connectors/postgres/source/snapshot_queries.py _XIDS
         kafka_eos/codecs/operator_state/counted_value.py _WIDTH
@@ -82,16 +82,16 @@ NO_SIZES: Mapping[str, str] = {
     "times in milliseconds": """
         kafka_eos/runtime/state/ttl_clock.py LEAP_MS
         connectors/iceberg/catalogs.py _ANSWER_SECONDS
-        connectors/kafka/sink/committer.py FENCED_MS HELD_MS
+        connectors/kafka/sink/committer.py FENCED_MS REGISTERED_MS
         connectors/kafka/sink/cluster_limits.py DEFAULT_MS _BROKER_DEFAULT_MS
         connectors/kafka/sink/producer_pool.py _STATISTICS_MS
         connectors/kafka/source/reader.py _STATISTICS_MS
         connectors/kafka/rpc/messages/logs.py _WAIT_MS
     """,
     "shown to people": """
-        kafka_eos/core/fault_attribution.py _MOST_PLACES _MOST_SAID
+        kafka_eos/core/fault_attribution.py _MOST_PLACES _MAX_MESSAGE
         kafka_eos/ops/dead_letters/selection.py _MOST_NAMES _LONGEST_NAME
-        kafka_eos/ops/dead_letters/rendering.py _MOST_REASONS
+        kafka_eos/ops/dead_letters/text_output.py _MOST_REASONS
         kafka_eos/embedded/worker_startup.py _SHOWN
         kafka_eos/core/record_preview.py _KEY _VALUE _HEADERS _MESSAGE
         kafka_eos/_util/logging_setup.py _MOST_KINDS
@@ -124,17 +124,17 @@ NO_SIZES: Mapping[str, str] = {
     """,
     "attempts, or how many work at once": """
         kafka_eos/storage/object_store.py _PARTS _CREATES
-        kafka_eos/storage/provenance_compaction.py AT_ONCE
-        kafka_eos/storage/verification.py AT_ONCE
-        kafka_eos/coordination/epochs.py AT_ONCE
-        kafka_eos/coordination/heartbeats.py _A_LEASE
+        kafka_eos/storage/provenance_compaction.py MAX_CONCURRENT
+        kafka_eos/storage/verification.py MAX_CONCURRENT
+        kafka_eos/coordination/epochs.py MAX_CONCURRENT
+        kafka_eos/coordination/heartbeats.py _BEATS_PER_LEASE
         kafka_eos/runtime/operators/async_io/thread_pool.py _TIMES
         kafka_eos/protocol/backoff.py _DOUBLINGS
         kafka_eos/runtime/state/rocksdb_store.py BACKGROUND_JOBS
         connectors/kafka/sink/committer.py _LOOKS
         connectors/kafka/sink/producer_pool.py WARMERS _SELDOM
         connectors/_lake/committer.py _TRIES
-        connectors/_outbox/committer.py AT_ONCE
+        connectors/_outbox/committer.py MAX_CONCURRENT
         connectors/postgres/sink/write_strategy.py EACH
     """,
     "an estimate, or a buffer of the operating system": """

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kafka_eos.core import provenance_blocks as origins
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import Provenance, column
-from kafka_eos.core.provenance_blocks import Block, Recording, decode, encode, opened
+from kafka_eos.core.provenance import Provenance, format_provenance
+from kafka_eos.core.provenance_blocks import ProvenanceBlock, ProvenanceRecorder, decode, decode_block, encode
 from kafka_eos.core.records import Batch, RawRecord
 
 numbers = st.integers(min_value=-(2**62), max_value=2**62)
@@ -51,7 +51,7 @@ def batches(draw: st.DrawFn) -> Batch[Any]:
     return Batch([None] * count, rows, origin, lane=draw(st.integers(0, 3)), updates=updates, branch=branch)
 
 
-def texts(block: Block) -> list[str]:
+def texts(block: ProvenanceBlock) -> list[str]:
     """What the header of each output would be."""
     spans = [span for span in block.spans for _ in range(span.count)]
     columns = (block.partitions, block.offsets, block.branches, block.numbers, block.updates)
@@ -66,46 +66,48 @@ def texts(block: Block) -> list[str]:
     ]  # fmt: skip
 
 
-def read_back(recording: Recording) -> list[Block]:
+def read_back(recording: ProvenanceRecorder) -> list[ProvenanceBlock]:
     content = encode(TERM, EPOCH, 7, 2, {"out": recording})
     found = decode(content)
     assert (found.term, found.epoch, found.producer_id, found.producer_epoch) == (TERM, EPOCH, 7, 2)
-    return [opened(block) for block in found.blocks["out"]]
+    return [decode_block(block) for block in found.blocks["out"]]
 
 
 @given(st.lists(st.tuples(batches(), st.integers(0, 300)), min_size=1, max_size=6), st.integers(1, 20))
 def test_what_was_recorded_is_what_headers_would_have_said(written: list[tuple[Batch[Any], int]], full: int) -> None:
     """In blocks of any size, for outputs of any shape."""
-    recording = Recording(full)
+    recording = ProvenanceRecorder(full)
     for batch, place in written:
         recording.add("sink", batch, [place] * len(batch))
 
     blocks = read_back(recording)
 
     assert [text for block in blocks for text in texts(block)] == [
-        text for batch, _ in written for text in column(batch, TERM, EPOCH)
+        text for batch, _ in written for text in format_provenance(batch, TERM, EPOCH)
     ]
-    assert [place for block in blocks for place in block.places] == [p for b, p in written for _ in range(len(b))]
+    assert [place for block in blocks for place in block.output_partitions] == [
+        p for b, p in written for _ in range(len(b))
+    ]
     assert {block.names[span.sink] for block in blocks for span in block.spans} == {"sink"}
 
 
 @given(batches(), st.data())
 def test_those_that_were_not_taken_leave_the_others_their_names(batch: Batch[Any], data: st.DataObject) -> None:
     refused = data.draw(st.sets(st.integers(0, len(batch) - 1)))
-    recording = Recording()
+    recording = ProvenanceRecorder()
     recording.add("sink", batch, list(range(len(batch))), refused)
 
     blocks = read_back(recording)
 
     left = [index for index in range(len(batch)) if index not in refused]
-    assert [place for block in blocks for place in block.places] == left
-    names = column(batch, TERM, EPOCH)
+    assert [place for block in blocks for place in block.output_partitions] == left
+    names = format_provenance(batch, TERM, EPOCH)
     assert [text for block in blocks for text in texts(block)] == [names[index] for index in left]
 
 
 @pytest.mark.limits(outputs_per_origin_block=1 << 16)
 def test_records_read_one_after_the_other_take_almost_nothing() -> None:
-    recording = Recording()
+    recording = ProvenanceRecorder()
     for start in range(0, 50_000, 500):
         places = [(start // 500 % 4, start + i) for i in range(500)]
         recording.add("sink", Batch([None] * 500, range(500), Read("in", "a", places)), [start // 500 % 3] * 500)
@@ -117,13 +119,13 @@ def test_records_read_one_after_the_other_take_almost_nothing() -> None:
 
 def test_topics_are_kept_apart() -> None:
     batch = Batch([None], range(1), Read("in", "a", [(1, 5)]))
-    first, second = Recording(), Recording()
+    first, second = ProvenanceRecorder(), ProvenanceRecorder()
     first.add("one", batch, [0])
     second.add("two", batch, [4])
 
     found = decode(encode(TERM, EPOCH, 7, 2, {"x": first, "y": second}))
 
-    assert {topic: opened(blocks[0]).places for topic, blocks in found.blocks.items()} == {
+    assert {topic: decode_block(blocks[0]).output_partitions for topic, blocks in found.blocks.items()} == {
         "x": array("q", [0]), "y": array("q", [4]),
     }  # fmt: skip
 
@@ -132,7 +134,7 @@ def test_topics_are_kept_apart() -> None:
     "damage", [lambda c: b"", lambda c: c[1:], lambda c: c[:-1], lambda c: c.replace(b" 1\n", b" 2\n")]
 )
 def test_what_is_no_file_of_provenance_is_refused(damage: Any) -> None:
-    recording = Recording()
+    recording = ProvenanceRecorder()
     recording.add("sink", Batch([None], range(1), Read("in", "a", [(1, 5)])), [0])
     content = damage(encode(TERM, EPOCH, 7, 2, {"out": recording}))
 
@@ -141,11 +143,11 @@ def test_what_is_no_file_of_provenance_is_refused(damage: Any) -> None:
 
 
 def test_columns_that_do_not_fit_together_are_refused() -> None:
-    recording = Recording()
+    recording = ProvenanceRecorder()
     recording.add("sink", Batch([None] * 2, range(2), Read("in", "a", [(1, 5), (1, 6)])), [0, 1])
     (block,) = recording.blocks()
     found = origins.msgspec.msgpack.decode(block)
     found[1][0][0] = 3  # a span of three outputs
 
     with pytest.raises(ValueError, match="a column of 2 values beside 3 outputs"):
-        opened(origins.msgspec.msgpack.encode(found))
+        decode_block(origins.msgspec.msgpack.encode(found))

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import Provenance, branched, column, ordinals, parse, prefix
+from kafka_eos.core.provenance import (
+    Provenance,
+    extend_branches,
+    format_provenance,
+    number_outputs,
+    parse_provenance,
+    prefix,
+)
 from kafka_eos.core.records import Batch
 from kafka_eos.testing.list_source import ListOrigin
 
@@ -32,12 +39,12 @@ ORIGIN = ListOrigin("in", "topic", 0, 0, range(10))
 
 @given(provenances)
 def test_parse_reads_what_str_wrote(provenance: Provenance) -> None:
-    assert parse(str(provenance)) == provenance
+    assert parse_provenance(str(provenance)) == provenance
 
 
 @given(provenances, numbers, numbers)
 def test_identity_does_not_depend_on_the_attempt(provenance: Provenance, term: int, epoch: int) -> None:
-    again = parse(f"{term}.{epoch}/{provenance.identity}")
+    again = parse_provenance(f"{term}.{epoch}/{provenance.identity}")
 
     assert again.identity == provenance.identity
     assert (again.term, again.epoch) == (Term(term), Epoch(epoch))
@@ -47,16 +54,16 @@ def test_identity_does_not_depend_on_the_attempt(provenance: Provenance, term: i
 def test_ordinals_count_within_each_row(rows: list[int]) -> None:
     expected = [rows[:i].count(row) for i, row in enumerate(rows)]
 
-    assert ordinals(Batch(rows, rows, ORIGIN)) == expected
+    assert number_outputs(Batch(rows, rows, ORIGIN)) == expected
 
 
 @given(st.lists(st.integers(0, 3)).map(sorted))
 def test_a_branch_names_outputs_that_stay_together_as_it_names_those_that_part(rows: list[int]) -> None:
-    batch = branched(Batch(rows, rows, ORIGIN), 0)
+    batch = extend_branches(Batch(rows, rows, ORIGIN), 0)
     twice = [index for index in range(len(rows)) for _ in range(2)]
-    together = column(batch.take(twice), Term(1), Epoch(1))
+    together = format_provenance(batch.take(twice), Term(1), Epoch(1))
     parts = [batch.take([i for i in twice if i % 2 == owner]) for owner in range(2)]
-    apart = [text for part in parts for text in column(part, Term(1), Epoch(1))]
+    apart = [text for part in parts for text in format_provenance(part, Term(1), Epoch(1))]
 
     assert sorted(together) == sorted(apart)
     assert len(set(together)) == len(together)
@@ -65,7 +72,7 @@ def test_a_branch_names_outputs_that_stay_together_as_it_names_those_that_part(r
 def test_column_names_every_value() -> None:
     batch = Batch(list("abc"), [0, 2, 2], ListOrigin("in", "my.topic_1", 4, 100, "xyz"), lane=5)
 
-    assert column(batch, Term(3), Epoch(9)) == [
+    assert format_provenance(batch, Term(3), Epoch(9)) == [
         "3.9/in/my.topic_1/4/100/5.0",
         "3.9/in/my.topic_1/4/102/5.0",
         "3.9/in/my.topic_1/4/102/5.1",
@@ -76,7 +83,7 @@ def test_prefix_is_what_rows_of_a_partition_share() -> None:
     text = "1.2/in/topic/3/4/0.0/7"
 
     assert text.startswith(prefix(Term(1), Epoch(2), "in", "topic", 3))
-    assert parse(text) == Provenance(Term(1), Epoch(2), "in", "topic", 3, 4, 0, "0", 7)
+    assert parse_provenance(text) == Provenance(Term(1), Epoch(2), "in", "topic", 3, 4, 0, "0", 7)
 
 
 @pytest.mark.parametrize(
@@ -94,4 +101,4 @@ def test_prefix_is_what_rows_of_a_partition_share() -> None:
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a provenance"):
-        parse(text)
+        parse_provenance(text)

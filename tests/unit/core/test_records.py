@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.connectors._shared.row_errors import BadRows, encoded
+from kafka_eos.connectors._shared.row_errors import BadRows, encode_or_reject
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.stateless import spread
+from kafka_eos.runtime.operators.stateless import flatten_outputs
 from kafka_eos.testing.list_source import ListOrigin
 
 SIZE = 12
@@ -61,8 +61,8 @@ def test_rows_are_taken_from_every_column(rows: list[int], empty: frozenset[str]
 def test_rows_are_left_out_of_every_column(gone: set[int], empty: frozenset[str]) -> None:
     batch = _wide(empty)
 
-    _expect(batch.without(gone), [row for row in range(SIZE) if row not in gone], batch)
-    _expect(batch.where([row not in gone for row in range(SIZE)]), [r for r in range(SIZE) if r not in gone], batch)
+    _expect(batch.drop(gone), [row for row in range(SIZE) if row not in gone], batch)
+    _expect(batch.filter([row not in gone for row in range(SIZE)]), [r for r in range(SIZE) if r not in gone], batch)
 
 
 @given(st.lists(st.integers(0, 3), min_size=SIZE, max_size=SIZE), absent)
@@ -70,8 +70,8 @@ def test_rows_are_repeated_in_every_column(counts: list[int], empty: frozenset[s
     batch, rows = _wide(empty), [row for row, count in enumerate(counts) for _ in range(count)]
     made = [[("values", row)] * count for row, count in enumerate(counts)]
 
-    _expect(batch.repeated(counts), rows, batch)
-    _expect(spread(batch, made), rows, batch)
+    _expect(batch.repeat(counts), rows, batch)
+    _expect(flatten_outputs(batch, made), rows, batch)
 
 
 @pytest.mark.parametrize("bad", [0, 5, SIZE - 1])
@@ -86,7 +86,7 @@ def test_a_writer_leaves_bad_rows_out_of_every_column(bad: int) -> None:
 
     refused: list[tuple[int, str, str]] = []
     take: Callable[..., None] = lambda rows, index, operator, error: refused.append((index, operator, str(error)))  # noqa: E731
-    kept, _ = encoded(encode, batch, "out", take)
+    kept, _ = encode_or_reject(encode, batch, "out", take)
 
     assert refused == [(bad, "out", "bad")]
     _expect(kept, [row for row in range(SIZE) if row != bad], batch)

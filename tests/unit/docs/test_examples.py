@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafka_eos.core.ids import AppRef
-from kafka_eos.runtime.program import load
+from kafka_eos.runtime.program import load_program
 from kafka_eos.testing import run_local
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
 
 def test_a_click_is_enriched_dropped_or_written_aside() -> None:
-    pipeline = load(AppRef(EXAMPLES / "enrich.py"))
+    pipeline = load_program(AppRef(EXAMPLES / "enrich.py"))
     click, visit = (pipeline.plan().sources[0].source.value_type, "visits")
     clicks = [click("ann", "/a?x=1", "de"), click("bot", "/health", "us"), click("eve", "/b", "atlantis")]
 

@@ -27,4 +27,4 @@ def test_the_table_is_what_comes_out() -> None:
     out = run_local(names["pipeline"], {"orders": records})
 
     assert [str(value) for value in out["paid"]] == [said for *_, said in rows if said]
-    assert all(names["orders"]._topics.chosen([topic]) for topic, *_ in rows)
+    assert all(names["orders"]._topics.select_topics([topic]) for topic, *_ in rows)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_eos import Stream, Windowed
-from kafka_eos.testing import MemorySink, Timed, Wait, run_local
+from kafka_eos.testing import AdvanceClock, MemorySink, TimestampedValue, run_local
 
 PAGE = (Path(__file__).parents[3] / "docs" / "windows.md").read_text(encoding="utf-8")
 PROGRAM, *SHOWN = re.findall(r"^```python\n(.*?)^```$\n+((?:^\|[^\n]*\n)*)", PAGE, re.MULTILINE | re.DOTALL)
@@ -49,7 +49,7 @@ def test_the_table_is_what_comes_out(code: str, table: str) -> None:
 def test_the_program_writes_the_record_that_is_shown() -> None:
     names: dict[str, Any] = {"__name__": "shown"}
     exec(PROGRAM[0], names)
-    sales = [Timed(names["Sale"](user="ann", amount=n), _milliseconds(f"12:0{n}")) for n in (3, 4, 5)]
+    sales = [TimestampedValue(names["Sale"](user="ann", amount=n), _milliseconds(f"12:0{n}")) for n in (3, 4, 5)]
 
     (record,) = run_local(names["pipeline"], {"sales": sales}).written["to-kafka"]
 
@@ -57,10 +57,10 @@ def test_the_program_writes_the_record_that_is_shown() -> None:
     assert f"`{record.value.decode()}`" in PAGE
 
 
-def _given(kind: Any, who: str, at: str) -> Timed | Wait:
+def _given(kind: Any, who: str, at: str) -> TimestampedValue | AdvanceClock:
     if later := re.fullmatch(r"\*(\d+) s later\*", who):
-        return Wait(int(later[1]))
-    return Timed(_sale(kind, who), _milliseconds(at))
+        return AdvanceClock(int(later[1]))
+    return TimestampedValue(_sale(kind, who), _milliseconds(at))
 
 
 def _sale(kind: Any, who: str) -> Any:

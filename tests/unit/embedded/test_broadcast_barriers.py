@@ -15,7 +15,7 @@ import pytest
 
 from kafka_eos.config.settings import Settings
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.barrier_alignment import Mode
+from kafka_eos.protocol.barrier_alignment import CheckpointMode
 from kafka_eos.runtime.exchange.channels import Exchanges
 from kafka_eos.runtime.worker.worker_runtime import alignment_of
 from tests.unit.runtime.operators.test_broadcasts import Over, Plain, flow, told
@@ -26,19 +26,21 @@ from tests.unit.runtime.operators.test_event_time import rows
 @pytest.mark.parametrize(
     ("mode", "found"),
     [
-        ("unaligned", (Mode.ALIGNED, math.inf)),
-        ("aligned", (Mode.ALIGNED, math.inf)),
-        ("at-least-once", (Mode.AT_LEAST_ONCE, math.inf)),
+        ("unaligned", (CheckpointMode.ALIGNED, math.inf)),
+        ("aligned", (CheckpointMode.ALIGNED, math.inf)),
+        ("at-least-once", (CheckpointMode.AT_LEAST_ONCE, math.inf)),
     ],
 )
-def test_only_the_segment_where_rows_meet_rules_waits(mode: Any, function: Any, found: tuple[Mode, float]) -> None:
+def test_only_the_segment_where_rows_meet_rules_waits(
+    mode: Any, function: Any, found: tuple[CheckpointMode, float]
+) -> None:
     plan = flow(function).plan()
     settings = Settings.resolve(code={"checkpoint_mode": mode})
     (behind,) = (each for each in plan.segments if "rules-broadcast" in each.heads)
     (before,) = (each for each in plan.segments if "rules" in each.heads)
 
     assert alignment_of(settings, behind, plan) == found
-    assert alignment_of(settings, before, plan)[0] is (Mode.UNALIGNED if mode == "unaligned" else found[0])
+    assert alignment_of(settings, before, plan)[0] is (CheckpointMode.UNALIGNED if mode == "unaligned" else found[0])
 
 
 def overtaken(plan: Plan, exchange: str, batch: Any, tmp_path: Path) -> list[bytes]:
@@ -47,8 +49,8 @@ def overtaken(plan: Plan, exchange: str, batch: Any, tmp_path: Path) -> list[byt
     with ours, theirs, ExitStack() as closing:
         exchanges = Exchanges(plan, Settings(), plan.exchanges, {1: ours}, 0, 2, tmp_path, closing)
         edge = exchanges.edges[exchange]
-        exchanges.sender(edge, lambda edge, batch: None)(batch)
-        return list(exchanges.forward(edge, 1, overtake=True, aligned=False))
+        exchanges.make_row_output(edge, lambda edge, batch: None)(batch)
+        return list(exchanges.send_barrier(edge, 1, overtake=True, aligned=False))
 
 
 def test_a_barrier_overtakes_rows_of_the_stream_and_nothing_that_is_broadcast(tmp_path: Path) -> None:
@@ -56,6 +58,6 @@ def test_a_barrier_overtakes_rows_of_the_stream_and_nothing_that_is_broadcast(tm
     keys = [f"k{n}" for n in range(20)]
     stream = replace(rows([(key, 1) for key in keys], [0] * 20, source="stream"), keys=keys)
 
-    assert plan.copying == {"rules-broadcast"}
+    assert plan.replicating_exchanges == {"rules-broadcast"}
     assert overtaken(plan, "rules-broadcast", told(("a", 1)), tmp_path) == []
     assert len(overtaken(plan, "by-key", stream, tmp_path)) == 1

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import pytest
 
 from kafka_eos.core.errors import RestartFromCheckpoint
-from kafka_eos.embedded.worker_process import moved_by
-from kafka_eos.embedded.worker_startup import Preparation, Teller
-from kafka_eos.runtime.state.restore_progress import Restored
-from kafka_eos.runtime.worker.control_messages import Message, Restoring
+from kafka_eos.embedded.worker_process import read_io_bytes
+from kafka_eos.embedded.worker_startup import RestoreMonitor, RestoreReporter
+from kafka_eos.runtime.state.restore_progress import RestoreProgress
+from kafka_eos.runtime.worker.control_messages import ControlMessage, RestoreReport
 from tests.waiting import eventually
 
 TIMEOUT = 10.0
 COPY = ["dd", "if=/dev/zero", "of=/dev/null", "bs=64k"]
 """Reads and writes for ever, in one long call as far as its parent can see."""
-HALF = Restored("total", 12, 40, 3_200_000_000, 9_800_000_000, 0)
+HALF = RestoreProgress("total", 12, 40, 3_200_000_000, 9_800_000_000, 0)
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Child:
     pid: int
 
     @property
-    def moved(self) -> int:
-        return moved_by(self.pid)
+    def io_bytes(self) -> int:
+        return read_io_bytes(self.pid)
 
 
 @pytest.fixture
@@ -46,14 +46,14 @@ def children() -> Iterator[tuple[Child, Child]]:
 
 
 def _copies(child: Child) -> None:
-    before = child.moved
-    eventually(lambda: child.moved > before + (4 << 20), "copy")
+    before = child.io_bytes
+    eventually(lambda: child.io_bytes > before + (4 << 20), "copy")
 
 
 def test_who_moves_bytes_is_waited_for_and_who_waits_is_not(children: tuple[Child, Child]) -> None:
     copying, waiting = children
     _copies(copying)  # both have loaded their libraries
-    preparation = Preparation(children, TIMEOUT, now=0.0)
+    preparation = RestoreMonitor(children, TIMEOUT, now=0.0)
     _copies(copying)
 
     assert preparation.stuck(now=TIMEOUT) == []
@@ -62,7 +62,7 @@ def test_who_moves_bytes_is_waited_for_and_who_waits_is_not(children: tuple[Chil
 
 def test_one_that_is_frozen_in_a_long_call_is_stuck(children: tuple[Child, Child]) -> None:
     copying, waiting = children
-    preparation = Preparation(children, TIMEOUT, now=0.0)
+    preparation = RestoreMonitor(children, TIMEOUT, now=0.0)
     _copies(copying)
     os.kill(copying.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, copying.pid, os.WSTOPPED)
@@ -74,9 +74,9 @@ def test_one_that_is_frozen_in_a_long_call_is_stuck(children: tuple[Child, Child
 
 def test_who_tells_that_it_came_on_is_waited_for(children: tuple[Child, Child]) -> None:
     copying, waiting = children
-    preparation = Preparation(children, TIMEOUT, now=0.0)
+    preparation = RestoreMonitor(children, TIMEOUT, now=0.0)
     preparation.ready(copying.subtask)
-    preparation.restored(waiting.subtask, HALF, now=TIMEOUT)
+    preparation.record_progress(waiting.subtask, HALF, now=TIMEOUT)
 
     assert preparation.stuck(now=2 * TIMEOUT) == []
     assert preparation.stuck(now=2 * TIMEOUT + 1) == [waiting]
@@ -84,11 +84,11 @@ def test_who_tells_that_it_came_on_is_waited_for(children: tuple[Child, Child]) 
 
 def test_what_is_shown(children: tuple[Child, Child]) -> None:
     copying, waiting = children
-    preparation = Preparation(children, TIMEOUT, now=0.0)
-    preparation.restored(waiting.subtask, HALF, now=1.0)
+    preparation = RestoreMonitor(children, TIMEOUT, now=0.0)
+    preparation.record_progress(waiting.subtask, HALF, now=1.0)
     preparation.ready(copying.subtask)
 
-    assert preparation.facts == {
+    assert preparation.summary == {
         "text": "worker 1 restores 'total': 3.2 of 9.8 GB, 12 of 40 files; 1 of 2 ready",
         "ready": 1,
         "workers": [
@@ -107,18 +107,18 @@ def test_what_is_shown(children: tuple[Child, Child]) -> None:
 
 
 def test_a_worker_tells_it_at_a_human_rate() -> None:
-    said: list[Message] = []
-    teller = Teller(said.append, session=3, called_off=lambda: False)
+    said: list[ControlMessage] = []
+    teller = RestoreReporter(said.append, session=3, called_off=lambda: False)
 
     for _ in range(1000):
         teller(HALF)
 
-    assert said == [Restoring(session=3, restored=HALF)]
+    assert said == [RestoreReport(session=3, restored=HALF)]
 
 
 def test_a_restore_that_is_called_off_ends() -> None:
-    said: list[Message] = []
-    teller = Teller(said.append, session=3, called_off=lambda: bool(said))
+    said: list[ControlMessage] = []
+    teller = RestoreReporter(said.append, session=3, called_off=lambda: bool(said))
     teller(HALF)
 
     with pytest.raises(RestartFromCheckpoint, match="called off"):

@@ -12,7 +12,7 @@ import pytest
 from kafka_eos import Pipeline
 from kafka_eos.config.settings import Settings
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.barrier_alignment import Mode
+from kafka_eos.protocol.barrier_alignment import CheckpointMode
 from kafka_eos.runtime.exchange.channels import Exchanges
 from kafka_eos.runtime.worker.worker_runtime import alignment_of
 from kafka_eos.testing import ListSource, MemorySink
@@ -29,20 +29,20 @@ def plan(values: Any) -> Plan:
 @pytest.mark.parametrize(
     ("mode", "values", "found"),
     [
-        ("unaligned", None, (Mode.ALIGNED, math.inf)),
-        ("unaligned", list, (Mode.UNALIGNED, 3.0)),
-        ("aligned", None, (Mode.ALIGNED, math.inf)),
-        ("at-least-once", None, (Mode.AT_LEAST_ONCE, math.inf)),
+        ("unaligned", None, (CheckpointMode.ALIGNED, math.inf)),
+        ("unaligned", list, (CheckpointMode.UNALIGNED, 3.0)),
+        ("aligned", None, (CheckpointMode.ALIGNED, math.inf)),
+        ("at-least-once", None, (CheckpointMode.AT_LEAST_ONCE, math.inf)),
     ],
 )
-def test_only_the_segment_that_reads_them_waits(mode: Any, values: Any, found: tuple[Mode, float]) -> None:
+def test_only_the_segment_that_reads_them_waits(mode: Any, values: Any, found: tuple[CheckpointMode, float]) -> None:
     built, told = plan(values), {"checkpoint_mode": mode}
     settings = Settings.resolve(code={**told, "aligned_timeout": 3.0} if mode == "unaligned" else told)
     (before,) = (each for each in built.segments if "in" in each.heads)
     (behind,) = (each for each in built.segments if "stays" in each.heads)
 
     assert alignment_of(settings, behind, built) == found
-    assert alignment_of(settings, before, built) == ((Mode.UNALIGNED, 3.0) if mode == "unaligned" else found)
+    assert alignment_of(settings, before, built) == ((CheckpointMode.UNALIGNED, 3.0) if mode == "unaligned" else found)
 
 
 @pytest.mark.parametrize(("values", "holds"), [(None, False), (list, True)])
@@ -51,5 +51,5 @@ def test_none_of_them_is_held_on_the_disk(tmp_path: Path, values: Any, holds: bo
     with ExitStack() as closing:
         exchanges = Exchanges(built, settings, built.exchanges, {}, 0, 1, tmp_path, closing)
 
-        assert [each.may_hold > 0 for each in exchanges.inputs("stays")] == [holds]
-        assert all(each.may_hold > 0 for each in exchanges.inputs("over"))
+        assert [each.spill_limit > 0 for each in exchanges.inputs("stays")] == [holds]
+        assert all(each.spill_limit > 0 for each in exchanges.inputs("over"))

@@ -47,7 +47,7 @@ def totals(name: str = "totals") -> Pipeline:
 def test_nodes_come_in_order_with_derived_names_for_those_that_have_none() -> None:
     plan = totals().plan()
 
-    assert [(n.name, n.kind, n.inputs, n.derived) for n in plan.nodes] == [
+    assert [(n.name, n.kind, n.inputs, n.has_generated_name) for n in plan.nodes] == [
         ("numbers", "source", (), False),
         ("filter-1", "filter", ("numbers",), True),
         ("key-by-1", "key-by", ("filter-1",), True),
@@ -287,10 +287,10 @@ def test_dead_letters_are_a_sink_of_the_plan() -> None:
     letters = MemorySink()
     pipeline.source(numbers(), name="numbers", on_error=DeadLetters(letters)).sink(MemorySink(), name="out")
     plan = pipeline.plan()
-    sink = plan.dead_letters("numbers")
+    sink = plan.find_dead_letter_sink("numbers")
 
     assert sink is not None
-    assert (sink.name, sink.sink, sink.dead_letters) == ("numbers-dead-letters", letters, True)
+    assert (sink.name, sink.sink, sink.is_dead_letter_sink) == ("numbers-dead-letters", letters, True)
 
 
 def test_two_paths_never_share_a_lane() -> None:

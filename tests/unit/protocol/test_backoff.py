@@ -12,7 +12,7 @@ USUAL = Backoff(initial=1, longest=60, reset=600)
 
 def after(failures: int, backoff: Backoff = USUAL) -> Backoff:
     for _ in range(failures):
-        backoff = backoff.failed()
+        backoff = backoff.record_failure()
     return backoff
 
 
@@ -25,16 +25,16 @@ def test_chance_takes_a_tenth_away_at_most() -> None:
 
 
 def test_epochs_of_an_attempt_that_soon_fails_shorten_no_pause() -> None:
-    assert after(5).committed(599).pause(0) == 8
+    assert after(5).record_commit(599).pause(0) == 8
 
 
 def test_an_attempt_that_has_run_long_enough_begins_the_count_again() -> None:
-    assert after(5).committed(600).pause(0) == 0
-    assert after(2, after(5).committed(600)).pause(0) == 1
+    assert after(5).record_commit(600).pause(0) == 0
+    assert after(2, after(5).record_commit(600)).pause(0) == 1
 
 
 def test_without_a_threshold_each_committed_epoch_begins_it_again() -> None:
-    assert after(5, Backoff(1, 60, 0)).committed(0).failed().pause(0) == 0
+    assert after(5, Backoff(1, 60, 0)).record_commit(0).record_failure().pause(0) == 0
 
 
 @given(st.integers(0, 10_000), st.floats(0, 1))

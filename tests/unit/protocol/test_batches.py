@@ -11,15 +11,15 @@ import pytest
 
 from kafka_eos.core.ids import Term
 from kafka_eos.protocol.micro_batches import (
-    Attempt,
-    Begin,
-    Beginning,
-    Verdict,
-    Waiting,
-    begin,
-    conclude,
+    BatchDecision,
+    MicroBatchAttempt,
+    MicroBatchStart,
+    PreparedBatchFacts,
+    StartDecision,
+    decide_promise,
+    decide_start,
+    find_owner,
     may_be_decided,
-    owner,
 )
 from tests.marks import campaign
 
@@ -29,33 +29,33 @@ from tests.marks import campaign
 @pytest.mark.parametrize(
     ("batch", "decided", "settled", "base", "answer"),
     [
-        (0, False, (), None, Begin.PREPARE),
-        (1, False, (), None, Begin.REPLACED),  # batch 0 was decided unseen
-        (5, False, (), 4, Begin.PREPARE),  # adopted
-        (5, False, (3, 4), 4, Begin.PREPARE),
-        (6, False, (3, 4), 4, Begin.REPLACED),  # batch 5 was decided unseen: the loss that this rule prevents
-        (5, True, (3, 4), 4, Begin.REPLACED),
-        (4, True, (3, 4), 4, Begin.REPLACED),
-        (4, False, (3, 4), 4, Begin.COMPARE),  # its decision was lost
-        (4, False, (3, 4), 2, Begin.COMPARE),
-        (3, False, (3, 4), 2, Begin.COMPARE),
-        (2, False, (3, 4), 4, Begin.OUTLIVED),
-        (0, False, (3, 4), None, Begin.OUTLIVED),  # Spark's part of the checkpoint is gone
-        (5, False, (3, 4), None, Begin.PREPARE),  # … and the replay has caught up
-        (4, False, (), 4, Begin.REPLACED),
-        (0, False, (), 4, Begin.REPLACED),
+        (0, False, (), None, StartDecision.PREPARE),
+        (1, False, (), None, StartDecision.FENCED),  # batch 0 was decided unseen
+        (5, False, (), 4, StartDecision.PREPARE),  # adopted
+        (5, False, (3, 4), 4, StartDecision.PREPARE),
+        (6, False, (3, 4), 4, StartDecision.FENCED),  # batch 5 was decided unseen: the loss that this rule prevents
+        (5, True, (3, 4), 4, StartDecision.FENCED),
+        (4, True, (3, 4), 4, StartDecision.FENCED),
+        (4, False, (3, 4), 4, StartDecision.COMPARE),  # its decision was lost
+        (4, False, (3, 4), 2, StartDecision.COMPARE),
+        (3, False, (3, 4), 2, StartDecision.COMPARE),
+        (2, False, (3, 4), 4, StartDecision.OUTDATED),
+        (0, False, (3, 4), None, StartDecision.OUTDATED),  # Spark's part of the checkpoint is gone
+        (5, False, (3, 4), None, StartDecision.PREPARE),  # … and the replay has caught up
+        (4, False, (), 4, StartDecision.FENCED),
+        (0, False, (), 4, StartDecision.FENCED),
     ],
 )
 def test_what_to_do_with_a_batch_that_begins(
-    batch: int, decided: bool, settled: tuple[int, ...], base: int | None, answer: Begin
+    batch: int, decided: bool, settled: tuple[int, ...], base: int | None, answer: StartDecision
 ) -> None:
-    assert begin(Beginning(batch, decided, settled, base)) is answer
+    assert decide_start(MicroBatchStart(batch, decided, settled, base)) is answer
 
 
 def test_nothing_is_prepared_unless_the_batch_before_is_settled_or_adopted() -> None:
     subsets = [tuple(n for n in range(4) if bits >> n & 1) for bits in range(16)]
     for batch, decided, settled, base in product(range(5), (False, True), subsets, (None, 0, 1, 2, 3)):
-        if begin(Beginning(batch, decided, settled, base)) is Begin.PREPARE:
+        if decide_start(MicroBatchStart(batch, decided, settled, base)) is StartDecision.PREPARE:
             assert not decided
             assert batch - 1 in settled or batch - 1 == base or (batch == 0 and base is None)
             assert all(n < batch for n in settled)
@@ -63,17 +63,22 @@ def test_nothing_is_prepared_unless_the_batch_before_is_settled_or_adopted() -> 
 
 def test_what_a_driver_concludes_about_its_promise() -> None:
     for decided, reported, over, rivals in product((False, True), repeat=4):
-        found = conclude(Waiting(decided, reported, over, rivals))
-        if found is Verdict.MINE:
+        found = decide_promise(PreparedBatchFacts(decided, reported, over, rivals))
+        if found is BatchDecision.DECIDED_HERE:
             assert reported or (decided and not rivals)
         else:
             assert not reported
-            assert found is (Verdict.WAIT if not over else Verdict.UNCLEAR if decided else Verdict.UNDECIDED)
+            assert found is (
+                BatchDecision.WAIT if not over else BatchDecision.UNCLEAR if decided else BatchDecision.UNDECIDED
+            )
 
 
 @pytest.mark.parametrize("over", [False, True])
 def test_a_decision_without_a_rival_is_ones_own_whether_or_not_spark_has_said_so(over: bool) -> None:
-    assert conclude(Waiting(decided=True, reported=False, over=over, rivals=False)) is Verdict.MINE
+    assert (
+        decide_promise(PreparedBatchFacts(decided=True, reported=False, spark_ended=over, has_rivals=False))
+        is BatchDecision.DECIDED_HERE
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +93,7 @@ def test_a_decision_without_a_rival_is_ones_own_whether_or_not_spark_has_said_so
     ],
 )
 def test_whose_a_decision_is(attempts: dict[int, bool], answer: int | None) -> None:
-    found = owner([Attempt(Term(term), visible) for term, visible in attempts.items()])
+    found = find_owner([MicroBatchAttempt(Term(term), visible) for term, visible in attempts.items()])
 
     assert found == (None if answer is None else Term(answer))
 
@@ -144,8 +149,8 @@ class World:
     visible: frozenset[tuple[int, int]] = frozenset()
     receipts: frozenset[int] = frozenset()
 
-    def attempts(self, batch: int) -> list[Attempt]:
-        return [Attempt(Term(t), (b, t) in self.visible) for b, t in sorted(self.promises) if b == batch]
+    def attempts(self, batch: int) -> list[MicroBatchAttempt]:
+        return [MicroBatchAttempt(Term(t), (b, t) in self.visible) for b, t in sorted(self.promises) if b == batch]
 
 
 def moves(world: World, at: int) -> Iterator[World]:
@@ -196,7 +201,7 @@ def _newest(world: World, d: Driver) -> Change:
 def _settle(world: World, d: Driver) -> Change:
     """The attempts are read anew; the names are those of the look."""
     batch = d.base if d.then == "abort" else d.watched
-    chosen = owner([a for a in world.attempts(batch) if (batch, a.term.n) in d.seen])
+    chosen = find_owner([a for a in world.attempts(batch) if (batch, a.term.n) in d.seen])
     return _stops(d) if chosen is None else (replace(d, step="check", target=(batch, chosen.n)), {})
 
 
@@ -251,8 +256,8 @@ def _begin(world: World, d: Driver) -> Change | None:
         return None
     if NONE < d.watched < len(world.commits):
         return replace(d, step="settle", then="begin"), {}
-    facts = Beginning(d.batch, d.batch < len(world.commits), d.receipts, None if d.base == NONE else d.base)
-    going = begin(facts) is Begin.PREPARE
+    facts = MicroBatchStart(d.batch, d.batch < len(world.commits), d.receipts, None if d.base == NONE else d.base)
+    going = decide_start(facts) is StartDecision.PREPARE
     return replace(d, step="prepare" if going else "stopped", watched=NONE), {}
 
 
@@ -277,12 +282,12 @@ def _check_promise(world: World, d: Driver) -> Change:
 def _wait(world: World, d: Driver) -> Change | None:
     rivals = any(b == d.batch and t != d.term for b, t in d.seen)
     decided = d.batch < len(world.commits)
-    match conclude(Waiting(decided, d.spark == "decided", d.spark == "over", rivals)):
-        case Verdict.MINE:
+    match decide_promise(PreparedBatchFacts(decided, d.spark == "decided", d.spark == "over", rivals)):
+        case BatchDecision.DECIDED_HERE:
             return replace(d, step="check", target=(d.batch, d.term), then="abort others"), {}
-        case Verdict.UNDECIDED:
+        case BatchDecision.UNDECIDED:
             return replace(d, step="leave"), {"promises": world.promises - {(d.batch, d.term)}}
-        case Verdict.UNCLEAR:
+        case BatchDecision.UNCLEAR:
             return _stops(d)
     return None
 

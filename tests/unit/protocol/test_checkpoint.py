@@ -9,44 +9,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.core.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.checkpoint_schedule import Cadence, Failures, Kind, Pending, kind_of_next, works_again
+from kafka_eos.protocol.checkpoint_schedule import (
+    Cadence,
+    EpochKind,
+    FailureCounter,
+    PendingEpoch,
+    choose_next_kind,
+    has_environment_recovered,
+)
 
 MINE = EpochId(Epoch(5), Term(2))
 OTHERS = (EpochId(Epoch(4), Term(2)), EpochId(Epoch(5), Term(1)), EpochId(Epoch(6), Term(2)))
 
 
 def test_an_epoch_is_complete_when_every_subtask_has_answered() -> None:
-    pending = Pending(MINE, frozenset({0, 1}), 0.0)
+    pending = PendingEpoch(MINE, frozenset({0, 1}), 0.0)
 
     assert not pending.ack(MINE, 0).complete
     assert pending.ack(MINE, 0).ack(MINE, 1).complete
 
 
 def test_who_has_not_answered_is_known() -> None:
-    assert Pending(MINE, frozenset({0, 1, 2}), 0.0).ack(MINE, 1).missing == {0, 2}
+    assert PendingEpoch(MINE, frozenset({0, 1, 2}), 0.0).ack(MINE, 1).missing == {0, 2}
 
 
 @pytest.mark.parametrize(
     ("kind", "drains", "serves", "late", "declined"),
     [
-        (Kind.CLOCK, False, False, True, True),
-        (Kind.FILLING, True, False, True, True),
-        (Kind.ASKED, False, True, False, False),
-        (Kind.SAVEPOINT, True, True, False, False),
-        (Kind.LAST, True, True, False, True),
-        (Kind.BATCH, True, True, True, True),
+        (EpochKind.PERIODIC, False, False, True, True),
+        (EpochKind.BOOTSTRAP, True, False, True, True),
+        (EpochKind.REQUESTED, False, True, False, False),
+        (EpochKind.SAVEPOINT, True, True, False, False),
+        (EpochKind.FINAL, True, True, False, True),
+        (EpochKind.BATCH, True, True, True, True),
     ],
 )
 def test_what_an_epoch_is_for_says_what_it_leaves_whom_it_serves_and_when_its_end_is_a_failure(
-    kind: Kind, drains: bool, serves: bool, late: bool, declined: bool
+    kind: EpochKind, drains: bool, serves: bool, late: bool, declined: bool
 ) -> None:
-    assert (kind.drains, kind.serves) == (drains, serves)
-    assert (kind.counts(late=True), kind.counts(late=False)) == (late, declined)
+    assert (kind.must_drain, kind.serves_requests) == (drains, serves)
+    assert (kind.counts_as_failure(late=True), kind.counts_as_failure(late=False)) == (late, declined)
 
 
 @given(st.lists(st.tuples(st.sampled_from([MINE, *OTHERS]), st.integers(0, 4))))
 def test_only_answers_of_expected_subtasks_for_this_very_epoch_count(answers: list[tuple[EpochId, int]]) -> None:
-    pending = Pending(MINE, frozenset({0, 1, 2}), 0.0)
+    pending = PendingEpoch(MINE, frozenset({0, 1, 2}), 0.0)
     for epoch, subtask in answers:
         pending = pending.ack(epoch, subtask)
 
@@ -63,16 +70,16 @@ def test_the_next_trigger_waits_for_the_interval_and_for_the_pause() -> None:
 def test_an_epoch_expires_after_its_timeout() -> None:
     cadence = Cadence(1.0, 0.0, timeout=10.0)
 
-    assert not cadence.expired(100.0, 110.0)
-    assert cadence.expired(100.0, 110.1)
+    assert not cadence.is_expired(100.0, 110.0)
+    assert cadence.is_expired(100.0, 110.1)
 
 
 def test_failures_are_counted_in_a_row() -> None:
-    failures = Failures(tolerated=2).failed().failed()
+    failures = FailureCounter(tolerated=2).record_failure().record_failure()
 
-    assert not failures.too_many
-    assert failures.failed().too_many
-    assert failures.failed().succeeded() == Failures(tolerated=2, seen=0)
+    assert not failures.is_exceeded
+    assert failures.record_failure().is_exceeded
+    assert failures.record_failure().record_success() == FailureCounter(tolerated=2, in_a_row=0)
 
 
 @pytest.mark.parametrize(
@@ -87,24 +94,24 @@ def test_failures_are_counted_in_a_row() -> None:
 def test_which_epoch_tells_that_the_environment_works_again(
     unanswered: bool, moved: bool, seconds: float, tells: bool
 ) -> None:
-    assert works_again(unanswered=unanswered, moved=moved, seconds=seconds, patience=60) is tells
+    assert has_environment_recovered(unanswered=unanswered, moved=moved, seconds=seconds, patience=60) is tells
 
 
-ASKED = (None, Kind.ASKED, Kind.SAVEPOINT)
+ASKED = (None, EpochKind.REQUESTED, EpochKind.SAVEPOINT)
 
 
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("due", [False, True])
 @pytest.mark.parametrize("in_vain", [False, True])
-def test_what_is_triggered_next(asked: Kind | None, due: bool, in_vain: bool) -> None:
-    assert kind_of_next(ends=True, asked=asked, due=due, in_vain=in_vain, filling=False) is Kind.LAST
+def test_what_is_triggered_next(asked: EpochKind | None, due: bool, in_vain: bool) -> None:
+    assert choose_next_kind(ends=True, asked=asked, due=due, in_vain=in_vain, filling=False) is EpochKind.FINAL
 
-    chosen = kind_of_next(ends=False, asked=asked, due=due, in_vain=in_vain, filling=False)
+    chosen = choose_next_kind(ends=False, asked=asked, due=due, in_vain=in_vain, filling=False)
 
     if asked is None:
-        assert chosen is (Kind.CLOCK if due else None)
+        assert chosen is (EpochKind.PERIODIC if due else None)
     else:
-        assert chosen is (Kind.CLOCK if due and in_vain else asked)
+        assert chosen is (EpochKind.PERIODIC if due and in_vain else asked)
 
 
 @pytest.mark.parametrize("asked", ASKED)
@@ -112,36 +119,36 @@ def test_what_is_triggered_next(asked: Kind | None, due: bool, in_vain: bool) ->
 @pytest.mark.parametrize("in_vain", [False, True])
 @pytest.mark.parametrize("ends", [False, True])
 def test_while_streams_wait_for_tables_every_epoch_leaves_nothing_under_way(
-    asked: Kind | None, due: bool, in_vain: bool, ends: bool
+    asked: EpochKind | None, due: bool, in_vain: bool, ends: bool
 ) -> None:
-    wanted = kind_of_next(ends=ends, asked=asked, due=due, in_vain=in_vain, filling=False)
+    wanted = choose_next_kind(ends=ends, asked=asked, due=due, in_vain=in_vain, filling=False)
 
-    chosen = kind_of_next(ends=ends, asked=asked, due=due, in_vain=in_vain, filling=True)
+    chosen = choose_next_kind(ends=ends, asked=asked, due=due, in_vain=in_vain, filling=True)
 
     assert (chosen is None) == (wanted is None)
-    assert chosen is None or wanted is None or (chosen.drains and chosen.serves == wanted.serves)
+    assert chosen is None or wanted is None or (chosen.must_drain and chosen.serves_requests == wanted.serves_requests)
 
 
 @given(st.lists(st.sampled_from(ASKED), min_size=1))
-def test_whoever_asks_the_job_takes_its_own_checkpoints(asked: list[Kind | None]) -> None:
+def test_whoever_asks_the_job_takes_its_own_checkpoints(asked: list[EpochKind | None]) -> None:
     """Each epoch takes longer than the interval, and each that is asked for is given up."""
     in_vain, chosen = False, []
     for wish in asked:
-        chosen.append(kind_of_next(ends=False, asked=wish, due=True, in_vain=in_vain, filling=False))
-        in_vain = chosen[-1] is not Kind.CLOCK
+        chosen.append(choose_next_kind(ends=False, asked=wish, due=True, in_vain=in_vain, filling=False))
+        in_vain = chosen[-1] is not EpochKind.PERIODIC
 
-    assert all(Kind.CLOCK in pair for pair in pairwise(chosen))
+    assert all(EpochKind.PERIODIC in pair for pair in pairwise(chosen))
 
 
 @pytest.mark.parametrize(
     ("kind", "late", "declined"),
     [
-        (Kind.CLOCK, True, True),
-        (Kind.ASKED, False, False),
-        (Kind.SAVEPOINT, False, False),
-        (Kind.LAST, False, True),
-        (Kind.BATCH, True, True),
+        (EpochKind.PERIODIC, True, True),
+        (EpochKind.REQUESTED, False, False),
+        (EpochKind.SAVEPOINT, False, False),
+        (EpochKind.FINAL, False, True),
+        (EpochKind.BATCH, True, True),
     ],
 )
-def test_which_epochs_that_are_given_up_count_against_the_job(kind: Kind, late: bool, declined: bool) -> None:
-    assert (kind.counts(late=True), kind.counts(late=False)) == (late, declined)
+def test_which_epochs_that_are_given_up_count_against_the_job(kind: EpochKind, late: bool, declined: bool) -> None:
+    assert (kind.counts_as_failure(late=True), kind.counts_as_failure(late=False)) == (late, declined)

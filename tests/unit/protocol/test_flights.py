@@ -4,8 +4,8 @@ import pytest
 
 from kafka_eos.core.errors import Bug
 from kafka_eos.core.ids import Epoch, EpochId, Term
-from kafka_eos.protocol.actions import Decide
-from kafka_eos.protocol.checkpoint_schedule import Cadence, Flights, Kind
+from kafka_eos.protocol.actions import DecideEpoch
+from kafka_eos.protocol.checkpoint_schedule import Cadence, EpochKind, PendingEpochs
 
 BOTH = frozenset({0, 1})
 CADENCE = Cadence(interval=1.0, min_pause=0.0, timeout=10.0)
@@ -15,70 +15,70 @@ def epoch(n: int, term: int = 1) -> EpochId:
     return EpochId(Epoch(n), Term(term))
 
 
-def in_flight(n: int, *, overlaps: bool = False) -> Flights:
+def in_flight(n: int, *, overlaps: bool = False) -> PendingEpochs:
     """Epoch ``n`` was triggered at ``n`` seconds, on epoch 0."""
-    return Flights(overlaps, last=epoch(0)).trigger(epoch(n), BOTH, float(n))
+    return PendingEpochs(overlaps, last_decided=epoch(0)).trigger(epoch(n), BOTH, float(n))
 
 
-def answered(flights: Flights, n: int) -> Flights:
+def answered(flights: PendingEpochs, n: int) -> PendingEpochs:
     for subtask in BOTH:
         flights = flights.ack(epoch(n), subtask)
     return flights
 
 
-def hopeless(flights: Flights) -> EpochId | None:
-    return None if (found := flights.hopeless()) is None else found.id
+def hopeless(flights: PendingEpochs) -> EpochId | None:
+    return None if (found := flights.find_declined()) is None else found.id
 
 
-def late(flights: Flights, now: float) -> EpochId | None:
-    return None if (found := flights.expired(CADENCE, now)) is None else found.id
+def late(flights: PendingEpochs, now: float) -> EpochId | None:
+    return None if (found := flights.find_expired(CADENCE, now)) is None else found.id
 
 
-def overdue(flights: Flights, now: float) -> EpochId | None:
+def overdue(flights: PendingEpochs, now: float) -> EpochId | None:
     return None if (found := flights.overdue(CADENCE, now)) is None else found.id
 
 
 def test_where_nothing_is_on_its_way_nothing_is_to_be_done_and_any_epoch_may_begin() -> None:
-    empty = Flights()
+    empty = PendingEpochs()
     begun = empty.trigger(epoch(0), BOTH, 0.0)
 
-    assert (empty.none, empty.full, empty.ready(), empty.hopeless()) == (True, False, None, None)
+    assert (empty.is_empty, empty.is_full, empty.find_complete(), empty.find_declined()) == (True, False, None, None)
     assert begun.pending is not None
     assert begun.pending.id == epoch(0)
 
 
 def test_an_epoch_is_on_its_way_until_its_receipt_is_written() -> None:
-    flying = Flights().trigger(epoch(0), BOTH, 0.0)
-    decided = answered(flying, 0).decided(epoch(0))
+    flying = PendingEpochs().trigger(epoch(0), BOTH, 0.0)
+    decided = answered(flying, 0).record_decision(epoch(0))
 
-    assert [each.none for each in (flying, decided, decided.committed(epoch(0)))] == [False, False, True]
+    assert [each.is_empty for each in (flying, decided, decided.record_commit(epoch(0)))] == [False, False, True]
 
 
 def test_nothing_is_ready_before_every_subtask_has_answered() -> None:
     half = in_flight(1).ack(epoch(1), 0)
 
-    assert half.ready() is None
-    assert half.ack(epoch(1), 0).ready() is None
-    assert half.ack(epoch(1), 1).ready() == epoch(1)
+    assert half.find_complete() is None
+    assert half.ack(epoch(1), 0).find_complete() is None
+    assert half.ack(epoch(1), 1).find_complete() == epoch(1)
 
 
 def test_the_next_is_triggered_when_the_last_is_committed_unless_they_overlap() -> None:
-    deciding = answered(in_flight(1), 1).decided(epoch(1))
+    deciding = answered(in_flight(1), 1).record_decision(epoch(1))
 
-    assert deciding.full
+    assert deciding.is_full
     with pytest.raises(Bug, match="cannot be triggered"):
         deciding.trigger(epoch(2), BOTH, 2.0)
-    assert not deciding.committed(epoch(1)).full
-    assert not answered(in_flight(1, overlaps=True), 1).decided(epoch(1)).full
+    assert not deciding.record_commit(epoch(1)).is_full
+    assert not answered(in_flight(1, overlaps=True), 1).record_decision(epoch(1)).is_full
 
 
 def test_the_next_is_decided_only_when_the_last_is_committed() -> None:
-    deciding = answered(in_flight(1, overlaps=True), 1).decided(epoch(1))
+    deciding = answered(in_flight(1, overlaps=True), 1).record_decision(epoch(1))
     both = answered(deciding.trigger(epoch(2), BOTH, 2.0), 2)
 
-    assert both.ready() is None
-    assert both.committed(epoch(0)).ready() is None
-    assert both.committed(epoch(1)).ready() == epoch(2)
+    assert both.find_complete() is None
+    assert both.record_commit(epoch(0)).find_complete() is None
+    assert both.record_commit(epoch(1)).find_complete() == epoch(2)
 
 
 def test_no_epoch_is_triggered_beside_another() -> None:
@@ -93,7 +93,7 @@ def test_numbers_only_grow() -> None:
 
 def test_only_what_is_ready_can_be_decided() -> None:
     with pytest.raises(Bug, match="was due"):
-        in_flight(1).decided(epoch(1))
+        in_flight(1).record_decision(epoch(1))
 
 
 def test_late_and_foreign_answers_change_nothing() -> None:
@@ -119,7 +119,11 @@ def test_an_aborted_epoch_is_on_its_way_until_every_subtask_has_confirmed_the_ab
     half = aborted.confirm_abort(epoch(1), 0)
     done = half.confirm_abort(epoch(1), 1)
 
-    assert [(each.none, each.full) for each in (aborted, half, done)] == [(False, True), (False, True), (True, False)]
+    assert [(each.is_empty, each.is_full) for each in (aborted, half, done)] == [
+        (False, True),
+        (False, True),
+        (True, False),
+    ]
     assert half.confirm_abort(epoch(1), 0) == half
     assert half.confirm_abort(epoch(1, term=9), 1) == half
     assert answered(aborted, 1) == aborted
@@ -142,15 +146,15 @@ def test_leftovers_of_an_aborted_epoch_stay_until_the_next_is_decided() -> None:
     assert not in_flight(1).leftovers
     assert aborted.leftovers
     assert again.leftovers
-    assert not answered(again, 2).decided(epoch(2)).leftovers
+    assert not answered(again, 2).record_decision(epoch(2)).leftovers
 
 
 def test_an_epoch_is_late_after_its_timeout_and_not_while_it_waits_for_the_commit_before() -> None:
-    deciding = answered(in_flight(1, overlaps=True), 1).decided(epoch(1))
+    deciding = answered(in_flight(1, overlaps=True), 1).record_decision(epoch(1))
 
     assert [late(in_flight(1), now) for now in (11.0, 11.5)] == [None, epoch(1)]
     assert late(answered(deciding.trigger(epoch(2), BOTH, 2.0), 2), 99.0) is None
-    assert late(Flights(), 99.0) is None
+    assert late(PendingEpochs(), 99.0) is None
 
 
 def test_an_abort_that_is_not_confirmed_is_overdue_once_a_timeout() -> None:
@@ -163,16 +167,16 @@ def test_an_abort_that_is_not_confirmed_is_overdue_once_a_timeout() -> None:
     assert in_flight(1).wait_again(9.0) == in_flight(1)
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_the_kind_of_an_epoch_is_known_while_its_abort_is_waited_for(kind: Kind) -> None:
-    aborting = Flights().trigger(epoch(1), BOTH, 1.0, kind).abort(epoch(1), 2.0).aborting
+@pytest.mark.parametrize("kind", EpochKind)
+def test_the_kind_of_an_epoch_is_known_while_its_abort_is_waited_for(kind: EpochKind) -> None:
+    aborting = PendingEpochs().trigger(epoch(1), BOTH, 1.0, kind).abort(epoch(1), 2.0).aborting
 
     assert aborting is not None
     assert aborting.kind is kind
 
 
 def test_the_next_decided_epoch_takes_what_aborted_ones_have_sealed_and_nothing_twice() -> None:
-    decision = Decide(epoch(3), last=epoch(1), seconds=0.0)
+    decision = DecideEpoch(epoch(3), previous=epoch(1), seconds=0.0)
 
-    assert [decision.takes(epoch(n)) for n in (1, 2, 3)] == [False, True, True]
-    assert Decide(epoch(1), last=None, seconds=0.0).takes(epoch(0))
+    assert [decision.includes(epoch(n)) for n in (1, 2, 3)] == [False, True, True]
+    assert DecideEpoch(epoch(1), previous=None, seconds=0.0).includes(epoch(0))

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState
 from kafka_eos.core.ids import JobIdentity
-from kafka_eos.protocol.incarnations import Proceed, admit
+from kafka_eos.protocol.incarnations import StartAdmitted, admit
 
 A, B = JobIdentity("a" * 12), JobIdentity("b" * 12)
 Steps = Generator[None, None, None]
@@ -27,20 +27,20 @@ class Stopped(Exception):
 class Shared:
     """Marks by life; transactions as ``[life, state]``; who has begun to write, in this order."""
 
-    marks: dict[JobIdentity, LifeState] = field(default_factory=dict)
+    marks: dict[JobIdentity, IncarnationState] = field(default_factory=dict)
     transactions: list[list[object]] = field(default_factory=list)
     begun: list[JobIdentity] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
-    def signs(self) -> list[Life]:
+    def signs(self) -> list[IncarnationSign]:
         open_ = {life for life, state in self.transactions if state in ("open", "prepared")}
         return [
-            Life(life, "model", "", state=LifeState.OPEN if life in open_ else state)
+            IncarnationSign(life, "model", "", state=IncarnationState.OPEN if life in open_ else state)
             for life, state in self.marks.items()
         ]
 
     def hold(self, life: JobIdentity) -> None:
-        if self.marks.setdefault(life, LifeState.ENDED) is LifeState.OVER:
+        if self.marks.setdefault(life, IncarnationState.ENDED) is IncarnationState.OVER:
             raise Stopped
 
     def fence(self, life: JobIdentity) -> bool:
@@ -48,7 +48,7 @@ class Shared:
         found = [each for each in self.transactions if each[0] == life and each[1] in ("open", "prepared")]
         for each in found:
             each[1] = "aborted"
-        if found and self.marks[life] is not LifeState.OVER:
+        if found and self.marks[life] is not IncarnationState.OVER:
             self.wrong.append(f"{life} was fenced though it holds its mark")
         return bool(found)
 
@@ -87,15 +87,15 @@ def running(shared: Shared) -> Steps:
 
 
 def begins(shared: Shared, me: JobIdentity, take_over: bool) -> Steps:
-    """What ``coordination.incarnations.Lives.enter`` does, and one epoch."""
+    """What ``coordination.incarnations.Lives.begin_new`` does, and one epoch."""
     for look in range(2):
         match admit(me, shared.signs(), frozenset(), take_over):
-            case Proceed(succeeds=others):
+            case StartAdmitted(replaces=others):
                 pass
             case _:
                 yield
                 if me in shared.marks:
-                    shared.marks[me] = LifeState.OVER
+                    shared.marks[me] = IncarnationState.OVER
                 raise Stopped
         yield
         if not look:
@@ -103,7 +103,7 @@ def begins(shared: Shared, me: JobIdentity, take_over: bool) -> Steps:
             yield
     for other in others:
         assert other is not None
-        shared.marks[other] = LifeState.OVER
+        shared.marks[other] = IncarnationState.OVER
         yield
         while shared.fence(other):
             yield
@@ -140,7 +140,7 @@ def _step(programs: tuple[Steps, Steps], alive: list[bool], who: int) -> None:
 
 
 def one_runs() -> Shared:
-    return Shared({A: LifeState.ENDED}, begun=[A])
+    return Shared({A: IncarnationState.ENDED}, begun=[A])
 
 
 def violations(make: Callable[[Shared], tuple[Steps, Steps]], shared: Callable[[], Shared]) -> tuple[set[str], int]:
@@ -182,7 +182,7 @@ def test_two_that_refuse_each_other_leave_nothing_that_refuses_the_next() -> Non
     refused = [world.signs() for world in schedules(both, Shared) if not world.begun]
 
     assert refused
-    assert all(admit(JobIdentity("c" * 12), signs, frozenset(), False) == Proceed() for signs in refused)
+    assert all(admit(JobIdentity("c" * 12), signs, frozenset(), False) == StartAdmitted() for signs in refused)
 
 
 def _fences_first(shared: Shared) -> Steps:
@@ -191,7 +191,7 @@ def _fences_first(shared: Shared) -> Steps:
     shared.fence(A)
     shared.wrong.clear()  # it is the later commit that this is about
     yield
-    shared.marks[A] = LifeState.OVER
+    shared.marks[A] = IncarnationState.OVER
     shared.begun.append(B)
 
 

@@ -12,10 +12,10 @@ from itertools import islice
 
 import pytest
 
-from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
-from kafka_eos.protocol.incarnations import Proceed, admit
-from kafka_eos.protocol.recovery import Facts, Fresh, Superseded, decided, resolve
+from kafka_eos.protocol.incarnations import StartAdmitted, admit
+from kafka_eos.protocol.recovery import NoDecidedEpoch, RecordListing, TermSuperseded, decided_epochs, resolve
 from tests.unit.protocol.test_life_handshake import A, B, Shared, Steps, Stopped, schedules
 
 X, LAST = JobIdentity("e" * 12), JobIdentity("f" * 12)
@@ -29,14 +29,14 @@ class Directory(Shared):
     bases: dict[Term, EpochId | None] = field(default_factory=dict)
     manifests: dict[EpochId, JobIdentity] = field(default_factory=dict)
 
-    def facts(self) -> Facts:
+    def facts(self) -> RecordListing:
         found = frozenset(self.manifests)
-        return Facts(frozenset(self.claims), dict(self.bases), found, found)
+        return RecordListing(frozenset(self.claims), dict(self.bases), found, found)
 
     def withdraw(self, lives: set[JobIdentity]) -> None:
         for life in lives:
-            if self.marks.get(life) is LifeState.ENDED:
-                self.marks[life] = LifeState.OVER
+            if self.marks.get(life) is IncarnationState.ENDED:
+                self.marks[life] = IncarnationState.OVER
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Start:
         shared.claims[term] = self.me
         yield
         match resolve(shared.facts(), term):
-            case Superseded():
+            case TermSuperseded():
                 return
-            case Fresh():
+            case NoDecidedEpoch():
                 yield from self._begins(shared, term)
             case _:
-                newest = decided(shared.facts())[-1]
+                newest = decided_epochs(shared.facts())[-1]
                 self._goes_on(shared, shared.manifests[newest])
                 yield
                 shared.bases[term] = newest
@@ -70,7 +70,7 @@ class Start:
             yield
         for look in range(2):
             match admit(self.me, shared.signs(), before, False):
-                case Proceed(succeeds=others):
+                case StartAdmitted(replaces=others):
                     pass
                 case _:
                     yield
@@ -82,7 +82,7 @@ class Start:
                 yield
         for other in others:
             assert other is not None
-            shared.marks[other] = LifeState.OVER
+            shared.marks[other] = IncarnationState.OVER
         yield
         if not self.base_first:
             shared.bases[term] = None
@@ -95,13 +95,13 @@ class Start:
 
     @staticmethod
     def _goes_on(shared: Directory, life: JobIdentity) -> None:
-        if shared.marks[life] is LifeState.OVER:
+        if shared.marks[life] is IncarnationState.OVER:
             shared.wrong.append(f"{life} has decided and lost its mark")
 
 
 def _x_ends(shared: Directory, then: Steps) -> Steps:
     """Somebody ends life X, on purpose, and starts the directory."""
-    shared.marks[X] = LifeState.OVER
+    shared.marks[X] = IncarnationState.OVER
     yield
     yield from then
 
@@ -116,7 +116,7 @@ def _runs(first: Start, second: Start, dies: int | None, which: int) -> set[str]
         return steps[0], steps[1]
 
     wrong: set[str] = set()
-    for world in schedules(make, lambda: Directory({X: LifeState.ENDED})):
+    for world in schedules(make, lambda: Directory({X: IncarnationState.ENDED})):
         assert isinstance(world, Directory)
         last = replace(first, me=LAST) if first.alone else first
         try:

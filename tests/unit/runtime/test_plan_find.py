@@ -8,7 +8,7 @@ import pytest
 
 from kafka_eos import PlanError
 from kafka_eos.core.ids import AppRef
-from kafka_eos.runtime.program import find, load
+from kafka_eos.runtime.program import find, load_program
 
 ONE = 'from kafka_eos import Pipeline\nfirst = Pipeline("one")\n'
 
@@ -57,10 +57,10 @@ def test_a_pipeline_that_another_file_makes_is_loaded_from_the_file_that_holds_i
     )
     (tmp_path / "job.py").write_text('import shared_by_jobs\njob = shared_by_jobs.make("one")\n', encoding="utf-8")
 
-    program = load(AppRef.parse(str(tmp_path / "job.py")))
+    program = load_program(AppRef.parse(str(tmp_path / "job.py")))
 
     assert program.app.path == tmp_path / "job.py"
-    assert load(program.app).name == "one"
+    assert load_program(program.app).name == "one"
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from kafka_eos import Pipeline, monotonic
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.epoch_reports import Acked
+from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.spark.epoch_job import EpochResult
-from kafka_eos.spark.watermark_alignment import Drift
+from kafka_eos.spark.watermark_alignment import SparkWatermarkAlignment
 from kafka_eos.testing import ListSource, MemorySink
 
 SPLITS = st.lists(st.lists(st.integers(0, 200), max_size=20).map(sorted), min_size=1, max_size=5)
@@ -27,7 +27,7 @@ def plan(drift: int) -> Plan:
     return pipeline.plan()
 
 
-def _result(acked: Acked, unread: frozenset[SplitId]) -> EpochResult:
+def _result(acked: EpochContents, unread: frozenset[SplitId]) -> EpochResult:
     return EpochResult(
         acked,
         {"in": unread},
@@ -48,7 +48,7 @@ class Epochs:
     def __init__(self, splits: list[list[int]], drift: int) -> None:
         self.splits = {SplitId(f"in/{n}"): times for n, times in enumerate(splits)}
         self.at = dict.fromkeys(self.splits, 0)
-        self.drift = Drift(plan(drift).aligned)
+        self.drift = SparkWatermarkAlignment(plan(drift).watermark_alignments)
 
     @property
     def left(self) -> list[SplitId]:
@@ -58,7 +58,7 @@ class Epochs:
         return self.splits[split][self.at[split] - 1] - 1 if self.at[split] else None
 
     def waiting(self) -> set[SplitId]:
-        return set(self.drift.waiting({"in": self._positions(self.at)}, {"in": self._ends()})["in"])
+        return set(self.drift.find_paused_splits({"in": self._positions(self.at)}, {"in": self._ends()})["in"])
 
     def epoch(self, waiting: set[SplitId], most: dict[SplitId, int]) -> None:
         """One epoch, in which so many rows are read at most of the splits that do not wait."""
@@ -70,8 +70,8 @@ class Epochs:
                 self.at[split] = min(self.at[split] + most.get(split, len(times)), len(times))
         unread = frozenset(split for split in self.splits if self.at[split] != ends[split]["index"])
         times = {str(split): time for split in self.splits if (time := self.time(split)) is not None}
-        acked = Acked({"in": self._positions(self.at)}, (), (), watermarks={"times": times})
-        self.drift.decided(before, _result(acked, unread), {"in": ends})
+        acked = EpochContents({"in": self._positions(self.at)}, (), (), watermarks={"times": times})
+        self.drift.record_epoch(before, _result(acked, unread), {"in": ends})
 
     def _ends(self) -> Positions:
         return {split: {"index": len(times), "begin": len(times)} for split, times in self.splits.items()}
@@ -120,7 +120,7 @@ def test_a_split_whose_rows_do_not_move_its_time_is_not_waited_for() -> None:
     for more, waiting in (([6, 7, 7], {fast}), ([7], {fast}), ([7, 7], set()), ([7], set())):
         epochs.splits[slow].extend(more)
         assert epochs.waiting() == waiting
-        assert epochs.drift.holding == bool(waiting)
+        assert epochs.drift.is_holding_back == bool(waiting)
         epochs.epoch(epochs.waiting(), {fast: 0})
 
     epochs.splits[slow].extend([7, 7, 7])
@@ -134,11 +134,11 @@ def test_a_split_that_is_ahead_and_read_to_its_end_holds_nothing_back() -> None:
     for _ in range(2):
         epochs.epoch(epochs.waiting(), {SplitId("in/0"): 1})
         assert epochs.waiting() == {"in/1"}
-        assert not epochs.drift.holding
+        assert not epochs.drift.is_holding_back
 
     epochs.splits[SplitId("in/1")].append(1001)
     assert epochs.waiting() == {"in/1"}
-    assert epochs.drift.holding
+    assert epochs.drift.is_holding_back
 
 
 @settings(deadline=None)
@@ -171,5 +171,5 @@ def test_nobody_waits_for_a_source_that_is_read_later() -> None:
     epochs.epoch(set(), {SplitId("in/0"): 1})
     positions, ends = {"in": epochs._positions(epochs.at)}, {"in": epochs._ends() | {SplitId("in/1"): {"index": 9}}}
 
-    assert epochs.drift.waiting(positions, ends)["in"] == ["in/0"]
-    assert not epochs.drift.waiting(positions, ends, {"in"})["in"]
+    assert epochs.drift.find_paused_splits(positions, ends)["in"] == ["in/0"]
+    assert not epochs.drift.find_paused_splits(positions, ends, {"in"})["in"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from kafka_eos.abc.committer import Committable, Outcome, Spread
+from kafka_eos.abc.committer import CommitOutcome, Committable, Spread
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.core.ids import SplitId
-from kafka_eos.storage.job_records import Base, Claim, Identity, Manifest, Receipt, Record
-from kafka_eos.storage.savepoint_files import Origin, Savepoint
+from kafka_eos.storage.job_records import IdentityRecord, Manifest, Receipt, StoredRecord, TermBase, TermClaim
+from kafka_eos.storage.savepoint_files import Savepoint, SavepointOrigin
 
 JOB = "totals"
 FILE = FileRef("000010.sst", "ab" * 32, 1089)
@@ -29,8 +29,8 @@ MANIFEST = Manifest(
         ),
     ),
     identity="0123456789ab",
-    known_in=("kafka:abc",),
-    remembered=(Committable("postgres:db", {"version": 1}, 7),),
+    registered_in=("kafka:abc",),
+    carried_over=(Committable("postgres:db", {"version": 1}, 7),),
 )
 SAVEPOINT = Savepoint(
     job=JOB,
@@ -47,15 +47,15 @@ TOLD_BESIDE = msgspec.structs.replace(
     MANIFEST, epoch=8, committables=(Committable("kafka:abc", {}, 2, {"out": 2}, {}, FileRef("4-0", "cd" * 32, 77)),)
 )
 """Of an epoch whose outputs do not say themselves where they came from."""
-RECORDS: tuple[Record, ...] = (
+RECORDS: tuple[StoredRecord, ...] = (
     MANIFEST,
-    Receipt(job=JOB, epoch=7, term=3, created_at=1, outcomes=(Outcome.COMMITTED, Outcome.ALREADY)),
-    Claim(job=JOB, term=3, host="h", pid=17, at=2),
-    Base(job=JOB, term=3, resumed=(6, 2), reason="newest", at=3),
-    Base(job=JOB, term=4, resumed=None, reason="fresh", at=3),
+    Receipt(job=JOB, epoch=7, term=3, created_at=1, outcomes=(CommitOutcome.COMMITTED, CommitOutcome.ALREADY)),
+    TermClaim(job=JOB, term=3, host="h", pid=17, at=2),
+    TermBase(job=JOB, term=3, resumed=(6, 2), reason="newest", at=3),
+    TermBase(job=JOB, term=4, resumed=None, reason="fresh", at=3),
     SAVEPOINT,
-    Claim(job=JOB, term=4, host="h", pid=17, at=2, identity="0123456789ab"),
-    Identity(job=JOB, identity="0123456789ab", at=1),
-    Origin(job=JOB, savepoint=SAVEPOINT.id, path="/backup/totals", at=4),
+    TermClaim(job=JOB, term=4, host="h", pid=17, at=2, identity="0123456789ab"),
+    IdentityRecord(job=JOB, identity="0123456789ab", at=1),
+    SavepointOrigin(job=JOB, savepoint=SAVEPOINT.id, path="/backup/totals", at=4),
     TOLD_BESIDE,
 )

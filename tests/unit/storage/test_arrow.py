@@ -37,7 +37,7 @@ class TakenOver(LocalRenames):
     def move(self, source: str, target: str) -> None:
         if not self._calm:
             self._calm = True
-            self._other.sweep()
+            self._other.remove_debris()
             self._other.create(CLAIM, b"theirs")
         self._files.move(source, target)
 

@@ -20,8 +20,8 @@ from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import retention
 from kafka_eos.storage import verification as verify
-from kafka_eos.storage.epoch_ledger import Entry, EpochLedger, Stored, difference, entry_of
-from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt
+from kafka_eos.storage.epoch_ledger import EpochLedger, LedgerEntry, StateDigest, describe_difference, entry_of
+from kafka_eos.storage.job_records import Manifest, Receipt, TermBase, TermClaim
 from kafka_eos.storage.job_storage import JobStorage, LocalStorage, MemoryStorage
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -39,11 +39,11 @@ def at(epoch: int, term: int = 1, **offsets: int) -> Manifest:
 def write(storage: JobStorage, *manifests: Manifest) -> EpochLedger:
     written = EpochLedger(storage, JOB, pytest.fail)
     for manifest in manifests:
-        written.committed(manifest)
+        written.write_epoch(manifest)
     return written
 
 
-def expected(*manifests: Manifest) -> dict[EpochId, Entry]:
+def expected(*manifests: Manifest) -> dict[EpochId, LedgerEntry]:
     return {manifest.id: entry_of(manifest) for manifest in manifests}
 
 
@@ -52,7 +52,7 @@ def test_an_entry_says_what_the_manifest_did() -> None:
 
     assert (entry.id, entry.at, entry.parallelism, entry.in_flight) == (at(7).id, MANIFEST.created_at, 1, False)
     assert entry.sources == {"orders": {"in/0": {"offset": 12, "topic_id": "x"}}}
-    assert (entry.outputs, entry.untold) == ({"totals": 6, "big": 1}, 2)
+    assert (entry.outputs, entry.unattributed) == ({"totals": 6, "big": 1}, 2)
     assert [(part.first, part.last) for part in entry.states["total"]] == [(0, 127)]
 
 
@@ -151,7 +151,7 @@ def test_writers_do_not_disturb_each_other(storage: JobStorage) -> None:
     one, two = EpochLedger(storage, JOB, pytest.fail), EpochLedger(storage, JOB, pytest.fail)
     manifests = [at(0, 1, _0=0), at(1, 1, _0=5), at(1, 1, _0=5), at(2, 2, _0=9), at(3, 2, _0=9)]
     for writer, manifest in zip((one, one, two, two, one), manifests, strict=True):
-        writer.committed(manifest)
+        writer.write_epoch(manifest)
 
     assert ledger.read(storage) == expected(*manifests)
 
@@ -210,9 +210,9 @@ def test_another_plan_is_written_whole(storage: JobStorage) -> None:
     ],
 )
 def test_a_difference_is_told_in_words(altered: dict[str, Any], said: str | None) -> None:
-    told = replace(entry_of(at(1, _0=1)), states={"total": (Stored(0, 127, "a", "b"),), "big": ()})
+    told = replace(entry_of(at(1, _0=1)), states={"total": (StateDigest(0, 127, "a", "b"),), "big": ()})
 
-    assert difference(told, replace(told, **altered)) == said
+    assert describe_difference(told, replace(told, **altered)) == said
 
 
 def test_an_altered_line_is_named(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ class Full(MemoryStorage):
             raise OSError(errno.ENOSPC, "No space left on device")
         super().append(name, line)
 
-    def settle(self, name: str) -> None:
+    def sync_log(self, name: str) -> None:
         assert name == paths.LEDGER
         self.settled = len(self.lines(name))
 
@@ -260,17 +260,17 @@ def test_a_line_that_cannot_be_written_is_told_and_written_before_its_manifest_g
     storage, told = Full(), list[str]()
     written = EpochLedger(storage, JOB, told.append)
     manifests = [at(0, _0=0), at(1, _0=10), at(2, _0=20)]
-    written.committed(manifests[0])
+    written.write_epoch(manifests[0])
     storage.full = True
-    written.committed(manifests[1])
+    written.write_epoch(manifests[1])
     storage.full = False
-    written.committed(manifests[2])
+    written.write_epoch(manifests[2])
 
     assert len(told) == 1
     assert "ledger.jsonl cannot be written" in told[0]
     assert ledger.read(storage) == expected(manifests[0], manifests[2])
     records.publish(storage, manifests[1])
-    written.keep([manifest.id for manifest in manifests[:2]])
+    written.make_durable([manifest.id for manifest in manifests[:2]])
     assert ledger.read(storage) == expected(*manifests)
     assert storage.reads == [manifests[1].name], "the lines of the others are there"
     assert storage.settled == len(storage.lines(paths.LEDGER)) == 3
@@ -278,8 +278,8 @@ def test_a_line_that_cannot_be_written_is_told_and_written_before_its_manifest_g
 
 def job(storage: JobStorage, epochs: int) -> list[Manifest]:
     """Committed epochs of one term."""
-    records.publish(storage, Claim(job=JOB, term=1, host="h", pid=1, at=0))
-    records.publish(storage, Base(job=JOB, term=1, resumed=None, reason="fresh", at=0))
+    records.publish(storage, TermClaim(job=JOB, term=1, host="h", pid=1, at=0))
+    records.publish(storage, TermBase(job=JOB, term=1, resumed=None, reason="fresh", at=0))
     manifests = [msgspec.structs.replace(at(n, _0=n), states=()) for n in range(epochs)]
     for manifest in manifests:
         records.publish(storage, manifest)
@@ -291,8 +291,8 @@ def test_retention_drops_a_manifest_once_its_line_is_durable() -> None:
     storage = Full()
     manifests = job(storage, 5)
     written = write(storage, *manifests[:4])
-    written.committed(manifests[4])
-    retention.retain(storage, JOB, 2, _anybody, record=written.keep)
+    written.write_epoch(manifests[4])
+    retention.apply_retention(storage, JOB, 2, _anybody, record=written.make_durable)
 
     assert [paths.parse_manifest_name(name).epoch.n for name in storage.list("manifests")] == [3, 4]
     assert storage.settled == 5
@@ -303,12 +303,12 @@ def test_a_successor_writes_the_lines_of_what_it_drops_again() -> None:
     storage = Full()
     manifests = job(storage, 4)
     write(storage, *manifests[:2])
-    retention.retain(storage, JOB, 1, _anybody, record=EpochLedger(storage, JOB, pytest.fail).keep)
+    retention.apply_retention(storage, JOB, 1, _anybody, record=EpochLedger(storage, JOB, pytest.fail).make_durable)
 
     assert ledger.read(storage) == expected(*manifests[:3])
 
 
-@pytest.mark.parametrize("fails", ["append", "settle"])
+@pytest.mark.parametrize("fails", ["append", "sync_log"])
 def test_no_manifest_goes_if_its_line_cannot_be_kept(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Full()
     job(storage, 4)
@@ -318,7 +318,7 @@ def test_no_manifest_goes_if_its_line_cannot_be_kept(fails: str, monkeypatch: py
 
     monkeypatch.setattr(storage, fails, full)
     with pytest.raises(OSError, match="No space left"):
-        retention.retain(storage, JOB, 1, _anybody, record=EpochLedger(storage, JOB, pytest.fail).keep)
+        retention.apply_retention(storage, JOB, 1, _anybody, record=EpochLedger(storage, JOB, pytest.fail).make_durable)
 
     assert len(storage.list("manifests")) == 4
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from kafka_eos.storage.rolling_log import LocalLog
 
 root, first, count, name = sys.argv[1:]
-log = LocalLog(Path(root), "history.jsonl", full=200)
+log = LocalLog(Path(root), "history.jsonl", segment_bytes=200)
 for number in range(int(first), int(first) + int(count)):
     log.append(f"{name} {number:06d}")
     if number % 7 == 0:
@@ -104,7 +104,7 @@ def test_a_reader_that_sleeps_while_what_it_has_opened_is_compressed_reads_no_li
     lines = write(log, range(10))
     listed = LocalLog._segments
 
-    def late(self: LocalLog) -> list[paths.Segment]:
+    def late(self: LocalLog) -> list[paths.LogSegment]:
         monkeypatch.undo()
         lines.extend(write(log, range(10, 55)))
         log.compress()
@@ -116,7 +116,7 @@ def test_a_reader_that_sleeps_while_what_it_has_opened_is_compressed_reads_no_li
 
 
 def test_only_the_newest_are_kept_where_that_is_enough(tmp_path: Path) -> None:
-    log = LocalLog(tmp_path, paths.TOLD, FULL, keep=1)
+    log = LocalLog(tmp_path, paths.LOCAL_HISTORY, FULL, retained_segments=1)
     lines = [f"line {number:06d}" for number in range(100)]
     for line in lines:
         log.append(line)
@@ -203,8 +203,8 @@ def test_the_storage_of_a_job_keeps_its_logs_so(tmp_path: Path, monkeypatch: pyt
     lines = [f'{{"n": {number}}}' + " " * (1 << 20) for number in range(20)]
     for line in lines:
         storage.append(paths.LEDGER, line)
-        storage.settle(paths.LEDGER)
-    storage.compress()
+        storage.sync_log(paths.LEDGER)
+    storage.compress_logs()
 
     assert list(LocalStorage(tmp_path / "job").lines(paths.LEDGER)) == lines
     assert len(list((tmp_path / "job" / "ledger").iterdir())) == 2

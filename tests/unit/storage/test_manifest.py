@@ -14,21 +14,21 @@ from checkpoint_samples import JOB, MANIFEST, RECORDS
 
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.storage import job_records as manifest
-from kafka_eos.storage.job_records import Manifest, Receipt, Record, decode, encode
+from kafka_eos.storage.job_records import Manifest, Receipt, StoredRecord, decode, encode
 from kafka_eos.storage.job_storage import JobStorage
 
 SCHEMAS = Path(manifest.__file__).parents[2] / "schemas"
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
-def test_a_record_round_trips(record: Record, storage: JobStorage) -> None:
+def test_a_record_round_trips(record: StoredRecord, storage: JobStorage) -> None:
     manifest.publish(storage, record)
 
     assert manifest.load(storage, type(record), record.name, JOB) == record
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
-def test_every_flipped_bit_is_detected_and_the_object_named(record: Record) -> None:
+def test_every_flipped_bit_is_detected_and_the_object_named(record: StoredRecord) -> None:
     good = encode(record)
     for position in range(len(good)):
         for bit in range(8):
@@ -39,7 +39,7 @@ def test_every_flipped_bit_is_detected_and_the_object_named(record: Record) -> N
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
-def test_every_truncation_and_every_addition_is_detected(record: Record) -> None:
+def test_every_truncation_and_every_addition_is_detected(record: StoredRecord) -> None:
     good = encode(record)
     for bad in [good[:length] for length in range(len(good))] + [good + b"\0", good + b"\n", b"\n" + good, good + good]:
         with pytest.raises(CorruptCheckpoint, match=record.name):
@@ -94,7 +94,7 @@ def test_a_body_of_another_shape_is_refused(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.name)
-def test_the_published_schema_describes_the_body(record: Record) -> None:
+def test_the_published_schema_describes_the_body(record: StoredRecord) -> None:
     schema = json.loads((SCHEMAS / f"{record.FORMAT}.v{record.VERSION}.avsc").read_text())
     body = json.loads(encode(record).partition(b"\n")[2])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.abc.committer import Unstored
+from kafka_eos.abc.committer import UnstoredCommittable
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.core.ids import Epoch
@@ -21,9 +21,9 @@ from kafka_eos.storage import provenance_compaction as packing
 from kafka_eos.storage import provenance_files as provenance
 from kafka_eos.storage import provenance_packs as packs
 from kafka_eos.storage.job_storage import JobStorage, LocalStorage, MemoryStorage
-from kafka_eos.storage.object_names import Pack, Single
-from kafka_eos.storage.provenance_compaction import Packer
-from kafka_eos.storage.provenance_files import Shelf
+from kafka_eos.storage.object_names import ProvenanceFile, ProvenancePack
+from kafka_eos.storage.provenance_compaction import ProvenancePacker
+from kafka_eos.storage.provenance_files import ProvenanceReader
 
 pytestmark = pytest.mark.limits("usual")
 
@@ -42,22 +42,24 @@ def files(number: int, *, first: int = 1, each: int = 1, size: int = 0) -> Files
 
 def store(storage: JobStorage, some: Files) -> None:
     for epoch, ref, content in some:
-        provenance.stored(storage, epoch, Unstored("kafka", {}, 1, {}, {}, ref, content))
+        provenance.store_provenance(storage, epoch, UnstoredCommittable("kafka", {}, 1, {}, {}, ref, content))
 
 
 def all_there(storage: JobStorage, some: Files) -> bool:
-    shelf = Shelf(storage)
+    shelf = ProvenanceReader(storage)
     return all(shelf.load(ref, epoch) == content for epoch, ref, content in some)
 
 
 def kinds(storage: JobStorage) -> tuple[int, int]:
     """How many files stand alone, and how many packs there are."""
-    found = provenance.listed(storage)
-    return sum(not isinstance(file, Pack) for file in found), sum(isinstance(file, Pack) for file in found)
+    found = provenance.list_provenance(storage)
+    return sum(not isinstance(file, ProvenancePack) for file in found), sum(
+        isinstance(file, ProvenancePack) for file in found
+    )
 
 
 def pack(storage: JobStorage) -> None:
-    Packer(storage, pytest.fail).pack()
+    ProvenancePacker(storage, pytest.fail).pack()
 
 
 def test_many_files_become_few_and_every_one_is_found(storage: JobStorage) -> None:
@@ -102,7 +104,7 @@ def test_a_file_that_a_later_epoch_has_committed_is_found(storage: JobStorage) -
 
     _, ref, content = some[0]
 
-    assert Shelf(storage).load(ref, Epoch(1_000)) == content
+    assert ProvenanceReader(storage).load(ref, Epoch(1_000)) == content
 
 
 class Interrupted(MemoryStorage):
@@ -138,7 +140,7 @@ class Interrupted(MemoryStorage):
 
 
 def no_packs(groups: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda files: groups(file for file in files if isinstance(file, Single))
+    return lambda files: groups(file for file in files if isinstance(file, ProvenanceFile))
 
 
 def away() -> None:
@@ -148,7 +150,7 @@ def away() -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> Files:
     """Files for two rounds of packing packs, read one after the other."""
-    monkeypatch.setattr(packing, "AT_ONCE", 1)
+    monkeypatch.setattr(packing, "MAX_CONCURRENT", 1)
     return files(3 * 3 + 2)
 
 
@@ -160,7 +162,7 @@ def test_wherever_it_is_interrupted_every_file_is_found_and_the_next_round_goes_
         store(storage, few)
         storage.left, storage.then = at, away
         with suppress(OSError):
-            Packer(storage, said.append).pack()
+            ProvenancePacker(storage, said.append).pack()
         ended = storage.left > 0
         storage.left = -1
 
@@ -211,17 +213,17 @@ def test_what_cannot_be_packed_now_is_said_and_packed_later() -> None:
     storage, said = Interrupted(), list[str]()
     some = files(LIMITS.files_per_pack)
     store(storage, some)
-    packer = Packer(storage, said.append)
+    packer = ProvenancePacker(storage, said.append)
     storage.left, storage.then = 1 + LIMITS.files_per_pack + 1, away  # where the pack is published
 
-    packer.forgotten(0)
+    packer.on_epochs_dropped(0)
     storage.left = -1
-    packer.forgotten(LIMITS.epochs_per_packing - 1)
+    packer.on_epochs_dropped(LIMITS.epochs_per_packing - 1)
 
     assert len(said) == 1
     assert "away" in said[0]
     assert kinds(storage) == (LIMITS.files_per_pack, 0)
-    packer.forgotten(1)
+    packer.on_epochs_dropped(1)
     assert kinds(storage) == (0, 1)
     assert all_there(storage, some)
 
@@ -244,12 +246,12 @@ class Unreadable(MemoryStorage):
 def test_a_file_that_cannot_be_read_keeps_no_other_from_being_packed_and_is_packed_when_it_can_be() -> None:
     storage, said, some = Unreadable(), list[str](), files(3 * LIMITS.files_per_pack)
     store(storage, some)
-    packer = Packer(storage, said.append)
-    bad = provenance.name_of(some[0][1], some[0][0])
+    packer = ProvenancePacker(storage, said.append)
+    bad = provenance.provenance_name_of(some[0][1], some[0][0])
     storage.bad = frozenset([bad])
 
-    packer.forgotten(0)
-    packer.forgotten(LIMITS.epochs_per_packing)
+    packer.on_epochs_dropped(0)
+    packer.on_epochs_dropped(LIMITS.epochs_per_packing)
 
     assert kinds(storage) == (1, 3)
     assert len(said) == 1, "it is said once"
@@ -257,7 +259,7 @@ def test_a_file_that_cannot_be_read_keeps_no_other_from_being_packed_and_is_pack
     assert "bad blocks" in said[0]
     storage.bad = frozenset()
     store(storage, more := files(LIMITS.files_per_pack, first=1_000))
-    packer.forgotten(LIMITS.epochs_per_packing)
+    packer.on_epochs_dropped(LIMITS.epochs_per_packing)
     assert kinds(storage) == (1, 4)
     assert bad not in storage.list(paths.PROVENANCE)
     assert all_there(storage, [*some, *more])
@@ -268,12 +270,12 @@ def test_as_many_as_make_a_pack_may_be_unreadable_and_others_are_packed() -> Non
     """The oldest are tried first, once, and from then on last: after the packs that are packed again, too."""
     storage, said, some = Unreadable(), list[str](), files(5 * 4)
     store(storage, some)
-    storage.bad = frozenset(provenance.name_of(ref, epoch) for epoch, ref, _ in some[:4])
-    packer = Packer(storage, said.append)
+    storage.bad = frozenset(provenance.provenance_name_of(ref, epoch) for epoch, ref, _ in some[:4])
+    packer = ProvenancePacker(storage, said.append)
 
-    packer.forgotten(0)
+    packer.on_epochs_dropped(0)
     first = kinds(storage), len(storage.reads)
-    packer.forgotten(LIMITS.epochs_per_packing)
+    packer.on_epochs_dropped(LIMITS.epochs_per_packing)
 
     assert first == ((5 * 4, 0), 4), "a store that answers nothing is not asked for all that it has"
     assert kinds(storage) == (4, 1)
@@ -285,16 +287,16 @@ def test_as_many_as_make_a_pack_may_be_unreadable_and_others_are_packed() -> Non
 def test_a_file_that_cannot_be_deleted_keeps_no_other_from_being_packed() -> None:
     class Undeletable(MemoryStorage):
         def delete_all(self, names: Sequence[str]) -> None:
-            if provenance.name_of(some[0][1], some[0][0]) in names:
+            if provenance.provenance_name_of(some[0][1], some[0][0]) in names:
                 raise PermissionError(errno.EPERM, "immutable")
             super().delete_all(names)
 
     storage, said, some = Undeletable(), list[str](), files(5 * 4)
     store(storage, some)
-    packer = Packer(storage, said.append)
+    packer = ProvenancePacker(storage, said.append)
 
     for _ in range(4):
-        packer.forgotten(LIMITS.epochs_per_packing)
+        packer.on_epochs_dropped(LIMITS.epochs_per_packing)
 
     alone, packed = kinds(storage)
     assert alone == 4
@@ -317,16 +319,16 @@ def test_what_fails_each_time_keeps_nothing_waiting_that_failed_once() -> None:
 
     storage, said, some = Immutable(), list[str](), files(3 * 4)
     store(storage, some)
-    oldest_of_a_group = [provenance.name_of(ref, epoch) for epoch, ref, _ in some[::4]]
+    oldest_of_a_group = [provenance.provenance_name_of(ref, epoch) for epoch, ref, _ in some[::4]]
     storage.stuck = frozenset(oldest_of_a_group)
-    packer = Packer(storage, said.append)
+    packer = ProvenancePacker(storage, said.append)
     for _ in range(3):
-        packer.forgotten(LIMITS.epochs_per_packing)
+        packer.on_epochs_dropped(LIMITS.epochs_per_packing)
     assert kinds(storage)[0] == 3 * 4
     storage.stuck = frozenset(oldest_of_a_group[:1])
 
     for _ in range(3):
-        packer.forgotten(LIMITS.epochs_per_packing)
+        packer.on_epochs_dropped(LIMITS.epochs_per_packing)
 
     assert kinds(storage)[0] == 4, "only what goes with the one that still cannot be deleted"
     assert all_there(storage, some)
@@ -337,12 +339,12 @@ def test_one_look_packs_no_more_than_its_share_and_the_next_call_goes_on() -> No
     """No epoch begins before a look is done, and there may be a backlog of days."""
     storage, some = Unreadable(), files(3 * 4 * LIMITS.packs_per_round)
     store(storage, some)
-    packer = Packer(storage, pytest.fail)
+    packer = ProvenancePacker(storage, pytest.fail)
     at_once = list[int]()
 
     for _ in range(4):
         before = len(storage.reads)
-        packer.forgotten(1)
+        packer.on_epochs_dropped(1)
         at_once.append(len(storage.reads) - before)
 
     assert at_once[:3] == [4 * LIMITS.packs_per_round] * 3
@@ -357,10 +359,10 @@ def test_what_is_not_of_this_package_is_said_once_and_left_as_it_is(storage: Job
     made, content = packs.encode(Epoch(1), Epoch(1), {})
     stray = f"{paths.provenance_name(made)}.bak"
     storage.publish(stray, content)
-    packer = Packer(storage, said.append)
+    packer = ProvenancePacker(storage, said.append)
 
-    packer.forgotten(0)
-    packer.forgotten(LIMITS.epochs_per_packing)
+    packer.on_epochs_dropped(0)
+    packer.on_epochs_dropped(LIMITS.epochs_per_packing)
 
     assert kinds(storage) == (0, 1)
     assert len(said) == 1
@@ -385,7 +387,7 @@ def test_who_misses_a_file_that_was_packed_reads_no_pack_that_cannot_hold_it() -
     storage, some = Unreadable(), files(5 * LIMITS.files_per_pack + LIMITS.files_per_pack // 2)
     store(storage, some)
     pack(storage)
-    shelf, (epoch, ref, content) = Shelf(storage), some[-1]
+    shelf, (epoch, ref, content) = ProvenanceReader(storage), some[-1]
     assert shelf.load(ref, epoch) == content
     store(storage, files(LIMITS.files_per_pack // 2, first=1_000))
     pack(storage)
@@ -394,7 +396,7 @@ def test_who_misses_a_file_that_was_packed_reads_no_pack_that_cannot_hold_it() -
     assert shelf.load(ref, epoch) == content
 
     (gone, into) = storage.reads
-    assert gone == provenance.name_of(ref, epoch)
+    assert gone == provenance.provenance_name_of(ref, epoch)
     assert into == max(name for name in storage.list(paths.PROVENANCE) if "pack" in name)
 
 
@@ -413,17 +415,17 @@ def test_who_misses_a_pack_that_is_listed_still_finds_the_file_in_another() -> N
         storage.publish(paths.provenance_name(made), stored)
         missed = missed or paths.provenance_name(made)
 
-    assert Shelf(storage).load(ref, epoch) == content
+    assert ProvenanceReader(storage).load(ref, epoch) == content
 
 
 def test_a_damaged_file_is_left_as_it_is_and_said_once(storage: JobStorage) -> None:
     some, said = files(LIMITS.files_per_pack + 1), list[str]()
     store(storage, some)
     epoch, ref, content = some[3]
-    name = provenance.name_of(ref, epoch)
+    name = provenance.provenance_name_of(ref, epoch)
     storage.delete(name)
     storage.publish(name, content.upper())
-    packer = Packer(storage, said.append)
+    packer = ProvenancePacker(storage, said.append)
 
     packer.pack()
     packer.pack()
@@ -433,7 +435,7 @@ def test_a_damaged_file_is_left_as_it_is_and_said_once(storage: JobStorage) -> N
     assert name in storage.list(paths.PROVENANCE)
     assert all_there(storage, [each for each in some if each[1] != ref])
     with pytest.raises(CorruptCheckpoint, match=name):
-        Shelf(storage).load(ref, epoch)
+        ProvenanceReader(storage).load(ref, epoch)
 
 
 def test_files_are_not_deleted_for_a_pack_of_them_that_is_damaged(storage: JobStorage) -> None:
@@ -445,7 +447,7 @@ def test_files_are_not_deleted_for_a_pack_of_them_that_is_damaged(storage: JobSt
     )
     storage.publish(paths.provenance_name(made), content[:-1])
 
-    Packer(storage, said.append).pack()
+    ProvenancePacker(storage, said.append).pack()
 
     assert len(said) == 1
     assert kinds(storage) == (LIMITS.files_per_pack, 1)
@@ -472,8 +474,8 @@ def test_after_thousands_of_epochs_of_six_workers_there_are_a_few_hundred_files(
         store(storage, written)
         some += written
         if packer is None or epoch % 600 == 0:  # a job that is started again now and then
-            packer = Packer(storage, pytest.fail)
-        packer.forgotten(1)
+            packer = ProvenancePacker(storage, pytest.fail)
+        packer.on_epochs_dropped(1)
 
     alone, packed = kinds(storage)
     assert alone < LIMITS.files_per_pack + 6 * LIMITS.epochs_per_packing

@@ -13,22 +13,22 @@ from kafka_eos.core.ids import Epoch
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import provenance_packs as packs
-from kafka_eos.storage.object_names import Pack, Single
+from kafka_eos.storage.object_names import ProvenanceFile, ProvenancePack
 
 SHA = "ab" * 32
 FILES = {hashlib.sha256(content).hexdigest(): content for content in (b"", b"one", b"two", bytes(1000))}
 
 epochs = st.integers(0, 10**14).map(Epoch)
 digests = st.binary(min_size=32, max_size=32).map(bytes.hex)
-singles = st.builds(Single, epochs, st.integers(0, 2 * LIMITS.pack_bytes), digests)
+singles = st.builds(ProvenanceFile, epochs, st.integers(0, 2 * LIMITS.pack_bytes), digests)
 
 
-@given(singles | st.builds(Pack, epochs, epochs, st.integers(0, 10**12), digests))
-def test_names_tell_what_they_were_made_of(file: paths.Provenance) -> None:
+@given(singles | st.builds(ProvenancePack, epochs, epochs, st.integers(0, 10**12), digests))
+def test_names_tell_what_they_were_made_of(file: paths.ProvenanceObject) -> None:
     name = paths.provenance_name(file)
 
     assert paths.parse_provenance_name(name) == file
-    assert paths.inside(name) == name
+    assert paths.ensure_inside(name) == name
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_pack_that_is_not_what_was_stored_is_refused(altered: object, said: st
 
 
 @given(st.lists(singles, max_size=300, unique=True))
-def test_a_group_is_full_or_has_many_and_what_is_full_is_left_alone(files: list[Single]) -> None:
+def test_a_group_is_full_or_has_many_and_what_is_full_is_left_alone(files: list[ProvenanceFile]) -> None:
     found = packs.groups(files)
 
     packed = [file for group in found for file in group]
@@ -87,6 +87,10 @@ def test_a_group_is_full_or_has_many_and_what_is_full_is_left_alone(files: list[
 
 
 def test_a_span_is_from_the_oldest_to_the_newest() -> None:
-    files = [Pack(Epoch(3), Epoch(9), 1, SHA), Pack(Epoch(1), Epoch(4), 1, SHA), Single(Epoch(5), 1, SHA)]
+    files = [
+        ProvenancePack(Epoch(3), Epoch(9), 1, SHA),
+        ProvenancePack(Epoch(1), Epoch(4), 1, SHA),
+        ProvenanceFile(Epoch(5), 1, SHA),
+    ]
 
     assert packs.span(files) == (Epoch(1), Epoch(9))

@@ -53,13 +53,13 @@ def test_whatever_parses_is_exactly_the_name_that_would_be_formed(name: str) -> 
 )
 def test_no_name_leaves_the_directory(name: str) -> None:
     with pytest.raises(CorruptCheckpoint):
-        paths.inside(name)
+        paths.ensure_inside(name)
 
 
 @pytest.mark.parametrize("name", ["../000010.sst", "a/b", "..", ".hidden", "", "x\n", "é"])
 def test_a_file_name_is_one_plain_component(name: str) -> None:
     with pytest.raises(CorruptCheckpoint):
-        paths.plain_file_name(name)
+        paths.ensure_plain_name(name)
 
 
 @pytest.mark.parametrize("sha256", ["", "0" * 63, "0" * 65, "G" * 64, "A" * 64, "../" + "0" * 61, "0" * 64 + "\n"])

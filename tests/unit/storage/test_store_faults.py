@@ -23,7 +23,7 @@ pytest.importorskip("pyarrow")
 
 from checkpoint_samples import JOB, MANIFEST, SAVEPOINT
 
-from kafka_eos.abc.committer import Unstored
+from kafka_eos.abc.committer import UnstoredCommittable
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.core.errors import CorruptCheckpoint
@@ -35,10 +35,10 @@ from kafka_eos.storage import provenance_files as provenance
 from kafka_eos.storage import retention
 from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.storage.epoch_ledger import EpochLedger
-from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt, publish
+from kafka_eos.storage.job_records import Manifest, Receipt, TermBase, TermClaim, publish
 from kafka_eos.storage.job_storage import JobStorage
-from kafka_eos.storage.provenance_compaction import Packer
-from kafka_eos.storage.provenance_files import Shelf
+from kafka_eos.storage.provenance_compaction import ProvenancePacker
+from kafka_eos.storage.provenance_files import ProvenanceReader
 from tests.store_faults import CRASHES, ERRORS, Crash, Directory, FileSystem, Objects, Place, Requests, every
 
 pytestmark = pytest.mark.limits(log_lines_per_segment=2, log_segment_bytes=10, files_per_pack=2, objects_per_delete=2)
@@ -63,7 +63,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> MakePlace:
 
 @pytest.fixture(autouse=True)
 def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "AT_ONCE", 1)
+    monkeypatch.setattr(packing, "MAX_CONCURRENT", 1)
 
 
 def grown(before: View, now: View) -> bool:
@@ -176,7 +176,7 @@ def test_files_are_stored_whole_or_not_at_all(place: MakePlace, tmp_path: Path, 
     def stored(storage: JobStorage) -> View:
         found = frozenset(map(paths.parse_shared_name, storage.list(paths.SHARED)))
         for ref in (ref for ref in refs if ref.sha256 in found):
-            storage.check(ref)
+            storage.check_content(ref)
         return found
 
     Operation(
@@ -197,7 +197,7 @@ BEFORE = 3
 def _write(storage: JobStorage, lines: tuple[str, ...]) -> None:
     for line in lines:
         storage.append(paths.HISTORY, line)
-    storage.compress()
+    storage.compress_logs()
 
 
 def _lines(storage: JobStorage) -> View:
@@ -217,7 +217,7 @@ def test_a_log_that_is_cut_in_segments_and_compressed(place: MakePlace) -> None:
             for line in LINES[BEFORE:]:
                 storage.append(paths.HISTORY, line)
                 done += 1
-            storage.compress()
+            storage.compress_logs()
         with here.reached(Requests()):
             assert _lines(here.open())[:done] == LINES[:done], requests
             assert len(_lines(here.open())) <= done + 1, requests
@@ -276,13 +276,13 @@ def _provenance(number: int) -> tuple[Epoch, FileRef, bytes]:
 
 def _store_and_pack(storage: JobStorage, numbers: range) -> None:
     for epoch, ref, content in map(_provenance, numbers):
-        provenance.stored(storage, epoch, Unstored("kafka", {}, 1, {}, {}, ref, content))
-    Packer(storage, [].append).pack()
+        provenance.store_provenance(storage, epoch, UnstoredCommittable("kafka", {}, 1, {}, {}, ref, content))
+    ProvenancePacker(storage, [].append).pack()
 
 
 def _found_provenance(storage: JobStorage) -> View:
     names = storage.list(paths.PROVENANCE)
-    shelf, found = Shelf(storage), set[int]()
+    shelf, found = ProvenanceReader(storage), set[int]()
     for number in range(6 if names else 0):
         epoch, ref, content = _provenance(number)
         with suppress(CorruptCheckpoint):
@@ -316,7 +316,7 @@ def _epoch(storage: JobStorage, tmp_path: Path, number: int) -> Manifest:
 
 def _job(storage: JobStorage) -> View:
     """The committed epochs, and those of the ledger: whatever retention has dropped is there, and the rest is whole."""
-    facts = retention.gather(storage, JOB)
+    facts = retention.take_inventory(storage, JOB)
     assert all(files <= facts.stored for files in facts.manifests.values())
     newest = max(epoch.epoch.n for epoch in facts.receipts & facts.manifests.keys())
     told = {epoch.epoch.n for epoch in ledger.read(storage)}
@@ -325,22 +325,22 @@ def _job(storage: JobStorage) -> View:
 
 
 def _begin_job(storage: JobStorage, tmp_path: Path) -> None:
-    publish(storage, Claim(job=JOB, term=1, host="h", pid=1, at=0))
-    publish(storage, Base(job=JOB, term=1, resumed=None, reason="fresh", at=0))
+    publish(storage, TermClaim(job=JOB, term=1, host="h", pid=1, at=0))
+    publish(storage, TermBase(job=JOB, term=1, resumed=None, reason="fresh", at=0))
     _commit(storage, tmp_path, range(2))
 
 
 def _commit(storage: JobStorage, tmp_path: Path, epochs: range) -> EpochLedger:
     written = EpochLedger(storage, JOB, [].append)
     for number in epochs:
-        written.committed(_epoch(storage, tmp_path, number))
+        written.write_epoch(_epoch(storage, tmp_path, number))
     return written
 
 
 def test_lines_of_the_ledger_and_old_epochs_that_are_dropped(tmp_path: Path) -> None:
     def run(storage: JobStorage) -> None:
         written = _commit(storage, tmp_path, range(2, 3))
-        retention.retain(storage, JOB, 1, lambda: None, record=written.keep)
+        retention.apply_retention(storage, JOB, 1, lambda: None, record=written.make_durable)
 
     Operation(lambda storage: _begin_job(storage, tmp_path), run, _job).check(Objects)
 
@@ -349,7 +349,7 @@ def test_lines_of_the_ledger_and_old_epochs_that_are_dropped(tmp_path: Path) -> 
 
 
 def _make_savepoint(target: Path) -> None:
-    with savepoints.staged(target) as draft:
+    with savepoints.draft_savepoint(target) as draft:
         ref = draft.files.upload(_private(draft.work / "rows", b"rows of a savepoint"), "1.rows")
         handle = StateHandle("total", "memory", (0, 127), (ref,), ())
         draft.publish(msgspec.structs.replace(SAVEPOINT, operators=(handle,)))
@@ -367,10 +367,10 @@ def test_a_savepoint_is_there_whole_or_not_at_all_and_what_was_begun_goes_with_t
             if made:
                 _make_savepoint(target)
         with here.reached(requests), suppress(Crash, OSError):
-            savepoints.drop(target) if made else _make_savepoint(target)
+            savepoints.delete_savepoint(target) if made else _make_savepoint(target)
         with here.reached(Requests()):
-            assert not target.exists() or savepoints.verify(target) == [], requests
+            assert not target.exists() or savepoints.find_damage(target) == [], requests
             if target.exists():
-                savepoints.drop(target)
+                savepoints.delete_savepoint(target)
             _make_savepoint(another)
         assert list(another.parent.iterdir()) == [another], requests

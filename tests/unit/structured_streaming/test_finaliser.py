@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_eos._util.retry import Interrupted
+from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.core.errors import Bug, CommittableLost
 from tests.micro_batches import Driver, MicroBatch
 from tests.transactional_broker import TransactionalBroker
@@ -22,12 +22,12 @@ def test_a_batch_that_spark_has_decided_is_made_visible_though_the_query_ends(
     first = driver()
     first.prepare(0, ROWS)
     first.decide(0)
-    first.finaliser.query_is_over()
+    first.finaliser.on_query_end()
 
     first.start()
 
     assert first.end() is None
-    assert first.finaliser.finalised == 0
+    assert first.finaliser.last_visible_batch == 0
     assert sorted(kafka.values) == [b"a", b"b"]
     assert kafka.open == []
 
@@ -35,12 +35,12 @@ def test_a_batch_that_spark_has_decided_is_made_visible_though_the_query_ends(
 def test_nothing_passes_the_gate_before_the_batch_is_visible(driver: Made, kafka: TransactionalBroker) -> None:
     first = driver()
     first.prepare(0, ROWS)
-    first.finaliser.open_gate()
+    first.finaliser.release_waiters()
 
-    with pytest.raises(Interrupted, match="stopped before batch 0 was finalised"):
+    with pytest.raises(RetryInterrupted, match="stopped before batch 0 was finalised"):
         first.prepare(1, ROWS)
 
-    assert isinstance(first.batch.failure, Interrupted)
+    assert isinstance(first.batch.failure, RetryInterrupted)
     assert not first.finaliser.wait(0)
     assert first.start().end() is None
     assert kafka.open == []
@@ -49,9 +49,9 @@ def test_nothing_passes_the_gate_before_the_batch_is_visible(driver: Made, kafka
 def test_a_query_that_is_stopped_between_batches_passes_the_gate(driver: Made) -> None:
     first = driver().start()
     first.run(0, ROWS)
-    first.finaliser.open_gate()
+    first.finaliser.release_waiters()
 
-    first.finaliser.gate()
+    first.finaliser.wait_until_committed()
 
     assert first.end() is None
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_committed_stops_the_query_and_shuts_the_gate(driver: Mad
 
     assert isinstance(first.end(), CommittableLost)
     assert first.stopped
-    assert first.finaliser.finalised is None
+    assert first.finaliser.last_visible_batch is None
 
 
 def test_one_batch_at_a_time_is_handed_over(driver: Made) -> None:
@@ -76,18 +76,18 @@ def test_one_batch_at_a_time_is_handed_over(driver: Made) -> None:
     (promise,) = first.settling.promises(0)
 
     with pytest.raises(Bug, match="batch 0 was promised before batch 0 was finalised"):
-        first.finaliser.hand_over(promise)
+        first.finaliser.submit(promise)
 
 
 def test_a_query_that_spark_refuses_to_start_lets_go_of_everything(driver: Made) -> None:
     first = driver()
 
-    with pytest.raises(ValueError, match="no such trigger"), first.finaliser.given_up_unless_started():
+    with pytest.raises(ValueError, match="no such trigger"), first.finaliser.close_unless_started():
         raise ValueError("no such trigger")
     assert first.closed
 
     second = driver()
-    with second.finaliser.given_up_unless_started():
+    with second.finaliser.close_unless_started():
         pass
     assert not second.closed
     second.start().end()

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import PySparkException
 
-from kafka_eos._util.retry import Interrupted
+from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.core.errors import CommittableLost, ConfigError
 from kafka_eos.structured_streaming.query import ExactlyOnceQuery
-from kafka_eos.structured_streaming.spark_checkpoint import LocalDecisions
+from kafka_eos.structured_streaming.spark_checkpoint import LocalCommitLog
 from tests.micro_batches import Driver, MicroBatch
 from tests.transactional_broker import TransactionalBroker
 from tests.waiting import PATIENCE, eventually
@@ -89,14 +89,14 @@ def test_executors_without_kafka_eos(driver: Made) -> None:
 def test_a_query_runs_until_all_that_it_decided_is_visible(
     query: ExactlyOnceQuery, spark: SparkQuery, kafka: TransactionalBroker
 ) -> None:
-    assert (query.isActive, query.finalised) == (True, None)
+    assert (query.isActive, query.last_visible_batch) == (True, None)
     assert not query.finish(0)
     assert not query.awaitTermination(0)
 
     query.processAllAvailable()
 
     assert sorted(kafka.values) == [b"a", b"b"]
-    assert (query.isActive, query.finalised) == (True, 0)
+    assert (query.isActive, query.last_visible_batch) == (True, 0)
     assert query.stop()
     assert not query.isActive
     assert query.exception() is None
@@ -157,7 +157,7 @@ def test_what_a_batch_could_not_do_counts_for_nothing_unless_spark_fails(
 
 
 def test_a_batch_that_was_interrupted_by_the_stop_is_no_error(query: ExactlyOnceQuery, spark: SparkQuery) -> None:
-    spark.driver.batch.failure = Interrupted("stopped")
+    spark.driver.batch.failure = RetryInterrupted("stopped")
     spark.fail(RuntimeError("Spark's text of it"))
 
     assert query.stop(PATIENCE)
@@ -178,14 +178,14 @@ def test_a_batch_that_cannot_be_finalised_stops_spark(
 
 
 def test_the_newest_decision_is_that_of_the_highest_number(tmp_path: Path) -> None:
-    decisions = LocalDecisions(tmp_path)
-    assert decisions.newest() is None
+    decisions = LocalCommitLog(tmp_path)
+    assert decisions.find_latest_batch() is None
     commits = tmp_path / "commits"
     commits.mkdir()
-    assert decisions.newest() is None
+    assert decisions.find_latest_batch() is None
 
     for name in ("9", "10", ".10.crc", ".11.tmp", "metadata"):
         (commits / name).touch()
 
-    assert decisions.newest() == 10
+    assert decisions.find_latest_batch() == 10
     assert [batch for batch in range(13) if decisions.has(batch)] == [9, 10]

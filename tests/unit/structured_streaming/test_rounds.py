@@ -60,7 +60,7 @@ def test_an_attempt_of_a_task_that_spark_gave_up_is_aborted_with_its_batch(
     driver: Made, kafka: TransactionalBroker
 ) -> None:
     first = driver().start()
-    list(task.deliver(first.assignment(0), [rows(b"0/0")]))
+    list(task.write_partition(first.assignment(0), [rows(b"0/0")]))
 
     first.run(0, batch(0))
 
@@ -78,7 +78,7 @@ def test_a_partition_without_rows_has_no_transaction(driver: Made, kafka: Transa
 
     assert sorted(kafka.values[:2]) == [b"next", b"row"]
     assert sorted(kafka.values[2:]) == values_of(2)
-    assert [len(first.settling.ledger.visible(number).transactions) for number in range(3)] == [1, 0, TASKS]
+    assert [len(first.settling.ledger.load_committed(number).transactions) for number in range(3)] == [1, 0, TASKS]
 
 
 def test_rows_go_to_the_topic_and_the_partition_that_they_name(driver: Made, kafka: TransactionalBroker) -> None:
@@ -113,4 +113,4 @@ def test_old_batches_are_forgotten_whole(driver: Made, tmp_path: Path) -> None:
     assert [len(names) for names in records] == [2, 2]
     again = driver()
     assert again.recovered.newest == 4
-    assert again.settling.ledger.settled() == {3, 4}
+    assert again.settling.ledger.list_committed() == {3, 4}

@@ -79,10 +79,10 @@ def test_only_tasks_with_rows_have_a_transaction() -> None:
 
 
 def deliver(broker: ScriptedBroker, topic: str | None, *batches: pa.RecordBatch) -> None:
-    assignment = task.Assignment(
+    assignment = task.BatchSpec(
         "totals-0", 1, 0, Cluster(broker.address, {"compression.type": "none"}), TIMEOUT_MS, topic
     )
-    list(task.deliver(assignment, iter(batches)))
+    list(task.write_partition(assignment, iter(batches)))
 
 
 def test_a_row_that_can_never_be_sent_is_refused(kafka: TransactionalBroker, broker: ScriptedBroker) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from kafka_eos.core.errors import CommittableLost, ConfigError, Fatal, Fenced
 from kafka_eos.storage.job_storage import LocalStorage
-from kafka_eos.structured_streaming.batch_ledger import Ledger
-from kafka_eos.structured_streaming.transaction_recovery import Recovered, claimed
+from kafka_eos.structured_streaming.batch_ledger import BatchLedger
+from kafka_eos.structured_streaming.transaction_recovery import RecoveredQuery, claim_term
 from tests.micro_batches import NAME, Driver, MicroBatch
 from tests.transactional_broker import TransactionalBroker
 
@@ -40,14 +40,14 @@ def test_what_the_older_decides_after_the_newer_has_ended_is_made_visible(
     driver: Made, older: Driver, kafka: TransactionalBroker
 ) -> None:
     newer = driver()
-    assert newer.recovered == Recovered(None, undecided=0)
+    assert newer.recovered == RecoveredQuery(None, undecided=0)
     assert newer.start().end() is None
 
     older.decide(0)
 
     assert isinstance(older.end(), Fenced)
     assert kafka.visible == []
-    assert driver().recovered == Recovered(0)
+    assert driver().recovered == RecoveredQuery(0)
     exact(kafka, *OLD_ROWS)
 
 
@@ -57,7 +57,7 @@ def test_what_the_older_decides_while_the_newer_ends_is_made_visible(
     newer = driver()
     older.decide(0)
 
-    newer.settling.leave()
+    newer.settling.abort_undecided()
 
     driver()
     exact(kafka, *OLD_ROWS)
@@ -85,7 +85,7 @@ def test_what_the_older_decides_is_made_visible_though_no_batch_begins(
     older.decide(0)
 
     assert newer.end() is None
-    assert newer.finaliser.finalised == 0
+    assert newer.finaliser.last_visible_batch == 0
     exact(kafka, *OLD_ROWS)
 
 
@@ -143,7 +143,7 @@ def test_a_report_of_an_earlier_batch_does_not_make_a_decision_ones_own(
     driver: Made, older: Driver, kafka: TransactionalBroker
 ) -> None:
     older.decide(0)
-    older.finaliser.gate()
+    older.finaliser.wait_until_committed()
     older.prepare(1, OLD)
     newer = driver().start()
     newer.reported = 0
@@ -182,22 +182,22 @@ def test_a_driver_that_was_replaced_while_its_tasks_ran_promises_nothing(
         older.prepare(0, OLD)
 
     assert isinstance(older.batch.failure, Fenced)
-    older.finaliser.open_gate()
-    older.finaliser.gate()  # nothing was handed over
+    older.finaliser.release_waiters()
+    older.finaliser.wait_until_committed()  # nothing was handed over
     assert isinstance(older.end(), Fenced)
     newer.run(0, NEW)
     exact(kafka, *NEW_ROWS)
-    assert driver().recovered == Recovered(0)
+    assert driver().recovered == RecoveredQuery(0)
 
 
 def test_what_was_promised_before_the_claim_is_known_after_it(driver: Made, older: Driver) -> None:
     """A driver opens the records before it claims the query; meanwhile another may promise, and Spark decide."""
-    ledger = Ledger(older.settling.ledger.storage, NAME)
+    ledger = BatchLedger(older.settling.ledger.storage, NAME)
     older.decide(0)
-    older.finaliser.gate()
+    older.finaliser.wait_until_committed()
     older.prepare(1, NEW)
 
-    claimed(ledger, older.settling.committer)
+    claim_term(ledger, older.settling.committer)
 
     assert [attempt.term for attempt in ledger.attempts(1)] == [older.settling.ctx.term]
 
@@ -224,7 +224,7 @@ def test_what_nobody_decided_is_aborted_when_the_query_ends(
 
     exact(kafka)
     newer = driver()
-    assert newer.recovered == Recovered(None)
+    assert newer.recovered == RecoveredQuery(None)
     newer.start().run(0, NEW)
     exact(kafka, *NEW_ROWS)
 
@@ -234,7 +234,7 @@ def test_where_no_earlier_spark_lives_nothing_stays_prepared(
 ) -> None:
     newer = driver(alone=True)
 
-    assert newer.recovered == Recovered(None)
+    assert newer.recovered == RecoveredQuery(None)
     exact(kafka)
     newer.start().run(0, NEW)
     exact(kafka, *NEW_ROWS)
@@ -255,7 +255,7 @@ def test_a_batch_of_another_sink_is_adopted_only_if_told_so(
         driver()
 
     adopting = driver(adopt=True)
-    assert adopting.recovered == Recovered(7)
+    assert adopting.recovered == RecoveredQuery(7)
     adopting.start().run(8, NEW)
     exact(kafka, *NEW_ROWS)
 
@@ -295,7 +295,7 @@ def test_a_batch_that_is_half_visible_is_finished_though_its_decision_is_gone(
 
     newer = driver(alone=alone).start()
 
-    assert newer.recovered == Recovered(None)
+    assert newer.recovered == RecoveredQuery(None)
     exact(kafka, *OLD_ROWS)
     newer.run(0, OLD)  # the replay writes the same
     exact(kafka, *OLD_ROWS)
@@ -350,11 +350,11 @@ def test_a_replay_of_a_batch_before_the_last_one_must_be_the_same(driver: Made, 
 
 def test_a_checkpoint_keeps_the_name_of_its_query(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
-    job = Ledger(storage, NAME).job
+    job = BatchLedger(storage, NAME).job
 
-    assert Ledger(storage, NAME).job == job
+    assert BatchLedger(storage, NAME).job == job
     with pytest.raises(ConfigError, match="belongs to the query 'totals', not to 'sums'"):
-        Ledger(storage, "sums")
+        BatchLedger(storage, "sums")
 
 
 def half_committed(of: Driver) -> None:

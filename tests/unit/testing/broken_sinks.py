@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafka_eos.abc.committer import Committable, Outcome, Staged, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitStatus, Committable, StagedOutput
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.sink import PreCommit
 from kafka_eos.connectors.files import FileSink, FileWriter
@@ -15,7 +15,7 @@ from kafka_eos.core.errors import CommittableLost
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch
 from kafka_eos.testing import MemorySink
-from kafka_eos.testing.memory_sink import MemoryWriter, _Portion
+from kafka_eos.testing.memory_sink import MemoryWriter, _WriterOutput
 
 
 class CommitDoubles(MemorySink):
@@ -25,10 +25,10 @@ class CommitDoubles(MemorySink):
         super().__init__()
         self._kept: dict[str, list[Any]] = {}
 
-    def commit(self, name: str) -> Outcome:
+    def commit(self, name: str) -> CommitOutcome:
         if name in self._kept:
             self.committed += self._kept[name]
-            return Outcome.ALREADY
+            return CommitOutcome.ALREADY
         self._kept[name] = self.prepared
         return super().commit(name)
 
@@ -36,25 +36,25 @@ class CommitDoubles(MemorySink):
 class CommitForgets(MemorySink):
     """A repeated commit answers COMMITTED, as if it had done something."""
 
-    def commit(self, name: str) -> Outcome:
+    def commit(self, name: str) -> CommitOutcome:
         super().commit(name)
-        return Outcome.COMMITTED
+        return CommitOutcome.COMMITTED
 
 
 class CommitSkipsLost(MemorySink):
     """A commit of lost output does nothing and says that all is well."""
 
-    def commit(self, name: str) -> Outcome:
+    def commit(self, name: str) -> CommitOutcome:
         try:
             return super().commit(name)
         except CommittableLost:
-            return Outcome.ALREADY
+            return CommitOutcome.ALREADY
 
 
 class CommitDoesNothing(MemorySink):
     """A commit is answered, and nothing becomes visible."""
 
-    def commit(self, name: str) -> Outcome:
+    def commit(self, name: str) -> CommitOutcome:
         before = list(self.committed)
         outcome = super().commit(name)
         self.committed[:] = before
@@ -64,7 +64,7 @@ class CommitDoesNothing(MemorySink):
 class VisibleWhenWritten(MemorySink):
     """Rows are visible as soon as they are prepared."""
 
-    def prepare(self, name: str, portion: _Portion) -> None:
+    def prepare(self, name: str, portion: _WriterOutput) -> None:
         super().prepare(name, portion)
         self.committed += portion.values
 
@@ -72,8 +72,8 @@ class VisibleWhenWritten(MemorySink):
 class ProbeGuesses(MemorySink):
     """A probe of anything answers PREPARED."""
 
-    def standing(self, name: str) -> Standing:
-        return Standing.PREPARED
+    def standing(self, name: str) -> CommitStatus:
+        return CommitStatus.PREPARED
 
 
 class KeepsOrphans(MemorySink):
@@ -128,9 +128,9 @@ class AbortsCommitted(MemorySink):
 class TakesAbsenceForLoss(MemorySink):
     """A probe looks for the visible rows, and takes it for a loss if they are not there."""
 
-    def standing(self, name: str) -> Standing:
+    def standing(self, name: str) -> CommitStatus:
         found = super().standing(name)
-        return Standing.LOST if found is Standing.COMMITTED and not self.committed else found
+        return CommitStatus.LOST if found is CommitStatus.COMMITTED and not self.committed else found
 
 
 class PublishesAgain(MemorySink):
@@ -140,7 +140,7 @@ class PublishesAgain(MemorySink):
         super().__init__()
         self._kept: dict[str, list[Any]] = {}
 
-    def commit(self, name: str) -> Outcome:
+    def commit(self, name: str) -> CommitOutcome:
         self._kept.setdefault(name, self.prepared)
         outcome = super().commit(name)
         if not self.committed:
@@ -151,27 +151,27 @@ class PublishesAgain(MemorySink):
 class HidesStaged(MemorySink):
     """staged tells of nothing."""
 
-    def unfinished(self, job: str) -> list[Staged]:
+    def list_staged(self, job: str) -> list[StagedOutput]:
         return []
 
 
 class TellsOfOthers(MemorySink):
     """staged goes by nothing at all."""
 
-    def unfinished(self, job: str) -> list[Staged]:
-        return [staged for p in self._prepared.values() for staged in MemorySink.unfinished(self, p.job.job)]
+    def list_staged(self, job: str) -> list[StagedOutput]:
+        return [staged for p in self._prepared.values() for staged in MemorySink.list_staged(self, p.job.job)]
 
 
 class SharesNames(MemorySink):
     """Two writers of one epoch use the same name: the later one replaces the earlier."""
 
-    def prepare(self, name: str, portion: _Portion) -> None:
+    def prepare(self, name: str, portion: _WriterOutput) -> None:
         super().prepare("/".join(name.split("/")[:3]), portion)
 
-    def standing(self, name: str) -> Standing:
+    def standing(self, name: str) -> CommitStatus:
         return super().standing("/".join(name.split("/")[:3]))
 
-    def commit(self, name: str) -> Outcome:
+    def commit(self, name: str) -> CommitOutcome:
         return super().commit("/".join(name.split("/")[:3]))
 
 
@@ -214,7 +214,7 @@ class FreesAll(_OtherWriter):
     """A commit notice drops all that is prepared."""
 
     class Writer(MemoryWriter):
-        def committed(self, epoch: EpochId) -> None:
+        def notify_committed(self, epoch: EpochId) -> None:
             self._sink._prepared.clear()
 
 
@@ -222,7 +222,7 @@ class FreesOldest(_OtherWriter):
     """Each commit notice drops the oldest output that is prepared, also one that comes again."""
 
     class Writer(MemoryWriter):
-        def committed(self, epoch: EpochId) -> None:
+        def notify_committed(self, epoch: EpochId) -> None:
             for name in list(self._sink._prepared)[:1]:
                 del self._sink._prepared[name]
 
@@ -230,7 +230,7 @@ class FreesOldest(_OtherWriter):
 class CommitsInAnyOrder(MemorySink):
     """Rows are visible in the order of commits, whatever was written before."""
 
-    def commit(self, name: str) -> Outcome:
+    def commit(self, name: str) -> CommitOutcome:
         others = {each: of for each, of in self._prepared.items() if each != name}
         self._prepared = {each: of for each, of in self._prepared.items() if each == name}
         try:
@@ -242,7 +242,7 @@ class CommitsInAnyOrder(MemorySink):
 class CommitDropsOthers(MemorySink):
     """A commit is the end of all that is prepared."""
 
-    def commit(self, name: str) -> Outcome:
+    def commit(self, name: str) -> CommitOutcome:
         self._prepared = {each: of for each, of in self._prepared.items() if each == name}
         return super().commit(name)
 
@@ -271,7 +271,7 @@ class TurnsRows(_OtherWriter):
 
     class Writer(MemoryWriter):
         def write(self, batch: Batch[Any]) -> None:
-            super().write(Batch(batch.values[::-1], batch.rows, batch.origin))
+            super().write(Batch(batch.values[::-1], batch.origin_rows, batch.origin))
 
 
 class NotJson(_OtherWriter):
@@ -321,10 +321,10 @@ class PrefixOrphans(FileSink):
 class _PrefixCommitter:
     def __init__(self, directory: Path) -> None:
         self._directory, self._real = directory, FileSink(directory).committer(JobContext("unused", Term(0), {}))
-        self.probe, self.commit, self.staged = self._real.probe, self._real.commit, self._real.staged
+        self.probe, self.commit, self.list_staged = self._real.probe, self._real.commit, self._real.list_staged
         self.close = self._real.close
 
-    def abort_orphans(self, ctx: JobContext) -> Sequence[str]:
+    def abort_leftovers(self, ctx: JobContext) -> Sequence[str]:
         starts = (f".staged.{ctx.job}", f".open.{ctx.job}")
         names = [name for name in os.listdir(self._directory) if name.startswith(starts)]
         for name in names:
@@ -338,10 +338,10 @@ BROKEN: dict[type[Any], dict[str, str]] = {
     CommitSkipsLost: {"abort-orphans": "must raise CommittableLost", "zombie": "must raise CommittableLost"},
     CommitDoesNothing: {"happy-path": "rows are missing"},
     VisibleWhenWritten: {"invisible-before-commit": "must not be", "happy-path": "must not be"},
-    ProbeGuesses: {"probe": "must answer Standing.COMMITTED", "abort-orphans": "must answer Standing.LOST"},
-    KeepsOrphans: {"abort-orphans": "must return its name", "zombie": "Standing.LOST or Standing.UNKNOWN, not"},
+    ProbeGuesses: {"probe": "must answer CommitStatus.COMMITTED", "abort-orphans": "must answer CommitStatus.LOST"},
+    KeepsOrphans: {"abort-orphans": "must return its name", "zombie": "CommitStatus.LOST or CommitStatus.UNKNOWN, not"},
     NeverFences: {"zombie": "must not be committable"},
-    AbortsItself: {"abort-spares-own-term": "must answer Standing.PREPARED"},
+    AbortsItself: {"abort-spares-own-term": "must answer CommitStatus.PREPARED"},
     AbortsOtherLives: {"abort-spares-other-lives": "abort_orphans hit life"},
     AbortsNamesakes: {"abort-spares-other-jobs": "abort_orphans hit job"},
     AbortsCommitted: {"abort-orphans": "rows are missing"},
@@ -360,8 +360,8 @@ BROKEN: dict[type[Any], dict[str, str]] = {
     LosesRows: {"happy-path": "must count 5 records"},
     TurnsRows: {"happy-path": "wrong order"},
     NotJson: {"happy-path": "must be JSON"},
-    OnlyInMemory: {"writer-killed": "Standing.PREPARED"},
-    NeverFlushes: {"happy-path": "must be committable", "writer-killed": "must answer Standing.PREPARED"},
+    OnlyInMemory: {"writer-killed": "CommitStatus.PREPARED"},
+    NeverFlushes: {"happy-path": "must be committable", "writer-killed": "must answer CommitStatus.PREPARED"},
     PrefixOrphans: {"abort-spares-other-jobs": "abort_orphans hit job"},
 }
 """What each check says about each bug."""

@@ -33,7 +33,7 @@ def test_one_split_keeps_the_order() -> None:
     reader = source.reader(TASK, source.discover(JOB, None))
 
     assert _drain(reader) == list(range(10))
-    assert reader.reached(source.ends(JOB))
+    assert reader.has_reached(source.get_end_positions(JOB))
     assert reader.lag() == 0
 
 
@@ -52,16 +52,16 @@ def test_a_second_reader_continues_where_the_first_one_was(
 
 def test_an_end_is_reached_when_all_of_its_splits_are_read_and_by_nobody_who_does_not_read_them() -> None:
     source = ListSource(range(6), splits=3)
-    start, all_ends = source.discover(JOB, None), source.ends(JOB)
+    start, all_ends = source.discover(JOB, None), source.get_end_positions(JOB)
     mine = {split: at for split, at in start.items() if split != "list/2"}
     reader, ends = source.reader(TASK, mine), {split: all_ends[split] for split in mine}
 
-    assert not reader.reached(ends)
+    assert not reader.has_reached(ends)
     reader.poll(2, 0.0)
-    assert not reader.reached(ends), "one of two"
+    assert not reader.has_reached(ends), "one of two"
     reader.poll(2, 0.0)
-    assert reader.reached(ends)
-    assert not reader.reached(all_ends), "the third is not read here"
+    assert reader.has_reached(ends)
+    assert not reader.has_reached(all_ends), "the third is not read here"
 
 
 def test_a_list_is_described_by_its_size() -> None:
@@ -92,7 +92,7 @@ def test_rows_know_their_origin() -> None:
     assert batch is not None and batch.values == ["d"]
     assert (batch.origin.source, batch.origin.topic) == ("in", "letters")
     assert (list(batch.origin.partitions), list(batch.origin.offsets)) == ([1], [1])
-    assert batch.origin.raw(0).where == "letters/1/1"
+    assert batch.origin.raw(0).location == "letters/1/1"
     assert batch.origin.raw(0).value == b'"d"'
 
 

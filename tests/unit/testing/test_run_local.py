@@ -12,8 +12,8 @@ from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.api import Pipeline
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
 from kafka_eos.core.errors import ConfigError, PlanError, PoisonRecord
-from kafka_eos.core.records import RawRecord, Rejected
-from kafka_eos.testing import ListSource, MemorySink, Timed, Wait, run_local
+from kafka_eos.core.records import RawRecord, RejectedRecord
+from kafka_eos.testing import AdvanceClock, ListSource, MemorySink, TimestampedValue, run_local
 
 ORDERS = [{"user": user, "amount": amount} for user, amount in [("ada", 3), ("bob", 5), ("ada", 4), ("bob", 1)]]
 
@@ -83,7 +83,7 @@ def test_dead_letters_appear_under_their_sinks_name() -> None:
 
     (letter,) = result["numbers-dead-letters"]
     assert result["quotients"] == [4, 3]
-    assert isinstance(letter, Rejected)
+    assert isinstance(letter, RejectedRecord)
     assert (letter.raw.offset, letter.raw.value, letter.error_type) == (1, b"0", "ZeroDivisionError")
 
 
@@ -96,7 +96,11 @@ def test_state_that_lives_by_the_clock_expires_by_waits() -> None:
     counts = by_word.fold(name="count", init=int, step=lambda n, word: n + 1, ttl=Ttl(7200))
     counts.sink(MemorySink(), name="counts")
 
-    run = run_local(pipeline, {"words": ["a", Wait(7199), "a", "b", Wait(7199.999), "a", Wait(7200), "a"]}, now=0)
+    run = run_local(
+        pipeline,
+        {"words": ["a", AdvanceClock(7199), "a", "b", AdvanceClock(7199.999), "a", AdvanceClock(7200), "a"]},
+        now=0,
+    )
 
     assert run["counts"] == [("a", 1), ("a", 2), ("b", 1), ("a", 3), ("a", 1)]
 
@@ -129,7 +133,7 @@ def _encoded(**options: Any) -> Pipeline:
 
 
 def test_values_pass_the_codecs_of_source_and_sink() -> None:
-    run = run_local(_encoded(), {"orders": [Order("ada", 1), Timed(Order("bob", 2), 1_700_000_000_000)]})
+    run = run_local(_encoded(), {"orders": [Order("ada", 1), TimestampedValue(Order("bob", 2), 1_700_000_000_000)]})
 
     assert run == {"big": [Order("bob", 2)]}
     assert run.written["big"] == [
@@ -193,7 +197,7 @@ def test_state_expires_by_the_timestamps_of_the_inputs(source: Any) -> None:
     )
     times = [1_000_000, 1_000_500, 1_009_000]
 
-    run = run_local(pipeline, {"orders": [Timed(Order("ada", 1), time) for time in times]}, batch_size=1)
+    run = run_local(pipeline, {"orders": [TimestampedValue(Order("ada", 1), time) for time in times]}, batch_size=1)
     assert run == {"out": [("ada", 1), ("ada", 2), ("ada", 1)]}
 
 

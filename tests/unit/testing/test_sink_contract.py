@@ -31,7 +31,7 @@ def _target(kind: type[Any], tmp_path: Path) -> SinkUnderTest:
 
     take_away = None if files else sink.committed.clear
     arguments: dict[str, Json] = {"kind": kind.__name__, "name": name}
-    return SinkUnderTest("broken_sinks:build", arguments, read_back, take_away=take_away)
+    return SinkUnderTest("broken_sinks:build", arguments, read_back, remove_visible=take_away)
 
 
 @pytest.mark.parametrize(("kind", "check", "words"), PLANTED, ids=[f"{kind.__name__}-{c}" for kind, c, _ in PLANTED])
@@ -76,7 +76,7 @@ def _recording(ran: list[str]) -> Callable[[], SinkUnderTest]:
             "broken_sinks:build",
             {"kind": "OnlyInMemory", "name": name},
             lambda: list(sink.committed),
-            one_process=True,
+            single_process=True,
         )
 
     return fresh

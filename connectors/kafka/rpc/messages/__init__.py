@@ -1,1 +1,1 @@
-"""Requests and their answers, by topic; see ``request``."""
+"""Requests and their responses, by subject; see ``request``."""

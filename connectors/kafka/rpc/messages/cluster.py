@@ -1,4 +1,4 @@
-"""What a cluster says of itself: coordinators, brokers, topics, settings.
+"""Messages about a cluster: coordinators, brokers, topics, settings.
 
 Pure. See ``request``.
 """
@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.connectors.kafka.client.access_rights import Kind, Operation, Right
+from kafka_eos.connectors.kafka.client.access_rights import AclOperation, Permission, ResourceType
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
     NO_ARRAY,
     NO_TAGS,
     NO_UUID,
-    Reader,
+    MessageReader,
     array,
     boolean,
     int8,
@@ -34,172 +34,178 @@ BROKER: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorSeen:
+class FindCoordinatorResponse:
     node: int
     host: str
     port: int
     error: int
 
 
-def find_coordinator(kind: int, key: str) -> Request[CoordinatorSeen]:
-    def coordinator(found: Reader) -> CoordinatorSeen:
+def find_coordinator(kind: int, key: str) -> Request[FindCoordinatorResponse]:
+    def coordinator(found: MessageReader) -> FindCoordinatorResponse:
         found.text()
-        seen = CoordinatorSeen(found.int32(), found.text(), found.int32(), found.int16())
-        found.skip(Reader.text_or_none, Reader.tags)
+        seen = FindCoordinatorResponse(found.int32(), found.text(), found.int32(), found.int16())
+        found.skip(MessageReader.text_or_none, MessageReader.tags)
         return seen
 
-    def read(found: Reader, version: int) -> CoordinatorSeen:
+    def read(found: MessageReader, version: int) -> FindCoordinatorResponse:
         found.int32()
         (seen,) = found.array(coordinator)
         found.tags()
         return seen
 
     body = int8(kind) + array([text(key)]) + NO_TAGS
-    # To describe it is enough here; whoever looks for a coordinator needs more of it next, which implies that.
-    of_group, of_id = Right(Operation.READ, Kind.GROUP, key), Right(Operation.WRITE, Kind.TRANSACTIONAL_ID, key)
+    # Describe is enough here; the request that follows needs a permission that implies it.
+    of_group, of_id = (
+        Permission(AclOperation.READ, ResourceType.GROUP, key),
+        Permission(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, key),
+    )
     needs = (of_group if kind == GROUP else of_id,)
     return Request("FindCoordinator", 10, 4, 4, lambda _: body, read, needs=needs)
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionSeen:
+class MetadataPartition:
     index: int
     leader: int
     replicas: int
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSeen:
-    """``may`` is a bit field of what the user may do with it; see ``rights.told``."""
+class MetadataTopic:
+    """A topic in a Metadata response."""
 
     error: int
     name: str
     topic_id: str
-    partitions: tuple[PartitionSeen, ...]
+    partitions: tuple[MetadataPartition, ...]
     may: int
     internal: bool = False
-    """It is the cluster's own, as that of the offsets of groups."""
+    """True for an internal topic, such as the topic of group offsets."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSeen:
-    """``brokers`` are host and port by node."""
+class MetadataResponse:
+    """The brokers by node id, and the topics."""
 
     brokers: Mapping[int, tuple[str, int]]
-    topics: tuple[TopicSeen, ...]
+    topics: tuple[MetadataTopic, ...]
 
 
-def metadata(topics: Collection[str] | None) -> Request[ClusterSeen]:
-    """Of the brokers, and of these topics, which are not created by it, with what the user may do with them.
+def metadata(topics: Collection[str] | None) -> Request[MetadataResponse]:
+    """Return a request for the brokers and for these topics, with the user's permissions. It creates no topic.
 
-    None: of all topics that the user may see.
+    None: all topics that the user may see.
     """
     wanted = NO_ARRAY if topics is None else array(NO_UUID + text(name) + NO_TAGS for name in topics)
     body = wanted + boolean(False) + boolean(True) + NO_TAGS
-    needs = tuple(Right(Operation.DESCRIBE, Kind.TOPIC, name) for name in topics or ())
+    needs = tuple(Permission(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in topics or ())
     return Request("Metadata", 3, 11, 11, lambda _: body, _cluster, needs=needs)
 
 
-def _cluster(found: Reader, version: int) -> ClusterSeen:
+def _cluster(found: MessageReader, version: int) -> MetadataResponse:
     found.int32()
     brokers = found.array(_broker)
-    found.skip(Reader.text_or_none, Reader.int32)
+    found.skip(MessageReader.text_or_none, MessageReader.int32)
     topics = found.array(_topic)
     found.tags()
-    return ClusterSeen(dict(brokers), topics)
+    return MetadataResponse(dict(brokers), topics)
 
 
-def _broker(found: Reader) -> tuple[int, tuple[str, int]]:
+def _broker(found: MessageReader) -> tuple[int, tuple[str, int]]:
     broker = found.int32(), (found.text(), found.int32())
-    found.skip(Reader.text_or_none, Reader.tags)
+    found.skip(MessageReader.text_or_none, MessageReader.tags)
     return broker
 
 
-def _topic(found: Reader) -> TopicSeen:
+def _topic(found: MessageReader) -> MetadataTopic:
     error, name, topic_id = found.int16(), found.text(), str(found.uuid())
     internal = found.boolean()
     partitions, may = found.array(_partition), found.int32()
     found.tags()
-    return TopicSeen(error, name, topic_id, partitions, may, internal)
+    return MetadataTopic(error, name, topic_id, partitions, may, internal)
 
 
-def _partition(found: Reader) -> PartitionSeen:
+def _partition(found: MessageReader) -> MetadataPartition:
     found.int16()
     index, leader = found.int32(), found.int32()
     found.int32()
-    replicas = len(found.array(Reader.int32))
-    found.skip(many(Reader.int32), many(Reader.int32), Reader.tags)
-    return PartitionSeen(index, leader, replicas)
+    replicas = len(found.array(MessageReader.int32))
+    found.skip(many(MessageReader.int32), many(MessageReader.int32), MessageReader.tags)
+    return MetadataPartition(index, leader, replicas)
 
 
 @dataclass(frozen=True, slots=True)
-class QuorumSeen:
-    """``now``: milliseconds since the epoch by the clock of the controller that leads; -1 if it is not told."""
+class DescribeQuorumResponse:
+    """The controller leader's clock, in milliseconds since the Unix epoch; -1 if unknown."""
 
     error: int
     now: int
 
 
-def describe_quorum() -> Request[QuorumSeen]:
-    """Of the log of metadata (KIP-595, KIP-836). The leader has caught up with itself at the moment of the answer."""
+def describe_quorum() -> Request[DescribeQuorumResponse]:
+    """Return a request about the metadata log (KIP-595, KIP-836).
 
-    def replica(found: Reader) -> tuple[int, int]:
+    The leader has caught up with itself at the time of its response, which gives its clock.
+    """
+
+    def replica(found: MessageReader) -> tuple[int, int]:
         node = found.int32()
-        found.skip(Reader.int64, Reader.int64)
+        found.skip(MessageReader.int64, MessageReader.int64)
         at = found.int64()
         found.tags()
         return node, at
 
-    def partition(found: Reader) -> QuorumSeen:
+    def partition(found: MessageReader) -> DescribeQuorumResponse:
         found.int32()
         error, leader = found.int16(), found.int32()
-        found.skip(Reader.int32, Reader.int64)
+        found.skip(MessageReader.int32, MessageReader.int64)
         voters = found.array(replica)
-        found.skip(many(replica), Reader.tags)
-        return QuorumSeen(error, max((at for node, at in voters if node == leader), default=-1))
+        found.skip(many(replica), MessageReader.tags)
+        return DescribeQuorumResponse(error, max((at for node, at in voters if node == leader), default=-1))
 
-    def topic(found: Reader) -> tuple[QuorumSeen, ...]:
+    def topic(found: MessageReader) -> tuple[DescribeQuorumResponse, ...]:
         found.text()
         partitions = found.array(partition)
         found.tags()
         return partitions
 
-    def read(found: Reader, version: int) -> QuorumSeen:
+    def read(found: MessageReader, version: int) -> DescribeQuorumResponse:
         error = found.int16()
         seen = [each for partitions in found.array(topic) for each in partitions]
         found.tags()
-        return seen[0] if seen and not error else QuorumSeen(error, -1)
+        return seen[0] if seen and not error else DescribeQuorumResponse(error, -1)
 
     body = array([text("__cluster_metadata") + array([int32(0) + NO_TAGS]) + NO_TAGS]) + NO_TAGS
     return Request("DescribeQuorum", 55, 1, 1, lambda _: body, read)
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigSeen:
+class DescribeConfigsResponse:
     error: int
     values: Mapping[str, str | None]
 
 
-def describe_configs(kind: int, resource: str, name: str) -> Request[ConfigSeen]:
-    """One setting of a broker or of a topic."""
+def describe_configs(kind: int, resource: str, name: str) -> Request[DescribeConfigsResponse]:
+    """Return a request for one setting of a broker or a topic."""
 
-    def synonym(found: Reader) -> None:
-        found.skip(Reader.text, Reader.text_or_none, Reader.int8, Reader.tags)
+    def synonym(found: MessageReader) -> None:
+        found.skip(MessageReader.text, MessageReader.text_or_none, MessageReader.int8, MessageReader.tags)
 
-    def setting(found: Reader) -> tuple[str, str | None]:
+    def setting(found: MessageReader) -> tuple[str, str | None]:
         named = found.text(), found.text_or_none()
-        found.skip(Reader.boolean, Reader.int8, Reader.boolean, many(synonym))
-        found.skip(Reader.int8, Reader.text_or_none, Reader.tags)
+        found.skip(MessageReader.boolean, MessageReader.int8, MessageReader.boolean, many(synonym))
+        found.skip(MessageReader.int8, MessageReader.text_or_none, MessageReader.tags)
         return named
 
-    def result(found: Reader) -> ConfigSeen:
+    def result(found: MessageReader) -> DescribeConfigsResponse:
         error = found.int16()
-        found.skip(Reader.text_or_none, Reader.int8, Reader.text)
+        found.skip(MessageReader.text_or_none, MessageReader.int8, MessageReader.text)
         values = dict(found.array(setting))
         found.tags()
-        return ConfigSeen(error, values)
+        return DescribeConfigsResponse(error, values)
 
-    def read(found: Reader, version: int) -> ConfigSeen:
+    def read(found: MessageReader, version: int) -> DescribeConfigsResponse:
         found.int32()
         (seen,) = found.array(result)
         found.tags()

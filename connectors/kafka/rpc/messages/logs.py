@@ -1,6 +1,6 @@
-"""Reading a partition as it is stored: batches, with who wrote them.
+"""Messages for reading a partition as it is stored: batches, with their producers.
 
-Pure. See ``request``. Of a batch only the header is looked at, which is never compressed.
+Pure. See ``request``. Only the header of a batch is read, which is never compressed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from kafka_eos.connectors.kafka.client.access_rights import reads
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
     NO_TAGS,
-    Malformed,
-    Reader,
+    MalformedMessage,
+    MessageReader,
     array,
     int8,
     int32,
@@ -32,11 +32,11 @@ _UNCOMMITTED: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class BatchSeen:
-    """A stored batch: the offsets from ``first`` to ``last``, and who numbered the records in it from ``sequence`` on.
+class RecordBatchHeader:
+    """The offsets, producer and sequence number of a stored record batch.
 
-    Compaction takes records away and leaves offsets and numbers. ``producer_id`` is -1 where the producer numbers
-    nothing, or where the batch is the marker of a transaction.
+    Compaction removes records and keeps offsets and numbers. ``producer_id`` is -1 if the producer assigns no numbers,
+    or if the batch is a transaction marker.
     """
 
     first: int
@@ -47,41 +47,41 @@ class BatchSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """What one request read of a partition: where the log ends, and batches as they are stored (``batches_in``)."""
+class FetchResponse:
+    """The end of the log, and record batches as stored."""
 
     error: int
     end: int
     records: bytes
 
 
-def fetch(topic: str, partition: int, offset: int, size: int) -> Request[Fetched]:
-    """What is stored from ``offset`` on, ``size`` bytes or one batch, whatever became of its transaction."""
+def fetch(topic: str, partition: int, offset: int, size: int) -> Request[FetchResponse]:
+    """Return a request for what is stored from ``offset`` on: ``size`` bytes or one batch, committed or not."""
 
-    def aborted(found: Reader) -> None:
-        found.skip(Reader.int64, Reader.int64, Reader.tags)
+    def aborted(found: MessageReader) -> None:
+        found.skip(MessageReader.int64, MessageReader.int64, MessageReader.tags)
 
-    def read_partition(found: Reader) -> Fetched:
+    def read_partition(found: MessageReader) -> FetchResponse:
         found.int32()
         error, end = found.int16(), found.int64()
-        found.skip(Reader.int64, Reader.int64, many(aborted), Reader.int32)
+        found.skip(MessageReader.int64, MessageReader.int64, many(aborted), MessageReader.int32)
         records = found.blob() or b""
         found.tags()
-        return Fetched(error, end, records)
+        return FetchResponse(error, end, records)
 
-    def read_topic(found: Reader) -> tuple[Fetched, ...]:
+    def read_topic(found: MessageReader) -> tuple[FetchResponse, ...]:
         found.text()
         seen = found.array(read_partition)
         found.tags()
         return seen
 
-    def read(found: Reader, version: int) -> Fetched:
+    def read(found: MessageReader, version: int) -> FetchResponse:
         found.int32()
         error = found.int16()
         found.int32()
         seen = [part for of_topic in found.array(read_topic) for part in of_topic]
         found.tags()
-        return seen[0] if seen and not error else Fetched(error, -1, b"")
+        return seen[0] if seen and not error else FetchResponse(error, -1, b"")
 
     of_partition = int32(partition) + int32(-1) + int64(offset) + int32(-1) + int64(-1) + int32(size) + NO_TAGS
     session = int32(0) + int32(-1)
@@ -92,8 +92,8 @@ def fetch(topic: str, partition: int, offset: int, size: int) -> Request[Fetched
     return Request("Fetch", 1, 12, 12, lambda _: body, read, needs=(reads(topic),))
 
 
-def batches_in(records: bytes) -> tuple[BatchSeen, ...]:
-    """The batches that are whole: a broker may cut the last one off. Malformed if they are of another format."""
+def batches_in(records: bytes) -> tuple[RecordBatchHeader, ...]:
+    """Return the complete batches: a broker may cut off the last one. Raise MalformedMessage for another format."""
     seen = []
     at = 0
     while at + _HEADER.size <= len(records):
@@ -101,9 +101,9 @@ def batches_in(records: bytes) -> tuple[BatchSeen, ...]:
         if at + _LENGTH.size + length > len(records):
             break
         if records[at + _MAGIC_AT] != _MAGIC or length < _HEADER.size - _LENGTH.size:
-            raise Malformed(f"a batch of format {records[at + _MAGIC_AT]}, and only {_MAGIC} says who wrote it")
+            raise MalformedMessage(f"a batch of format {records[at + _MAGIC_AT]}, and only {_MAGIC} says who wrote it")
         first, _, _, _, _, attributes, last, _, _, producer, epoch, sequence, _ = _HEADER.unpack_from(records, at)
         control = bool(attributes & _CONTROL)
-        seen.append(BatchSeen(first, first + last, -1 if control else producer, epoch, sequence))
+        seen.append(RecordBatchHeader(first, first + last, -1 if control else producer, epoch, sequence))
         at += _LENGTH.size + length
     return tuple(seen)

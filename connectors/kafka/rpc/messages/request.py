@@ -1,9 +1,9 @@
-"""Kafka's message definitions, by hand, for the APIs that are used: what is asked, and what of the answer is read.
+"""Kafka's message definitions, written by hand, for the APIs that are used: requests, and the parts of responses that
+are read.
 
-Pure. A version of a message never changes once it is released, so neither does what stands in this package. Each
-request says which versions have the layout that is written here; the newest of them that a broker has is sent.
-
-Rule: only versions that a broker of 3.0 has, or whose absence the caller knows what to do about.
+Pure. A version of a message never changes once it is released, so these definitions do not change either. Each request
+names the versions with the layout that is defined here; the newest of them that a broker supports is sent.
+Rule: use only versions that a 3.0 broker supports, or whose absence the caller handles.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kafka_eos.connectors.kafka.client.access_rights import Right
-from kafka_eos.connectors.kafka.rpc.messages.wire_format import Reader
+from kafka_eos.connectors.kafka.client.access_rights import Permission
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import MessageReader
 
 A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[A]):
-    """One question, and how its answer is read; both are told the version."""
+    """One request, and the parser of its response; both receive the version."""
 
     name: str
     key: int
     lowest: int
     highest: int
     body: Callable[[int], bytes]
-    answer: Callable[[Reader, int], A]
+    answer: Callable[[MessageReader, int], A]
     flexible: bool = True
-    needs: tuple[Right, ...] = ()
-    """Without which the answer is that it is not allowed."""
+    needs: tuple[Permission, ...] = ()
+    """The permissions that the request needs."""

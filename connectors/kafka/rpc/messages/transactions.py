@@ -1,4 +1,4 @@
-"""Transactions: end, fence, describe, list.
+"""Messages about transactions: end, fence, describe, list.
 
 Pure. See ``request``.
 """
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.connectors.kafka.client.access_rights import Kind, Operation, Right
+from kafka_eos.connectors.kafka.client.access_rights import AclOperation, Permission, ResourceType
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
     NO_TAGS,
-    Reader,
+    MessageReader,
     array,
     boolean,
     int16,
@@ -27,47 +27,47 @@ END_TXN: Final = 26
 
 
 @dataclass(frozen=True, slots=True)
-class TxnEnded:
-    """With version 5 the producer's next identity, else -1."""
+class EndTxnResponse:
+    """The error and, with version 5, the producer's next identity, else -1."""
 
     error: int
     producer_id: int
     producer_epoch: int
 
 
-def end_txn(transactional_id: str, producer_id: int, epoch: int, commit: bool, version: int) -> Request[TxnEnded]:
-    """``version`` 5, or 4: what brokers up to 3.7 have instead, 3, has the same layout."""
+def end_txn(transactional_id: str, producer_id: int, epoch: int, commit: bool, version: int) -> Request[EndTxnResponse]:
+    """Return an EndTxn request of ``version`` 5 or 4. Brokers up to 3.7 have version 3, with the layout of 4."""
 
-    def read(found: Reader, version: int) -> TxnEnded:
+    def read(found: MessageReader, version: int) -> EndTxnResponse:
         found.int32()
         error = found.int16()
         fresh = (found.int64(), found.int16()) if version >= 5 else (-1, -1)
         found.tags()
-        return TxnEnded(error, *fresh)
+        return EndTxnResponse(error, *fresh)
 
     body = text(transactional_id) + int64(producer_id) + int16(epoch) + boolean(commit) + NO_TAGS
     lowest = 5 if version >= 5 else 3
-    needs = (Right(Operation.WRITE, Kind.TRANSACTIONAL_ID, transactional_id),)
+    needs = (Permission(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id),)
     return Request(f"EndTxn v{version}", END_TXN, lowest, version, lambda _: body, read, needs=needs)
 
 
 def init_producer_id(transactional_id: str, timeout_ms: int) -> Request[int]:
-    """For a producer without an identity so far. The answer is the error."""
+    """Return a request for a producer without an identity so far. The response is the error."""
 
-    def read(found: Reader, version: int) -> int:
+    def read(found: MessageReader, version: int) -> int:
         found.int32()
         error = found.int16()
-        found.skip(Reader.int64, Reader.int16, Reader.tags)
+        found.skip(MessageReader.int64, MessageReader.int16, MessageReader.tags)
         return error
 
     body = text(transactional_id) + int32(timeout_ms) + int64(-1) + int16(-1) + NO_TAGS
-    needs = (Right(Operation.WRITE, Kind.TRANSACTIONAL_ID, transactional_id),)
+    needs = (Permission(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id),)
     return Request("InitProducerId", 22, 3, 5, lambda _: body, read, needs=needs)
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionSeen:
-    """``started_at`` is -1 while nothing is open."""
+class TransactionState:
+    """The state of one transactional id; ``started_at`` is -1 if no transaction is open."""
 
     error: int
     transactional_id: str
@@ -78,12 +78,12 @@ class TransactionSeen:
     producer_epoch: int
 
 
-def describe_transactions(transactional_ids: Sequence[str]) -> Request[tuple[TransactionSeen, ...]]:
-    def topic(found: Reader) -> None:
-        found.skip(Reader.text, many(Reader.int32), Reader.tags)
+def describe_transactions(transactional_ids: Sequence[str]) -> Request[tuple[TransactionState, ...]]:
+    def topic(found: MessageReader) -> None:
+        found.skip(MessageReader.text, many(MessageReader.int32), MessageReader.tags)
 
-    def state(found: Reader) -> TransactionSeen:
-        seen = TransactionSeen(
+    def state(found: MessageReader) -> TransactionState:
+        seen = TransactionState(
             found.int16(),
             found.text(),
             found.text(),
@@ -92,45 +92,46 @@ def describe_transactions(transactional_ids: Sequence[str]) -> Request[tuple[Tra
             found.int64(),
             found.int16(),
         )
-        found.skip(many(topic), Reader.tags)
+        found.skip(many(topic), MessageReader.tags)
         return seen
 
-    def read(found: Reader, version: int) -> tuple[TransactionSeen, ...]:
+    def read(found: MessageReader, version: int) -> tuple[TransactionState, ...]:
         found.int32()
         states = found.array(state)
         found.tags()
         return states
 
     body = array(map(text, transactional_ids)) + NO_TAGS
-    needs = tuple(Right(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, each) for each in transactional_ids)
+    needs = tuple(Permission(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each) for each in transactional_ids)
     return Request("DescribeTransactions", 65, 0, 0, lambda _: body, read, needs=needs)
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionsListed:
+class ListTransactionsResponse:
     error: int
     transactional_ids: tuple[str, ...]
 
 
-def list_transactions(pattern: str, states: Sequence[str]) -> Request[TransactionsListed]:
-    """Since version 2 (Kafka 4.1) the broker goes by ``pattern``, in the syntax of RE2; before, all ids come."""
+def list_transactions(pattern: str, states: Sequence[str]) -> Request[ListTransactionsResponse]:
+    """Return a request for transactional ids. Brokers apply ``pattern`` (RE2) since version 2, Kafka 4.1; older ones do
+    not."""
 
     def body(version: int) -> bytes:
         duration = int64(-1) if version >= 1 else b""
         narrowed = text(pattern) if version >= 2 else b""
         return array(map(text, states)) + array([]) + duration + narrowed + NO_TAGS
 
-    def state(found: Reader) -> str:
+    def state(found: MessageReader) -> str:
         transactional_id = found.text()
-        found.skip(Reader.int64, Reader.text, Reader.tags)
+        found.skip(MessageReader.int64, MessageReader.text, MessageReader.tags)
         return transactional_id
 
-    def read(found: Reader, version: int) -> TransactionsListed:
+    def read(found: MessageReader, version: int) -> ListTransactionsResponse:
         found.int32()
         error = found.int16()
-        found.array(Reader.text)
+        found.array(MessageReader.text)
         listed = found.array(state)
         found.tags()
-        return TransactionsListed(error, listed)
+        return ListTransactionsResponse(error, listed)
 
     return Request("ListTransactions", 66, 0, 2, body, read)

@@ -1,7 +1,7 @@
-"""Kafka's wire format: numbers, text, arrays and tagged fields, as the flexible versions of requests have them.
+"""Kafka's wire format: numbers, text, arrays and tagged fields of the flexible versions of requests.
 
-Pure. Rule: bytes that are not whole, or mean nothing, raise Malformed. Numbers stay what they are: an error code or
-a time that nobody has heard of can be read.
+Pure. Rule: incomplete or invalid bytes raise MalformedMessage. Numbers are not interpreted: an unknown error code or
+time can be read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 NO_TAGS: Final = b"\0"
 NO_ARRAY: Final = b"\0"
-"""In the place of an array that is null."""
+"""The encoding of a null array."""
 NO_UUID: Final = bytes(16)
 _MOST_BYTES_OF_A_VARINT: Final = 5
 
 
-class Malformed(ValueError):
-    """What was received is not what its version of the answer looks like."""
+class MalformedMessage(ValueError):
+    """A response that does not have the layout of its version."""
 
 
 # ---------------------------------------------------------------- writing
@@ -69,7 +69,7 @@ def array(items: Iterable[bytes] | None) -> bytes:
 
 
 def old_text(value: str) -> bytes:
-    """As versions that are not flexible have it, and the headers of all."""
+    """Return a text as versions that are not flexible encode it, and the headers of all versions."""
     raw = value.encode()
     return int16(len(raw)) + raw
 
@@ -77,8 +77,8 @@ def old_text(value: str) -> bytes:
 # ---------------------------------------------------------------- reading
 
 
-class Reader:
-    """Reads one field after the other."""
+class MessageReader:
+    """A reader of the fields of a message, in order."""
 
     __slots__ = ("_at", "_data")
 
@@ -110,7 +110,7 @@ class Reader:
             value |= (byte & 0x7F) << 7 * place
             if byte < 0x80:
                 return value
-        raise Malformed("a length that does not end")
+        raise MalformedMessage("a length that does not end")
 
     def blob(self) -> bytes | None:
         length = self.uvarint()
@@ -119,7 +119,7 @@ class Reader:
     def text(self) -> str:
         value = self.text_or_none()
         if value is None:
-            raise Malformed("a text is missing")
+            raise MalformedMessage("a text is missing")
         return value
 
     def text_or_none(self) -> str | None:
@@ -129,18 +129,18 @@ class Reader:
     def old_text(self) -> str:
         return _decoded(self._take(self.int16()))
 
-    def array(self, item: Callable[[Reader], T]) -> tuple[T, ...]:
-        """Empty if it is null."""
+    def array(self, item: Callable[[MessageReader], T]) -> tuple[T, ...]:
+        """Return the items of an array; empty if it is null."""
         return self._items(self.uvarint() - 1, item)
 
-    def old_array(self, item: Callable[[Reader], T]) -> tuple[T, ...]:
+    def old_array(self, item: Callable[[MessageReader], T]) -> tuple[T, ...]:
         return self._items(self.int32(), item)
 
-    def tags(self) -> dict[int, Reader]:
-        """The tagged fields that end each structure."""
-        return {self.uvarint(): Reader(self._take(self.uvarint())) for _ in range(self.uvarint())}
+    def tags(self) -> dict[int, MessageReader]:
+        """Return the tagged fields that end each structure."""
+        return {self.uvarint(): MessageReader(self._take(self.uvarint())) for _ in range(self.uvarint())}
 
-    def skip(self, *fields: Callable[[Reader], object]) -> None:
+    def skip(self, *fields: Callable[[MessageReader], object]) -> None:
         for field in fields:
             field(self)
 
@@ -149,11 +149,11 @@ class Reader:
 
     def end(self) -> None:
         if self._at != len(self._data):
-            raise Malformed(f"{len(self._data) - self._at} bytes more than it has")
+            raise MalformedMessage(f"{len(self._data) - self._at} bytes more than it has")
 
-    def _items(self, count: int, item: Callable[[Reader], T]) -> tuple[T, ...]:
-        if count > len(self._data) - self._at:  # before it is believed: each takes a byte at least
-            raise Malformed(f"an array of {count} items in {len(self._data)} bytes")
+    def _items(self, count: int, item: Callable[[MessageReader], T]) -> tuple[T, ...]:
+        if count > len(self._data) - self._at:  # check the count first: each item takes at least one byte
+            raise MalformedMessage(f"an array of {count} items in {len(self._data)} bytes")
         return tuple(item(self) for _ in range(count))
 
     def _number(self, form: str, size: int) -> int:
@@ -162,13 +162,13 @@ class Reader:
 
     def _take(self, size: int) -> bytes:
         if size < 0 or self._at + size > len(self._data):
-            raise Malformed(f"it ends after {len(self._data)} bytes")
+            raise MalformedMessage(f"it ends after {len(self._data)} bytes")
         self._at += size
         return self._data[self._at - size : self._at]
 
 
-def many(item: Callable[[Reader], object]) -> Callable[[Reader], object]:
-    """An array, as a field."""
+def many(item: Callable[[MessageReader], object]) -> Callable[[MessageReader], object]:
+    """Return a field parser for an array."""
     return lambda found: found.array(item)
 
 
@@ -176,4 +176,4 @@ def _decoded(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise Malformed("a text that is not UTF-8") from error
+        raise MalformedMessage("a text that is not UTF-8") from error

@@ -1,10 +1,11 @@
-"""Which sinks behind broadcast state are compared with a recompute, and where the input is cut for it.
+"""Sinks behind broadcast state that are compared with a recompute, and the cuts of the input for it.
 
 At a barrier every worker has processed the same rules: those that were read up to there. So a row of an epoch in which
-no rule was read has met exactly these, in whatever worker; of any other row nothing tells which of the new ones it met.
-The ledger's epochs are therefore put together to *turns*: an even one has read no rule, an odd one has read some.
+no rule was read has met exactly these rules, in any worker. For any other row it is unknown which of the new rules it
+met. The ledger's epochs are therefore grouped into *turns*: no rule was read in an even turn, and some were in an odd
+one.
 
-Pure. Rule: a sink that is not judged is named with the reason; a row that may have met others is compared with nothing.
+Pure. Rule: a sink that is not judged is named with the reason. A row that may have met other rules is not compared.
 """
 
 from __future__ import annotations
@@ -18,32 +19,51 @@ from kafka_eos.audit.facts.epoch_intervals import Offsets, Spans, spans
 from kafka_eos.audit.facts.job_ledger import Ledger
 from kafka_eos.audit.tables.plan_cut import Cut
 from kafka_eos.plan import (
-    BroadcastConnect,
-    BroadcastProcess,
-    Exchange,
-    Filter,
-    FlatMap,
-    Forward,
-    KeyBy,
-    KeyedBroadcastProcess,
-    Map,
-    MapBatches,
+    BroadcastConnectNode,
+    BroadcastProcessNode,
+    ExchangeNode,
+    FilterNode,
+    FlatMapNode,
+    ForwardNode,
+    KeyByNode,
+    KeyedBroadcastNode,
+    MapBatchesNode,
+    MapNode,
     Node,
     Partitioning,
     Plan,
-    SideOutput,
-    Sink,
-    Source,
-    Table,
-    Timestamps,
-    Union,
+    SideOutputNode,
+    SinkNode,
+    SourceNode,
+    TableNode,
+    TimestampsNode,
+    UnionNode,
 )
 from kafka_eos.runtime.operators import process
-from kafka_eos.runtime.operators.process import declared
+from kafka_eos.runtime.operators.process import list_declared_states
 
-_STATELESS = (Filter, FlatMap, Map, MapBatches, SideOutput, Source, Table, Timestamps, Union)
+_STATELESS = (
+    FilterNode,
+    FlatMapNode,
+    MapNode,
+    MapBatchesNode,
+    SideOutputNode,
+    SourceNode,
+    TableNode,
+    TimestampsNode,
+    UnionNode,
+)
 """Nodes that keep nothing of the rows before."""
-_ROUND = (*_STATELESS, BroadcastConnect, BroadcastProcess, Exchange, Forward, KeyBy, KeyedBroadcastProcess, Sink)
+_ROUND = (
+    *_STATELESS,
+    BroadcastConnectNode,
+    BroadcastProcessNode,
+    ExchangeNode,
+    ForwardNode,
+    KeyByNode,
+    KeyedBroadcastNode,
+    SinkNode,
+)
 """Nodes that may be above a sink that is judged."""
 
 
@@ -63,7 +83,7 @@ class Met:
 
 
 @dataclass(frozen=True)
-class Ruled:
+class BroadcastSinks:
     """The sinks that are compared, by the rules that their rows meet: a change of others is no turn for them. ``why``
     others behind broadcast state are not.
     """
@@ -76,23 +96,23 @@ class Ruled:
         return frozenset(sink for met in self.met for sink in met.sinks)
 
 
-def ruled(subject: Subject, cut: Cut, ledger: Ledger, starts: Offsets, *, strict: bool) -> Ruled:
+def ruled(subject: Subject, cut: Cut, ledger: Ledger, starts: Offsets, *, strict: bool) -> BroadcastSinks:
     """``starts``: where the job began to read. ``strict``: no epoch has processed input behind its barrier."""
     plan, marked = subject.plan, {sink.node for sink in subject.sinks if sink.marked}
     behind = [
-        sink.node for sink in subject.sinks if any(isinstance(n, BroadcastConnect) for n in above(plan, sink.node))
+        sink.node for sink in subject.sinks if any(isinstance(n, BroadcastConnectNode) for n in above(plan, sink.node))
     ]
     if not behind:
-        return Ruled()
+        return BroadcastSinks()
     reason = _unsound(ledger, strict=strict)
     several = {source.node for source in subject.sources if source.several}
     why = {name: found for name in behind if (found := reason or _reason(plan, cut, name, marked, several))}
     alike: dict[frozenset[str], list[str]] = {}
     for name in behind:
         if name not in why:
-            alike.setdefault(frozenset(source.name for source in _told(plan, name)), []).append(name)
+            alike.setdefault(frozenset(source.name for source in _broadcast_sources(plan, name)), []).append(name)
     cuts = spans(ledger.entries.values())
-    return Ruled(tuple(_met(subject, rules, sinks, cuts, starts) for rules, sinks in alike.items()), why)
+    return BroadcastSinks(tuple(_met(subject, rules, sinks, cuts, starts) for rules, sinks in alike.items()), why)
 
 
 def _met(subject: Subject, rules: frozenset[str], sinks: Sequence[str], cuts: Spans, starts: Offsets) -> Met:
@@ -131,7 +151,7 @@ def _read(cuts: Spans, starts: Offsets, source: str, number: int) -> bool:
 
 def above(plan: Plan, name: str) -> list[Node]:
     """The nodes that a row may have passed before it comes to a node, in plan order."""
-    return [node for node in plan.nodes if name in plan.below(node.name)]
+    return [node for node in plan.nodes if name in plan.find_descendants(node.name)]
 
 
 def _unsound(ledger: Ledger, *, strict: bool) -> str:
@@ -151,10 +171,10 @@ def _reason(plan: Plan, cut: Cut, name: str, marked: Collection[str], several: C
     for node in above(plan, name):
         if node.name in several:
             return f"source {node.name!r} reads several topics: give each one a source of its own, and union them"
-        if isinstance(node, BroadcastConnect) and (found := _unclear(plan, node)):
+        if isinstance(node, BroadcastConnectNode) and (found := _unclear(plan, node)):
             return found
-        if isinstance(node, KeyedBroadcastProcess) and (
-            node.timers or node.processing_timers or declared(process(node))
+        if isinstance(node, KeyedBroadcastNode) and (
+            node.timers or node.processing_timers or list_declared_states(process(node))
         ):
             return (
                 f"{node.kind} {node.name} also has state of keys, which depends on the rules that rows before have met"
@@ -164,23 +184,23 @@ def _reason(plan: Plan, cut: Cut, name: str, marked: Collection[str], several: C
     return ""
 
 
-def _unclear(plan: Plan, met: BroadcastConnect) -> str:
+def _unclear(plan: Plan, met: BroadcastConnectNode) -> str:
     """Why nothing tells what is broadcast to a node at which time."""
     stream, copied = met.inputs
-    told = [node for node in above(plan, copied) if type(node) not in _STATELESS]
-    if told:
-        return f"what is broadcast to {met.name} has passed {told[0].kind} {told[0].name} before"
+    stateful = [node for node in above(plan, copied) if type(node) not in _STATELESS]
+    if stateful:
+        return f"what is broadcast to {met.name} has passed {stateful[0].kind} {stateful[0].name} before"
     if shared := {node.name for node in _sources(plan, stream)} & {node.name for node in _sources(plan, copied)}:
         return f"{', '.join(sorted(shared))} is both the stream of {met.name} and what is broadcast to it"
     return ""
 
 
-def _told(plan: Plan, sink: str) -> Iterator[Node]:
+def _broadcast_sources(plan: Plan, sink: str) -> Iterator[Node]:
     """The sources of what is broadcast above a sink."""
     for node in above(plan, sink):
-        if isinstance(node, BroadcastConnect):
+        if isinstance(node, BroadcastConnectNode):
             yield from _sources(plan, node.inputs[1])
 
 
 def _sources(plan: Plan, name: str) -> Sequence[Node]:
-    return [node for node in above(plan, name) if isinstance(node, Source)]
+    return [node for node in above(plan, name) if isinstance(node, SourceNode)]

@@ -20,7 +20,7 @@ from kafka_eos.audit.tables.plan_cut import Cut
 from kafka_eos.audit.tables.python_tasks import (
     Backends,
     Collector,
-    Made,
+    ExpectedOutputs,
     chain_of,
     columns_of,
     feed,
@@ -30,9 +30,9 @@ from kafka_eos.audit.tables.python_tasks import (
 )
 from kafka_eos.core.ids import AppRef, Epoch
 from kafka_eos.core.records import RawRecord
-from kafka_eos.plan import BroadcastConnect, Plan
-from kafka_eos.runtime.operators.operator_chain import Chain, Output
-from kafka_eos.runtime.program import load
+from kafka_eos.plan import BroadcastConnectNode, Plan
+from kafka_eos.runtime.operators.operator_chain import OperatorChain, Output
+from kafka_eos.runtime.program import load_program
 from kafka_eos.runtime.state import broadcast_copies as copies
 from kafka_eos.storage.job_storage import MemoryStorage
 
@@ -44,7 +44,7 @@ def outputs(
 ) -> Iterator[pa.RecordBatch]:
     """EXPECTED rows of ``sinks``. Input: INPUT rows, in one task."""
     parts = _cut_of(app, workers, sinks)
-    made = Made()
+    made = ExpectedOutputs()
     with ExitStack() as stack:
         found: dict[str, Output] = {sink.name: ignore for sink in parts.plan.sinks}
         found |= {sink: Collector(parts.plan, sink, made) for sink in sinks}
@@ -79,9 +79,9 @@ def first_doubt(
                 backends.by_operator[node.name].snapshot(Epoch(1))(storage)
                 for backends, _ in both
                 for node in parts.plan.nodes
-                if isinstance(node, BroadcastConnect)
+                if isinstance(node, BroadcastConnectNode)
             ]
-            if copies.differing(handles):
+            if copies.find_differing_copies(handles):
                 found.append(turn)
                 break
     yield pa.RecordBatch.from_arrays([pa.array(found, pa.int64())], names=["turn"])
@@ -93,16 +93,16 @@ def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, str, RawR
         yield from zip(turns, sources, map(RawRecord, *raw, map(headers_of, headers)), strict=True)
 
 
-def _opened(parts: Cut, outputs: dict[str, Any], stack: ExitStack) -> tuple[Backends, Chain]:
+def _opened(parts: Cut, outputs: dict[str, Any], stack: ExitStack) -> tuple[Backends, OperatorChain]:
     backends = stack.enter_context(Backends(parts.plan, None))
     return backends, stack.enter_context(chain_of(parts, parts.plan, backends.by_operator, outputs))
 
 
 @cache
 def _cut_of(app: str, workers: int, sinks: tuple[str, ...]) -> Cut:
-    """What is above ``sinks``, as the job runs it, and where its dead letters go."""
-    whole = load(AppRef.parse(app)).plan()
+    """Return the part of the plan above ``sinks``, as the job runs it, and the sinks of its dead letters."""
+    whole = load_program(AppRef.parse(app)).plan()
     wanted = {node.name for sink in sinks for node in above(whole, sink)} | {*sinks}
-    letters = {node.name for node in whole.sinks if node.dead_letters and wanted.issuperset(node.inputs)}
+    letters = {node.name for node in whole.sinks if node.is_dead_letter_sink and wanted.issuperset(node.inputs)}
     nodes = tuple(node for node in whole.nodes if node.name in wanted | letters)
     return Cut(Plan(whole.name, nodes, whole.where), whole, (), serial=True, parallelism=workers)

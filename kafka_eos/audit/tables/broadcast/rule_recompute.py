@@ -1,6 +1,6 @@
-"""What is behind broadcast state, computed again in Spark: every row with the rules of the turns before its own.
+"""Outputs behind broadcast state, recomputed in Spark: every row with the rules of the turns before its own.
 
-Rule: what may have met other rules than these is neither made here nor compared; it is counted, for the headline.
+Rule: a row that may have met other rules is neither recomputed nor compared; it is counted, for the headline.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Ruling:
+class RuleRecompute:
     """``records`` are ``tasks.INPUT``, all that is within ``inputs``; those of other sources than ``met`` has count for
     nothing.
     """
@@ -38,7 +38,7 @@ class Ruling:
 
     @property
     def outputs(self) -> DataFrame:
-        """What rows that were read in even turns should make; ``tasks.EXPECTED``."""
+        """Return the expected outputs of rows that were read in even turns; ``tasks.EXPECTED``."""
         is_rule, made = self._is_rule(), partial(tasks.outputs, self.app, self.workers, self._sinks)
         rows = self._read.where(is_rule | ~self._doubted)
         place = ("turn", ~is_rule, "source", "partition", "offset")
@@ -49,9 +49,9 @@ class Ruling:
         """``sink`` and ``id`` of visible outputs of rows that may have met other rules; see ``early.untold``."""
         mine = visible.where(F.col("sink").isin([*self._sinks]))
         mine = mine.withColumn("stream", F.concat_ws("/", "source", "s_topic"))
-        told = mine.join(self._turns, ["stream", "s_partition"], "left")
+        with_turns = mine.join(self._turns, ["stream", "s_partition"], "left")
         at = F.col("s_offset").between(F.col("first"), F.col("end") - 1)
-        return told.where(at & (self._is_rule() | self._doubted)).select("sink", "id")
+        return with_turns.where(at & (self._is_rule() | self._doubted)).select("sink", "id")
 
     # ------------------------------------------------------------ turns
 
@@ -79,8 +79,8 @@ class Ruling:
         turns = self._turns.withColumnRenamed("s_partition", "partition")
         mine = self.records.where(F.col("source").isin([*self.met.sources]))
         records = mine.withColumn("stream", F.concat_ws("/", "source", "topic"))
-        told = records.join(turns, ["stream", "partition"])
-        return told.where(F.col("offset").between(F.col("first"), F.col("end") - 1))
+        with_turns = records.join(turns, ["stream", "partition"])
+        return with_turns.where(F.col("offset").between(F.col("first"), F.col("end") - 1))
 
     @cached_property
     def _doubted(self) -> Column:

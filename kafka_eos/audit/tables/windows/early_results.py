@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.audit.tables.windows.judgeable_windows import Judged, Operator
+from kafka_eos.audit.tables.windows.judgeable_windows import JudgeableWindows, JudgedOperator
 from kafka_eos.audit.tables.windows.late_rows import COUNTED, ROW, branch_of_path
 from kafka_eos.core.provenance import PROCESSING_TIMERS
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def known(operator: Operator) -> Column:
+def known(operator: JudgedOperator) -> Column:
     """Of a row that came to ``operator``: is the order told in which the rows of its key came?"""
     if not operator.ordered:
         return F.lit(False)
@@ -32,13 +32,13 @@ def known(operator: Operator) -> Column:
     return F.min(stream).over(key) == F.max(stream).over(key)
 
 
-def free(taken: DataFrame, operator: Operator) -> DataFrame:
+def free(taken: DataFrame, operator: JudgedOperator) -> DataFrame:
     """Rows that may have been one too many, or not, by sink. ``taken``: with ``known``."""
     sinks = F.explode(F.array(*map(F.lit, sorted(operator.early)))).alias("sink")
     return taken.where((F.col("fate") == COUNTED) & ~F.col("known")).select(*ROW, sinks).distinct()
 
 
-def untold(visible: DataFrame, judged: Judged, free: Sequence[DataFrame]) -> DataFrame | None:
+def untold(visible: DataFrame, judged: JudgeableWindows, free: Sequence[DataFrame]) -> DataFrame | None:
     """``sink`` and ``id`` of what may be there by right, or not; None if there is no such operator.
 
     ``visible``: the first copies of outputs.
@@ -49,7 +49,7 @@ def untold(visible: DataFrame, judged: Judged, free: Sequence[DataFrame]) -> Dat
     return reduce(lambda one, other: one.unionByName(other), found) if found else None
 
 
-def _by_the_clock(operator: Operator) -> Column:
+def _by_the_clock(operator: JudgedOperator) -> Column:
     assert operator.by_clock is not None
     mine = F.col("sink").isin([*operator.early]) & (F.col("source") == operator.name)
     return mine & (F.col("s_topic") == PROCESSING_TIMERS) & (F.col("s_offset") % operator.by_clock.every == 0)

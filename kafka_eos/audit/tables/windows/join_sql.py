@@ -1,6 +1,6 @@
-"""Which rows of two streams belong together, in Spark SQL: pairs, and rows that are in none.
+"""Matching rows of two streams, in Spark SQL: pairs, and rows without a partner.
 
-Rule: this follows from what the kinds of joins are said to be, and shares nothing with ``runtime.operators.joins``.
+Rule: this follows from the definition of the kinds of joins, and shares nothing with ``runtime.operators.joins``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.plan import AsOfJoin, IntervalJoin, Join
+from kafka_eos.plan import AsOfJoinNode, IntervalJoinNode, JoinNode
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -23,12 +23,12 @@ JOINED: Final = ("grp", "group", "at", "kind", "left", "right", "loose")
 _ROW: Final = "struct<time: bigint, s_partition: int, s_offset: bigint, payload: binary>"
 
 
-def joined(rows: DataFrame, node: Join) -> DataFrame:
+def joined(rows: DataFrame, node: JoinNode) -> DataFrame:
     """``JOINED`` of all rows that are not late, as far as event time had come at the end; in the order of keys."""
     match node:
-        case IntervalJoin():
+        case IntervalJoinNode():
             parts = _in_intervals(rows, node)
-        case AsOfJoin():
+        case AsOfJoinNode():
             parts = [_as_of(rows)]
         case _:
             parts = _in_windows(rows, node)
@@ -36,7 +36,7 @@ def joined(rows: DataFrame, node: Join) -> DataFrame:
     return made.repartition("grp").sortWithinPartitions("grp", "at", "kind")
 
 
-def _in_intervals(rows: DataFrame, node: IntervalJoin) -> list[DataFrame]:
+def _in_intervals(rows: DataFrame, node: IntervalJoinNode) -> list[DataFrame]:
     lower, upper = node.interval.lower, node.interval.upper
     left, right = (_side(rows, side, "grp", "group", "floor", "loose") for side in (0, 1))
     behind = F.col("r.row.time") - F.col("l.row.time")
@@ -56,16 +56,16 @@ def _in_intervals(rows: DataFrame, node: IntervalJoin) -> list[DataFrame]:
 def _as_of(rows: DataFrame) -> DataFrame:
     """Each row of the first stream with the newest of the second that is not later, or with none."""
     is_left = F.pmod("lane", F.lit(2)) == 0
-    told = rows.select("*", F.struct("time", "s_partition", "s_offset", "payload").alias("row"))
+    with_row = rows.select("*", F.struct("time", "s_partition", "s_offset", "payload").alias("row"))
     # Of one time the second stream's come first.
     order = Window.partitionBy("grp").orderBy("time", is_left, "s_partition", "s_offset", "payload")
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     version = F.last(F.when(~is_left, F.col("row")), ignorenulls=True).over(so_far)
-    found = told.withColumn("version", version).where(is_left).alias("l")
+    found = with_row.withColumn("version", version).where(is_left).alias("l")
     return _made(found, F.col("time"), PAIR, F.col("row"), F.col("version"), "l", F.col("loose"))
 
 
-def _in_windows(rows: DataFrame, node: Join) -> list[DataFrame]:
+def _in_windows(rows: DataFrame, node: JoinNode) -> list[DataFrame]:
     """``rows`` have their ``windows``, those that are over."""
     opened = rows.withColumn("window", F.explode("windows")).withColumns(
         {"loose": F.col("window.loose"), "window": F.struct("window.start", "window.end")}

@@ -1,4 +1,4 @@
-"""Which windows, and sinks behind them, can be judged; what the newest checkpoint tells of how far event time had come.
+"""Windows, and sinks behind them, that can be judged; and the watermarks in the newest checkpoint.
 
 Pure. Rule: a sink behind windows that is not judged is named with the reason.
 """
@@ -16,41 +16,41 @@ from kafka_eos.audit.facts.audit_subject import Subject
 from kafka_eos.audit.facts.epoch_intervals import partition_of
 from kafka_eos.audit.facts.job_ledger import Ledger
 from kafka_eos.audit.tables.plan_cut import Cut
-from kafka_eos.codecs import Elements
+from kafka_eos.codecs import ElementsCodec
 from kafka_eos.plan import (
-    Exchange,
-    Feedback,
-    Forward,
-    Join,
-    KeyBy,
-    Loop,
-    Map,
-    MapBatches,
+    ExchangeNode,
+    FeedbackNode,
+    ForwardNode,
+    JoinNode,
+    KeyByNode,
+    LoopNode,
+    MapBatchesNode,
+    MapNode,
     Node,
     Partitioning,
-    Patterns,
+    PatternNode,
     Plan,
-    Sink,
-    Timestamps,
-    WindowJoin,
-    Windows,
+    SinkNode,
+    TimestampsNode,
+    WindowJoinNode,
+    WindowNode,
 )
-from kafka_eos.plan.triggers import OnClock, OnCount
-from kafka_eos.plan.window_assigners import Paned, Session
+from kafka_eos.plan.triggers import ClockTrigger, CountTrigger
+from kafka_eos.plan.window_assigners import PanedAssigner, SessionWindows
 from kafka_eos.runtime.operators.timer_firing import EVENT_STATE
 from kafka_eos.runtime.state.schema_evolution import UNFIRED, WATERMARKS
-from kafka_eos.runtime.state.timers import Floor
+from kafka_eos.runtime.state.timers import GroupWatermark
 from kafka_eos.storage.job_records import Manifest
 
-_ONE_TO_ONE = (Map, MapBatches, Forward, Exchange, KeyBy)
+_ONE_TO_ONE = (MapNode, MapBatchesNode, ForwardNode, ExchangeNode, KeyByNode)
 """Nodes behind which each row is still there, once, and no others are; but for those that are refused."""
-_MAY_REFUSE = (Map, MapBatches, KeyBy)
+_MAY_REFUSE = (MapNode, MapBatchesNode, KeyByNode)
 """Those where a function of the user's may refuse a row."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """What gives the rows of a source their times, and how far a row may be behind the newest one of its partition."""
+    """The operator that assigns the event times of a source, and its allowed delay within a partition."""
 
     node: str
     delay: int | None
@@ -60,14 +60,14 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Operator:
+class JudgedOperator:
     """Windows, a join, or a pattern, that are judged."""
 
     name: str
     stage: str
     """The ``key_by`` before it, or where two of them meet."""
-    node: Windows | Join | Patterns
-    floors: tuple[Floor, ...]
+    node: WindowNode | JoinNode | PatternNode
+    floors: tuple[GroupWatermark, ...]
     """How far event time had come at the end, by ranges of key groups."""
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     """By source."""
@@ -85,14 +85,14 @@ class Operator:
     """Does the input tell which results by count a key has, if all of its rows come from one stream?"""
 
     @property
-    def by_count(self) -> OnCount | None:
-        trigger = self.node.trigger if isinstance(self.node, Windows) else None
-        return trigger if isinstance(trigger, OnCount) else None
+    def by_count(self) -> CountTrigger | None:
+        trigger = self.node.trigger if isinstance(self.node, WindowNode) else None
+        return trigger if isinstance(trigger, CountTrigger) else None
 
     @property
-    def by_clock(self) -> OnClock | None:
-        trigger = self.node.trigger if isinstance(self.node, Windows) else None
-        return trigger if isinstance(trigger, OnClock) else None
+    def by_clock(self) -> ClockTrigger | None:
+        trigger = self.node.trigger if isinstance(self.node, WindowNode) else None
+        return trigger if isinstance(trigger, ClockTrigger) else None
 
     @property
     def has_early(self) -> bool:
@@ -100,42 +100,42 @@ class Operator:
         return self.by_count is not None or self.by_clock is not None
 
     @property
-    def assigner(self) -> Paned | Session | None:
+    def assigner(self) -> PanedAssigner | SessionWindows | None:
         """None where there are no windows."""
-        return self.node.assigner if isinstance(self.node, Windows | WindowJoin) else None
+        return self.node.assigner if isinstance(self.node, WindowNode | WindowJoinNode) else None
 
     @property
     def is_session(self) -> bool:
-        return isinstance(self.assigner, Session)
+        return isinstance(self.assigner, SessionWindows)
 
     @property
     def may_miss(self) -> bool:
         """May a row that is not late have come too late for a window all the same, or for a session as it was?"""
-        return self.is_session or (self.assigner is not None and self.assigner.shared)  # type: ignore[union-attr]
+        return self.is_session or (self.assigner is not None and self.assigner.is_shared)  # type: ignore[union-attr]
 
     @property
     def lateness(self) -> int:
-        return self.node.lateness if isinstance(self.node, Windows) else 0
+        return self.node.lateness if isinstance(self.node, WindowNode) else 0
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgeableWindows:
     """``operators`` in the order of the plan, ``sinks`` that are compared, and why the others behind timers are not.
 
     ``reached``: how far event time had come at the end, by operator with timers and ranges of its key groups.
     """
 
-    operators: tuple[Operator, ...] = ()
+    operators: tuple[JudgedOperator, ...] = ()
     sinks: frozenset[str] = frozenset()
     why: Mapping[str, str] = field(default_factory=dict)
-    reached: Mapping[str, tuple[Floor, ...]] = field(default_factory=dict)
+    reached: Mapping[str, tuple[GroupWatermark, ...]] = field(default_factory=dict)
 
     @cached_property
     def stages(self) -> frozenset[str]:
         return frozenset(each.stage for each in self.operators)
 
 
-def judged(subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest | None, *, strict: bool) -> Judged:
+def judged(subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest | None, *, strict: bool) -> JudgeableWindows:
     """``manifest``: of the newest committed epoch. ``strict``: no epoch has processed input behind its barrier."""
     found = _behind_timers(subject, cut, ledger, manifest, strict=strict)
     return replace(found, why={**found.why, **_lacking(subject, cut, ledger)})
@@ -147,25 +147,27 @@ def _lacking(subject: Subject, cut: Cut, ledger: Ledger) -> dict[str, str]:
     for name in cut.forgetful:
         if were_late(ledger, name):
             reason = f"rows were late for {name!r}, and whether it still knew what had passed nothing tells"
-            why |= dict.fromkeys(cut.plan.below(name), reason)
+            why |= dict.fromkeys(cut.plan.find_descendants(name), reason)
     return {sink.node: why[sink.node] for sink in subject.sinks if sink.node in why}
 
 
-def _behind_timers(subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest | None, *, strict: bool) -> Judged:
+def _behind_timers(
+    subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest | None, *, strict: bool
+) -> JudgeableWindows:
     behind = [sink.node for sink in subject.sinks if sink.node in cut.timed]
     if not behind:
-        return Judged()
+        return JudgeableWindows()
     if manifest is None:
-        return Judged(why=dict.fromkeys(behind, "there is no checkpoint"))
+        return JudgeableWindows(why=dict.fromkeys(behind, "there is no checkpoint"))
     reached = _reached(cut.whole, manifest) if strict else {}
     if why := _unsound(ledger, manifest, strict=strict):
-        return Judged(why=dict.fromkeys(behind, why), reached=reached)
+        return JudgeableWindows(why=dict.fromkeys(behind, why), reached=reached)
     return replace(_Look(subject, cut, ledger, manifest).judged(behind), reached=reached)
 
 
-def _reached(plan: Plan, manifest: Manifest) -> dict[str, tuple[Floor, ...]]:
-    found: dict[str, tuple[Floor, ...]] = {}
-    for node in plan.timed_operators:
+def _reached(plan: Plan, manifest: Manifest) -> dict[str, tuple[GroupWatermark, ...]]:
+    found: dict[str, tuple[GroupWatermark, ...]] = {}
+    for node in plan.timer_operators:
         handles = [handle for handle in manifest.states if handle.operator == node.name]
         found[node.name] = tuple(_floors(handles))
     return {name: floors for name, floors in found.items() if floors}
@@ -186,24 +188,27 @@ class _Look:
     """One look at a plan."""
 
     def __init__(self, subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest) -> None:
-        self._plan, self._cut, self._ledger, self._manifest = cut.whole, cut, ledger, manifest
+        self._plan = cut.whole
+        self._cut = cut
+        self._ledger = ledger
+        self._manifest = manifest
         self._fingerprint = subject.plan.fingerprint
         self._marked = frozenset(sink.node for sink in subject.sinks if sink.marked)
         self._several = frozenset(source.node for source in subject.sources if source.several)
-        self._found: dict[str, Operator | str] = {}
+        self._found: dict[str, JudgedOperator | str] = {}
 
-    def judged(self, behind: Sequence[str]) -> Judged:
+    def judged(self, behind: Sequence[str]) -> JudgeableWindows:
         for node in self._plan.nodes:
             if node.keyed:
                 self._found[node.name] = self._operator(node)
         why = {sink: reason for sink in behind if (reason := self._reason(sink) or self._mixed(sink))}
         sinks = frozenset(behind) - why.keys()
-        found = [each for each in self._found.values() if isinstance(each, Operator)]
-        used = [each for each in found if sinks & self._plan.below(each.name)]
-        return Judged(tuple(used), sinks, why)
+        found = [each for each in self._found.values() if isinstance(each, JudgedOperator)]
+        used = [each for each in found if sinks & self._plan.find_descendants(each.name)]
+        return JudgeableWindows(tuple(used), sinks, why)
 
     def _above(self, name: str) -> Iterator[Node]:
-        return (node for node in self._plan.nodes if name in self._plan.below(node.name))
+        return (node for node in self._plan.nodes if name in self._plan.find_descendants(node.name))
 
     def _reason(self, name: str) -> str:
         """Why what reaches a node is not known."""
@@ -214,15 +219,15 @@ class _Look:
                 return f"source {node.name!r} reads several topics: give each one a source of its own, and union them"
             if isinstance(found := self._found.get(node.name, ""), str) and found:
                 return found
-            if isinstance(node, Loop | Feedback):
+            if isinstance(node, LoopNode | FeedbackNode):
                 return "its windows are behind a loop"
             if node.partitioning is Partitioning.BROADCAST and self._cut.parallelism > 1:
                 return "how often a row is in its windows depends on the number of workers"
         return ""
 
-    def _operator(self, node: Node) -> Operator | str:
-        """What is to be known of windows, or why they, and what is behind them, cannot be judged."""
-        if not isinstance(node, Windows | Join | Patterns):
+    def _operator(self, node: Node) -> JudgedOperator | str:
+        """Return the facts about an operator with windows, or the reason why it and its outputs cannot be judged."""
+        if not isinstance(node, WindowNode | JoinNode | PatternNode):
             timers = "its outputs are of timers of a process function, or of what they may change"
             return timers if node.name in self._cut.timed else f"the state of {node.name!r} and windows are before it"
         if reason := self._by_chance(node) or self._reason(node.name):
@@ -237,7 +242,7 @@ class _Look:
         if isinstance(late, str):
             return late
         given = (node.name, node.inputs[0], node, floors)
-        found = Operator(*given, self._clocks(node.name), *late)
+        found = JudgedOperator(*given, self._clocks(node.name), *late)
         unfired = tuple(n for n, handle in enumerate(self._manifest.states) if handle in handles and _is_amid(handle))
         return replace(found, early=self._early(found), ordered=self._is_ordered(found), unfired=unfired)
 
@@ -246,34 +251,34 @@ class _Look:
     def _by_chance(self, node: Node) -> str:
         """Why it is chance what windows hold at their end, or what comes to an operator."""
         for other in self._above(node.name):
-            if isinstance(other, Windows) and other.trigger is not None:
+            if isinstance(other, WindowNode) and other.trigger is not None:
                 return f"{other.name!r} has windows {other.trigger}, and {node.name!r} gets all of their results"
-        trigger = node.trigger if isinstance(node, Windows) else None
+        trigger = node.trigger if isinstance(node, WindowNode) else None
         if trigger is not None and trigger.purges:
             return f"{node.name!r} has windows {trigger}, and nothing tells which rows had come by then"
-        if isinstance(trigger, OnCount) and isinstance(node, Windows) and node.lateness:
+        if isinstance(trigger, CountTrigger) and isinstance(node, WindowNode) and node.lateness:
             return (
                 f"{node.name!r} has windows {trigger}, and nothing tells these from results that late rows made again"
             )
         return ""
 
-    def _early(self, operator: Operator) -> frozenset[str]:
+    def _early(self, operator: JudgedOperator) -> frozenset[str]:
         """Results by count have the names of rows, those of the clock are firings of their own."""
         if operator.by_clock is not None:
-            return self._plan.below(operator.name) & self._marked
+            return self._plan.find_descendants(operator.name) & self._marked
         if operator.by_count is not None:
             return self._told_by(_main(operator.node), _ONE_TO_ONE) - operator.aside
         return frozenset()
 
     def _mixed(self, sink: str) -> str:
         """Why results before the end of a window cannot be told from others."""
-        triggered = [each for each in self._found.values() if isinstance(each, Operator) and each.has_early]
+        triggered = [each for each in self._found.values() if isinstance(each, JudgedOperator) and each.has_early]
         for each in triggered:
-            if sink in self._plan.below(each.name) - each.early:
+            if sink in self._plan.find_descendants(each.name) - each.early:
                 return f"nothing tells which of its outputs {each.name!r} made before the end of a window"
         return ""
 
-    def _is_ordered(self, operator: Operator) -> bool:
+    def _is_ordered(self, operator: JudgedOperator) -> bool:
         """Only windows whose rows do not depend on those that came before; of one plan, and straight from sources."""
         if operator.by_count is None or operator.is_session or not self._is_steady:
             return False
@@ -295,20 +300,24 @@ class _Look:
         first = next((entry for entry in self._ledger.entries.values() if not entry.id.epoch.n), None)
         found: dict[str, Clock] = {}
         for node in self._above(operator):
-            if isinstance(node, Timestamps):
+            if isinstance(node, TimestampsNode):
                 known = {} if first is None else first.sources.get(node.source, {})
-                told = same and node.strategy.generator is None and not node.strategy.heeds_silence
-                delay = node.strategy.delay if told and node.source not in found else None
+                is_known = same and node.strategy.generator is None and not node.strategy.detects_idleness
+                delay = node.strategy.delay if is_known and node.source not in found else None
                 splits = frozenset(map(partition_of, known))
                 found[node.source] = Clock(node.name, delay, splits)
         return found
 
     # ------------------------------------------------------------ late rows
 
-    def _late(self, node: Windows | Join | Patterns) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | str:
+    def _late(
+        self, node: WindowNode | JoinNode | PatternNode
+    ) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | str:
         """Sinks where the rows are that came late; or why nothing tells which they were."""
-        tags = node.late if isinstance(node, Join) else (node.late,)
-        letters = {sink for each in self._above(node.name) if (sink := self._plan.dead_letters(each.name)) is not None}
+        tags = node.late if isinstance(node, JoinNode) else (node.late,)
+        letters = {
+            sink for each in self._above(node.name) if (sink := self._plan.find_dead_letter_sink(each.name)) is not None
+        }
         refused = frozenset(sink.name for sink in letters) & self._marked
         through = tuple(kind for kind in _ONE_TO_ONE if not letters or kind not in _MAY_REFUSE)
         asides = [self._told_by(f"{node.name}-{tag}", through) for tag in tags if tag is not None]
@@ -316,9 +325,9 @@ class _Look:
         if (len(refused) < len(letters) or not all(asides)) and were_late(self._ledger, node.name):
             return f"rows were late for {node.name!r}, and no audited output tells which"
         again = frozenset[str]()
-        if isinstance(node, Windows) and node.lateness:
+        if isinstance(node, WindowNode) and node.lateness:
             again = self._told_by(_main(node), through)
-            if not again or isinstance(node.contents.codec, Elements):
+            if not again or isinstance(node.contents.codec, ElementsCodec):
                 return f"no output tells which rows came to windows of {node.name!r} that were over"
         return refused, aside, again
 
@@ -328,7 +337,7 @@ class _Look:
         todo = [name]
         while todo:
             for node, _ in self._plan.downstream(todo.pop()):
-                if isinstance(node, Sink) and node.name in self._marked:
+                if isinstance(node, SinkNode) and node.name in self._marked:
                     found.add(node.name)
                 elif isinstance(node, through) and node.name not in self._cut.copied:
                     todo.append(node.name)
@@ -341,16 +350,18 @@ def were_late(ledger: Ledger, operator: str) -> bool:
     A supervisor that dies when it has decided an epoch has told nothing of it, and the next start commits it.
     """
     late = [event for event in ledger.events if event.get("event") == "late-rows"]
-    told = {event.get("epoch") for event in ledger.events if event.get("event") == "decided"}
+    decided_epochs = {event.get("epoch") for event in ledger.events if event.get("event") == "decided"}
     # The epoch that a job begins with has no rows.
-    told |= {event.get("epoch") for before, event in pairwise(ledger.events) if before.get("event") == "began"}
-    untold = any(epoch.epoch.n not in told for epoch in ledger.committed if epoch.epoch.n > 0)
+    decided_epochs |= {
+        event.get("epoch") for before, event in pairwise(ledger.events) if before.get("event") == "began"
+    }
+    untold = any(epoch.epoch.n not in decided_epochs for epoch in ledger.committed if epoch.epoch.n > 0)
     return not ledger.has_history or untold or any(_counted(event).get(operator) for event in late)
 
 
 def _main(node: Node) -> str:
     """The stream of results of windows, without late rows."""
-    return node.name if isinstance(node, Windows) and node.late is None else f"{node.name}-main"
+    return node.name if isinstance(node, WindowNode) and node.late is None else f"{node.name}-main"
 
 
 def _counted(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -363,8 +374,8 @@ def _is_amid(handle: StateHandle) -> bool:
     return any(state.get("name") == EVENT_STATE and UNFIRED in state for state in handle.states)
 
 
-def _floors(handles: Collection[StateHandle]) -> Iterator[Floor]:
+def _floors(handles: Collection[StateHandle]) -> Iterator[GroupWatermark]:
     for state in (state for handle in handles for state in handle.states):
         if state.get("name") == EVENT_STATE:
-            told: Any = state.get(WATERMARKS, ())
-            yield from ((first, last, time) for first, last, time in told)
+            watermarks: Any = state.get(WATERMARKS, ())
+            yield from ((first, last, time) for first, last, time in watermarks)

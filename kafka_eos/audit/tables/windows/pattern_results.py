@@ -1,8 +1,8 @@
-"""What patterns should have made, by the user's functions inside Spark's Python workers.
+"""Expected results of patterns, by the user's functions inside Spark's Python workers.
 
-Rules: this follows from what a pattern is said to be, and shares nothing with ``runtime.operators.patterns``: no table,
-no partial matches, no timers. Each row that may be a first one is followed to its end, one after the other; then it is
-seen which of them are inside of a match. It runs on all rows of a key together, in the order of event time.
+Rules: this follows from the definition of a pattern, and shares nothing with ``runtime.operators.patterns``: no table,
+no partial matches, no timers. Each possible first row is followed to the end of its match, one after the other. Then
+the rows that lie inside of a match are dropped. It runs on all rows of a key together, in the order of event time.
 """
 
 from __future__ import annotations
@@ -16,60 +16,64 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_eos.audit.tables.python_tasks import columns_of, cut_of
-from kafka_eos.audit.tables.windows.window_rows import Part, Taken, Wanted
+from kafka_eos.audit.tables.windows.window_rows import Part, RequestedRows, TakenRow
 from kafka_eos.core.provenance import TIMERS
 from kafka_eos.core.records import Batch
-from kafka_eos.plan import KeyBy, Patterns, Plan
+from kafka_eos.plan import KeyByNode, PatternNode, Plan
 from kafka_eos.plan.pattern import Pattern
-from kafka_eos.runtime.operators.side_outputs import Tagged
+from kafka_eos.runtime.operators.side_outputs import TaggedValue
 from kafka_eos.runtime.operators.timer_firing import FiringOrigin, branch_of
 
 
 def results(
-    app: str, workers: int, operator: str, wanted: Wanted, batches: Iterator[pa.RecordBatch]
+    app: str, workers: int, operator: str, wanted: RequestedRows, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """What a pattern makes, up to the next ones. Input: TAKEN rows that were counted, in the order of keys and times,
-    each with how far event time had come at the end as its ``turn``.
+    """Yield the results of a pattern, up to the next patterns.
+
+    Input: TAKEN rows that were counted, in the order of keys and times, each with the final watermark as its ``turn``.
     """
     plan = cut_of(app, workers).whole
     with Part.open(plan, frozenset({operator}), wanted) as part:
         found = _Sequences(plan, operator, part)
         rows = (row for batch in batches for row in zip(*columns_of(batch), strict=True))
         for _, of_key in groupby(rows, key=lambda row: row[0]):
-            told = list(of_key)
-            found.hand_on([Taken(*row[:-1]) for row in told], told[0][-1])
+            key_rows = list(of_key)
+            found.hand_on([TakenRow(*row[:-1]) for row in key_rows], key_rows[0][-1])
             yield part.take()
 
 
 def asides(
-    app: str, workers: int, operator: str, wanted: Wanted, batches: Iterator[pa.RecordBatch]
+    app: str, workers: int, operator: str, wanted: RequestedRows, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Late rows, as they leave a pattern. Input: TAKEN rows."""
     plan = cut_of(app, workers).whole
     node, values = _node(plan, operator)
     with Part.open(plan, frozenset({operator}), wanted) as part:
         for batch in batches:
-            for row in map(Taken, *columns_of(batch)):
+            for row in map(TakenRow, *columns_of(batch)):
                 (value,) = values.decode(row.payload)
-                late = [Tagged(str(node.late), value)]
-                out = Batch(late, [0], row.origin(part.plan), lane=row.lane, branch=[row.branch], times=[row.time])
+                late = [TaggedValue(str(node.late), value)]
+                out = Batch(
+                    late, [0], row.origin(part.plan), lane=row.lane, branch=[row.branch], event_times=[row.time]
+                )
                 part.push(operator, out, [(row.grp, False)])
             yield part.take()
 
 
-def _node(plan: Plan, operator: str) -> tuple[Patterns, Any]:
+def _node(plan: Plan, operator: str) -> tuple[PatternNode, Any]:
     """The node, and the codec of rows on their way to it."""
     node = plan.node(operator)
-    assert isinstance(node, Patterns)
+    assert isinstance(node, PatternNode)
     stage = plan.node(node.inputs[0])
-    assert isinstance(stage, KeyBy)
-    return node, stage.values
+    assert isinstance(stage, KeyByNode)
+    return node, stage.value_codec
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of a row as the first one: the rows that it has found, and whether these are all, or its time was
-    up before. Neither: another row has broken it.
+    """The outcome of a row as the first one of a match: the rows found.
+
+    ``whole``: these are all. ``over``: its time was up before. Neither: another row has broken the match.
     """
 
     places: Sequence[int]
@@ -129,13 +133,13 @@ class _Sequences:
         self._node, self._codec = _node(plan, operator)
         self._part = part
 
-    def hand_on(self, rows: Sequence[Taken], floor: int) -> None:
+    def hand_on(self, rows: Sequence[TakenRow], floor: int) -> None:
         """All that comes out of a key, as far as event time had come."""
         pattern, key = self._node.pattern, self._node.key_codec.decode(rows[0].grp)
-        told = [(row, *self._codec.decode(row.payload)) for row in rows if row.time <= floor]
-        encode = self._node.values.encode
-        told.sort(key=lambda each: (each[0].time, each[0].s_partition, each[0].s_offset, encode(each[1])))
-        values, times = [value for _, value in told], [row.time for row, _ in told]
+        decoded = [(row, *self._codec.decode(row.payload)) for row in rows if row.time <= floor]
+        encode = self._node.value_codec.encode
+        decoded.sort(key=lambda each: (each[0].time, each[0].s_partition, each[0].s_offset, encode(each[1])))
+        values, times = [value for _, value in decoded], [row.time for row, _ in decoded]
         found = kept(pattern, fates(pattern, values, times), times)
         made: dict[int, list[Any]] = defaultdict(list)
         for first, fate in sorted(found.items(), key=lambda each: (each[1].over, each[1].places[-1], each[0])):
@@ -144,11 +148,11 @@ class _Sequences:
                 made[times[fate.places[-1]]].append(self._node.fn(key, of_stages))
             elif fate.over and self._node.on_timeout is not None:
                 made[times[first] + (pattern.limit or 0) - 1].append(
-                    Tagged(str(self._node.timed_out), self._node.on_timeout(key, of_stages))
+                    TaggedValue(str(self._node.timed_out), self._node.on_timeout(key, of_stages))
                 )
         self._push(rows[0], {time: outputs for time, outputs in made.items() if time <= floor})
 
-    def _push(self, row: Taken, made: dict[int, list[Any]]) -> None:
+    def _push(self, row: TakenRow, made: dict[int, list[Any]]) -> None:
         moments = sorted(made)
         numbers = [number for number, time in enumerate(moments) for _ in made[time]]
         if not numbers:
@@ -158,7 +162,7 @@ class _Sequences:
             numbers,
             FiringOrigin(self._node.name, TIMERS, [row.group] * len(moments), moments),
             branch=[branch_of(row.grp)] * len(numbers),
-            times=[moments[number] for number in numbers],
+            event_times=[moments[number] for number in numbers],
         )
         self._part.push(self._node.name, batch, [(row.grp, False)] * len(moments))
 

@@ -18,10 +18,10 @@ from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.audit.facts.checkpoint_state import Checkpoint, states
 from kafka_eos.audit.tables.python_tasks import columns_of
-from kafka_eos.plan.window_assigners import Paned, Session
+from kafka_eos.plan.window_assigners import PanedAssigner, SessionWindows
 from kafka_eos.runtime.operators.timer_firing import EVENT_STATE
 from kafka_eos.runtime.state.key_groups import GROUP_BYTES
-from kafka_eos.runtime.state.row_keys import span_of
+from kafka_eos.runtime.state.row_keys import create_key_locator
 from kafka_eos.runtime.state.schema_evolution import WATERMARKS
 from kafka_eos.runtime.state.timers import TimeCodec
 
@@ -34,21 +34,21 @@ _AT_ONCE = 50_000
 
 
 def without_unfired(
-    told: DataFrame, checkpoint: Checkpoint, handles: Sequence[int], assigner: Paned | Session | None
+    arrivals: DataFrame, checkpoint: Checkpoint, handles: Sequence[int], assigner: PanedAssigner | SessionWindows | None
 ) -> DataFrame:
     """``told`` with the ``floor`` of a key before the time at which its timer is left.
 
     ``handles``: numbers of those of the operator that may have some. ``assigner``: of its windows, if it has any.
     """
-    numbers = told.sparkSession.createDataFrame([(number,) for number in handles], "handle int")
+    numbers = arrivals.sparkSession.createDataFrame([(number,) for number in handles], "handle int")
     left = numbers.mapInArrow(partial(_left, checkpoint, assigner), _ROWS)
-    same = [told["grp"] == left["grp"], told["floor"] == left["unfired"]]
+    same = [arrivals["grp"] == left["grp"], arrivals["floor"] == left["unfired"]]
     floor = F.when(F.col("unfired").isNull(), F.col("floor")).otherwise(F.col("floor") - 1)
-    return told.join(left, same, "left").drop(left["grp"]).withColumn("floor", floor).drop("unfired")
+    return arrivals.join(left, same, "left").drop(left["grp"]).withColumn("floor", floor).drop("unfired")
 
 
 def _left(
-    checkpoint: Checkpoint, assigner: Paned | Session | None, batches: Iterator[pa.RecordBatch]
+    checkpoint: Checkpoint, assigner: PanedAssigner | SessionWindows | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Input: numbers of handles."""
     storage, manifest = checkpoint.open()
@@ -58,18 +58,18 @@ def _left(
 
 
 def _unfired(
-    handle: StateHandle, storage: CheckpointStorage, assigner: Paned | Session | None
+    handle: StateHandle, storage: CheckpointStorage, assigner: PanedAssigner | SessionWindows | None
 ) -> Iterator[pa.RecordBatch]:
     time_of, keys, times = TimeCodec().decode, list[bytes](), list[int]()
     ranges: Any = next((state.get(WATERMARKS, ()) for state in handle.states if state["name"] == EVENT_STATE), ())
     come = {group: time for first, last, time in ranges for group in range(first, last + 1)}
     has_panes = any(described.get("kind") == "pane" for described in handle.states)
-    paned = assigner if has_panes and not isinstance(assigner, Session) else None
+    paned = assigner if has_panes and not isinstance(assigner, SessionWindows) else None
     for described, rows in states(handle, storage):
         # Windows of one pane have no timers: the panes tell.
         if described["name"] != EVENT_STATE if paned is None else described.get("kind") != "pane":
             continue
-        span = span_of(described)
+        span = create_key_locator(described)
         for row, _ in rows:
             start, end = span(row)
             group, time = int.from_bytes(row[:GROUP_BYTES], "big"), time_of(row[GROUP_BYTES:start])

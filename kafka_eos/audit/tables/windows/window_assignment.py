@@ -1,7 +1,7 @@
-"""Which windows a row is in, by its event time, in Spark SQL.
+"""The windows of a row, by its event time, in Spark SQL.
 
-A window is ``struct<start, end>`` in milliseconds since 1970; the end is not in it. Rule: this follows from what the
-kinds of windows are said to be, and shares nothing with ``plan.window_assigners``.
+A window is ``struct<start, end>`` in milliseconds since 1970, without its end. Rule: this follows from the definition
+of the kinds of windows, and shares nothing with ``plan.window_assigners``.
 """
 
 from __future__ import annotations
@@ -11,28 +11,34 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from kafka_eos.plan.window_assigners import Days, Early, Paned, Sliding, Tumbling
+from kafka_eos.plan.window_assigners import (
+    DayWindows,
+    EarlyTumblingWindows,
+    PanedAssigner,
+    SlidingWindows,
+    TumblingWindows,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def windows_of(assigner: Paned, time: Column) -> Column:
+def windows_of(assigner: PanedAssigner, time: Column) -> Column:
     """All windows that have a row of that time, in the order of their ends."""
     match assigner:
-        case Tumbling(size=size, offset=offset):
+        case TumblingWindows(size=size, offset=offset):
             start = _floor(time, offset, size)
             return F.array(_window(start, start + size))
-        case Early(size=size, every=every, offset=offset):
+        case EarlyTumblingWindows(size=size, every=every, offset=offset):
             start = _floor(time, offset, size)
             ends = F.sequence(_floor(time, offset, every) + every, start + size, F.lit(every).cast("long"))
             return F.transform(ends, lambda end: _window(start, end))
-        case Sliding(size=size, every=every, offset=offset):
+        case SlidingWindows(size=size, every=every, offset=offset):
             last = _floor(time, offset, every)
             before = F.floor((F.lit(size - 1) - (time - last)) / every).cast("long")
             starts = F.sequence(last - before * every, last, F.lit(every).cast("long"))
             return F.transform(starts, lambda start: _window(start, start + size))
-        case Days(timezone=zone):
+        case DayWindows(timezone=zone):
             return F.array(_day(time, zone))
     raise TypeError(f"{assigner} are windows that an audit does not know")
 

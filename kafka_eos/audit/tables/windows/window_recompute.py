@@ -1,11 +1,12 @@
-"""What windows, joins and patterns should have made: a row goes to the windows that its time is in, and the rows of
-each are put together; of two streams, those that belong together are; of one, those that follow one another.
+"""Expected results of windows, joins and patterns.
 
-A window must have made its result if event time had come to its end when the job ended, and must not if it had not;
-the newest checkpoint tells how far it was, and which timers were still to fire. Rules: rows that an output tells were
-late are left out; a session is all that is less than a gap apart. Where a row came behind its partition's watermark it
-may have found its session closed, or some of the windows that overlap there: then, and only then, what is made is
-marked ``loose``.
+Windows combine the rows whose times are in them, joins the matching rows of two streams, patterns the rows of one
+stream that follow one another.
+
+A window must have emitted its result exactly if the watermark had reached its end when the job ended. The newest
+checkpoint contains the watermark and the pending timers. Rules: rows that an output calls late are left out; a session
+contains the rows that are less than a gap apart. A row that arrived behind its partition's watermark may have found its
+session closed, or some of its overlapping windows. Only then is the result marked ``loose``.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from kafka_eos.audit.tables.windows import join_results as pairs
 from kafka_eos.audit.tables.windows import pattern_results as sequences
 from kafka_eos.audit.tables.windows import window_rows as rows
 from kafka_eos.audit.tables.windows.join_sql import joined
-from kafka_eos.audit.tables.windows.judgeable_windows import Judged, Operator
+from kafka_eos.audit.tables.windows.judgeable_windows import JudgeableWindows, JudgedOperator
 from kafka_eos.audit.tables.windows.late_rows import AGAIN, ASIDE, COUNTED, REFUSED, any_is_called_late, with_fates
 from kafka_eos.audit.tables.windows.pending_timers import without_unfired
 from kafka_eos.audit.tables.windows.window_assignment import sessions, windows_of
-from kafka_eos.audit.tables.windows.window_rows import ARRIVED, TAKEN, Wanted, part_of
-from kafka_eos.plan import Join, Patterns
+from kafka_eos.audit.tables.windows.window_rows import ARRIVED, TAKEN, RequestedRows, part_of
+from kafka_eos.plan import JoinNode, PatternNode
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _IN_THEIR_ORDER = ("grp", "fate", "turn", "source", "s_partition", "s_offset", "
 
 
 @dataclass(frozen=True)
-class Windowed:
+class WindowTables:
     """``outputs`` as ``tasks.EXPECTED``. ``chancy``: sinks where another output may be right, too.
 
     ``free``: rows, by sink, that may have made results before the end of their windows, or not; see ``early``.
@@ -56,18 +57,18 @@ class Windowed:
 
 
 @dataclass(frozen=True)
-class Windowing:
+class WindowRecompute:
     """Everything that decides how to compute again."""
 
     app: str
     cut: Cut
-    judged: Judged
+    judged: JudgeableWindows
     hold: Callable[[DataFrame], DataFrame]
     """Keeps a table that is used more than once."""
     checkpoint: Checkpoint | None
     """The newest one that is committed."""
 
-    def made(self, records: DataFrame, visible: DataFrame) -> Windowed:
+    def made(self, records: DataFrame, visible: DataFrame) -> WindowTables:
         """``records`` are ``tasks.INPUT``, ``visible`` the first copies of outputs."""
         sources = frozenset(source.name for source in self.cut.whole.sources)
         outputs: list[DataFrame] = []
@@ -75,7 +76,7 @@ class Windowing:
             outputs.append(records.mapInArrow(partial(rows.arrivals, *self._where, wanted), tasks.EXPECTED))
         asked = [each for each in self.judged.operators if each.may_miss or any_is_called_late(each, visible)]
         clocks = {clock.node for each in asked for clock in each.clocks.values() if clock.delay is not None}
-        wanted = Wanted(stages=self.judged.stages, clocks=frozenset(clocks))
+        wanted = RequestedRows(stages=self.judged.stages, clocks=frozenset(clocks))
         arrived = self.hold(records.mapInArrow(partial(rows.arrivals, *self._where, wanted), ARRIVED))
         arrived = arrived.withColumn("passed", F.lit(False))
         newest = _newest(arrived.where(F.col("stage").isin(clocks))) if clocks else None
@@ -87,39 +88,41 @@ class Windowing:
                 taken = self.hold(taken)
                 free.append(early.free(taken, operator))
             if may_differ:
-                chancy |= self.judged.sinks & self.cut.whole.below(operator.name)
+                chancy |= self.judged.sinks & self.cut.whole.find_descendants(operator.name)
             if wanted := self._sinks(frozenset({operator.name})):
                 outputs += self._results(taken, operator, wanted, tasks.EXPECTED)
             if wanted := self._stages(operator):
                 for results in self._results(taken, operator, wanted, ARRIVED):
                     arrived = arrived.unionByName(self.hold(results).withColumn("passed", F.lit(True)))
-        return Windowed(tuple(outputs), chancy, tuple(free))
+        return WindowTables(tuple(outputs), chancy, tuple(free))
 
     @property
     def _where(self) -> tuple[str, int]:
         return self.app, self.cut.parallelism
 
-    def _sinks(self, heads: frozenset[str]) -> Wanted | None:
+    def _sinks(self, heads: frozenset[str]) -> RequestedRows | None:
         """Sinks that rows reach from ``heads`` without further windows."""
-        part = part_of(self.cut.whole, heads, Wanted(sinks=self.judged.sinks))
+        part = part_of(self.cut.whole, heads, RequestedRows(sinks=self.judged.sinks))
         found = self.judged.sinks.intersection(node.name for node in part.nodes)
-        return Wanted(sinks=found) if found else None
+        return RequestedRows(sinks=found) if found else None
 
-    def _stages(self, operator: Operator) -> Wanted | None:
+    def _stages(self, operator: JudgedOperator) -> RequestedRows | None:
         """The same of the next windows."""
-        part = part_of(self.cut.whole, frozenset({operator.name}), Wanted(stages=self.judged.stages))
+        part = part_of(self.cut.whole, frozenset({operator.name}), RequestedRows(stages=self.judged.stages))
         found = self.judged.stages.intersection(node.name for node in part.nodes if node.inputs)
-        return Wanted(stages=found) if found else None
+        return RequestedRows(stages=found) if found else None
 
-    def _results(self, taken: DataFrame, operator: Operator, wanted: Wanted, schema: str) -> list[DataFrame]:
+    def _results(
+        self, taken: DataFrame, operator: JudgedOperator, wanted: RequestedRows, schema: str
+    ) -> list[DataFrame]:
         where = *self._where, operator.name, wanted
-        if isinstance(operator.node, Patterns):
+        if isinstance(operator.node, PatternNode):
             aside = taken.where(F.col("fate") == ASIDE).select(*TAKEN)
             return [
                 _in_time(taken).mapInArrow(partial(sequences.results, *where), schema),
                 aside.mapInArrow(partial(sequences.asides, *where), schema),
             ]
-        if not isinstance(operator.node, Join):
+        if not isinstance(operator.node, JoinNode):
             return [_in_order(taken).mapInArrow(partial(rows.results, *where), schema)]
         found = joined(taken.where(F.col("fate") == COUNTED), operator.node)
         aside = taken.where(F.col("fate") == ASIDE).select(*TAKEN)
@@ -131,51 +134,51 @@ class Windowing:
     # ------------------------------------------------------------ which rows are in which windows
 
     def _taken(
-        self, arrived: DataFrame, operator: Operator, visible: DataFrame, newest: DataFrame | None
+        self, arrived: DataFrame, operator: JudgedOperator, visible: DataFrame, newest: DataFrame | None
     ) -> tuple[DataFrame, bool]:
         """The rows of an operator with what became of them, those of windows that are over (by count, all), and whether
         other windows may be right, too.
         """
-        told = with_fates(arrived, operator, visible).withColumn("group", _group())
-        told = told.withColumn("floor", _floor(operator))
+        fated = with_fates(arrived, operator, visible).withColumn("group", _group())
+        fated = fated.withColumn("floor", _floor(operator))
         if operator.unfired and self.checkpoint is not None:
-            told = without_unfired(told, self.checkpoint, operator.unfired, operator.assigner)
-        told = _with_newest(told, newest)
+            fated = without_unfired(fated, self.checkpoint, operator.unfired, operator.assigner)
+        fated = _with_newest(fated, newest)
         if operator.assigner is None:
-            told = _if_it_can_be(told, operator, F.col("time") + 1)
+            fated = _if_it_can_be(fated, operator, F.col("time") + 1)
             nothing = F.array().cast(_SPANS)
-            return told.withColumns({"loose": F.lit(False), "known": F.lit(False), "windows": nothing}), False
+            return fated.withColumns({"loose": F.lit(False), "known": F.lit(False), "windows": nothing}), False
         if operator.is_session:
-            told, may_differ = self._in_sessions(told, operator)
+            fated, may_differ = self._in_sessions(fated, operator)
         else:
-            told, may_differ = self._in_windows(told, operator)
-        told = told.withColumn("known", early.known(operator))
+            fated, may_differ = self._in_windows(fated, operator)
+        fated = fated.withColumn("known", early.known(operator))
         every = F.transform("windows", lambda window: _marked(window, window["end"] - 1 <= F.col("floor")))
-        told = told.withColumn("windows", F.filter(every, lambda window: window["over"] | F.col("known")))
+        fated = fated.withColumn("windows", F.filter(every, lambda window: window["over"] | F.col("known")))
         kept = (F.size("windows") > 0) | (F.col("fate") == ASIDE) | F.lit(operator.by_count is not None)
-        return told.where(kept), may_differ
+        return fated.where(kept), may_differ
 
-    def _in_sessions(self, told: DataFrame, operator: Operator) -> tuple[DataFrame, bool]:
+    def _in_sessions(self, fated: DataFrame, operator: JudgedOperator) -> tuple[DataFrame, bool]:
         """A row that came behind a watermark may have found its session closed."""
         gap = operator.assigner.gap  # type: ignore[union-attr]
-        told = _if_it_can_be(told, operator, F.col("time") + gap)
-        told = self.hold(_counting_again(_behind(told, operator)))
-        counted = told.where(F.col("fate") == COUNTED)
-        aside = told.where(F.col("fate") == ASIDE).withColumn("windows", F.array().cast(_SPANS))
+        fated = _if_it_can_be(fated, operator, F.col("time") + gap)
+        fated = self.hold(_counting_again(_behind(fated, operator)))
+        counted = fated.where(F.col("fate") == COUNTED)
+        aside = fated.where(F.col("fate") == ASIDE).withColumn("windows", F.array().cast(_SPANS))
         return sessions(counted, gap).unionByName(aside), not counted.where("loose").isEmpty()
 
-    def _in_windows(self, told: DataFrame, operator: Operator) -> tuple[DataFrame, bool]:
-        """Where windows overlap nothing tells for which of them a row came too late."""
-        told = told.withColumn("windows", windows_of(operator.assigner, F.col("time")))  # type: ignore[arg-type]
-        told = _if_it_can_be(told, operator, F.element_at("windows", -1)["end"])
+    def _in_windows(self, fated: DataFrame, operator: JudgedOperator) -> tuple[DataFrame, bool]:
+        """Return the rows with their windows. Where windows overlap it is unknown for which of them a row was late."""
+        fated = fated.withColumn("windows", windows_of(operator.assigner, F.col("time")))  # type: ignore[arg-type]
+        fated = _if_it_can_be(fated, operator, F.element_at("windows", -1)["end"])
         if not operator.may_miss:
-            told = told.withColumn("loose", F.lit(False))
-            return (_in_turn(told) if operator.lateness else told), False
-        told = self.hold(_counting_again(_behind(told, operator)))
-        may_differ = not told.where((F.col("fate") == COUNTED) & F.col("loose")).isEmpty()
+            fated = fated.withColumn("loose", F.lit(False))
+            return (_in_turn(fated) if operator.lateness else fated), False
+        fated = self.hold(_counting_again(_behind(fated, operator)))
+        may_differ = not fated.where((F.col("fate") == COUNTED) & F.col("loose")).isEmpty()
         if operator.lateness:
-            told = told.withColumn("loose", F.max("loose").over(Window.partitionBy("grp")))
-        return told, may_differ
+            fated = fated.withColumn("loose", F.max("loose").over(Window.partitionBy("grp")))
+        return fated, may_differ
 
 
 def _marked(window: Column, over: Column) -> Column:
@@ -192,7 +195,7 @@ def _in_time(taken: DataFrame) -> DataFrame:
     return counted.sortWithinPartitions("grp", "time", "s_partition", "s_offset").select(*TAKEN, "floor")
 
 
-def _in_turn(told: DataFrame) -> DataFrame:
+def _in_turn(fated: DataFrame) -> DataFrame:
     """``told`` with a ``turn`` only where offsets do not give the order in which rows made results again.
 
     That is where a key has some of several input partitions. There the results tell it, if they are in one partition of
@@ -202,12 +205,12 @@ def _in_turn(told: DataFrame) -> DataFrame:
     stream = F.when(again, F.struct("source", "s_partition", "lane"))
     place = F.when(again, F.struct("turn.sink", "turn.partition"))
     streams, places = (F.min(c).over(key) != F.max(c).over(key) for c in (stream, place))
-    told = told.withColumn("several", F.coalesce(streams, F.lit(False)))
-    told = told.withColumn("loose", again & F.col("several") & F.coalesce(places, F.lit(False)))
-    return told.withColumn("turn", F.when(F.col("several"), F.col("turn"))).drop("several")
+    fated = fated.withColumn("several", F.coalesce(streams, F.lit(False)))
+    fated = fated.withColumn("loose", again & F.col("several") & F.coalesce(places, F.lit(False)))
+    return fated.withColumn("turn", F.when(F.col("several"), F.col("turn"))).drop("several")
 
 
-def _if_it_can_be(told: DataFrame, operator: Operator, end: Column) -> DataFrame:
+def _if_it_can_be(fated: DataFrame, operator: JudgedOperator, end: Column) -> DataFrame:
     """``told`` with the rows counted that are called late, and cannot have been. ``end``: of the last window of a row,
     at least.
     """
@@ -217,13 +220,13 @@ def _if_it_can_be(told: DataFrame, operator: Operator, end: Column) -> DataFrame
     fate = F.when(late & in_time, COUNTED).otherwise(F.col("fate"))
     if not operator.may_miss:
         fate = F.when((F.col("fate") == AGAIN) & _comes_before(end, operator), COUNTED).otherwise(fate)
-    return told.withColumn("fate", fate).where(F.col("fate") != REFUSED)
+    return fated.withColumn("fate", fate).where(F.col("fate") != REFUSED)
 
 
-def _counting_again(told: DataFrame) -> DataFrame:
+def _counting_again(fated: DataFrame) -> DataFrame:
     """Rows that made results again, as rows like any other, of which the results are not known."""
     again = F.col("fate") == AGAIN
-    return told.withColumns({"loose": F.col("loose") | again, "fate": F.when(again, COUNTED).otherwise(F.col("fate"))})
+    return fated.withColumns({"loose": F.col("loose") | again, "fate": F.when(again, COUNTED).otherwise(F.col("fate"))})
 
 
 def _group() -> Column:
@@ -231,8 +234,8 @@ def _group() -> Column:
     return F.floor(F.crc32("grp") % _PRIME * MAX_KEY_GROUPS / _PRIME).cast("int")
 
 
-def _floor(operator: Operator) -> Column:
-    """How far event time had come for a key at the end."""
+def _floor(operator: JudgedOperator) -> Column:
+    """Return the watermark of a key at the end."""
     found = F.lit(_NEVER)
     for first, last, time in operator.floors:
         found = F.when(F.col("group").between(first, last), F.lit(time)).otherwise(found)
@@ -249,24 +252,24 @@ def _newest(times: DataFrame) -> DataFrame:
     return records.withColumn("newest", F.coalesce(F.max("newest").over(before), F.lit(_NEVER)))
 
 
-def _with_newest(told: DataFrame, newest: DataFrame | None) -> DataFrame:
+def _with_newest(fated: DataFrame, newest: DataFrame | None) -> DataFrame:
     """Null where nobody knows: what windows made comes before the watermark that closed them, unless a row made it."""
     if newest is None:
-        return told.withColumn("newest", F.lit(None).cast("bigint"))
-    told = told.join(newest, ["source", "s_partition", "s_offset"], "left")
-    return told.withColumn("newest", F.when(~F.col("passed"), F.col("newest")))
+        return fated.withColumn("newest", F.lit(None).cast("bigint"))
+    fated = fated.join(newest, ["source", "s_partition", "s_offset"], "left")
+    return fated.withColumn("newest", F.when(~F.col("passed"), F.col("newest")))
 
 
-def _behind(told: DataFrame, operator: Operator) -> DataFrame:
+def _behind(fated: DataFrame, operator: JudgedOperator) -> DataFrame:
     """``told``, ``loose`` where a row may have come behind a watermark.
 
     None can whose time is in order within its partition: of all partitions the slowest one counts.
     """
     of_input = F.col("source").isin([*operator.clocks])
-    return told.withColumn("loose", of_input & ~_comes_before(F.col("time") + 1, operator))
+    return fated.withColumn("loose", of_input & ~_comes_before(F.col("time") + 1, operator))
 
 
-def _comes_before(end: Column, operator: Operator) -> Column:
+def _comes_before(end: Column, operator: JudgedOperator) -> Column:
     """Has event time not come to ``end`` when a row comes? False where the input does not tell.
 
     A watermark is no newer than what each partition has brought, if it was waited for from the first.
@@ -274,6 +277,6 @@ def _comes_before(end: Column, operator: Operator) -> Column:
     found = F.lit(False)
     for source, clock in operator.clocks.items():
         if clock.delay is not None:
-            told = (F.col("source") == source) & F.col("s_partition").isin([*clock.partitions])
-            found |= told & (end + clock.delay > F.col("newest"))
+            is_of_clock = (F.col("source") == source) & F.col("s_partition").isin([*clock.partitions])
+            found |= is_of_clock & (end + clock.delay > F.col("newest"))
     return F.coalesce(found, F.lit(False))

@@ -20,7 +20,7 @@ from kafka_eos.audit.tables.python_tasks import (
     HEADERS,
     HEADERS_TYPE,
     Collector,
-    Made,
+    ExpectedOutputs,
     columns_of,
     cut_of,
     feed,
@@ -30,13 +30,13 @@ from kafka_eos.audit.tables.python_tasks import (
     runs,
 )
 from kafka_eos.audit.tables.windows.late_rows import AGAIN, ASIDE, COUNTED
-from kafka_eos.core.provenance import TIMERS, ordinals
+from kafka_eos.core.provenance import TIMERS, number_outputs
 from kafka_eos.core.records import Batch, Origin, RawOrigin, RawRecord
 from kafka_eos.core.windows import Window
-from kafka_eos.plan import KeyBy, Plan, Windows, input_of
-from kafka_eos.plan.triggers import OnCount
-from kafka_eos.runtime.operators.operator_chain import Chain, Output
-from kafka_eos.runtime.operators.side_outputs import Tagged
+from kafka_eos.plan import KeyByNode, Plan, WindowNode, input_of
+from kafka_eos.plan.triggers import CountTrigger
+from kafka_eos.runtime.operators.operator_chain import OperatorChain, Output
+from kafka_eos.runtime.operators.side_outputs import TaggedValue
 from kafka_eos.runtime.operators.timer_firing import FiringOrigin, branch_of
 
 ARRIVED = (
@@ -47,7 +47,7 @@ ARRIVED = (
 another worker, and the record that it is of. At what gives out times only its place and its time are told."""
 TAKEN = ("grp", "group", "windows", "fate", "known", "source", "s_topic", "s_partition", "s_offset", "lane", "branch",
          "time", "payload", "timestamp", "key", "value", "headers")  # fmt: skip
-"""A row of one operator, see ``Taken``."""
+"""A row of one operator, see ``TakenRow``."""
 
 _ARRIVED = pa.schema([
     ("stage", pa.string()), ("source", pa.string()), ("s_topic", pa.string()), ("s_partition", pa.int32()),
@@ -60,8 +60,8 @@ _AT_ONCE = 500
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is wanted of a part of the plan: rows that come to ``stages`` and ``clocks``, or outputs of ``sinks``."""
+class RequestedRows:
+    """The requested rows of a part of the plan: rows that reach ``stages`` and ``clocks``, or outputs of ``sinks``."""
 
     stages: frozenset[str] = frozenset()
     clocks: frozenset[str] = frozenset()
@@ -75,8 +75,10 @@ class Wanted:
 # ---------------------------------------------------------------- what Spark runs
 
 
-def arrivals(app: str, workers: int, wanted: Wanted, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What input records make before any window: ARRIVED rows, or EXPECTED if ``sinks`` are wanted."""
+def arrivals(
+    app: str, workers: int, wanted: RequestedRows, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of input records before any window: ARRIVED rows, or EXPECTED if ``sinks`` are wanted."""
     plan = cut_of(app, workers).whole
     heads = frozenset(source.name for source in plan.sources)
     with Part.open(plan, heads, wanted) as part:
@@ -87,14 +89,14 @@ def arrivals(app: str, workers: int, wanted: Wanted, batches: Iterator[pa.Record
 
 
 def results(
-    app: str, workers: int, operator: str, wanted: Wanted, batches: Iterator[pa.RecordBatch]
+    app: str, workers: int, operator: str, wanted: RequestedRows, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """What the windows of an operator make, up to the next ones. Input: TAKEN rows in order of keys."""
+    """Yield the results of an operator's windows, up to the next windows. Input: TAKEN rows in order of keys."""
     plan = cut_of(app, workers).whole
     with Part.open(plan, frozenset({operator}), wanted) as part:
         made = _Results(plan, operator, part)
         for batch in batches:
-            for taken in map(Taken, *columns_of(batch)):
+            for taken in map(TakenRow, *columns_of(batch)):
                 made.take(taken)
             yield part.take()
         made.end()
@@ -107,20 +109,22 @@ def results(
 class Part:
     """The operators between ``heads`` and the next windows, and what comes out of them."""
 
-    def __init__(self, whole: Plan, plan: Plan, wanted: Wanted) -> None:
-        self.plan, self._made, self._rows = plan, Made(), _Rows()
+    def __init__(self, whole: Plan, plan: Plan, wanted: RequestedRows) -> None:
+        self.plan = plan
+        self._made = ExpectedOutputs()
+        self._rows = _Rows()
         self._held = ExitStack()
         self._collectors = {name: Collector(plan, name, self._made) for name in wanted.sinks}
         outputs: dict[str, Output] = {sink.name: ignore for sink in plan.sinks}
         outputs |= {captured(name): _Stage(whole, name, self._rows) for name in wanted.stages}
         outputs |= {captured(name): _Clock(name, self._rows) for name in wanted.clocks}
         outputs |= self._collectors
-        self.chain = self._held.enter_context(closing(Chain(plan, {}, outputs, whole=whole)))
+        self.chain = self._held.enter_context(closing(OperatorChain(plan, {}, outputs, whole=whole)))
         for collector in self._collectors.values():
-            collector.refuse = self.chain.refuse_row
+            collector.refuse = self.chain.reject_row
 
     @classmethod
-    def open(cls, whole: Plan, heads: frozenset[str], wanted: Wanted) -> Part:
+    def open(cls, whole: Plan, heads: frozenset[str], wanted: RequestedRows) -> Part:
         return cls(whole, part_of(whole, heads, wanted), wanted)
 
     def push(self, head: str, batch: Batch[Any], keys: Sequence[tuple[bytes, bool]]) -> None:
@@ -139,7 +143,7 @@ class Part:
         self._held.close()
 
 
-def part_of(plan: Plan, heads: frozenset[str], wanted: Wanted) -> Plan:
+def part_of(plan: Plan, heads: frozenset[str], wanted: RequestedRows) -> Plan:
     """The nodes between ``heads`` and what is wanted, without state; what is wanted of no sink is captured."""
     reached, todo = set[str](), [*heads]
     while todo:
@@ -147,8 +151,8 @@ def part_of(plan: Plan, heads: frozenset[str], wanted: Wanted) -> Plan:
             if not node.keyed and node.name not in reached:
                 reached.add(node.name)
                 todo.append(node.name)
-    useful = {name for name in reached if name in wanted.names or plan.below(name) & wanted.names}
-    letters = {sink.name for sink in plan.sinks if sink.dead_letters}
+    useful = {name for name in reached if name in wanted.names or plan.find_descendants(name) & wanted.names}
+    letters = {sink.name for sink in plan.sinks if sink.is_dead_letter_sink}
     nodes = [node for node in plan.nodes if node.name in useful | letters]
     known = {node.name for node in nodes}
     ends = {name for node in nodes for name in node.inputs} | heads | {source.name for source in plan.sources}
@@ -176,14 +180,18 @@ class _Stage:
 
     def __init__(self, plan: Plan, stage: str, rows: _Rows) -> None:
         key_bys = plan.key_bys(stage)
-        self._stage, self._key, self._rows = stage, key_bys[0].key_codec.encode, rows
-        self._values = [key_by.values for key_by in key_bys]
+        self._stage = stage
+        self._key = key_bys[0].key_codec.encode
+        self._rows = rows
+        self._values = [key_by.value_codec for key_by in key_bys]
 
     def __call__(self, batch: Batch[Any]) -> None:
-        assert batch.keys is not None and batch.times is not None  # the plan has seen to it
+        assert batch.keys is not None and batch.event_times is not None  # the plan has seen to it
         origin, branches = batch.origin, batch.branch or [""] * len(batch)
         values = self._values[input_of(batch.lane, len(self._values))]
-        rows = zip(batch.rows, branches, ordinals(batch), batch.keys, batch.times, batch.values, strict=True)
+        rows = zip(
+            batch.origin_rows, branches, number_outputs(batch), batch.keys, batch.event_times, batch.values, strict=True
+        )
         for row, branch, ordinal, key, time, value in rows:
             raw = origin.raw(row)
             self._rows.rows.append((
@@ -200,9 +208,9 @@ class _Clock:
         self._node, self._rows = node, rows
 
     def __call__(self, batch: Batch[Any]) -> None:
-        assert batch.times is not None  # it is a node that gives them
+        assert batch.event_times is not None  # it is a node that gives them
         origin = batch.origin
-        for row, time in zip(batch.rows, batch.times, strict=True):
+        for row, time in zip(batch.origin_rows, batch.event_times, strict=True):
             place = origin.source, origin.topic, origin.partitions[row], origin.offsets[row]
             self._rows.rows.append((self._node, *place, 0, "", 0, b"", time, None, 0, None, None, []))
 
@@ -210,7 +218,7 @@ class _Clock:
 # ---------------------------------------------------------------- what windows hold
 
 
-class Taken(NamedTuple):
+class TakenRow(NamedTuple):
     """A row with its windows, its key group, and what became of it; see ``late``.
 
     ``known``: is the order told in which the rows of its key came? Then windows that are not over are told, too.
@@ -235,7 +243,7 @@ class Taken(NamedTuple):
     headers: Sequence[Mapping[str, Any]]
 
     def origin(self, plan: Plan) -> Origin:
-        """Of what comes from the row itself."""
+        """Return the origin of results that come from the row itself."""
         if self.source not in {source.name for source in plan.sources}:
             return FiringOrigin(self.source, self.s_topic, [self.s_partition], [self.s_offset])
         place = self.s_topic, self.s_partition, self.s_offset, self.timestamp
@@ -243,8 +251,8 @@ class Taken(NamedTuple):
 
 
 @dataclass
-class _Held:
-    """What one key has: by window, the accumulator and how many rows came; and the windows that are over."""
+class _KeyWindows:
+    """The windows of one key, each with its accumulator and number of rows; and the windows that are over."""
 
     grp: bytes
     group: int
@@ -261,20 +269,22 @@ class _Results:
 
     def __init__(self, plan: Plan, operator: str, part: Part) -> None:
         node = plan.node(operator)
-        assert isinstance(node, Windows)
+        assert isinstance(node, WindowNode)
         stage = plan.node(node.inputs[0])
-        assert isinstance(stage, KeyBy)
-        self._node, self._contents, self._part = node, node.contents, part
-        self._by_count = node.trigger if isinstance(node.trigger, OnCount) else None
-        self._decode_key, self._values = node.key_codec.decode, stage.values
-        self._key: _Held | None = None
-        self._firings: list[tuple[_Held, tuple[int, int], Sequence[Any]]] = []
+        assert isinstance(stage, KeyByNode)
+        self._node = node
+        self._contents = node.contents
+        self._part = part
+        self._by_count = node.trigger if isinstance(node.trigger, CountTrigger) else None
+        self._decode_key, self._values = node.key_codec.decode, stage.value_codec
+        self._key: _KeyWindows | None = None
+        self._firings: list[tuple[_KeyWindows, tuple[int, int], Sequence[Any]]] = []
 
-    def take(self, row: Taken) -> None:
+    def take(self, row: TakenRow) -> None:
         """The rows of a key that were counted come before those that made results again."""
         if self._key is None or self._key.grp != row.grp:
             self._fire()
-            self._key = _Held(row.grp, row.group, self._decode_key(row.grp))
+            self._key = _KeyWindows(row.grp, row.group, self._decode_key(row.grp))
         held, (value,) = self._key, self._values.decode(row.payload)
         item = (value, (row.time, row.s_partition, row.s_offset)) if self._contents.by_time else value
         if row.fate == COUNTED:
@@ -285,7 +295,7 @@ class _Results:
         self._hand_on()
         if row.fate == ASIDE:
             assert self._node.late is not None
-            self._from(row, [(row.time, [Tagged(self._node.late, value)])])
+            self._from(row, [(row.time, [TaggedValue(self._node.late, value)])])
         elif row.fate == AGAIN:
             spans = [(each["start"], each["end"]) for each in row.windows]
             again = [span for span in spans if self._add(held, span, item)]
@@ -297,7 +307,7 @@ class _Results:
         self._hand_on()
         self._key = None
 
-    def _count(self, row: Taken, held: _Held, window: Mapping[str, Any], item: Any) -> None:
+    def _count(self, row: TakenRow, held: _KeyWindows, window: Mapping[str, Any], item: Any) -> None:
         """A row of a window: by count, it may make a result."""
         span = window["start"], window["end"]
         if not self._add(held, span, item):
@@ -310,8 +320,8 @@ class _Results:
         if row.known and self._by_count is not None and held.rows[span] % self._by_count.rows == 0:
             self._from(row, [(span[1] - 1, self._emitted(held, span))])
 
-    def _add(self, held: _Held, span: tuple[int, int], item: Any) -> bool:
-        """Whether the window has the row now. One that the user's function refuses is in no window."""
+    def _add(self, held: _KeyWindows, span: tuple[int, int], item: Any) -> bool:
+        """Add a row to a window. Return False if the user's function rejects it: the row is in no window then."""
         contents = self._contents
         try:
             acc = contents.add(held.found[span], item) if span in held.found else contents.first(item)
@@ -322,7 +332,7 @@ class _Results:
         held.found[span] = acc
         return True
 
-    def _emitted(self, held: _Held, span: tuple[int, int]) -> Sequence[Any]:
+    def _emitted(self, held: _KeyWindows, span: tuple[int, int]) -> Sequence[Any]:
         return list(self._contents.emit(held.key, Window(*span), held.found[span]))
 
     def _fire(self) -> None:
@@ -349,19 +359,24 @@ class _Results:
             rows,
             FiringOrigin(self._node.name, TIMERS, groups, times),
             branch=[branch_of(keys[row]) for row in rows],
-            times=[times[row] for row in rows],
+            event_times=[times[row] for row in rows],
         )
         self._firings.clear()
         if len(batch):
             self._part.push(self._node.name, batch, list(zip(keys, loose, strict=True)))
 
-    def _from(self, row: Taken, made: Sequence[tuple[int, Sequence[Any]]]) -> None:
+    def _from(self, row: TakenRow, made: Sequence[tuple[int, Sequence[Any]]]) -> None:
         """Outputs that come from a row."""
         values = [output for _, outputs in made for output in outputs]
         times = [time for time, outputs in made for _ in outputs]
         count = len(values)
         batch = Batch(
-            values, [0] * count, row.origin(self._part.plan), lane=row.lane, branch=[row.branch] * count, times=times
+            values,
+            [0] * count,
+            row.origin(self._part.plan),
+            lane=row.lane,
+            branch=[row.branch] * count,
+            event_times=times,
         )
         if count:
             self._part.push(self._node.name, batch, [(row.grp, False)])

@@ -47,7 +47,7 @@ function curve(from, to, box, upright) {
 // What goes over an edge: what a sink gets, else what has left the operator above; and what has no room.
 function edge(from, to, rates) {
   const held = from.segment !== to.segment ? rates?.segments[from.segment]?.blocked : undefined;
-  const flow = rates?.written[to.name] ?? rates?.operators[from.name]?.left ?? rates?.read[from.name];
+  const flow = rates?.written[to.name] ?? rates?.operators[from.name]?.rows_out ?? rates?.read[from.name];
   const level = held > 0.5 ? "high" : held > 0.1 ? "some" : "none";
   return { flow, held, level };
 }

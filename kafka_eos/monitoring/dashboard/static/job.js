@@ -31,7 +31,7 @@ function Plan({ job, room }) {
   const { rates } = job;
   const rows = job.operators.map((each) => {
     const states = shares(each, rates);
-    return [each.name, each.kind, each.inputs.join(", "), figures(each, rates), rate(rates?.operators[each.name]?.left), share(states?.busy), share(states?.blocked), each.detail];
+    return [each.name, each.kind, each.inputs.join(", "), figures(each, rates), rate(rates?.operators[each.name]?.rows_out), share(states?.busy), share(states?.blocked), each.detail];
   });
   const timed = Object.keys(rates?.segments ?? {}).length > 0;
   return html`<${Section} title="Plan">

@@ -1,10 +1,10 @@
-"""Rows that wait for answers from outside.
+"""Asynchronous requests: rows that wait for responses of an external service.
 
-    held        which rows wait, in which order they are handed on, and the watermarks behind them
-    asking      the requests: tries, timeouts, the breaker, on an event loop beside the worker's thread
-    threads     where ordinary functions wait
-    beat        whether the event loop goes round, and who keeps it if it does not
-    async_map   the operator
+    pending_rows      the waiting rows, the order in which they are emitted, and the watermarks behind them
+    request_loop      the requests: attempts, timeouts and the breaker, on an event loop beside the worker's thread
+    thread_pool       threads for ordinary functions
+    loop_watchdog     detects a blocked event loop
+    async_map, cached_async_map   the operators
 
-Rule: only the worker's thread knows rows, batches and state; beside it there are values and answers.
+Rule: only the worker's thread handles rows, batches and state; the event loop handles values and responses.
 """

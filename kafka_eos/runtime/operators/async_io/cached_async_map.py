@@ -1,10 +1,10 @@
-"""The operator of ``async_map`` on a stream with keys: one request for each key, whose answer is kept for a while.
+"""The operator of ``async_map`` on a keyed stream: one request per key, whose response is cached.
 
-The state ``answers`` has what the service has said of each key. A row whose key has an answer is handed on with it;
-others wait, and all that wait for one key wait for one request.
+The state ``answers`` holds the response for each key. A row whose key has a response is emitted with it; other rows
+wait, and all that wait for one key share one request.
 
-Rules: an answer is kept when it comes, an error never is. What is handed on depends on ``answers`` alone, so a row that
-was held when a snapshot was taken finds there what the snapshot has, or asks.
+Rules: a response is stored when it arrives, an error never is. Outputs depend on ``answers`` alone. So a row that was
+pending at a snapshot finds the response in the snapshot's state, or requests it again.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Any, Final
 from kafka_eos._util import log_context
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor
-from kafka_eos.codecs import Maybe
+from kafka_eos.codecs import OptionalCodec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch
-from kafka_eos.plan import CachedAsyncMap as Node
-from kafka_eos.runtime.operators.async_io.async_map import AsyncMap
-from kafka_eos.runtime.operators.async_io.pending_rows import Answer, Answered
+from kafka_eos.plan import CachedAsyncMapNode as Node
+from kafka_eos.runtime.operators.async_io.async_map import AsyncMapOperator
+from kafka_eos.runtime.operators.async_io.pending_rows import AnsweredRows, RequestResult
 from kafka_eos.runtime.operators.operator import OperatorContext
-from kafka_eos.runtime.operators.storability import FirstValue, Kept
+from kafka_eos.runtime.operators.storability import FirstValue, StateHint
 
 STATE: Final = "answers"
-_ANSWERS: Final = Kept(
+_ANSWERS: Final = StateHint(
     "its answers", "Annotate what the function returns, or say with state=... of what type they are."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """An answer as it is kept. There is no error in it, and a value of None is an answer like any other."""
+class CachedAnswerCodec:
+    """Codec of a cached response; None is a valid response, errors are never cached."""
 
-    inner: Maybe[Any]
+    inner: OptionalCodec[Any]
 
     @property
     def name(self) -> str:
@@ -46,23 +46,23 @@ class Answers:
     def schema(self) -> Json:
         return self.inner.schema
 
-    def encode(self, value: Answer) -> bytes:
+    def encode(self, value: RequestResult) -> bytes:
         return self.inner.encode(value.value)
 
-    def decode(self, data: bytes) -> Answer:
-        return Answer(self.inner.decode(data))
+    def decode(self, data: bytes) -> RequestResult:
+        return RequestResult(self.inner.decode(data))
 
-    def reader_of(self, schema: Json) -> Answers:
-        return Answers(self.inner.reader_of(schema))
+    def reader_of(self, schema: Json) -> CachedAnswerCodec:
+        return CachedAnswerCodec(self.inner.reader_of(schema))
 
 
-class CachedAsyncMap(AsyncMap):
-    """See ``KeyedStream.async_map``."""
+class CachedAsyncMapOperator(AsyncMapOperator):
+    """async_map with one request per key and cached responses; see KeyedStream.async_map."""
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
         self._join = node.join
-        codec: Codec[Answer] = Answers(Maybe(node.answers))
+        codec: Codec[RequestResult] = CachedAnswerCodec(OptionalCodec(node.answers))
         self._descriptor = StateDescriptor(STATE, node.key_codec, codec, ttl=node.cache)
         self._first = FirstValue(codec, _ANSWERS)
         self._event_time = node.cache.clock == "event"
@@ -79,14 +79,14 @@ class CachedAsyncMap(AsyncMap):
         found = self._kept(batch)
         now = self._may_go(found)
         going = frozenset(now)
-        self._wait(batch.without(going), [answer for index, answer in enumerate(found) if index not in going])
+        self._wait(batch.drop(going), [answer for index, answer in enumerate(found) if index not in going])
         self._ask()
         if not now:
             return batch.take(())
-        return self._made(Answered(batch, now, [answer for index in now if (answer := found[index]) is not None]))
+        return self._made(AnsweredRows(batch, now, [answer for index in now if (answer := found[index]) is not None]))
 
-    def _kept(self, batch: Batch[Any]) -> list[Answer | None]:
-        """For each row the answer that is kept for its key, if there is one."""
+    def _kept(self, batch: Batch[Any]) -> list[RequestResult | None]:
+        """Return, for each row, the cached response for its key, if any."""
         if batch.keys is None:
             raise PlanError(
                 f"operator {self._ctx.operator!r} asks for keys, and the checkpoint holds rows without a key that wait "
@@ -98,22 +98,23 @@ class CachedAsyncMap(AsyncMap):
             return list(map(get, batch.keys))
         times, advance = batch.origin.timestamps(), self._state.advance
         found = []
-        for key, row in zip(batch.keys, batch.rows, strict=True):
+        for key, row in zip(batch.keys, batch.origin_rows, strict=True):
             advance(times[row])
             found.append(get(key))
         return found
 
-    def _may_go(self, found: Sequence[Answer | None]) -> Sequence[int]:
-        """Rows that need not wait: those with an answer; in order only those of them that stand behind no other row."""
+    def _may_go(self, found: Sequence[RequestResult | None]) -> Sequence[int]:
+        """Return rows that can be emitted: those with a response; if ordered, only those without a waiting row
+        before them."""
         if not self._node.ordered:
             return [index for index, answer in enumerate(found) if answer is not None]
         first = next((index for index, answer in enumerate(found) if answer is None), len(found))
-        return range(0 if self.holding else first)
+        return range(0 if self.has_pending else first)
 
-    def _wait(self, batch: Batch[Any], found: Sequence[Answer | None]) -> None:
+    def _wait(self, batch: Batch[Any], found: Sequence[RequestResult | None]) -> None:
         for index, (ticket, key) in enumerate(zip(self._held.add(batch), batch.keys or (), strict=True)):
             if (answer := found[index]) is not None:
-                self._held.answer(ticket, answer)
+                self._held.complete(ticket, answer)
             elif key in self._waiting:
                 self._waiting[key].append(ticket)
             else:
@@ -122,25 +123,25 @@ class CachedAsyncMap(AsyncMap):
                 self._unasked.append((ticket, batch, index))
 
     def _asked_of(self, batch: Batch[Any], index: int) -> Any:
-        assert batch.keys is not None  # ``_kept`` has seen them
+        assert batch.keys is not None  # ``_kept`` has checked them
         return batch.keys[index]
 
-    def _note(self, ticket: int, answer: Answer) -> None:
+    def _note(self, ticket: int, answer: RequestResult) -> None:
         self._asked -= 1
         key = self._keys.pop(ticket)
         if answer.error is None:
             if not (self._first.is_tried or answer.value is None):
-                self._first.encode(self._ctx.operator, answer)
+                self._first.check(self._ctx.operator, answer)
             self._state.put(key, answer)
         for each in self._waiting.pop(key):
-            self._held.answer(each, answer)
+            self._held.complete(each, answer)
 
-    def _made(self, answered: Answered) -> Batch[Any]:
-        log_context.enter(self._ctx.operator)
+    def _made(self, answered: AnsweredRows) -> Batch[Any]:
+        log_context.enter_operator(self._ctx.operator)
         made = super()._made(answered)
-        log_context.leave()
+        log_context.leave_operator()
         return made
 
-    def _value(self, batch: Batch[Any], index: int, answer: Answer) -> Any:
-        log_context.at(batch, index)
+    def _value(self, batch: Batch[Any], index: int, answer: RequestResult) -> Any:
+        log_context.set_row(batch, index)
         return self._join(batch.values[index], super()._value(batch, index, answer))

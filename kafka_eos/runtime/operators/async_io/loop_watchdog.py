@@ -1,8 +1,8 @@
-"""Whether the event loop of the requests goes round, and who keeps it if it does not.
+"""Detection of a blocked event loop, and of the function that blocks it.
 
-A coroutine function that blocks (``time.sleep``, a blocking client) keeps the loop of all others: nothing is answered
-then, no timeout passes, and no error is raised. Only another thread can tell.
-Rule: it is said once for each time that the loop is kept; what becomes of the requests is not decided here.
+A coroutine function that blocks (``time.sleep``, a blocking client) stops all coroutines of the loop: no response,
+timeout or error is processed then. Only another thread can detect this. Rule: one warning per block; the requests
+themselves are not affected here.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import threading
 import warnings
 from typing import Final
 
-from kafka_eos.core.fault_attribution import standing
+from kafka_eos.core.fault_attribution import describe_frame
 
 _EVERY: Final = 1.0
-"""Seconds from one beat to the next."""
+"""Seconds between two probes."""
 _KEPT: Final = 5.0
-"""Seconds without an answer of the loop, after which somebody keeps it."""
+"""Seconds without a reaction of the loop, after which it counts as blocked."""
 
 
 class RequestsWarning(UserWarning):
-    """A function of ``async_map`` holds up more than its own row."""
+    """A function of ``async_map`` blocks the requests of other rows."""
 
 
-class Beat:
-    """One for each loop. ``look`` is called by whoever waits for answers, from one thread at a time."""
+class LoopWatchdog:
+    """Watches one event loop; the thread that waits for responses calls ``check``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
         self._loop, self._thread = loop, thread
@@ -35,30 +35,33 @@ class Beat:
         self._kept = 0.0
         self._waits = self._said = False
 
-    def look(self, now: float) -> float:
-        """Ask the loop whether it goes round, and say so if it has not for long. Returns for how many seconds.
+    def check(self, now: float) -> float:
+        """Probe the loop, and warn if it is blocked for long; return for how many seconds it has been blocked.
 
-        ``now``: of a monotonic clock. A second counts only if somebody has looked in it: a process that was stopped for
-        a while has kept no loop.
+        ``now``: of a monotonic clock. A second counts only if ``check`` was called in it, so a process that was stopped
+        for a while does not count as blocked.
         """
         step, self._looked = min(now - self._looked, _EVERY), now
         if self._waits:
             self._kept += step
             if self._kept >= _KEPT and not self._said:
                 self._said = True
-                warnings.warn(self.blocked(self._kept), RequestsWarning, stacklevel=2)
+                warnings.warn(self.describe_block(self._kept), RequestsWarning, stacklevel=2)
             return self._kept
         if now - self._asked >= _EVERY:
-            self._asked, self._waits, self._said, self._kept = now, True, False, 0.0
+            self._asked = now
+            self._waits = True
+            self._said = False
+            self._kept = 0.0
             self._loop.call_soon_threadsafe(self._goes_round)
         return 0.0
 
     def _goes_round(self) -> None:
         self._waits = False
 
-    def blocked(self, seconds: float) -> str:
-        """Who keeps the loop, for people."""
-        place = standing(sys._current_frames().get(self._thread.ident or 0))
+    def describe_block(self, seconds: float) -> str:
+        """Describe the function that blocks the loop."""
+        place = describe_frame(sys._current_frames().get(self._thread.ident or 0))
         return (
             f"a coroutine function of async_map has kept its event loop for {seconds:.0f} seconds, at {place}. All "
             "requests of this process wait for it, and no timeout ends it. Await there what takes long, or give "

@@ -1,7 +1,7 @@
-"""The rows that wait for their answers, and what may be handed on.
+"""Rows that wait for their responses, and the order in which they are emitted.
 
-Pure. Rules: each row is handed on once, with its answer. In order: no row before one that came earlier. As answered:
-at once. In both, a watermark goes on when all rows that came before it have; what came behind it may go before it.
+Pure. Rules: each row is emitted once, with its response. Ordered: no row before an earlier one. Unordered: at once. In
+both cases a watermark is emitted after all rows that arrived before it; unordered rows behind it may precede it.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from kafka_eos.core.records import Batch, Watermark
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of the requests for a value: ``value``, unless there is an ``error``."""
+class RequestResult:
+    """Result of a request: a value, or an error."""
 
     value: Any = None
     error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """Rows of one batch that are handed on, with their answers. ``indices`` are ascending."""
+class AnsweredRows:
+    """Rows of one batch that are ready to be emitted, with their results. ``indices`` are ascending."""
 
     batch: Batch[Any]
     indices: Sequence[int]
-    answers: Sequence[Answer]
+    answers: Sequence[RequestResult]
 
 
 @dataclass(slots=True)
 class _Row:
     batch: Batch[Any]
     index: int
-    answer: Answer | None = None
+    answer: RequestResult | None = None
 
 
-class Held:
-    """Rows by ticket: the number of their arrival."""
+class PendingRows:
+    """Rows that wait for their requests, by ticket, and the watermarks behind them."""
 
     def __init__(self, ordered: bool) -> None:
         self._ordered, self._next = ordered, 0
@@ -53,35 +53,35 @@ class Held:
         """Each with the first ticket behind it."""
 
     def __len__(self) -> int:
-        """Rows that are not handed on."""
+        """Return how many rows were not emitted yet."""
         return len(self._rows) + len(self._due)
 
     def add(self, batch: Batch[Any]) -> range:
-        """Take in rows; returns their tickets."""
+        """Add rows; return their tickets."""
         first, self._next = self._next, self._next + len(batch)
         tickets = range(first, self._next)
         self._rows.update((ticket, _Row(batch, index)) for index, ticket in enumerate(tickets))
         return tickets
 
-    def mark(self, watermark: Watermark) -> None:
-        """Event time has come so far behind all rows that are held."""
+    def add_watermark(self, watermark: Watermark) -> None:
+        """Queue a watermark behind all pending rows."""
         if self._watermarks and self._watermarks[-1][0] == self._next:
             self._watermarks.pop()
         self._watermarks.append((self._next, watermark))
 
-    def barrier(self) -> bool:
-        """A barrier passes the rows. Has one of them waited since the first that did?"""
+    def pass_barrier(self) -> bool:
+        """Mark a barrier behind the rows; return whether a row has been pending since the session's first barrier."""
         if self._first_barrier is None:
             self._first_barrier = self._next
         return self._first < self._first_barrier
 
-    def answer(self, ticket: int, answer: Answer) -> None:
+    def complete(self, ticket: int, answer: RequestResult) -> None:
         self._rows[ticket].answer = answer
         if not self._ordered:
             self._due.append(self._rows.pop(ticket))
 
-    def due(self) -> Iterator[Answered | Watermark]:
-        """What is to be handed on now, and is held no longer once it has come out."""
+    def take_ready(self) -> Iterator[AnsweredRows | Watermark]:
+        """Yield and remove what can be emitted now."""
         while True:
             rows = self._take_in_order() if self._ordered else self._take_all()
             yield from rows
@@ -90,7 +90,7 @@ class Held:
             yield self._watermarks.popleft()[1]
 
     def rows(self) -> Iterator[Batch[Any]]:
-        """All rows that are not handed on, in the order of their arrival, as they came."""
+        """Yield all rows that were not emitted yet, unchanged, in the order of their arrival."""
         waiting = [*self._due, *self._rows.values()]
         for _, group in groupby(waiting, key=lambda row: id(row.batch)):
             found = list(group)
@@ -98,11 +98,11 @@ class Held:
 
     @property
     def _first(self) -> int:
-        """The ticket of the first row that has not been handed on."""
+        """Return the ticket of the first row that was not emitted yet."""
         return next(iter(self._rows), self._next)
 
-    def _take_in_order(self) -> Iterator[Answered]:
-        """Up to the first watermark, or the first row without an answer."""
+    def _take_in_order(self) -> Iterator[AnsweredRows]:
+        """Yield rows up to the first watermark, or the first row without a response."""
         until = self._watermarks[0][0] if self._watermarks else self._next
         found: list[_Row] = []
         while self._rows:
@@ -113,7 +113,7 @@ class Held:
             found.append(row)
         yield from _by_batch(found)
 
-    def _take_all(self) -> Iterator[Answered]:
+    def _take_all(self) -> Iterator[AnsweredRows]:
         found, self._due = self._due, []
         by_batch: dict[int, list[_Row]] = {}
         for row in found:
@@ -122,8 +122,8 @@ class Held:
             yield from _by_batch(sorted(rows, key=lambda row: row.index))
 
 
-def _by_batch(rows: Sequence[_Row]) -> Iterator[Answered]:
+def _by_batch(rows: Sequence[_Row]) -> Iterator[AnsweredRows]:
     for _, group in groupby(rows, key=lambda row: id(row.batch)):
         found = list(group)
         answers = [row.answer for row in found if row.answer is not None]
-        yield Answered(found[0].batch, [row.index for row in found], answers)
+        yield AnsweredRows(found[0].batch, [row.index for row in found], answers)

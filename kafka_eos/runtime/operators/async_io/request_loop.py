@@ -1,9 +1,10 @@
-"""The requests of one operator: tries, timeouts, pauses and the breaker, on an event loop beside the worker's thread.
+"""The requests of one operator: attempts, timeouts, pauses and the breaker, on an event loop beside the worker's
+thread.
 
-There is one loop in a process, and it lasts as long as that: a client that a function has made at its first call works
-in the next session, too. What is still asked when a session ends is cancelled.
-A loop that a function has kept for too long is left to it, and the next session has a new one.
-Rule: each ticket is answered once, unless the asking is closed before; whatever a function raises is an answer.
+A process has one loop for its lifetime: a client that a function has created at its first call works in the next
+session, too. At the end of a session, pending requests are cancelled. A loop that a function blocks for too long is
+abandoned, and the next session starts a new one. Rule: each ticket gets one result, unless the requester is closed
+before; any exception of a function is a result.
 """
 
 from __future__ import annotations
@@ -21,49 +22,55 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_eos.core.errors import Bug, EnvironmentFailed
-from kafka_eos.plan.function_checks import asynchronous, named
+from kafka_eos.plan.function_checks import asynchronous, describe_function
 from kafka_eos.plan.retries import Breaker, Circuit, Retries
-from kafka_eos.runtime.operators.async_io.loop_watchdog import Beat
-from kafka_eos.runtime.operators.async_io.pending_rows import Answer
-from kafka_eos.runtime.operators.async_io.thread_pool import Threads
+from kafka_eos.runtime.operators.async_io.loop_watchdog import LoopWatchdog
+from kafka_eos.runtime.operators.async_io.pending_rows import RequestResult
+from kafka_eos.runtime.operators.async_io.thread_pool import DaemonThreadPool
 
 _LOST = 10.0
-"""Seconds, at least, for which a function may keep the loop."""
+"""Minimum of seconds for which a function may block the loop."""
 _LOOK = 1.0
-"""Seconds after which whoever waits for an answer looks whether one can still come."""
+"""Seconds between two checks, while waiting, whether a result can still arrive."""
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """See ``plan.AsyncMap``."""
+class RequestPolicy:
+    """Timeout, retries and circuit breaker of one async_map."""
 
     timeout: float
     retries: Retries | None
     breaker: Breaker | None
     retry_on: tuple[type[Exception], ...]
 
-    def again(self, error: Exception, failures: int) -> bool:
-        """Is there another try, after so many failures?"""
+    def should_retry(self, error: Exception, failures: int) -> bool:
+        """Return whether a request should be retried after so many failures."""
         return self.retries is not None and failures <= self.retries.times and isinstance(error, self.retry_on)
 
 
-class Answering:
-    """How one value gets its answer. It lives on an event loop, whose clock it goes by."""
+class RetryingCall:
+    """Makes the request for one value on the event loop: retries, timeout, circuit breaker.
+
+    It uses the clock of its event loop.
+    """
 
     def __init__(
         self,
         call: Callable[[Any], Any],
-        policy: Policy,
+        policy: RequestPolicy,
         name: str = "the function",
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """``call`` returns an awaitable. ``name``: of the user's function, for people."""
-        self._call, self._policy, self._name, self._chance = call, policy, name, chance
+        """``call`` returns an awaitable. ``name``: of the user's function, for messages."""
+        self._call = call
+        self._policy = policy
+        self._name = name
+        self._chance = chance
         self._circuit = Circuit(policy.breaker)
         self._closed = asyncio.Event()
         """Set whenever the circuit closes."""
 
-    async def answer(self, value: Any) -> Answer:
+    async def answer(self, value: Any) -> RequestResult:
         failures = 0
         while True:
             await self._may_ask()
@@ -72,11 +79,11 @@ class Answering:
             except Exception as error:  # noqa: BLE001 - a function may raise anything; the operator judges it
                 failures += 1
                 self._note_failure(error)
-                if not self._policy.again(error, failures):
-                    return Answer(error=error)
+                if not self._policy.should_retry(error, failures):
+                    return RequestResult(error=error)
             else:
                 self._note_success()
-                return Answer(found)
+                return RequestResult(found)
             assert self._policy.retries is not None
             await asyncio.sleep(self._policy.retries.pause(failures, self._chance()))
 
@@ -87,13 +94,13 @@ class Answering:
                 return await self._call(value)
         except TimeoutError:
             if limit.expired():
-                # Not caused by anything: that the try was cancelled is how its time ends.
+                # Without a cause: a timeout cancels the attempt, and that cancellation explains nothing.
                 raise TimeoutError(f"{self._name} gave no answer within timeout={seconds:g} seconds") from None
             raise
 
     async def _may_ask(self) -> None:
         while True:
-            self._circuit, seconds = self._circuit.ask(_now())
+            self._circuit, seconds = self._circuit.admit(_now())
             if not seconds:
                 return
             try:
@@ -103,7 +110,7 @@ class Answering:
                 continue
 
     def _note_failure(self, error: Exception) -> None:
-        """An error that another try would have, too, says nothing of the service."""
+        """Count a failure for the breaker. An error that is not retried says nothing about the service."""
         if isinstance(error, self._policy.retry_on):
             self._circuit = self._circuit.failed(_now())
             if self._circuit.until is not None:
@@ -114,25 +121,28 @@ class Answering:
         self._closed.set()
 
 
-class Asking:
-    """For the worker's thread: gives values with tickets, takes answers."""
+class Requester:
+    """Sends values with tickets to the event loop and takes their results, for the worker thread."""
 
-    def __init__(self, fn: Callable[[Any], Any], policy: Policy, capacity: int, name: str) -> None:
-        self._loop, self._thread, self._beat = _loop()
+    def __init__(self, fn: Callable[[Any], Any], policy: RequestPolicy, capacity: int, name: str) -> None:
+        loop, thread, beat = _loop()
+        self._loop = loop
+        self._thread = thread
+        self._beat = beat
         self._name, self._most = name, max(policy.timeout, _LOST)
-        self._threads = None if asynchronous(fn) else Threads(capacity, name, named(fn))
+        self._threads = None if asynchronous(fn) else DaemonThreadPool(capacity, name, describe_function(fn))
         call = fn if self._threads is None else functools.partial(_in_thread, self._threads, fn)
-        self._answering = Answering(call, policy, named(fn))
-        self._answers: queue.SimpleQueue[tuple[int, Answer]] = queue.SimpleQueue()
+        self._answering = RetryingCall(call, policy, describe_function(fn))
+        self._answers: queue.SimpleQueue[tuple[int, RequestResult]] = queue.SimpleQueue()
         self._tasks: set[asyncio.Task[None]] = set()
         """On the loop's thread only."""
         self._closing = False
 
-    def ask(self, ticket: int, value: Any) -> None:
+    def submit(self, ticket: int, value: Any) -> None:
         self._loop.call_soon_threadsafe(self._begin, ticket, value)
 
-    def answered(self) -> Iterator[tuple[int, Answer]]:
-        """All that have come by now. EnvironmentFailed if none can come any more."""
+    def take_results(self) -> Iterator[tuple[int, RequestResult]]:
+        """Yield the results that have arrived. Raises EnvironmentFailed if none can arrive any more."""
         self._look()
         while True:
             try:
@@ -140,8 +150,8 @@ class Asking:
             except queue.Empty:
                 return
 
-    def wait(self) -> tuple[int, Answer]:
-        """The next one; some must be asked for. EnvironmentFailed if none can come any more."""
+    def wait(self) -> tuple[int, RequestResult]:
+        """Wait for the next result; a request must be pending. Raises EnvironmentFailed if none can arrive any more."""
         while True:
             try:
                 return self._answers.get(timeout=_LOOK)
@@ -151,14 +161,14 @@ class Asking:
                 self._look()
 
     def _look(self) -> None:
-        """A loop that goes round no more ends no try: no timeout passes there."""
-        kept = self._beat.look(time.monotonic())
+        """Raise EnvironmentFailed if the loop is blocked: no timeout is processed there, so no attempt ends."""
+        kept = self._beat.check(time.monotonic())
         if kept > self._most:
-            _leave(self._loop)
-            raise EnvironmentFailed(f"operator {self._name!r}: {self._beat.blocked(kept)}")
+            _abandon_loop(self._loop)
+            raise EnvironmentFailed(f"operator {self._name!r}: {self._beat.describe_block(kept)}")
 
     def close(self) -> None:
-        """Nothing more is answered; what is asked is cancelled."""
+        """Cancel all pending requests; no more results arrive."""
         self._loop.call_soon_threadsafe(self._cancel)
         if self._threads is not None:
             self._threads.close()
@@ -174,8 +184,9 @@ class Asking:
         except BaseException as error:
             if self._closing:
                 raise
-            # A function that was cancelled by its own client, or wants to end the process: a row must not wait for it.
-            answer = Answer(error=_as_exception(error))
+            # The function's own client cancelled it, or it tried to exit the process: its row must get a result all the
+            # same.
+            answer = RequestResult(error=_as_exception(error))
         self._answers.put((ticket, answer))
 
     def _cancel(self) -> None:
@@ -184,16 +195,19 @@ class Asking:
             task.cancel()
 
 
-async def _in_thread(threads: Threads, fn: Callable[[Any], Any], value: Any) -> Any:
-    """A function that is not seen to be asynchronous may be (a lambda that calls one): its result is awaited here."""
+async def _in_thread(threads: DaemonThreadPool, fn: Callable[[Any], Any], value: Any) -> Any:
+    """Call a function in a thread.
+
+    If it returns an awaitable (a lambda that calls a coroutine function), await it here.
+    """
     found = await asyncio.wrap_future(threads.submit(fn, value))
     return await found if inspect.isawaitable(found) else found
 
 
 def _as_exception(error: BaseException) -> Exception:
-    told = RuntimeError(f"the function raised {type(error).__name__}: {error}")
-    told.__cause__ = error
-    return told
+    wrapped = RuntimeError(f"the function raised {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def _now() -> float:
@@ -203,22 +217,22 @@ def _now() -> float:
 # ---------------------------------------------------------------- the loop of this process
 
 _lock = threading.Lock()
-_loops: dict[int, tuple[asyncio.AbstractEventLoop, threading.Thread, Beat]] = {}
-"""By process: a child that was forked has none of its own yet."""
+_loops: dict[int, tuple[asyncio.AbstractEventLoop, threading.Thread, LoopWatchdog]] = {}
+"""By process: a forked child has no loop of its own yet."""
 
 
-def _loop() -> tuple[asyncio.AbstractEventLoop, threading.Thread, Beat]:
+def _loop() -> tuple[asyncio.AbstractEventLoop, threading.Thread, LoopWatchdog]:
     with _lock:
         if os.getpid() not in _loops:
             loop = asyncio.new_event_loop()
             thread = threading.Thread(target=loop.run_forever, name="requests", daemon=True)
             thread.start()
-            _loops[os.getpid()] = loop, thread, Beat(loop, thread)
+            _loops[os.getpid()] = loop, thread, LoopWatchdog(loop, thread)
         return _loops[os.getpid()]
 
 
-def _leave(loop: asyncio.AbstractEventLoop) -> None:
-    """Whoever asks from now on has another loop."""
+def _abandon_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Abandon a blocked event loop; the next session starts another."""
     with _lock:
         if _loops.get(os.getpid(), (None,))[0] is loop:
             del _loops[os.getpid()]

@@ -1,7 +1,7 @@
-"""Threads in which ordinary functions wait, so that nobody else does.
+"""Threads that run blocking functions.
 
-Rules: a function that never returns keeps its thread, and nothing else: no end of a process waits for it. But a
-process has so many of these at most, over all its sessions: behind them rows wait, until their time is over.
+Rules: a function that never returns occupies its thread, but does not prevent the process from exiting. The number of
+such threads is limited per process, over all its sessions: beyond it, rows wait until they time out.
 """
 
 from __future__ import annotations
@@ -14,22 +14,25 @@ from concurrent.futures import Future
 from contextvars import Context, copy_context
 from typing import Any, Final, TypeAlias
 
-from kafka_eos._util.bulk_calls import ESCAPED
+from kafka_eos._util.bulk_calls import STOP_ITERATION_ESCAPED
 from kafka_eos.runtime.operators.async_io.loop_watchdog import RequestsWarning
 
 _TIMES: Final = 4
-"""A process has so many times as many threads as one session may have; the others are of sessions that are over."""
-_left: dict[str, list[threading.Thread]] = {}
-"""Those whose sessions are over, by name; some may have ended since."""
+"""The thread limit of a process, as a multiple of that of one session; the other threads belong to earlier sessions."""
+_abandoned: dict[str, list[threading.Thread]] = {}
+"""Threads of earlier sessions, by name; some may have ended since."""
 
 _Job: TypeAlias = "tuple[Future[Any], Context, Callable[[Any], Any], Any] | None"
 
 
-class Threads:
-    """As many as are needed, up to ``most``. They are daemons, which those of ``concurrent.futures`` cannot be."""
+class DaemonThreadPool:
+    """Up to ``most`` daemon threads that run a blocking function.
+
+    ``concurrent.futures`` cannot create daemon threads.
+    """
 
     def __init__(self, most: int, name: str, calls: str = "the function") -> None:
-        """``calls``: what they are for, for people."""
+        """``calls``: what the threads are for, for messages."""
         self._most, self._name, left = most, name, _still_there(name)
         if len(left) > most:
             warnings.warn(
@@ -55,10 +58,10 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Threads end when their function has returned."""
+        """Let threads end when their function has returned."""
         for _ in self._threads:
             self._jobs.put(None)
-        _left[self._name] = [*_still_there(self._name), *self._threads]
+        _abandoned[self._name] = [*_still_there(self._name), *self._threads]
 
     def _may_start(self) -> bool:
         mine = len(self._threads)
@@ -71,15 +74,15 @@ class Threads:
                 try:
                     future.set_result(context.run(fn, value))
                 except StopIteration as error:
-                    # A future that holds one would end whoever awaits it as the end of an iterator does.
-                    future.set_exception(_caused(RuntimeError(ESCAPED), error))
+                    # A future with a StopIteration would end its awaiting coroutine like the end of an iterator.
+                    future.set_exception(_caused(RuntimeError(STOP_ITERATION_ESCAPED), error))
                 except BaseException as error:  # noqa: BLE001 - a function may raise anything; the caller judges it
                     future.set_exception(error)
             self._free.release()
 
 
 def _still_there(name: str) -> list[threading.Thread]:
-    return [thread for thread in _left.get(name, ()) if thread.is_alive()]
+    return [thread for thread in _abandoned.get(name, ()) if thread.is_alive()]
 
 
 def _caused(error: Exception, cause: BaseException) -> Exception:

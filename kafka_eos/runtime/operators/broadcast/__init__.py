@@ -1,1 +1,1 @@
-"""Functions of a stream and of what is broadcast to all subtasks."""
+"""Operators of a stream and a broadcast stream."""

@@ -1,7 +1,7 @@
-"""The operators of broadcast state: rows of a stream are processed beside a copy of what is broadcast.
+"""The operators of broadcast state: each subtask processes its rows with its own copy of the broadcast state.
 
-Rule: a row of the stream reads the copies, a row of the broadcast stream changes them and makes nothing. So outputs are
-named by the rows of the stream alone, and there are as many with one subtask as with many.
+Rule: a row of the stream reads the copies; a row of the broadcast stream changes them and emits nothing. So the
+provenance of outputs names only rows of the stream, and the number of outputs does not depend on the parallelism.
 """
 
 from __future__ import annotations
@@ -10,46 +10,46 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from kafka_eos._util.log_context import Rows
+from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import input_of
 from kafka_eos.plan.broadcast_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from kafka_eos.plan.process_functions import OutputTag
-from kafka_eos.runtime.operators.broadcast.broadcast_state import Copies, Copy
-from kafka_eos.runtime.operators.function_outputs import listed
+from kafka_eos.runtime.operators.broadcast.broadcast_state import BroadcastStateCopy, BroadcastStates
+from kafka_eos.runtime.operators.function_outputs import list_outputs
 from kafka_eos.runtime.operators.operator import OperatorContext, event_time_of
-from kafka_eos.runtime.operators.operator_stats import Counted
-from kafka_eos.runtime.operators.process import Process, close_function, counter, open_function, tagged
-from kafka_eos.runtime.operators.side_outputs import Tagged
-from kafka_eos.runtime.operators.state_handles import KeyTimers, Writes
-from kafka_eos.runtime.operators.stateless import spread
+from kafka_eos.runtime.operators.operator_stats import UserCounter
+from kafka_eos.runtime.operators.process import ProcessOperator, close_function, counter, open_function, tag_output
+from kafka_eos.runtime.operators.side_outputs import TaggedValue
+from kafka_eos.runtime.operators.state_handles import KeyTimers, PendingWrites
+from kafka_eos.runtime.operators.stateless import flatten_outputs
 
 _INPUTS: Final = 2
 _NOBODY: Final = object()
 
 
-class _WithCopies:
-    """What both operators do with what is broadcast."""
+class _BroadcastInput:
+    """The handling of broadcast rows that both operators share."""
 
     _function: Any
-    _copies: Copies
+    _copies: BroadcastStates
     _opening: bool
     _timestamp: int | None
 
-    def broadcast_state(self, name: str, key_tp: Any, value_tp: Any) -> Copy:
+    def broadcast_state(self, name: str, key_tp: Any, value_tp: Any) -> BroadcastStateCopy:
         return self._copies.declare(name, key_tp, value_tp, opening=self._opening)
 
     def _take(self, batch: Batch[Any]) -> Batch[Any]:
-        """Rows of the broadcast stream change the copies and make nothing."""
-        return self._copies.take(batch, self._function.process_broadcast, self._at)
+        """Update the copies with rows of the broadcast stream; emit nothing."""
+        return self._copies.apply(batch, self._function.process_broadcast, self._at)
 
     def _at(self, time: int | None) -> None:
         self._timestamp = time
 
 
-class BroadcastOperator(_WithCopies):
+class BroadcastOperator(_BroadcastInput):
     """Runs a ``BroadcastProcessFunction``; it is also the context that the function's ``open`` gets."""
 
     def __init__(self, factory: Callable[[], BroadcastProcessFunction[Any, Any, Any]]) -> None:
@@ -57,10 +57,10 @@ class BroadcastOperator(_WithCopies):
         self._opening = False
         self._timestamp: int | None = None
         self._tags: dict[str, OutputTag[Any]] = {}
-        self._emitted: list[Tagged] = []
+        self._emitted: list[TaggedValue] = []
 
     def open(self, ctx: OperatorContext) -> None:
-        self._ctx, self._copies = ctx, Copies(ctx)
+        self._ctx, self._copies = ctx, BroadcastStates(ctx)
         self._function = self._factory()
         self._tags = {tag.name: tag for tag in self._function.side_outputs}
         self._opening = True
@@ -70,13 +70,13 @@ class BroadcastOperator(_WithCopies):
     def close(self) -> None:
         close_function(self._ctx.operator, self._function)
 
-    def counter(self, name: str) -> Counted:
+    def counter(self, name: str) -> UserCounter:
         return counter(self._ctx, name, opening=self._opening)
 
     def output(self, tag: OutputTag[Any], value: Any) -> None:
-        if self._opening or self._copies.telling:
+        if self._opening or self._copies.is_applying:
             raise _no_output(self._ctx.operator, tag)
-        self._emitted.append(tagged(self._ctx.operator, self._tags, tag, value))
+        self._emitted.append(tag_output(self._ctx.operator, self._tags, tag, value))
 
     @property
     def timestamp(self) -> int:
@@ -88,19 +88,19 @@ class BroadcastOperator(_WithCopies):
         made: list[list[Any]] = []
         refused: list[int] = []
         process = self._function.process
-        for index, value in enumerate(Rows(batch, batch.values)):
-            self._timestamp = None if batch.times is None else batch.times[index]
+        for index, value in enumerate(TrackedRows(batch, batch.values)):
+            self._timestamp = None if batch.event_times is None else batch.event_times[index]
             self._emitted = []
             try:
-                made.append(listed(process(value)) + self._emitted)
+                made.append(list_outputs(process(value)) + self._emitted)
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
-        return spread(replace(batch.without(refused), updates=None), made)
+        return flatten_outputs(replace(batch.drop(refused), updates=None), made)
 
 
-class _OfKey:
-    """``key`` is there only while a row of the keyed stream, or a timer, is at hand."""
+class _KeyGuard:
+    """Raises PlanError if the key is used while no keyed row or timer is processed."""
 
     _key: Any
 
@@ -113,22 +113,22 @@ class _OfKey:
         self._key = key
 
 
-class _Keys(_OfKey, Writes):
-    """Writes to the state of a key."""
+class _GuardedWrites(_KeyGuard, PendingWrites):
+    """Pending writes that raise if there is no current key."""
 
 
-class _Times(_OfKey, KeyTimers):
-    """Timers of a key."""
+class _GuardedTimers(_KeyGuard, KeyTimers):
+    """Key timers that raise if there is no current key."""
 
     def delete(self, time: int) -> None:
         _present(self._key)
         super().delete(time)
 
 
-class KeyedBroadcastOperator(_WithCopies, Process):
-    """Runs a ``KeyedBroadcastProcessFunction``: a process function that has copies, too."""
+class KeyedBroadcastOperator(_BroadcastInput, ProcessOperator):
+    """Runs a ``KeyedBroadcastProcessFunction``: a process function with copies of broadcast state."""
 
-    writes, key_timers = _Keys, _Times
+    writes, key_timers = _GuardedWrites, _GuardedTimers
 
     def __init__(
         self, factory: Callable[[], KeyedBroadcastProcessFunction[Any, Any, Any, Any]], key_codec: Codec[Any]
@@ -136,11 +136,11 @@ class KeyedBroadcastOperator(_WithCopies, Process):
         super().__init__(factory, key_codec, ("process",))
 
     def open(self, ctx: OperatorContext) -> None:
-        self._copies = Copies(ctx)
+        self._copies = BroadcastStates(ctx)
         super().open(ctx)
 
     def output(self, tag: OutputTag[Any], value: Any) -> None:
-        if self._copies.telling:
+        if self._copies.is_applying:
             raise _no_output(self._ctx.operator, tag)
         super().output(tag, value)
 

@@ -1,7 +1,7 @@
-"""What all subtasks hold, as one of them has it: its copy of broadcast state, in memory.
+"""One subtask's copy of broadcast state, in memory.
 
-Rule: a copy changes in ``process_broadcast`` and nowhere else, and what a record writes counts when its call has
-returned: so the copies of all subtasks have seen the same wherever they have had the same records.
+Rule: a copy changes only in ``process_broadcast``, and the writes of a record take effect when its call has returned.
+So copies that have processed the same records are equal.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, get_origin
 
-from kafka_eos._util.log_context import Rows
-from kafka_eos.abc.state import StateDescriptor, ValueState
+from kafka_eos._util.log_context import TrackedRows
+from kafka_eos.abc.state import BackendState, StateDescriptor
 from kafka_eos.codecs import KeyCodec, state_codec
 from kafka_eos.core.errors import PlanError
-from kafka_eos.core.ids import token
+from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.operator import OperatorContext
 
 _KEYS: Final = KeyCodec()
 
 
-class Copy:
-    """See ``functions.BroadcastState``: one state of one subtask."""
+class BroadcastStateCopy:
+    """One broadcast state in one subtask, in memory; implements BroadcastState."""
 
-    def __init__(self, where: str, state: ValueState[Any]) -> None:
+    def __init__(self, where: str, state: BackendState[Any]) -> None:
         self._where, self._state = where, state
         self._entries: dict[Any, Any] = dict(state.items())
         self._in_order = False
@@ -71,11 +71,11 @@ class Copy:
             self.remove(key)
 
     def begin(self) -> None:
-        """A record of the broadcast stream comes."""
+        """Begin a record of the broadcast stream."""
         self._open = True
 
     def end(self, *, applied: bool) -> None:
-        """Its call is over; what it wrote counts if that returned normally."""
+        """End the record's call; apply its writes if it returned normally."""
         self._open = False
         written, self._written = self._written, {}
         for key, value in written.items() if applied else ():
@@ -96,17 +96,17 @@ class Copy:
             )
 
 
-class Copies:
-    """The broadcast states of one operator in one subtask, and the calls that change them."""
+class BroadcastStates:
+    """All broadcast states of one operator in one subtask, and the calls that change them."""
 
     def __init__(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
-        self._states: dict[str, Copy] = {}
-        self.telling = False
+        self._states: dict[str, BroadcastStateCopy] = {}
+        self.is_applying = False
         """Is a record of the broadcast stream at hand?"""
 
-    def declare(self, name: str, key_tp: Any, value_tp: Any, *, opening: bool) -> Copy:
-        """A state of that name. PlanError if it is taken, or of no use."""
+    def declare(self, name: str, key_tp: Any, value_tp: Any, *, opening: bool) -> BroadcastStateCopy:
+        """Declare a state of that name. Raises PlanError if the name is taken, or a type cannot be stored."""
         operator = self._ctx.operator
         if not opening:
             raise PlanError(f"operator {operator!r}: declare broadcast state {name!r} in open(ctx), not later")
@@ -117,34 +117,36 @@ class Copies:
                 f"the keys of broadcast state {name!r} are str, int, bytes or tuples of these, not {key_tp}"
             )
         descriptor: StateDescriptor[Any] = StateDescriptor(
-            token(name, "state name"), _KEYS, state_codec(value_tp), "broadcast"
+            ensure_name(name, "state name"), _KEYS, state_codec(value_tp), "broadcast"
         )
-        copy = Copy(f"operator {operator!r}: broadcast state {name!r}", self._ctx.broadcast_state(descriptor))
+        copy = BroadcastStateCopy(
+            f"operator {operator!r}: broadcast state {name!r}", self._ctx.broadcast_state(descriptor)
+        )
         return self._states.setdefault(name, copy)
 
-    def take(self, batch: Batch[Any], call: Callable[[Any], object], at: Callable[[int | None], None]) -> Batch[Any]:
-        """Call the user's function with each row of the broadcast stream. Nothing comes out.
+    def apply(self, batch: Batch[Any], call: Callable[[Any], object], at: Callable[[int | None], None]) -> Batch[Any]:
+        """Call the user's function with each row of the broadcast stream. Emits nothing.
 
-        ``at`` is told the event time of each before its call.
+        ``at`` is called with the event time of each row before its call.
         """
-        for index, value in enumerate(Rows(batch, batch.values)):
-            at(None if batch.times is None else batch.times[index])
-            if (error := self._told(call, value)) is not None:
-                self._ctx.reject_copy(batch, index, error)
+        for index, value in enumerate(TrackedRows(batch, batch.values)):
+            at(None if batch.event_times is None else batch.event_times[index])
+            if (error := self._call_error(call, value)) is not None:
+                self._ctx.reject_broadcast(batch, index, error)
         return batch.take(())
 
-    def _told(self, call: Callable[[Any], object], value: Any) -> Exception | None:
-        """What the call has raised; then it has changed nothing."""
-        self.telling, failed = True, None
+    def _call_error(self, call: Callable[[Any], object], value: Any) -> Exception | None:
+        """Return the exception of the call, which then has changed nothing; None if it returned normally."""
+        self.is_applying, failed = True, None
         for state in self._states.values():
             state.begin()
         try:
             _expect_nothing(self._ctx.operator, call(value))
-        except Exception as error:  # noqa: BLE001 (``reject_copy`` judges whatever user code raises)
+        except Exception as error:  # noqa: BLE001 (``reject_broadcast`` judges whatever user code raises)
             failed = error
         for state in self._states.values():
             state.end(applied=failed is None)
-        self.telling = False
+        self.is_applying = False
         return failed
 
 

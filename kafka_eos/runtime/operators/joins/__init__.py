@@ -1,10 +1,11 @@
-"""Joins of two streams with keys, in event time; and of a stream with a table, as its rows come.
+"""Joins of two keyed streams in event time, and of a stream with a table.
 
-    base       what all joins do: rows of both streams that wait, those that come too late, results
-    interval   rows whose times are not too far apart
-    windows    rows of one window
-    table      each row with what a table has for its key
+    join_operator   the base: waiting rows of both streams, late rows, results
+    interval_join   rows whose times are within an interval
+    window_join     rows of one window
+    as_of_join      rows with the version of a table at their time
+    table_join      rows with the current value of a table
 
-Rule of those in event time: nothing is emitted when a row comes. What a key has up to a time is joined when event time
-has come to it, in an order that the rows themselves tell: so which stream came first changes nothing.
+Rule of joins in event time: the arrival of a row emits nothing. Rows up to a time are joined when the watermark reaches
+it, in an order that follows from the rows: so the order between the streams has no effect.
 """

@@ -1,11 +1,11 @@
-"""The interval join: a row of the first stream, and each of the second whose time is not too far from its own.
+"""The interval join: each row of the first stream with rows of the second whose time is within an interval of its own.
 
-A row is joined when event time has come to its time, with those that were before it; it stays for as long as rows to
-come may be near it. So a pair comes at the later of its two times, when no other row can be between.
+A row is joined when the watermark reaches its time, with rows that were before it. It is kept as long as later rows may
+match it. So a pair is emitted at the later of its two times, when no other row can come between.
 
-Rows that have been in a pair are told from others only where somebody asks for those that were in none: they go from
-``left`` to ``left-met`` then, and from ``right`` to ``right-met``. So who asks is part of the definition that is
-stored: rows of one who did not ask cannot tell.
+Matched rows are distinguished only if unmatched rows are wanted: then they move from ``left`` to ``left-met``, and from
+``right`` to ``right-met``. So the stored definition includes whether they are wanted: stored rows of a join without it
+lack this information.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafka_eos.abc.state import StateDescriptor
-from kafka_eos.plan import IntervalJoin
-from kafka_eos.runtime.operators.joins.join_operator import SIDES, JoinOperator, Row
+from kafka_eos.plan import IntervalJoinNode
+from kafka_eos.runtime.operators.joins.join_operator import SIDES, JoinOperator, JoinRow
 
-_Found = dict[int, list[Row]]
+_Found = dict[int, list[JoinRow]]
 """Rows of a key and stream, by time."""
 
 
 class IntervalJoinOperator(JoinOperator):
-    """See ``ConnectedStreams.interval_join``."""
+    """The operator of ``ConnectedStreams.interval_join``."""
 
-    def __init__(self, node: IntervalJoin) -> None:
+    def __init__(self, node: IntervalJoinNode) -> None:
         super().__init__(node)
         self._lower, self._upper = node.interval.lower, node.interval.upper
         self._kept = max(self._upper, 0), max(-self._lower, 0)
@@ -34,8 +34,8 @@ class IntervalJoinOperator(JoinOperator):
         asked = [side for side, tag in enumerate(self._node.unmatched) if tag is not None]
         return (*super().states(), *(self._described(_met(side), self._codecs[side]) for side in asked))
 
-    def _first(self, key: Any, time: int) -> int | None:
-        return time if time > self._timers.now(key) else None
+    def _find_first_timer(self, key: Any, time: int) -> int | None:
+        return time if time > self._timers.get_time(key) else None
 
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
         new = [self._at(key, side, time) for side in (0, 1)]
@@ -45,8 +45,8 @@ class IntervalJoinOperator(JoinOperator):
         changed: tuple[set[int], set[int]] = (set(), set())
         for pair in pairs:
             for side, row in enumerate(pair):
-                if not row.met:
-                    row.met = True
+                if not row.is_matched:
+                    row.is_matched = True
                     changed[side].add(row.time)
         outputs = self._joined(pairs)
         for side in (0, 1):
@@ -54,11 +54,13 @@ class IntervalJoinOperator(JoinOperator):
                 self._timers.add(key, time + self._kept[side])
             outputs += self._over(key, side, time - self._kept[side], found[side])
             if self._node.unmatched[side] is not None:
-                self._meet(key, side, {at: found[side][at] for at in changed[side] if at + self._kept[side] > time})
+                self._store_matched(
+                    key, side, {at: found[side][at] for at in changed[side] if at + self._kept[side] > time}
+                )
         return outputs
 
-    def _pairs(self, left: _Found, right: _Found, time: int) -> list[tuple[Row, Row]]:
-        """Those of which the later row is of that time."""
+    def _pairs(self, left: _Found, right: _Found, time: int) -> list[tuple[JoinRow, JoinRow]]:
+        """Return the pairs whose later row is of that time."""
         new = [
             (one, other)
             for at, others in right.items()
@@ -76,36 +78,36 @@ class IntervalJoinOperator(JoinOperator):
         return new + old
 
     def _over(self, key: Any, side: int, time: int, found: _Found) -> list[Any]:
-        """Nothing can meet rows of that time any more: forget them."""
+        """Drop the rows of a time that nothing can match any more; return them if they are unmatched."""
         asked = self._node.unmatched[side] is not None
         rows = (found[time] if time in found else self._at(key, side, time)) if asked else ()
         for state in self._names(side):
             self._states[state].delete((key, time))
-        return self._alone(side, rows)
+        return self._tag_unmatched(side, rows)
 
-    def _meet(self, key: Any, side: int, found: _Found) -> None:
+    def _store_matched(self, key: Any, side: int, found: _Found) -> None:
         waiting, met = self._names(side)
         for time, rows in found.items():
             for state, which in ((waiting, False), (met, True)):
-                elements = [(row.value, row.place) for row in rows if row.met is which]
+                elements = [(row.value, row.place) for row in rows if row.is_matched is which]
                 if elements:
                     self._states[state].put((key, time), elements)
                 else:
                     self._states[state].delete((key, time))
 
-    def _at(self, key: Any, side: int, time: int) -> list[Row]:
+    def _at(self, key: Any, side: int, time: int) -> list[JoinRow]:
         names = self._names(side)
         held = [self._states[state].get((key, time)) or () for state in names]
-        return [Row(value, place, bool(met)) for met, elements in enumerate(held) for value, place in elements]
+        return [JoinRow(value, place, bool(met)) for met, elements in enumerate(held) for value, place in elements]
 
     def _until(self, key: Any, side: int, time: int) -> _Found:
-        """All rows up to a time; later ones have come before event time has."""
+        """Return all rows up to a time; later ones arrived ahead of the watermark."""
         found: _Found = {}
         for met, state in enumerate(self._names(side)):
-            for (_, at), elements in self._states[state].within(key):
+            for (_, at), elements in self._states[state].scan_prefix(key):
                 if at > time:
                     break
-                found.setdefault(at, []).extend(Row(value, place, bool(met)) for value, place in elements)
+                found.setdefault(at, []).extend(JoinRow(value, place, bool(met)) for value, place in elements)
         return found
 
     def _names(self, side: int) -> Sequence[str]:

@@ -1,10 +1,10 @@
-"""The join of a stream with a table: each row with what the table has for its key when the row comes.
+"""The join of a stream with a table: each row with the table's value for its key when the row arrives.
 
-The state ``table`` has the newest value of each key of the table. The table's rows come before those of the stream, as
-far as they were there when the job began (``protocol.source_dependencies``); which of later ones a row finds is chance.
+The state ``table`` has the newest value of each key. Rows of the table that existed when the job began precede those of
+the stream (``protocol.source_dependencies``); which later ones a row meets is not defined.
 
-Rule: a row of the table changes the state and makes nothing, a row of the stream makes one output at most and changes
-nothing. So outputs are named by the rows of the stream alone.
+Rule: a row of the table changes the state and emits nothing; a row of the stream emits at most one output and changes
+nothing. So the provenance of outputs names only rows of the stream.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from collections.abc import Collection, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kafka_eos._util.log_context import Rows
+from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.core.records import Batch
-from kafka_eos.plan import SAME_KEYS, TableJoin, input_of
+from kafka_eos.plan import SAME_KEYS, TableJoinNode, input_of
 from kafka_eos.runtime.operators.operator import OperatorContext
-from kafka_eos.runtime.operators.storability import FirstValue, Kept
+from kafka_eos.runtime.operators.storability import FirstValue, StateHint
 
 STATE: Final = "table"
 _SIDES: Final = 2
-_VALUES: Final = Kept("values of its table", "Say with .table(..., values=...) of what type they are.")
+_VALUES: Final = StateHint("values of its table", "Say with .table(..., values=...) of what type they are.")
 
 
 class TableJoinOperator:
-    """See ``KeyedStream.join`` and ``left_join``."""
+    """The operator of ``KeyedStream.join`` and ``left_join``."""
 
-    def __init__(self, node: TableJoin) -> None:
+    def __init__(self, node: TableJoinNode) -> None:
         self._node = node
         self._first = FirstValue(node.value, _VALUES)
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
-        """What the join keeps."""
+        """Return the states of the join."""
         node = self._node
         return (StateDescriptor(STATE, node.key_codec, node.value, definition=node.definition),)
 
@@ -49,7 +49,7 @@ class TableJoinOperator:
         return None
 
     def _updated(self, batch: Batch[Any], keys: Sequence[Any]) -> Batch[Any]:
-        """Take rows of the table in. Nothing comes out."""
+        """Update the table's state with rows; emit nothing."""
         found = {key: row.value for key, row in zip(keys, batch.values, strict=True)}
         gone = [key for key, value in found.items() if value is None]
         kept = {key: value for key, value in found.items() if value is not None}
@@ -57,7 +57,7 @@ class TableJoinOperator:
             self._state.delete(key)
         if kept:
             if not self._first.is_tried:
-                self._first.encode(self._ctx.operator, next(iter(kept.values())))
+                self._first.check(self._ctx.operator, next(iter(kept.values())))
             cells: MutableMapping[Any, Any] = self._state.view(kept)
             for key, value in kept.items():
                 cells[key] = value
@@ -69,7 +69,7 @@ class TableJoinOperator:
         made: list[Any] = []
         left_out: list[int] = []
         odd = self._odd(found)
-        for index, (key, value) in enumerate(zip(keys, Rows(batch, batch.values), strict=True)):
+        for index, (key, value) in enumerate(zip(keys, TrackedRows(batch, batch.values), strict=True)):
             row = found[key]
             if key in odd:
                 self._ctx.reject(batch, index, _never_found(key, self._node))
@@ -83,15 +83,15 @@ class TableJoinOperator:
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 left_out.append(index)
-        return replace(batch.without(left_out), values=made, updates=None)
+        return replace(batch.drop(left_out), values=made, updates=None)
 
     def _odd(self, keys: Collection[Any]) -> frozenset[Any]:
-        """Those that no row of the table can have."""
+        """Return the keys that cannot occur in the table."""
         known = self._node.keys
         return frozenset() if known is None else frozenset(key for key in keys if not isinstance(key, known))
 
 
-def _never_found(key: object, node: TableJoin) -> TypeError:
+def _never_found(key: object, node: TableJoinNode) -> TypeError:
     of = node.keys
     assert of is not None
     return TypeError(

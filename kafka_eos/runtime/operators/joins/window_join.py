@@ -1,7 +1,7 @@
-"""The window join: each row of the first stream with each of the second that is in one window with it.
+"""The window join: each row of the first stream with each row of the second in the same window.
 
-A window is over when event time has come to its end, whichever streams its rows are of; sessions are of the rows of
-both. A row waits until the last window that it is in is over.
+A window closes when the watermark passes its end; sessions consist of the rows of both streams. A row waits until its
+last window is closed.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from kafka_eos.plan import WindowJoin
-from kafka_eos.plan.window_assigners import Paned, Session
-from kafka_eos.runtime.operators.joins.join_operator import SIDES, JoinOperator, Row
+from kafka_eos.plan import WindowJoinNode
+from kafka_eos.plan.window_assigners import PanedAssigner, SessionWindows
+from kafka_eos.runtime.operators.joins.join_operator import SIDES, JoinOperator, JoinRow
 
-_Rows = list[Row]
+_Rows = list[JoinRow]
 
 
 class WindowJoinOperator(JoinOperator):
-    """What windows and sessions have in common."""
+    """The base of joins in windows and in sessions."""
 
-    def __init__(self, node: WindowJoin) -> None:
+    def __init__(self, node: WindowJoinNode) -> None:
         super().__init__(node)
 
     def _of_window(self, key: Any, start: int, end: int) -> tuple[_Rows, _Rows]:
-        """The rows of both streams between these times."""
+        """Return the rows of both streams between these times."""
         left, right = (
-            [Row(*element) for at, elements in self._rows(key, side) if start <= at < end for element in elements]
+            [JoinRow(*element) for at, elements in self._rows(key, side) if start <= at < end for element in elements]
             for side in (0, 1)
         )
         return left, right
 
     def _result(self, left: _Rows, right: _Rows) -> list[Any]:
-        """Of a window: its pairs, and rows of one stream where there are none of the other."""
+        """Return a window's outputs: its pairs, or the rows of one stream if the other has none."""
         outputs = self._joined([(one, other) for one in left for other in right])
         for side, (rows, others) in enumerate(((left, right), (right, left))):
-            outputs += self._alone(side, rows) if not others else []
+            outputs += self._tag_unmatched(side, rows) if not others else []
         return outputs
 
     def _forget(self, key: Any, time: int) -> None:
@@ -43,18 +43,18 @@ class WindowJoinOperator(JoinOperator):
             self._states[state].delete((key, time))
 
 
-class PanedJoin(WindowJoinOperator):
-    """Windows that are told by the time of a row alone."""
+class PanedJoinOperator(WindowJoinOperator):
+    """Join of windows that follow from a row's time alone (tumbling, sliding, days)."""
 
-    def __init__(self, node: WindowJoin, assigner: Paned) -> None:
+    def __init__(self, node: WindowJoinNode, assigner: PanedAssigner) -> None:
         super().__init__(node)
         self._assigner = assigner
 
     def _ends(self, time: int) -> Sequence[int]:
         return self._assigner.ends(self._assigner.pane(time))
 
-    def _first(self, key: Any, time: int) -> int | None:
-        now = self._timers.now(key)
+    def _find_first_timer(self, key: Any, time: int) -> int | None:
+        now = self._timers.get_time(key)
         return next((end - 1 for end in self._ends(time) if end - 1 > now), None)
 
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
@@ -70,22 +70,25 @@ class PanedJoin(WindowJoinOperator):
         return outputs
 
 
-class SessionJoin(WindowJoinOperator):
-    """Sessions of the rows of both streams. Each time in them has a timer for when a session would end behind it."""
+class SessionJoinOperator(WindowJoinOperator):
+    """Join within sessions of the rows of both streams.
 
-    def __init__(self, node: WindowJoin, assigner: Session) -> None:
+    Each row's time has a timer at which a session would end after it.
+    """
+
+    def __init__(self, node: WindowJoinNode, assigner: SessionWindows) -> None:
         super().__init__(node)
         self._gap = assigner.gap
 
-    def _first(self, key: Any, time: int) -> int | None:
-        end, now = time + self._gap - 1, self._timers.now(key)
+    def _find_first_timer(self, key: Any, time: int) -> int | None:
+        end, now = time + self._gap - 1, self._timers.get_time(key)
         if end > now:
             return end
-        # The session that it is in has a timer of another row; this one will find that there is nothing to do.
+        # A later row of its session has a timer too; this one will find nothing to do.
         return now + 1 if any(abs(at - time) < self._gap for at in self._times(key)) else None
 
     def _times(self, key: Any) -> list[int]:
-        """Those of all rows that wait, in order."""
+        """Return the times of all waiting rows, in order."""
         return sorted({at for side in (0, 1) for at, _ in self._rows(key, side)})
 
     def _fire(self, key: Any, time: int) -> Sequence[Any]:

@@ -1,7 +1,7 @@
-"""Sequences of rows of a key.
+"""Patterns: sequences of rows of a key.
 
-    machine     a pattern as a table, and what a row makes of the partial matches of its key
-    operator    the operator: rows wait for event time, partial matches are state, time ends them
+    state_machine       a pattern as a transition table, and its partial matches
+    pattern_operator    the operator: rows wait for event time, partial matches are state, and time limits end them
 
-Rule: what matches depends on the rows of a key in the order of event time, and on nothing else.
+Rule: matches depend only on the rows of a key in the order of event time.
 """

@@ -1,11 +1,11 @@
-"""The operator of patterns: rows of a key go through the machine in the order of event time.
+"""The operator of patterns: it feeds the rows of a key to the state machine in the order of event time.
 
-The state ``rows`` has a place for each key and time, with the rows that wait for event time to come there; ``partials``
-has the partial matches of a key. Timers say when there is something to do: rows, or the end of a partial match. What
-comes out is a firing of the key and that time: a match at the time of its last row.
+The state ``rows`` has one entry per key and time, with the rows that wait for the watermark to reach it; ``partials``
+has the partial matches of a key. Timers trigger the work: for rows, or for the end of a partial match. Outputs are
+firings of the key and that time: a match at the time of its last row.
 
-Rules: a row that is refused has changed nothing. Rows of one time are taken in the order of partition and offset.
-Nothing of a row is left when event time is ``within`` behind it.
+Rules: a rejected row has changed nothing. Rows of one time are processed in the order of partition and offset. No trace
+of a row remains when the watermark is ``within`` after it.
 """
 
 from __future__ import annotations
@@ -15,51 +15,53 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
-from kafka_eos._util.log_context import Rows
+from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import StateDescriptor
-from kafka_eos.codecs import Marked, Partials
+from kafka_eos.codecs import PartialMatchesCodec, PatternRowsCodec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.core.records import Batch
-from kafka_eos.plan import Patterns
+from kafka_eos.plan import PatternNode
 from kafka_eos.runtime.operators.operator import OperatorContext
-from kafka_eos.runtime.operators.patterns.state_machine import Partial, Place, Table
-from kafka_eos.runtime.operators.side_outputs import Tagged
-from kafka_eos.runtime.operators.storability import FirstValue, Kept
+from kafka_eos.runtime.operators.patterns.state_machine import PartialMatch, Place, TransitionTable
+from kafka_eos.runtime.operators.side_outputs import TaggedValue
+from kafka_eos.runtime.operators.storability import FirstValue, StateHint
 from kafka_eos.runtime.operators.timer_firing import EVENT_STATE, Firings
-from kafka_eos.runtime.operators.windows.window_operator import IN_TIME, LateRow, times_of
-from kafka_eos.runtime.state.timers import TimeCodec, timers
+from kafka_eos.runtime.operators.windows.window_operator import LATE_HINT, LateRow, times_of
+from kafka_eos.runtime.state.timers import TimeCodec, create_timer_descriptor
 
 ROWS: Final = "rows"
 PARTIALS: Final = "partials"
-_ROWS: Final = Kept("its rows", "Say with .key_by(..., values=...) of what type they are.")
+_ROWS: Final = StateHint("its rows", "Say with .key_by(..., values=...) of what type they are.")
 
 
 class PatternOperator:
-    """See ``KeyedStream.match``."""
+    """The operator of ``KeyedStream.match``."""
 
-    def __init__(self, node: Patterns) -> None:
-        self._node, self._table, self._within = node, Table.of(node.pattern), node.pattern.limit or 0
+    def __init__(self, node: PatternNode) -> None:
+        self._node = node
+        self._table = TransitionTable.of(node.pattern)
+        self._within = node.pattern.limit or 0
         self._conditions = [(1 << number, stage.where) for number, stage in enumerate(node.pattern.stages)]
-        self._marked = Marked(node.values)
+        self._marked = PatternRowsCodec(node.value_codec)
         self._first = FirstValue(self._marked, _ROWS)
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
-        """All but the timers."""
+        """Return all states except timers."""
         key, of = self._node.key_codec, self._node.definition
         return (
             StateDescriptor(ROWS, key, self._marked, "map", entry=TimeCodec(), definition=of),
-            StateDescriptor(PARTIALS, key, Partials(self._node.values), definition=of),
+            StateDescriptor(PARTIALS, key, PartialMatchesCodec(self._node.value_codec), definition=of),
         )
 
-    def pending(self) -> tuple[StateDescriptor[bool], ...]:
-        """The timers."""
-        return (timers(EVENT_STATE, self._node.key_codec),)
+    def list_timer_states(self) -> tuple[StateDescriptor[bool], ...]:
+        """Return the descriptors of the timers."""
+        return (create_timer_descriptor(EVENT_STATE, self._node.key_codec),)
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx = ctx
         self._rows, self._partials = map(ctx.value_state, self.states())
-        self._timers = ctx.timers(*self.pending())
+        self._timers = ctx.timers(*self.list_timer_states())
         self._firings = Firings(ctx, EVENT_TIMERS, self._node.key_codec.encode, "the function")
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
@@ -67,7 +69,9 @@ class PatternOperator:
         cells = self._rows.view(zip(keys, times, strict=True))
         made: list[Sequence[Any]] = []
         refused: list[int] = []
-        for index, (key, (value, place)) in enumerate(zip(keys, Rows(batch, batch.in_time()), strict=True)):
+        for index, (key, (value, place)) in enumerate(
+            zip(keys, TrackedRows(batch, batch.with_sort_keys()), strict=True)
+        ):
             try:
                 outputs = self._take(cells, key, value, place)
             except PlanError:
@@ -77,11 +81,11 @@ class PatternOperator:
                 refused.append(index)
                 continue
             made.append(outputs)
-        out = batch.without(refused).repeated(list(map(len, made)))
+        out = batch.drop(refused).repeat(list(map(len, made)))
         return replace(out, values=list(chain.from_iterable(made)), updates=None)
 
     def advance(self, time: int) -> Iterator[Batch[Any]]:
-        return self._firings.fire(self._timers.due(time), self._fired)
+        return self._firings.fire(self._timers.pop_due(time), self._fired)
 
     def close(self) -> None:
         return None
@@ -89,8 +93,8 @@ class PatternOperator:
     # ------------------------------------------------------------ rows
 
     def _take(self, cells: Any, key: Any, value: Any, place: Place) -> Sequence[Any]:
-        """Keep a row until event time comes to it; what comes out at once."""
-        if place[0] <= self._timers.now(key):
+        """Store a row until the watermark reaches it; return the outputs that are due at once."""
+        if place[0] <= self._timers.get_time(key):
             return self._too_late(value, place)
         bits = sum(bit for bit, where in self._conditions if where(value))
         if not bits and self._table.skips:
@@ -98,17 +102,17 @@ class PatternOperator:
         rows = cells.get((key, place[0])) or []
         row = value, place, bits
         if not self._first.is_tried:
-            self._first.encode(self._ctx.operator, [row])
+            self._first.check(self._ctx.operator, [row])
         if not rows:
             self._timers.add(key, place[0])
         cells[key, place[0]] = [*rows, row]
         return ()
 
     def _too_late(self, value: Any, place: Place) -> Sequence[Any]:
-        self._ctx.late(1)
+        self._ctx.count_late(1)
         if self._node.late is not None:
-            return (Tagged(self._node.late, value),)
-        raise LateRow(f"late: its event time is {place[0]}, and event time has passed that. {IN_TIME}")
+            return (TaggedValue(self._node.late, value),)
+        raise LateRow(f"late: its event time is {place[0]}, and event time has passed that. {LATE_HINT}")
 
     # ------------------------------------------------------------ firings
 
@@ -116,14 +120,14 @@ class PatternOperator:
         try:
             return self._fire(key, time)
         except Exception as error:
-            raise self._firings.stopped_by(key, time, error) from error
+            raise self._firings.make_error(key, time, error) from error
 
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
-        """Event time has come to ``time``: the rows of then, and then the partial matches whose time is over."""
-        before: list[Partial] = self._partials.get(key) or []
+        """Process the rows of ``time``, then the partial matches that time out."""
+        before: list[PartialMatch] = self._partials.get(key) or []
         partials, outputs = before, list[Any]()
         for value, place, bits in self._in_order(self._rows.get((key, time)) or ()):
-            partials, whole = self._table.on(partials, (value, place), bits)
+            partials, whole = self._table.advance(partials, (value, place), bits)
             outputs += [self._node.fn(key, self._table.by_stage(match)) for match in whole]
         self._rows.delete((key, time))
         over = [partial for partial in partials if self._end(partial) <= time]
@@ -138,19 +142,19 @@ class PatternOperator:
             self._partials.delete(key)
         return outputs
 
-    def _end(self, partial: Partial) -> int:
-        """The last moment at which a partial match can become whole."""
+    def _end(self, partial: PartialMatch) -> int:
+        """Return the last moment at which a partial match can be completed."""
         return partial[0][1][0] + self._within - 1
 
-    def _timed_out(self, key: Any, over: Sequence[Partial]) -> list[Any]:
+    def _timed_out(self, key: Any, over: Sequence[PartialMatch]) -> list[Any]:
         tag, on_timeout = self._node.timed_out, self._node.on_timeout
         if tag is None or on_timeout is None:
             return []
-        return [Tagged(tag, on_timeout(key, self._table.by_stage(partial))) for partial in over]
+        return [TaggedValue(tag, on_timeout(key, self._table.by_stage(partial))) for partial in over]
 
     def _in_order(self, rows: Sequence[tuple[Any, Place, int]]) -> Sequence[tuple[Any, Place, int]]:
-        """By their places, and their bytes where several have one place."""
+        """Return rows sorted by their sort keys, and by their bytes where several are equal."""
         if len({place for _, place, _ in rows}) == len(rows):
             return sorted(rows, key=lambda row: row[1])
-        encode = self._node.values.encode
+        encode = self._node.value_codec.encode
         return sorted(rows, key=lambda row: (row[1], encode(row[0])))

@@ -1,8 +1,8 @@
-"""A pattern as the table of a state machine, and what a row makes of the partial matches of its key.
+"""A pattern as the transition table of a state machine, and the partial matches of a key.
 
-Pure. A partial match is its rows so far, and so the state that it is in is their number. Which stages a row may be of
-is a number with a bit for each: it was found out when the row came.
-Rules: partial matches are in the order of their first rows. Each takes the first row that it can.
+Pure. A partial match is the list of its rows so far, and its state is their number. The stages that a row matches are a
+bit mask, which was computed when the row arrived. Rules: partial matches are in the order of their first rows. Each
+takes the first row that it can.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kafka_eos.plan.pattern import Pattern
 Place: TypeAlias = tuple[int, int, int]
 """Event time, partition, offset."""
 Element: TypeAlias = tuple[Any, Place]
-Partial: TypeAlias = tuple[Element, ...]
+PartialMatch: TypeAlias = tuple[Element, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """By state: the bit of rows that lead to the next one, and whether others end the partial match."""
+class TransitionTable:
+    """A pattern as a state machine: for each state, the stage to match and whether it is strict."""
 
     bits: tuple[int, ...]
     strict: tuple[bool, ...]
@@ -29,7 +29,7 @@ class Table:
     overlaps: bool
 
     @classmethod
-    def of(cls, pattern: Pattern[Any]) -> Table:
+    def of(cls, pattern: Pattern[Any]) -> TransitionTable:
         return cls(
             tuple(1 << number for number, _ in pattern.steps),
             tuple(follows for _, follows in pattern.steps),
@@ -39,13 +39,15 @@ class Table:
 
     @property
     def skips(self) -> bool:
-        """May rows that are of no stage be left out? They end nothing."""
+        """Return whether rows without a stage can be skipped: they end no partial match."""
         return not any(self.strict)
 
-    def on(self, partials: Sequence[Partial], element: Element, bits: int) -> tuple[list[Partial], list[Partial]]:
-        """The next row of a key: partial matches behind it, and those that it has made whole."""
-        waiting: list[Partial] = []
-        whole: list[Partial] = []
+    def advance(
+        self, partials: Sequence[PartialMatch], element: Element, bits: int
+    ) -> tuple[list[PartialMatch], list[PartialMatch]]:
+        """Advance the partial matches of a key by one row; return pending and complete ones."""
+        waiting: list[PartialMatch] = []
+        whole: list[PartialMatch] = []
         for partial in (*partials, ()):
             state = len(partial)
             if bits & self.bits[state]:
@@ -57,8 +59,8 @@ class Table:
             return [], whole[:1]
         return waiting, whole
 
-    def by_stage(self, partial: Partial) -> Mapping[str, list[Any]]:
-        """The values of a match, or of a part of one, by stage."""
+    def by_stage(self, partial: PartialMatch) -> Mapping[str, list[Any]]:
+        """Return the values of a match, or of a partial one, by stage."""
         found: dict[str, list[Any]] = {}
         for name, (value, _) in zip(self.names, partial, strict=False):
             found.setdefault(name, []).append(value)

@@ -1,11 +1,11 @@
-"""Windows: what a key has in each, when it is over.
+"""Windows: the contents of each window of a key, and its result when it closes.
 
-    base       what all windows of event time do: rows that come too late, results, state
-    alone      windows of one pane, which end for all keys at once: tumbling, calendar days
-    paned      windows that share panes, or take late rows: sliding, early results, ``lateness``
-    sessions   windows that follow from their rows, and become one
-    counted    windows of so many rows, which know no time
-    contents   what a window holds of its rows
+    window_operator      the base of event-time windows: late rows, results, state
+    single_pane_windows  windows of one pane, which close for all keys at once: tumbling, calendar days
+    paned_windows        windows that share panes, or accept late rows: sliding, early results, ``lateness``
+    session_windows      windows that follow from their rows, and are merged
+    count_windows        windows of a number of rows, without event time
+    clock_triggers       results before the end, by processing time
 
-Rule: a window has its result once, and leaves nothing behind.
+Rule: a window emits its final result once, and leaves no state behind.
 """

@@ -1,10 +1,10 @@
-"""Results of windows before their end, by the clock: which have got rows, and when it is time to look at them.
+"""Early results of windows by processing time.
 
-Those that have are in the state ``changed``, a place for each key and part of a window, until there is a result or the
-window is over. A timer of the clock waits at the next whole multiple of the interval. (Results by count come with the
-row that is one too many, and are its outputs.)
+The state ``changed`` has one entry per key and part of a window that has received rows, until the next result or the
+end of the window. A processing-time timer waits at the next multiple of the interval. (Results by count are outputs of
+the row that completes the count.)
 
-Rule: nothing that has not changed has a result again, so when nothing comes nothing waits.
+Rule: a window that has not changed emits no further result, so without rows there are no timers.
 """
 
 from __future__ import annotations
@@ -17,62 +17,64 @@ from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import MsgpackCodec
 from kafka_eos.core.provenance import PROCESSING_TIMERS
 from kafka_eos.core.records import Batch
-from kafka_eos.plan.triggers import OnClock
+from kafka_eos.plan.triggers import ClockTrigger
 from kafka_eos.runtime.operators.operator import OperatorContext
 from kafka_eos.runtime.operators.timer_firing import CLOCK_STATE, Firings
-from kafka_eos.runtime.state.timers import TimeCodec, timers
+from kafka_eos.runtime.state.timers import TimeCodec, create_timer_descriptor
 
 CHANGED: Final = "changed"
 Result = tuple[int, Sequence[Any]]
-"""Event time of the outputs of a window, and these."""
+"""Event time of a window's outputs, and the outputs."""
 
 
-def no_clock(ctx: OperatorContext) -> None:
-    """An operator without a trigger of the clock, which may have had one."""
-    ctx.forget(CLOCK_STATE)
-    ctx.forget(CHANGED)
+def drop_clock_state(ctx: OperatorContext) -> None:
+    """Drop the state of a clock trigger that the operator no longer has."""
+    ctx.drop_state(CLOCK_STATE)
+    ctx.drop_state(CHANGED)
 
 
-class ByClock:
-    """Of one operator in one subtask."""
+class ClockTriggerState:
+    """Changed windows of one operator and the timers of their next early results."""
 
-    def __init__(self, trigger: OnClock, key_codec: Codec[Any]) -> None:
+    def __init__(self, trigger: ClockTrigger, key_codec: Codec[Any]) -> None:
         self._every, self._key_codec = trigger.every, key_codec
 
     def states(self) -> tuple[StateDescriptor[bool], ...]:
-        """The timers, and what they wait with."""
+        """Return the states: the timers, and the changed windows."""
         changed: StateDescriptor[bool] = StateDescriptor(
             CHANGED, self._key_codec, MsgpackCodec(bool), "map", entry=TimeCodec()
         )
-        return (timers(CLOCK_STATE, self._key_codec), changed)
+        return (create_timer_descriptor(CLOCK_STATE, self._key_codec), changed)
 
     def open(self, ctx: OperatorContext) -> None:
         waiting, changed = self.states()
-        self._timers, self._changed, self._clock = ctx.timers(waiting), ctx.value_state(changed), ctx.clock
+        self._timers = ctx.timers(waiting)
+        self._changed = ctx.value_state(changed)
+        self._clock = ctx.clock
         self._firings = Firings(ctx, PROCESSING_TIMERS, self._key_codec.encode, "the function")
 
-    def note(self, key: Any, start: int) -> None:
-        """The part of a window that begins there has got a row."""
+    def mark_changed(self, key: Any, start: int) -> None:
+        """Mark a window as changed and set the timer of its next result."""
         self._changed.put((key, start), True)
-        now = max(self._clock(), self._timers.now(key))
+        now = max(self._clock(), self._timers.get_time(key))
         self._timers.add(key, (now // self._every + 1) * self._every)
 
     def forget(self, key: Any, start: int) -> None:
         self._changed.delete((key, start))
 
     def soonest(self) -> int | None:
-        return self._timers.soonest()
+        return self._timers.get_next_time()
 
     def fire(self, now: int, early: Callable[[Any, Sequence[int]], Sequence[Result]]) -> Iterator[Batch[Any]]:
-        """What ``early`` makes of each key whose time has come, and of what has changed of it."""
+        """Yield ``early`` of each key whose timer is due, with its changed windows."""
 
         def call(key: Any, time: int) -> Sequence[Result]:
-            starts = [place[-1] for place in self._changed.places(key)]
+            starts = [place[-1] for place in self._changed.scan_keys(key)]
             for start in starts:
                 self.forget(key, start)
             try:
                 return early(key, starts)
             except Exception as error:
-                raise self._firings.stopped_by(key, time, error) from error
+                raise self._firings.make_error(key, time, error) from error
 
-        return self._firings.fire_with_times(self._timers.due(now), call)
+        return self._firings.fire_with_times(self._timers.pop_due(now), call)

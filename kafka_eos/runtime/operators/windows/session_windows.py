@@ -1,10 +1,10 @@
-"""Sessions: rows of a key that are less than a gap apart are in one window, and a row may make two of them one.
+"""Session windows: rows of a key that are less than a gap apart are in one window; a row may merge two sessions.
 
-Which sessions a key has is a state of its own, ``sessions``; what one holds is under the time at which it begins. A
-session has a timer somewhere before its end, not always at it: when that fires, it is set again for the end of then.
-So a session that grows with each row costs no timer a row.
+The state ``sessions`` has the sessions of a key; the contents of one are stored under its start. A session has a timer
+at or before its end: when it fires too early, it is set again for the current end. So a session that grows with each
+row does not set a timer per row.
 
-Rule: a row is in no session that ends where it begins, so one that comes when event time has passed that end is alone.
+Rule: a row does not belong to a session that ends at the row's time, so a row behind a closed session starts a new one.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_eos._util.log_context import Rows
+from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import MsgpackCodec
 from kafka_eos.core.records import Batch
-from kafka_eos.plan import Windows
-from kafka_eos.plan.window_assigners import Session
+from kafka_eos.plan import WindowNode
+from kafka_eos.plan.window_assigners import SessionWindows
 from kafka_eos.runtime.operators.windows.clock_triggers import Result
-from kafka_eos.runtime.operators.windows.window_operator import WindowOperator, nothing, times_of
+from kafka_eos.runtime.operators.windows.window_operator import WindowOperator, make_none_error, times_of
 
 SESSIONS = "sessions"
 _Span = tuple[int, int]
-"""When a session begins and ends."""
+"""Start and end of a session."""
 _SPANS: MsgpackCodec[tuple[_Span, ...]] = MsgpackCodec(tuple[tuple[int, int], ...])
 
 
-class Sessions(WindowOperator):
-    """The sessions of each key, in order; no two touch."""
+class SessionWindowOperator(WindowOperator):
+    """Session windows of each key, in order; no two touch."""
 
-    def __init__(self, node: Windows, assigner: Session) -> None:
+    def __init__(self, node: WindowNode, assigner: SessionWindows) -> None:
         super().__init__(node)
         self._gap = assigner.gap
 
@@ -45,12 +45,14 @@ class Sessions(WindowOperator):
         self._view = self._cells.view([*known, *zip(keys, times, strict=True)])
         made: list[list[Result]] = []
         refused: list[int] = []
-        for index, (key, time, item) in enumerate(zip(keys, times, Rows(batch, self._items(batch)), strict=True)):
+        for index, (key, time, item) in enumerate(
+            zip(keys, times, TrackedRows(batch, self._items(batch)), strict=True)
+        ):
             mine = spans.get(key, ())
             touched = [span for span in mine if span[0] < time + self._gap and time < span[1]]
             start = min([time, *(start for start, _ in touched)])
             end = max([time + self._gap, *(end for _, end in touched)])
-            now = self._timers.now(key)
+            now = self._timers.get_time(key)
             try:
                 if end - 1 + self._lateness <= now:
                     made.append(self._too_late(time, batch.values[index], end))
@@ -58,7 +60,7 @@ class Sessions(WindowOperator):
                 over = end - 1 <= now
                 acc = self._with(key, touched, item, over=over)
                 if acc is None:
-                    raise nothing()
+                    raise make_none_error()
                 full = self._is_full(acc)
                 results = [(end - 1, self._emitted(key, start, end, [acc]))] if over or full else []
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
@@ -68,41 +70,41 @@ class Sessions(WindowOperator):
             made.append(results)
             self._keep(key, touched, (start, end), (0, acc[1]) if full else acc)
             if self._by_clock is not None and not over:
-                self._by_clock.note(key, start)
+                self._by_clock.mark_changed(key, start)
             if mine != (span := (start, end),):
                 spans[key] = tuple(sorted([*(each for each in mine if each not in touched), span]))
             self._wait(key, touched, end, now)
-        return self._made_of(batch, refused, made)
+        return self._build_results(batch, refused, made)
 
     def _keep(self, key: Any, touched: Sequence[_Span], span: _Span, acc: Any) -> None:
-        """In place of the sessions that it has become."""
+        """Store a session in place of those that were merged into it."""
         for start, _ in touched:
             self._view.pop((key, start), None)
         self._view[key, span[0]] = acc
         if not self._first.is_tried:
-            self._first.encode(self._ctx.operator, acc)
+            self._first.check(self._ctx.operator, acc)
 
     def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
         (state,) = self._others
-        now = self._timers.now(key)
+        now = self._timers.get_time(key)
         there = [(start, end) for start, end in state.get(key) or () if start in changed and end - 1 > now]
         return [(end - 1, self._emitted(key, start, end, [self._cells.get((key, start))])) for start, end in there]
 
     def _with(self, key: Any, touched: Sequence[_Span], item: Any, *, over: bool) -> Any:
-        """What a session holds that these become, with one row more: a new object if that makes a result."""
+        """Return the merged contents of these sessions with one row more: a new object if it emits a result."""
         contents = self._contents
         if not touched:
             return contents.first(item)
         first, *others = [self._view[key, start] for start, _ in touched]
         if not others and not over and not self._is_full(first, more=1):
             return contents.add(first, item)
-        assert contents.merge is not None  # the plan has seen to it
+        assert contents.merge is not None  # the plan guarantees it
         for other in (*others, contents.first(item)):
             first = contents.merge(first, other)
         return first
 
     def _wait(self, key: Any, touched: Sequence[_Span], end: int, now: int) -> None:
-        """Until the session is over, if no part of it does so already; or until it may be forgotten."""
+        """Set a timer for the end of the session, unless one of its parts has one, or for its expiry."""
         if end - 1 <= now:
             self._timers.add(key, end - 1 + self._lateness)
         elif not any(before - 1 > now for _, before in touched):

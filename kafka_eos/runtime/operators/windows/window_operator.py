@@ -1,15 +1,15 @@
-"""What all windows of event time have in common: rows that come too late, results, and the state.
+"""The base of event-time windows: late rows, results, and the state.
 
-The state ``windows`` has a place for each key and part of a window, which is named by the time at which it begins; it
-is gone when event time has passed the last window that needs it. Timers say when there is something to do; where all
-keys have it to do at once, none are needed, see ``alone``.
+The state ``windows`` has one entry per key and part of a window, named by its start. It is dropped when the watermark
+passes the last window that needs it. Timers trigger the work; windows that close for all keys at once need none, see
+``single_pane_windows``.
 
     a trigger                    see ``triggers``
-    a window that is over        is a firing: its operator, its key, and the last moment of the window
-    a row for a window that was over, within ``lateness``    makes its result again, and is where that comes from
-    a row of which no window is left    goes to the side output for late rows, or is refused: it is never away
+    a closed window              is a firing: its operator, its key, and the last moment of the window
+    a row of a closed window, within ``lateness``    emits the result again, and is its origin
+    a row without an open window    goes to the side output for late rows, or is rejected: it is never dropped silently
 
-Rule: a row that is refused has changed nothing, and what a firing makes depends on no row that is of a later time.
+Rule: a rejected row has changed nothing, and the outputs of a firing depend on no row of a later time.
 """
 
 from __future__ import annotations
@@ -25,58 +25,61 @@ from kafka_eos.core.errors import Bug
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.core.records import Batch
 from kafka_eos.core.windows import Window
-from kafka_eos.plan import Windows
-from kafka_eos.plan.triggers import OnClock, OnCount
+from kafka_eos.plan import WindowNode
+from kafka_eos.plan.triggers import ClockTrigger, CountTrigger
 from kafka_eos.runtime.operators.operator import OperatorContext, event_time_of
-from kafka_eos.runtime.operators.side_outputs import Tagged
+from kafka_eos.runtime.operators.side_outputs import TaggedValue
 from kafka_eos.runtime.operators.storability import ACCUMULATOR, FirstValue
 from kafka_eos.runtime.operators.timer_firing import EVENT_STATE, Firings
-from kafka_eos.runtime.operators.windows.clock_triggers import ByClock, Result, no_clock
-from kafka_eos.runtime.state.timers import TimeCodec, timers
+from kafka_eos.runtime.operators.windows.clock_triggers import ClockTriggerState, Result, drop_clock_state
+from kafka_eos.runtime.state.timers import TimeCodec, create_timer_descriptor
 
 WINDOWS: Final = "windows"
 ABSENT: Final[Any] = object()
 
 
-IN_TIME: Final = "late= takes such rows to a side output, and bounded(...) with more seconds waits for them"
-"""What to do about rows that come late."""
+LATE_HINT: Final = "late= takes such rows to a side output, and bounded(...) with more seconds waits for them"
+"""The remedy for late rows, for error messages."""
 
 
 class LateRow(ValueError):
-    """All windows of a row were over when it came."""
+    """All windows of a row were closed when it arrived."""
 
 
 class WindowOperator:
-    """Takes rows in, and gives results when event time goes on. See ``paned`` and ``sessions``."""
+    """Adds rows to windows, and emits results when the watermark advances.
 
-    def __init__(self, node: Windows) -> None:
+    See ``paned_windows`` and ``session_windows``.
+    """
+
+    def __init__(self, node: WindowNode) -> None:
         self._definition, trigger = node.definition, node.trigger
         self._contents, self._key_codec = node.contents, node.key_codec
         self._lateness, self._late = node.lateness, node.late
-        self._by_count = trigger if isinstance(trigger, OnCount) else None
-        self._by_clock = ByClock(trigger, node.key_codec) if isinstance(trigger, OnClock) else None
+        self._by_count = trigger if isinstance(trigger, CountTrigger) else None
+        self._by_clock = ClockTriggerState(trigger, node.key_codec) if isinstance(trigger, ClockTrigger) else None
         self._first = FirstValue(self._contents.codec, ACCUMULATOR)
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
-        """All but the timers."""
+        """Return all states except timers."""
         held, of = self._contents.codec, self._definition
         return (StateDescriptor(WINDOWS, self._key_codec, held, "map", entry=TimeCodec(), definition=of),)
 
-    def pending(self) -> tuple[StateDescriptor[bool], ...]:
-        """The timers, and what waits for those of the clock."""
+    def list_timer_states(self) -> tuple[StateDescriptor[bool], ...]:
+        """Return the descriptors of the timers, and the state of the clock trigger."""
         of_clock = () if self._by_clock is None else self._by_clock.states()
-        return (timers(EVENT_STATE, self._key_codec), *of_clock)
+        return (create_timer_descriptor(EVENT_STATE, self._key_codec), *of_clock)
 
     def open(self, ctx: OperatorContext) -> None:
         self._cells, *self._others = map(ctx.value_state, self.states())
         self._open_rest(ctx)
 
     def _open_rest(self, ctx: OperatorContext) -> None:
-        """Open all but the states."""
+        """Open everything except the states."""
         self._ctx = ctx
-        self._timers = ctx.timers(self.pending()[0])
+        self._timers = ctx.timers(self.list_timer_states()[0])
         if self._by_clock is None:
-            no_clock(ctx)
+            drop_clock_state(ctx)
         else:
             self._by_clock.open(ctx)
         self._firings = Firings(ctx, EVENT_TIMERS, self._key_codec.encode, "the function")
@@ -85,31 +88,31 @@ class WindowOperator:
         raise NotImplementedError
 
     def _fire(self, key: Any, time: int) -> Sequence[Any]:
-        """Do what is to be done for a key at a time; the outputs of the window whose last moment it is."""
+        """Process a time of a key; return the outputs of the window whose last moment it is."""
         raise NotImplementedError
 
     def advance(self, time: int) -> Iterator[Batch[Any]]:
-        return self._firings.fire(self._timers.due(time), self._fired)
+        return self._firings.fire(self._timers.pop_due(time), self._fired)
 
     @property
-    def clocked(self) -> bool:
+    def uses_clock(self) -> bool:
         return self._by_clock is not None
 
     def tick(self, now: int) -> Iterable[Batch[Any]]:
         return () if self._by_clock is None else self._by_clock.fire(now, self._early)
 
-    def soonest(self) -> int | None:
+    def get_next_time(self) -> int | None:
         return None if self._by_clock is None else self._by_clock.soonest()
 
     def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
-        """Results of windows of a key that are not over and have got rows: in the parts that begin there."""
+        """Yield results of open windows of a key with new rows, in the parts that begin at ``changed``."""
         raise NotImplementedError
 
     def _fired(self, key: Any, time: int) -> Sequence[Any]:
         try:
             return self._fire(key, time)
         except Exception as error:
-            raise self._firings.stopped_by(key, time, error) from error
+            raise self._firings.make_error(key, time, error) from error
 
     def close(self) -> None:
         return None
@@ -117,18 +120,18 @@ class WindowOperator:
     # ------------------------------------------------------------ for those that know their windows
 
     def _is_full(self, *accs: Any, more: int = 0) -> bool:
-        """Have these, and ``more`` rows, got so many since the last result that there is one more?"""
+        """Return whether these rows, and ``more``, complete the count of the trigger since its last result."""
         return self._by_count is not None and sum(acc[0] for acc in accs) + more >= self._by_count.rows
 
     def _delete(self, key: Any, start: int) -> None:
-        """Nothing is held any more of what begins there."""
+        """Delete the contents that begin at ``start``."""
         self._cells.delete((key, start))
         if self._by_clock is not None:
             self._by_clock.forget(key, start)
 
     def _items(self, batch: Batch[Any]) -> Sequence[Any]:
-        """What is added to windows: a value for each row."""
-        return batch.in_time() if self._contents.by_time else batch.values
+        """Return the item that is added to windows, for each row."""
+        return batch.with_sort_keys() if self._contents.by_time else batch.values
 
     def _emitted(self, key: Any, start: int, end: int, parts: Sequence[Any]) -> Sequence[Any]:
         merge = self._contents.merge
@@ -137,50 +140,50 @@ class WindowOperator:
         whole = parts[0] if merge is None else reduce(merge, parts)
         return self._contents.emit(key, Window(start, end), whole)
 
-    def _joined(self, acc: Any, item: Any) -> Any:
-        """As ``add``, but a new object: what it makes may still be refused."""
+    def _add_copied(self, acc: Any, item: Any) -> Any:
+        """As add, but returns a new object, since the row may still be rejected."""
         contents = self._contents
         return contents.add(acc, item) if contents.merge is None else contents.merge(acc, contents.first(item))
 
-    def _grown(self, acc: Any, item: Any, *, anew: bool) -> Any:
-        """What a pane holds, ABSENT for nothing, with one row more; ``anew``: it may still be refused, see ``_joined``.
+    def _add_row(self, acc: Any, item: Any, *, anew: bool) -> Any:
+        """Return a pane's contents with one row more.
 
-        Raises what the user's function raises, and ValueError if it makes None.
+        Raises the user function's errors, and ValueError if it returns None.
         """
         if acc is ABSENT:
             changed = self._contents.first(item)
         else:
-            changed = self._joined(acc, item) if anew else self._contents.add(acc, item)
+            changed = self._add_copied(acc, item) if anew else self._contents.add(acc, item)
         if changed is None:
-            raise nothing()
+            raise make_none_error()
         return changed
 
     def _too_late(self, time: int, value: Any, end: int) -> list[Result]:
-        """What becomes of a row when its last window, which ends at ``end``, takes no rows any more."""
-        self._ctx.late(1)
+        """Return the outputs of a row whose last window, which ends at ``end``, accepts no more rows."""
+        self._ctx.count_late(1)
         if self._late is not None:
-            return [(time, [Tagged(self._late, value)])]
+            return [(time, [TaggedValue(self._late, value)])]
         allowed = f" and {self._lateness / 1000:g} s more" if self._lateness else ""
         raise LateRow(
             f"late: its event time is {time}, and event time has passed the end of its window, {end}{allowed}. "
-            f"{IN_TIME}"
+            f"{LATE_HINT}"
         )
 
-    def _made_of(self, batch: Batch[Any], refused: Sequence[int], made: Sequence[Sequence[Result]]) -> Batch[Any]:
-        """The results that rows have made again. ``made``: those of each row that was not refused."""
-        kept = batch.without(refused)
+    def _build_results(self, batch: Batch[Any], refused: Sequence[int], made: Sequence[Sequence[Result]]) -> Batch[Any]:
+        """Build the batch of results that rows have emitted. ``made``: those of each row that was not rejected."""
+        kept = batch.drop(refused)
         outputs = [[output for _, outputs in results for output in outputs] for results in made]
         times = [[time for time, outputs in results for _ in outputs] for results in made]
-        out = kept.repeated(list(map(len, outputs)))
+        out = kept.repeat(list(map(len, outputs)))
         flat: list[Any] = list(chain.from_iterable(outputs))
-        return replace(out, values=flat, times=list(chain.from_iterable(times)), updates=None)
+        return replace(out, values=flat, event_times=list(chain.from_iterable(times)), updates=None)
 
 
-def nothing() -> ValueError:
-    """The error for a function that makes None of a row."""
+def make_none_error() -> ValueError:
+    """Build the error for a function that returns None for a window's contents."""
     return ValueError("None cannot be what a window holds of its rows: it stands for no value")
 
 
 def times_of(batch: Batch[Any], operator: str) -> Sequence[int]:
-    """The event times of rows, which the plan has seen to."""
-    return event_time_of(batch.times, operator)
+    """Return the event times of rows; the plan guarantees that they have some."""
+    return event_time_of(batch.event_times, operator)

@@ -20,11 +20,11 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def reading() -> list[str]:
-    return classes.class_options("/java", "/spark").reading
+    return classes.find_archive_options("/java", "/spark").read_only
 
 
 def options(jars: str = "/spark") -> str:
-    return " ".join(classes.class_options("/java", jars).keeping)
+    return " ".join(classes.find_archive_options("/java", jars).read_write)
 
 
 def written(options: str, content: bytes, age: float = 0.0) -> Path:

@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from kafka_eos import PlanError
 from kafka_eos.api.aggregates import Aggregate, collect, count, first, last, max_, max_by, mean, min_, min_by, sum_, top
 from kafka_eos.api.aggregates.aggregate import PLAIN
-from kafka_eos.api.aggregates.row_aggregation import Aggregation
-from kafka_eos.codecs import state_codec, wire_codec
+from kafka_eos.api.aggregates.row_aggregation import CompositeAggregate
+from kafka_eos.codecs import exchange_codec, state_codec
 
 
 class Sale(BaseModel):
@@ -87,8 +87,8 @@ def expected(values: list[Placed]) -> dict[str, Any]:
 
 @given(PLACED, st.randoms(use_true_random=False))
 def test_order_and_parts_make_no_difference(values: list[Placed], random: Any) -> None:
-    all_of_them = Aggregation.of_all([], PARTS, Sale)
-    stored, sent = state_codec(all_of_them.accumulator), wire_codec(all_of_them.accumulator)
+    all_of_them = CompositeAggregate.of_all([], PARTS, Sale)
+    stored, sent = state_codec(all_of_them.accumulator), exchange_codec(all_of_them.accumulator)
     made = expected(values)
     random.shuffle(values)
     parts = [all_of_them.create() for _ in range(3)]
@@ -146,7 +146,7 @@ def test_none_counts_nothing() -> None:
     }  # fmt: skip
     nothing: dict[str, Any] = {"sum": 0, "mean": None, "min": None, "max": None, "by": None, "first": None, "all": []}
 
-    assert summed(Aggregation.of_all([], parts, int), [None, None]) == {**nothing, "count": 2}
+    assert summed(CompositeAggregate.of_all([], parts, int), [None, None]) == {**nothing, "count": 2}
     assert summed(min_(lambda value: None), [1]) is None
 
 
@@ -215,7 +215,7 @@ BY = {"by": lambda value: value}
 def test_what_is_kept_has_the_type_that_was_given_or_else_that_of_the_function_or_the_stream(
     aggregate: Aggregate[Any, Any, Any], returns: Any
 ) -> None:
-    assert aggregate.of(int).returns == returns
+    assert aggregate.for_type(int).returns == returns
 
 
 def same(value: Any) -> int:
@@ -285,8 +285,8 @@ def test_top_has_one_value_at_least() -> None:
 
 
 def test_a_new_aggregate_begins_with_nothing_and_one_that_is_gone_is_forgotten() -> None:
-    before = Aggregation.of_all([count()], {"total": sum_()}, int)
-    today = Aggregation.of_all([count()], {"most": max_()}, int)
+    before = CompositeAggregate.of_all([count()], {"total": sum_()}, int)
+    today = CompositeAggregate.of_all([count()], {"most": max_()}, int)
     acc = before.add(before.create(), 5)
 
     acc = state_codec(today.accumulator).decode(state_codec(before.accumulator).encode(acc))

@@ -12,10 +12,10 @@ from pydantic import BaseModel, Field
 
 from kafka_eos import KeyedStream, Pipeline, PlanError, Ttl, bounded
 from kafka_eos.api.aggregates import Aggregate, collect, count, first, last, max_by, sum_
-from kafka_eos.api.aggregates.row_aggregation import Aggregation, Rows
+from kafka_eos.api.aggregates.row_aggregation import CompositeAggregate, ResultRowBuilder
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.plan import Fold, PartialFold
-from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+from kafka_eos.plan import FoldNode, PartialFoldNode
+from kafka_eos.testing import ListSource, MemorySink, TimestampedValue, run_local
 
 pytestmark = pytest.mark.filterwarnings("ignore::kafka_eos.DerivedNameWarning")
 
@@ -106,21 +106,21 @@ def test_a_row_of_no_class_cannot_be_changed() -> None:
         row.count = 5
 
 
-AMOUNTS = Aggregation.of_all([count()], {"total": sum_()}, int)
+AMOUNTS = CompositeAggregate.of_all([count()], {"total": sum_()}, int)
 
 
 def test_one_result_of_no_known_type_is_enough_for_a_row_of_none() -> None:
     class Odd(Aggregate[int, int, Any]):
         accumulator = int
 
-    assert Rows(Aggregation({"odd": Odd(), "count": count()}), {}).known is None
+    assert ResultRowBuilder(CompositeAggregate({"odd": Odd(), "count": count()}), {}).codec_type is None
 
 
 @pytest.mark.parametrize(("key", "field_type"), [(str, str), (None, Any), (tuple[str, int], Any)])
 def test_the_fields_that_a_row_begins_with_have_their_types_but_for_keys_that_come_back_as_lists(
     key: Any, field_type: Any
 ) -> None:
-    made = Rows(AMOUNTS, {"key": key, "start": int})
+    made = ResultRowBuilder(AMOUNTS, {"key": key, "start": int})
 
     assert [each.type for each in fields(made.type)[:2]] == [field_type, int]
     if field_type is Any:
@@ -134,7 +134,7 @@ def test_in_two_phases_there_is_a_row_a_key_and_epoch() -> None:
     rows = rows_of(pipeline, made)
 
     assert sorted(rows, key=lambda row: row.user) == [Record("ann", 2, 7), Record("bob", 1, 5)]
-    assert [type(node) for node in pipeline.plan().nodes[1:3]] == [PartialFold, Fold]
+    assert [type(node) for node in pipeline.plan().nodes[1:3]] == [PartialFoldNode, FoldNode]
 
 
 @pytest.mark.parametrize("merge", [False, True])
@@ -144,7 +144,9 @@ def test_first_and_last_go_by_event_time_then_by_the_place_in_the_partition(merg
         count(), first=first(lambda o: o.amount), last=last(lambda o: o.amount), all=collect(lambda o: o.amount),
         merge=merge,
     )  # fmt: skip
-    orders = [Timed(Order("ann", amount), at) for amount, at in [(1, 20), (2, 10), (3, 30), (4, 10), (5, 30)]]
+    orders = [
+        TimestampedValue(Order("ann", amount), at) for amount, at in [(1, 20), (2, 10), (3, 30), (4, 10), (5, 30)]
+    ]
 
     row = rows_of(pipeline, made, orders)[-1]
 
@@ -173,7 +175,7 @@ def test_a_row_comes_back_as_it_was_where_it_is_sent(key: Any) -> None:
     by_key = pipeline.source(KafkaSource("orders", value=Order), name="orders").key_by(lambda order: key)
     made = by_key.aggregate(count(), total=sum_(lambda o: o.amount))
     made.key_by(lambda row: row.count, name="again").aggregate(count()).sink(MemorySink(), name="unused")
-    wire: Any = next(node.wire for node in pipeline.plan().nodes if node.name == "again")
+    wire: Any = next(node.exchange_codec for node in pipeline.plan().nodes if node.name == "again")
     row = rows_of(pipeline, made)[-1]
 
     assert wire.decode(wire.encode([row])) == [row]
@@ -201,7 +203,7 @@ def test_a_result_of_no_known_type_makes_a_row_of_no_known_type() -> None:
     pipeline = Pipeline("p")
     made = keyed(pipeline).aggregate(Pair())
     made.rebalance(name="spread").sink(MemorySink(), name="unused")
-    wire: Any = next(node.wire for node in pipeline.plan().nodes if node.name == "spread")
+    wire: Any = next(node.exchange_codec for node in pipeline.plan().nodes if node.name == "spread")
     row = rows_of(pipeline, made)[-1]
 
     assert (row.key, row.pair) == ("ann", (2, 2))
@@ -222,7 +224,7 @@ def test_rows_are_json_for_a_sink() -> None:
 def test_a_key_begins_anew_when_its_time_to_live_is_over() -> None:
     pipeline = Pipeline("p")
     made = keyed(pipeline).aggregate(count(), ttl=Ttl(60, clock="event"))
-    orders = [Timed(Order("ann", 1), at * 1000) for at in (1, 30, 200)]
+    orders = [TimestampedValue(Order("ann", 1), at * 1000) for at in (1, 30, 200)]
 
     assert [row.count for row in rows_of(pipeline, made, orders)] == [1, 2, 1]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from kafka_eos.abc.committer import Standing
-from kafka_eos.connectors._lake.commit_status import OVER, Seen, judged, lacking
+from kafka_eos.abc.committer import CommitStatus
+from kafka_eos.connectors._lake.commit_status import TAKEN_OVER, LogState, derive_status, is_older_than
 from kafka_eos.core.ids import Epoch, EpochId, Term
 
 
@@ -22,7 +22,7 @@ OF = at(5, 3)
 OLDER = {None, at(4, 3), at(9, 2)}
 THIS = {OF, at(6, 3)}
 NEWER = {at(1, 4), at(5, 4), at(9, 4)}
-FENCES = {None, 2, 3, 4, OVER}
+FENCES = {None, 2, 3, 4, TAKEN_OVER}
 SINCE = {None, 1, 3, 4}
 """The first fence: none, of a term before, of this one, of a later one."""
 KNOWN = {None: OLDER | THIS | NEWER, at(4, 3): {at(4, 3)} | THIS | NEWER, at(6, 3): {at(6, 3)} | NEWER}
@@ -39,9 +39,9 @@ class Facts:
     since: int | None
     known: EpochId | None
 
-    def judged(self) -> Standing:
-        seen = Seen("table", "schema", 7, self.fence, self.marker, self.since)
-        return judged(OF, self.has_fence, self.same_table, self.known, seen, self.as_promised)
+    def judged(self) -> CommitStatus:
+        seen = LogState("table", "schema", 7, self.fence, self.marker, self.since)
+        return derive_status(OF, self.has_fence, self.same_table, self.known, seen, self.as_promised)
 
 
 def everything() -> Iterator[Facts]:
@@ -55,21 +55,21 @@ REACHED = FENCES - {None, 2}
 BEFORE = SINCE - {4}
 TABLE = [
     # that table, it leaves a fence, fence, newest commit, file as promised, first fence, holds what is known, standing
-    (NO, ANY, FENCES, OLDER | THIS | NEWER, ANY, SINCE, ANY, Standing.UNKNOWN),
-    (YES, NO, FENCES, OLDER | THIS | NEWER, ANY, SINCE, NO, Standing.UNKNOWN),
-    (YES, YES, REACHED, OLDER | THIS | NEWER, ANY, BEFORE, NO, Standing.UNKNOWN),
-    (YES, YES, {None}, OLDER | THIS | NEWER, ANY, SINCE, ANY, Standing.UNKNOWN),
-    (YES, YES, {2}, OLDER | THIS | NEWER, ANY, SINCE, ANY, Standing.UNKNOWN),
-    (YES, YES, REACHED, OLDER | THIS | NEWER, ANY, {4}, ANY, Standing.UNKNOWN),
-    (YES, YES, REACHED, THIS, ANY, BEFORE, YES, Standing.COMMITTED),
-    (YES, YES, REACHED, NEWER, ANY, BEFORE, YES, Standing.UNKNOWN),
-    (YES, YES, REACHED, OLDER, YES, BEFORE, YES, Standing.PREPARED),
-    (YES, YES, REACHED, OLDER, NO, BEFORE, YES, Standing.LOST),
+    (NO, ANY, FENCES, OLDER | THIS | NEWER, ANY, SINCE, ANY, CommitStatus.UNKNOWN),
+    (YES, NO, FENCES, OLDER | THIS | NEWER, ANY, SINCE, NO, CommitStatus.UNKNOWN),
+    (YES, YES, REACHED, OLDER | THIS | NEWER, ANY, BEFORE, NO, CommitStatus.UNKNOWN),
+    (YES, YES, {None}, OLDER | THIS | NEWER, ANY, SINCE, ANY, CommitStatus.UNKNOWN),
+    (YES, YES, {2}, OLDER | THIS | NEWER, ANY, SINCE, ANY, CommitStatus.UNKNOWN),
+    (YES, YES, REACHED, OLDER | THIS | NEWER, ANY, {4}, ANY, CommitStatus.UNKNOWN),
+    (YES, YES, REACHED, THIS, ANY, BEFORE, YES, CommitStatus.COMMITTED),
+    (YES, YES, REACHED, NEWER, ANY, BEFORE, YES, CommitStatus.UNKNOWN),
+    (YES, YES, REACHED, OLDER, YES, BEFORE, YES, CommitStatus.PREPARED),
+    (YES, YES, REACHED, OLDER, NO, BEFORE, YES, CommitStatus.LOST),
     # a job without an identity leaves none
-    (YES, NO, FENCES, THIS, ANY, SINCE, YES, Standing.COMMITTED),
-    (YES, NO, FENCES, NEWER, ANY, SINCE, YES, Standing.UNKNOWN),
-    (YES, NO, FENCES, OLDER, YES, SINCE, YES, Standing.PREPARED),
-    (YES, NO, FENCES, OLDER, NO, SINCE, YES, Standing.LOST),
+    (YES, NO, FENCES, THIS, ANY, SINCE, YES, CommitStatus.COMMITTED),
+    (YES, NO, FENCES, NEWER, ANY, SINCE, YES, CommitStatus.UNKNOWN),
+    (YES, NO, FENCES, OLDER, YES, SINCE, YES, CommitStatus.PREPARED),
+    (YES, NO, FENCES, OLDER, NO, SINCE, YES, CommitStatus.LOST),
 ]
 
 
@@ -84,14 +84,14 @@ def test_every_combination_has_the_standing_of_the_table() -> None:
 
 def test_a_file_that_is_not_there_is_lost_only_if_the_log_says_that_it_was_not_committed() -> None:
     for facts in everything():
-        if facts.judged() is Standing.LOST:
+        if facts.judged() is CommitStatus.LOST:
             assert facts.same_table
             assert facts.marker is None or (facts.marker.term, facts.marker.epoch) < (OF.term, OF.epoch)
 
 
 def test_the_fence_of_a_life_that_was_taken_over_is_what_logs_of_tables_hold() -> None:
     """Behind every term, and a number of 64 bits, as Delta keeps them."""
-    assert OVER == 4_611_686_018_427_387_903
+    assert TAKEN_OVER == 4_611_686_018_427_387_903
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_fence_of_a_life_that_was_taken_over_is_what_logs_of_tables_hold() -
     [
         (3, 1, OF, OF, False),
         (4, 1, at(6, 4), OF, False),
-        (OVER, 1, OF, OF, False),
+        (TAKEN_OVER, 1, OF, OF, False),
         (3, 1, at(4, 3), OF, True),
         (3, 3, at(4, 3), OF, True),
         (3, None, at(4, 3), OF, True),
@@ -122,11 +122,11 @@ def test_a_log_is_older_than_what_was_finished_there_if_it_lacks_its_start_or_it
     fence: int | None, since: int | None, marker: EpochId | None, wrote: EpochId | None, is_older: bool
 ) -> None:
     """``wrote``: the newest epoch with rows in this table."""
-    assert lacking(Seen("table", "schema", 7, fence, marker, since), OF, wrote) is is_older
+    assert is_older_than(LogState("table", "schema", 7, fence, marker, since), OF, wrote) is is_older
 
 
 @pytest.mark.parametrize(
     ("marker", "is_ahead"), [(None, False), (at(6, 2), False), (OF, False), (at(6, 3), True), (at(4, 4), True)]
 )
 def test_a_log_with_a_later_epoch_is_ahead(marker: EpochId | None, is_ahead: bool) -> None:
-    assert Seen("table", "schema", 7, 9, marker, 1).is_ahead_of(OF) is is_ahead
+    assert LogState("table", "schema", 7, 9, marker, 1).is_ahead_of(OF) is is_ahead

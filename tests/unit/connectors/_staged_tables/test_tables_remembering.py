@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_eos.abc.committer import Standing
-from kafka_eos.connectors._staged_tables.incarnation_markers import Mark
-from kafka_eos.connectors._staged_tables.stage_names import lacking
+from kafka_eos.abc.committer import CommitStatus
+from kafka_eos.connectors._staged_tables.incarnation_markers import Registration
+from kafka_eos.connectors._staged_tables.stage_names import describe_missing_commits
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
 NEWEST = EpochId(Epoch(5), Term(3))
-COMMITTED, UNKNOWN, PREPARED = Standing.COMMITTED, Standing.UNKNOWN, Standing.PREPARED
+COMMITTED, UNKNOWN, PREPARED = CommitStatus.COMMITTED, CommitStatus.UNKNOWN, CommitStatus.PREPARED
 
 
-def mark(term: int, over: bool = False) -> Mark:
-    return Mark(JobIdentity("a" * 12), Term(term), over)
+def mark(term: int, over: bool = False) -> Registration:
+    return Registration(JobIdentity("a" * 12), Term(term), over)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,6 @@ def mark(term: int, over: bool = False) -> Mark:
     ],
 )
 def test_a_database_lacks_what_its_books_do_not_tell(
-    found: Mark | None, standings: list[Standing], last: int | None, said: str | None
+    found: Registration | None, standings: list[CommitStatus], last: int | None, said: str | None
 ) -> None:
-    assert lacking("db", found, NEWEST, standings, None if last is None else Epoch(last)) == said
+    assert describe_missing_commits("db", found, NEWEST, standings, None if last is None else Epoch(last)) == said

@@ -154,7 +154,9 @@ def test_what_parquet_takes_comes_back_and_the_audit_reads_it(tp: pa.DataType, t
 
     assert refused == []
     assert pq.read_table(part).to_pylist() == rows
-    assert [said for said, _ in sink.audit_read(part.name)] == sink.layout.told(sink.layout.block(rows, None))
+    assert [said for said, _ in sink.audit_read(part.name)] == sink.layout.encode_for_audit(
+        sink.layout.block(rows, None)
+    )
 
 
 def test_values_that_parquet_has_otherwise_are_its_counterparts(tmp_path: Path) -> None:
@@ -272,7 +274,9 @@ def test_files_from_before_a_change_of_compression_are_read(before: Format, afte
     (part,), _ = written(FileSink(tmp_path, format=before), {"x": 1})
 
     sink = FileSink(tmp_path, format=after)
-    assert [said for said, _ in sink.audit_read(part.name)] == sink.layout.told(sink.layout.block([{"x": 1}], None))
+    assert [said for said, _ in sink.audit_read(part.name)] == sink.layout.encode_for_audit(
+        sink.layout.block([{"x": 1}], None)
+    )
 
 
 def test_without_an_envelope_a_value_that_looks_like_one_is_the_value(tmp_path: Path) -> None:

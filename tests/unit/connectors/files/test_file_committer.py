@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.incarnation import LifeState
+from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.connectors.files import FileSink, disk
 from kafka_eos.connectors.files.sink import committer
 from kafka_eos.core.errors import CommittableLost, Retryable
@@ -76,9 +76,9 @@ def meanwhile(
 
 def test_a_commit_leaves_the_part_its_trace_and_nothing_in_memory(sink: FileSink) -> None:
     committable, ours = prepared(sink), sink.committer(job())
-    assert ours.probe(committable).standing is Standing.PREPARED
+    assert ours.probe(committable).status is CommitStatus.PREPARED
 
-    assert ours.commit(PERMIT, committable) is Outcome.COMMITTED
+    assert ours.commit(PERMIT, committable) is CommitOutcome.COMMITTED
 
     assert names(sink) == [".committed.orders.1.1.0.out", final(sink, committable).name]
     assert ours._checked == {}  # type: ignore[attr-defined]
@@ -89,7 +89,7 @@ def test_a_directory_may_be_named_from_where_the_process_is(tmp_path: Path, monk
     sink = FileSink(Path("out"))
     committable = prepared(sink)
 
-    assert sink.committer(job()).commit(PERMIT, committable) is Outcome.COMMITTED
+    assert sink.committer(job()).commit(PERMIT, committable) is CommitOutcome.COMMITTED
     assert (tmp_path / "out" / final(sink, committable).name).read_text() == '"x"\n'
 
 
@@ -108,12 +108,12 @@ def test_a_part_that_another_commit_published_and_a_reader_took_is_asked_again(
     with pytest.raises(Retryable, match="was committed by another process"):
         ours.commit(PERMIT, committable)
 
-    assert ours.commit(PERMIT, committable) is Outcome.ALREADY
+    assert ours.commit(PERMIT, committable) is CommitOutcome.ALREADY
 
 
 def test_what_was_undone_while_it_was_committed_is_lost(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
     committable = prepared(sink)
-    meanwhile(monkeypatch, disk, "create_empty", lambda: sink.committer(job(2)).abort_orphans(job(2)), after=True)
+    meanwhile(monkeypatch, disk, "create_empty", lambda: sink.committer(job(2)).abort_leftovers(job(2)), after=True)
 
     with pytest.raises(CommittableLost, match="was ended by another process"):
         sink.committer(job()).commit(PERMIT, committable)
@@ -148,7 +148,7 @@ def test_what_is_staged_has_the_age_of_its_last_byte(sink: FileSink) -> None:
     paths = [staged(sink, prepared(sink, operator=operator)) for operator in ("a", "b")]
     for path, age in zip(paths, (100, -3600), strict=True):
         os.utime(path, (0, time.time() - age))
-    one, other = sink.committer(job()).staged(job())
+    one, other = sink.committer(job()).list_staged(job())
 
     assert (one.term, one.name, one.detail, one.identity) == (
         Term(1),
@@ -164,14 +164,14 @@ def test_what_ends_while_it_is_listed_is_not_staged(sink: FileSink, monkeypatch:
     path = staged(sink, prepared(sink))
     meanwhile(monkeypatch, committer, "hidden", path.unlink, after=True)
 
-    assert sink.committer(job()).staged(job()) == []
+    assert sink.committer(job()).list_staged(job()) == []
 
 
 def test_a_directory_that_is_not_there_holds_nothing_and_is_not_made(sink: FileSink) -> None:
     shutil.rmtree(sink.directory, ignore_errors=True)
     ours = sink.committer(job(2))
 
-    assert (ours.staged(job(2)), ours.abort_orphans(job(2)), ours.lives(job(2))) == ([], [], [])
+    assert (ours.list_staged(job(2)), ours.abort_leftovers(job(2)), ours.list_incarnations(job(2))) == ([], [], [])
     assert not sink.directory.exists()
 
 
@@ -190,7 +190,7 @@ def opened(sink: FileSink, ctx: JobContext | None = None) -> Path:
 def test_an_abort_ends_what_is_open_and_undoes_what_is_staged_of_older_terms(sink: FileSink) -> None:
     path, old, young = opened(sink), prepared(sink), prepared(sink, job(2), "young")
 
-    assert sink.committer(job(2)).abort_orphans(job(2)) == [path.name, staged(sink, old).name]
+    assert sink.committer(job(2)).abort_leftovers(job(2)) == [path.name, staged(sink, old).name]
 
     assert names(sink) == [".aborted.orders.1.1.0.out", staged(sink, young).name]
     assert (sink.directory / ".aborted.orders.1.1.0.out").read_bytes() == b"", "its content goes at once"
@@ -205,7 +205,7 @@ def test_what_leads_to_a_file_of_others_is_undone_and_that_file_is_left_as_it_is
     staged(sink, committable).unlink()
     link(tmp_path / "theirs", staged(sink, committable))
 
-    assert sink.committer(job(2)).abort_orphans(job(2)) == [staged(sink, committable).name]
+    assert sink.committer(job(2)).abort_leftovers(job(2)) == [staged(sink, committable).name]
     assert (tmp_path / "theirs").read_text() == "theirs"
 
 
@@ -213,7 +213,7 @@ def test_what_leads_to_a_file_of_others_is_undone_and_that_file_is_left_as_it_is
 def test_what_an_abort_removes_is_durable_when_it_returns(sink: FileSink, what: str, tmp_path: Path) -> None:
     prepared(sink) if what == "staged" else opened(sink)
     with recorded(tmp_path) as recording:
-        assert len(sink.committer(job(2)).abort_orphans(job(2))) == 1
+        assert len(sink.committer(job(2)).abort_leftovers(job(2))) == 1
 
     assert len(recording.syncs) == 1
 
@@ -225,7 +225,7 @@ def test_what_its_writer_ends_while_it_is_listed_is_not_aborted(
     path = opened(sink) if kind == "open" else staged(sink, prepared(sink))
     meanwhile(monkeypatch, committer, "hidden", path.unlink, after=True)
 
-    assert sink.committer(job(2)).abort_orphans(job(2)) == ([path.name] if kind == "open" else [])
+    assert sink.committer(job(2)).abort_leftovers(job(2)) == ([path.name] if kind == "open" else [])
     assert names(sink) == []
 
 
@@ -233,9 +233,9 @@ def test_what_is_committed_while_it_is_listed_is_not_aborted(sink: FileSink, mon
     committable = prepared(sink)
     meanwhile(monkeypatch, committer, "hidden", lambda: sink.committer(job()).commit(PERMIT, committable), after=True)
 
-    assert sink.committer(job(2)).abort_orphans(job(2)) == []
+    assert sink.committer(job(2)).abort_leftovers(job(2)) == []
 
-    assert sink.committer(job(2)).probe(committable).standing is Standing.COMMITTED
+    assert sink.committer(job(2)).probe(committable).status is CommitStatus.COMMITTED
 
 
 # ---------------------------------------------------------------- traces
@@ -249,7 +249,7 @@ def test_a_trace_of_an_abort_goes_with_a_later_epoch(sink: FileSink) -> None:
     """Within a term it is the receipt of the next one that proves that nobody asks; then the first of a new term."""
     ours = sink.committer(job(2))
     prepared(sink)
-    ours.abort_orphans(job(2))
+    ours.abort_leftovers(job(2))
     assert traces(sink) == [".aborted.orders.1.1.0.out"]
 
     ours.commit(CommitPermit(EpochId(Epoch(1), Term(1))), prepared(sink, operator="b"))
@@ -263,7 +263,7 @@ def test_a_trace_of_an_abort_in_the_middle_of_a_term_goes_with_a_later_epoch(sin
     ours = sink.committer(job(2))
     ours.commit(CommitPermit(EpochId(Epoch(1), Term(2))), prepared(sink, job(2), "a"))
     prepared(sink)
-    assert len(ours.abort_orphans(job(2))) == 1
+    assert len(ours.abort_leftovers(job(2))) == 1
 
     ours.commit(CommitPermit(EpochId(Epoch(1), Term(2))), prepared(sink, job(2), "b"))
     assert ".aborted.orders.1.1.0.out" in traces(sink), "epoch 1 may still be asked for"
@@ -317,7 +317,9 @@ def test_a_trace_that_somebody_removed_is_not_missed(sink: FileSink) -> None:
     for name in traces(sink):
         (sink.directory / name).unlink()
 
-    assert ours.commit(CommitPermit(EpochId(Epoch(2), Term(1))), prepared(sink, operator="b")) is Outcome.COMMITTED
+    assert (
+        ours.commit(CommitPermit(EpochId(Epoch(2), Term(1))), prepared(sink, operator="b")) is CommitOutcome.COMMITTED
+    )
 
 
 # ---------------------------------------------------------------- what is said about a promise
@@ -339,7 +341,7 @@ def test_a_person_is_told_what_became_of_a_promise(sink: FileSink) -> None:
 
 def test_a_person_is_told_why_a_promise_cannot_be_kept(sink: FileSink) -> None:
     aborted = prepared(sink, operator="a")
-    sink.committer(job(2)).abort_orphans(job(2))
+    sink.committer(job(2)).abort_leftovers(job(2))
     damaged, hidden = prepared(sink, operator="b"), prepared(sink, operator="c")
     staged(sink, damaged).write_text("broken")
     final(sink, hidden).write_text("theirs")
@@ -386,11 +388,11 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_a_staged_file_is_read_once_unless_it_changes(sink: FileSink, monkeypatch: pytest.MonkeyPatch) -> None:
     committable, ours, read = prepared(sink), sink.committer(job()), reads(monkeypatch)
     for _ in range(2):
-        assert ours.probe(committable).standing is Standing.PREPARED
+        assert ours.probe(committable).status is CommitStatus.PREPARED
     assert read == [staged(sink, committable)]
 
     staged(sink, committable).write_text('"y"\n')
-    assert ours.probe(committable).standing is Standing.LOST
+    assert ours.probe(committable).status is CommitStatus.LOST
     assert read == [staged(sink, committable)] * 2
 
 
@@ -410,7 +412,7 @@ def test_a_file_of_another_length_is_not_read(sink: FileSink, monkeypatch: pytes
     committable, read = prepared(sink), reads(monkeypatch)
     staged(sink, committable).write_bytes(b"x" * size)
 
-    assert sink.committer(job()).probe(committable).standing is Standing.LOST
+    assert sink.committer(job()).probe(committable).status is CommitStatus.LOST
     assert read == []
 
 
@@ -419,14 +421,14 @@ def test_what_is_no_file_is_not_the_promised_one(sink: FileSink) -> None:
     shutil.move(staged(sink, committable), sink.directory / "else")
     os.symlink("else", staged(sink, committable))  # as long as what was promised, and leads to it
 
-    assert sink.committer(job()).probe(committable).standing is Standing.LOST
+    assert sink.committer(job()).probe(committable).status is CommitStatus.LOST
 
 
 # ---------------------------------------------------------------- lives
 
 
 def of(sink: FileSink, name: str = "orders") -> dict[JobIdentity | None, Any]:
-    return {life.identity: life for life in sink.committer(job(name=name)).lives(job(name=name))}
+    return {life.identity: life for life in sink.committer(job(name=name)).list_incarnations(job(name=name))}
 
 
 def test_a_life_is_as_old_as_the_newest_of_what_it_has_open(sink: FileSink) -> None:
@@ -435,60 +437,60 @@ def test_a_life_is_as_old_as_the_newest_of_what_it_has_open(sink: FileSink) -> N
         os.utime(path, (0, time.time() - 1000 * term))
     (life,) = of(sink).values()
 
-    assert (life.identity, life.term, life.state) == (A, Term(3), LifeState.OPEN)
+    assert (life.identity, life.term, life.state) == (A, Term(3), IncarnationState.OPEN)
     assert life.detail == staged(sink, prepared(sink, job(3, A), "of3")).name
     assert life.place == f"file:{sink.directory}"
 
 
 def test_a_life_without_anything_open_is_known_by_its_mark_or_its_parts(sink: FileSink) -> None:
     ours = sink.committer(job(1, A))
-    ours.hold(job(1, A))
+    ours.register(job(1, A))
     ours.commit(PERMIT, prepared(sink, job(1, B)))
     ours.commit(PERMIT, prepared(sink, job(1, name="another")))
-    sink.committer(job(1, B, name="another")).hold(job(1, B, name="another"))
+    sink.committer(job(1, B, name="another")).register(job(1, B, name="another"))
 
     assert {identity: (life.state, life.detail, life.term) for identity, life in of(sink).items()} == {
-        A: (LifeState.ENDED, "files of it", None),
-        B: (LifeState.ENDED, "files of it", None),
+        A: (IncarnationState.ENDED, "files of it", None),
+        B: (IncarnationState.ENDED, "files of it", None),
     }
     assert of(sink, "another").keys() == {B, None}
 
 
 def test_who_takes_a_mark_leaves_its_own_in_the_place(sink: FileSink) -> None:
-    sink.committer(job(1, A)).hold(job(1, A))
+    sink.committer(job(1, A)).register(job(1, A))
     theirs = prepared(sink, job(1, A))
 
-    assert sink.committer(job(1, B)).succeed(job(1, B), A) == [staged(sink, theirs).name]
+    assert sink.committer(job(1, B)).retire(job(1, B), A) == [staged(sink, theirs).name]
 
     assert names(sink) == [f".aborted.orders.{A}.1.1.0.out", f".over.orders.{A}"]
-    assert {identity: life.state for identity, life in of(sink).items()} == {A: LifeState.OVER}
+    assert {identity: life.state for identity, life in of(sink).items()} == {A: IncarnationState.OVER}
 
 
 def test_a_mark_that_is_not_there_is_taken_all_the_same(sink: FileSink) -> None:
     """Before that life has come so far as to leave one; then it finds that it may not."""
     shutil.rmtree(sink.directory, ignore_errors=True)
 
-    assert sink.committer(job(1, B)).succeed(job(1, B), A) == []
+    assert sink.committer(job(1, B)).retire(job(1, B), A) == []
     assert names(sink) == [f".over.orders.{A}"]
 
 
 def test_output_without_an_identity_is_ended_without_a_mark(sink: FileSink) -> None:
     nameless, named = prepared(sink), prepared(sink, job(1, A))
 
-    assert sink.committer(job(1, B)).succeed(job(1, B), None) == [staged(sink, nameless).name]
+    assert sink.committer(job(1, B)).retire(job(1, B), None) == [staged(sink, nameless).name]
     assert names(sink) == [".aborted.orders.1.1.0.out", staged(sink, named).name]
 
 
 def test_a_mark_is_durable_when_it_is_left_or_taken(sink: FileSink, tmp_path: Path) -> None:
     sink.directory.mkdir(exist_ok=True)
     ours = sink.committer(job(1, B))
-    for act, syncs in ((ours.hold, 1), (ours.hold, 0), (lambda ctx: ours.succeed(ctx, A), 1)):
+    for act, syncs in ((ours.register, 1), (ours.register, 0), (lambda ctx: ours.retire(ctx, A), 1)):
         with recorded(tmp_path) as recording:
             act(job(1, B))
         assert len(recording.syncs) == syncs
 
 
 def test_who_has_no_identity_leaves_no_mark(sink: FileSink) -> None:
-    sink.committer(job()).hold(job())
+    sink.committer(job()).register(job())
 
     assert not sink.directory.exists() or names(sink) == []

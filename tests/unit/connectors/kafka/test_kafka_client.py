@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from kafka_eos.connectors.kafka.client.librdkafka import consumed, mapped, not_let_in
+from kafka_eos.connectors.kafka.client.librdkafka import is_login_error, map_consumer_error, map_error
 from kafka_eos.connectors.kafka.sink.cluster_limits import LONGEST_MS, _span
 from kafka_eos.core.errors import ConfigError, Fatal, InputLost, KafkaEosError, LoginRefused, RestartFromCheckpoint
 
@@ -28,7 +28,7 @@ WHAT = "read in/3 at offset 42"
     ],
 )
 def test_an_error_that_may_pass_over_records_stops_and_says_where(code: int, wanted: type[KafkaEosError]) -> None:
-    found = consumed(KafkaError(code), WHAT)
+    found = map_consumer_error(KafkaError(code), WHAT)
 
     assert type(found) is wanted
     assert WHAT in str(found)
@@ -47,11 +47,11 @@ def test_an_error_that_may_pass_over_records_stops_and_says_where(code: int, wan
     ],
 )
 def test_brokers_that_come_and_go_stop_nothing(code: int) -> None:
-    assert consumed(KafkaError(code), WHAT) is None
+    assert map_consumer_error(KafkaError(code), WHAT) is None
 
 
 def test_a_fatal_error_always_stops() -> None:
-    assert isinstance(consumed(KafkaError(KafkaError._TRANSPORT, "gone", True), WHAT), RestartFromCheckpoint)
+    assert isinstance(map_consumer_error(KafkaError(KafkaError._TRANSPORT, "gone", True), WHAT), RestartFromCheckpoint)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_who_is_not_let_in_may_be_later_and_a_broker_that_ends_refuses_nobody(
 ) -> None:
     error = KafkaError(code, text)
 
-    assert not_let_in(error) is refused
-    for found in (mapped(error, WHAT), consumed(error, WHAT)):
+    assert is_login_error(error) is refused
+    for found in (map_error(error, WHAT), map_consumer_error(error, WHAT)):
         assert isinstance(found, LoginRefused) is refused
         assert isinstance(found, ConfigError)

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from kio.schema.errors import ErrorCode
 
-from kafka_eos.abc.committer import CommitPermit, Committable, Outcome, Standing
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import Life, LifeState
+from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState
 from kafka_eos.connectors.kafka.client.cluster import Cluster
-from kafka_eos.connectors.kafka.rpc.transaction_status import NEVER, Transaction
+from kafka_eos.connectors.kafka.rpc.transaction_status import NEVER, KafkaCommittable
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.core.errors import CommittableLost, Fenced, Retryable, UserError
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
@@ -46,13 +46,13 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def prepared(**changed: int | str) -> Transaction:
+def prepared(**changed: int | str) -> KafkaCommittable:
     """What a writer of term 1 has prepared just now."""
-    ours = Transaction(NAME, 7, 3, 5, "uuid", "job.group", "out", 2, now_ms(), 60_000, 1)
+    ours = KafkaCommittable(NAME, 7, 3, 5, "uuid", "job.group", "out", 2, now_ms(), 60_000, 1)
     return msgspec.structs.replace(ours, **changed)
 
 
-def stored(ours: Transaction) -> Committable:
+def stored(ours: KafkaCommittable) -> Committable:
     return Committable("kafka://there", ours.payload(), 1)
 
 
@@ -65,7 +65,7 @@ class Side:
     broker: ScriptedBroker
     at: Coordinator
 
-    def commit(self, ours: Transaction) -> Outcome:
+    def commit(self, ours: KafkaCommittable) -> CommitOutcome:
         return self.committer.commit(PERMIT, stored(ours))
 
     def show_marker(self, marker: str = "uuid") -> None:
@@ -112,7 +112,7 @@ def test_what_is_open_is_prepared_until_its_timeout(side: Side) -> None:
 
     probe = side.committer.probe(stored(prepared()))
 
-    assert probe.standing is Standing.PREPARED
+    assert probe.status is CommitStatus.PREPARED
     assert 3_000 < probe.expires_in <= 3_600
     assert probe.detail == f"transaction {NAME} (producer 7, epoch 3): Ongoing under producer 7 epoch 3"
 
@@ -128,7 +128,7 @@ def test_its_marker_shows_that_it_was_committed_whoever_has_its_id_now(side: Sid
     side.at.ids.update({NAME: held} if held else {})
     side.show_marker()
 
-    assert side.committer.probe(stored(prepared())).standing is Standing.COMMITTED
+    assert side.committer.probe(stored(prepared())).status is CommitStatus.COMMITTED
 
 
 def test_the_marker_is_read_after_the_state(side: Side) -> None:
@@ -152,14 +152,14 @@ def test_with_v4_what_is_open_may_be_a_zombies_under_the_same_id_and_epoch(side:
     side.at.ids[NAME] = Held()
     side.show_marker()
 
-    assert side.committer.probe(stored(prepared(end_txn_version=4))).standing is Standing.COMMITTED
+    assert side.committer.probe(stored(prepared(end_txn_version=4))).status is CommitStatus.COMMITTED
 
 
 @pytest.mark.parametrize("missing", [ErrorCode.group_id_not_found, ErrorCode.unknown_topic_id])
 def test_a_group_or_a_topic_that_is_not_there_has_no_marker(side: Side, missing: ErrorCode) -> None:
     side.at.group_error = missing
 
-    assert side.committer.probe(stored(prepared())).standing is Standing.LOST
+    assert side.committer.probe(stored(prepared())).status is CommitStatus.LOST
 
 
 @pytest.mark.parametrize("part", ["group_error", "partition_error"])
@@ -176,23 +176,23 @@ def test_an_offset_that_is_not_committed_is_no_marker(side: Side) -> None:
     side.show_marker()
     side.at.marked_at = -1
 
-    assert side.committer.probe(stored(prepared())).standing is Standing.LOST
+    assert side.committer.probe(stored(prepared())).status is CommitStatus.LOST
 
 
 def test_what_left_no_trace_is_lost(side: Side) -> None:
     probe = side.committer.probe(stored(prepared()))
 
-    assert probe.standing is Standing.LOST
+    assert probe.status is CommitStatus.LOST
     assert "unknown to the coordinator; its marker never became visible" in probe.detail
 
 
 def test_what_left_no_trace_and_is_old_is_unknown(side: Side) -> None:
     old = prepared(prepared_at=now_ms() - 6 * DAY_MS - 1_000)
 
-    assert side.committer.probe(stored(old)).standing is Standing.UNKNOWN
+    assert side.committer.probe(stored(old)).status is CommitStatus.UNKNOWN
     assert "may have forgotten" in side.committer.probe(stored(old)).detail
     younger = prepared(prepared_at=now_ms() - 5 * DAY_MS)
-    assert side.committer.probe(stored(younger)).standing is Standing.LOST
+    assert side.committer.probe(stored(younger)).status is CommitStatus.LOST
 
 
 def test_what_the_coordinator_is_still_ending_is_asked_again(side: Side) -> None:
@@ -215,7 +215,7 @@ def test_a_state_that_cannot_be_read_is_not_taken_for_one_that_is_forgotten(side
 def test_what_is_prepared_is_committed_by_its_own_id_and_epoch(side: Side) -> None:
     side.at.ids[NAME] = Held()
 
-    assert side.commit(prepared()) is Outcome.COMMITTED
+    assert side.commit(prepared()) is CommitOutcome.COMMITTED
 
     (request,) = [each for each in side.broker.seen if each.__api_key__ == END_TXN]
     assert (request.transactional_id, request.producer_id, request.producer_epoch) == (NAME, 7, 3)
@@ -229,7 +229,7 @@ def test_a_repeated_commit_ends_nothing(side: Side) -> None:
     side.at.ids[NAME] = Held()
     side.commit(prepared())
 
-    assert side.commit(prepared()) is Outcome.ALREADY
+    assert side.commit(prepared()) is CommitOutcome.ALREADY
 
     assert side.asked(END_TXN) == [END_TXN]
 
@@ -239,7 +239,7 @@ def test_a_commit_whose_marker_is_there_is_not_repeated_on_what_a_zombie_has_ope
     side.at.ids[NAME] = Held()
     side.show_marker()
 
-    assert side.commit(prepared(end_txn_version=4)) is Outcome.ALREADY
+    assert side.commit(prepared(end_txn_version=4)) is CommitOutcome.ALREADY
 
     assert side.asked(END_TXN) == []
     assert side.at.ids[NAME] == Held()
@@ -297,7 +297,7 @@ def test_no_refusal_is_a_verdict(side: Side, refusal: ErrorCode) -> None:
     side.at.ids[NAME] = Held()
     refusing(side, refusal, then=EMPTY, marker="uuid")
 
-    assert side.commit(prepared()) is Outcome.ALREADY
+    assert side.commit(prepared()) is CommitOutcome.ALREADY
 
 
 def test_a_refused_commit_whose_output_is_gone_is_a_loss(side: Side) -> None:
@@ -323,7 +323,7 @@ def test_an_end_that_is_under_way_is_asked_again(side: Side) -> None:
     answers = iter([ErrorCode.concurrent_transactions] * 2)
     side.broker.script(END_TXN, lambda request: side.at.ended(request, next(answers, ErrorCode.none)))
 
-    assert side.commit(prepared()) is Outcome.COMMITTED
+    assert side.commit(prepared()) is CommitOutcome.COMMITTED
     assert side.asked(END_TXN) == [END_TXN] * 3
 
 
@@ -348,7 +348,7 @@ def test_nobody_else_fences(made: Made, term: int, version: int) -> None:
     side = made(term)
     side.at.ids[NAME] = Held()
 
-    assert side.commit(prepared(end_txn_version=version)) is Outcome.COMMITTED
+    assert side.commit(prepared(end_txn_version=version)) is CommitOutcome.COMMITTED
 
     assert side.fenced() == []
 
@@ -397,7 +397,7 @@ def test_what_has_not_ended_is_staged_whoever_wrote_it(side: Side, state: str) -
     side.at.ids |= {of_term(1): begun, of_term(9, OTHER): begun, of_term(2, None): begun, "job2.1.0.0": begun}
     side.at.ids |= {of_term(3): EMPTY, of_term(4): replace(begun, started_at=-1)}
 
-    staged = side.committer.staged(side.ctx)
+    staged = side.committer.list_staged(side.ctx)
 
     assert [(each.term.n, each.identity, each.name) for each in staged] == [
         (1, OWN, of_term(1)),
@@ -411,13 +411,13 @@ def test_what_has_not_ended_is_staged_whoever_wrote_it(side: Side, state: str) -
 def test_what_begins_after_it_was_listed_has_no_age(side: Side) -> None:
     side.at.ids[NAME] = Held(started_at=now_ms() + DAY_MS)
 
-    assert [each.age for each in side.committer.staged(side.ctx)] == [0.0]
+    assert [each.age for each in side.committer.list_staged(side.ctx)] == [0.0]
 
 
 def test_what_has_begun_at_zero_is_open(side: Side) -> None:
     side.at.ids[NAME] = Held(started_at=0)
 
-    assert [each.name for each in side.committer.staged(side.ctx)] == [NAME]
+    assert [each.name for each in side.committer.list_staged(side.ctx)] == [NAME]
 
 
 def test_a_listing_that_is_older_than_what_is_then_said_is_not_believed(side: Side) -> None:
@@ -431,28 +431,28 @@ def test_a_listing_that_is_older_than_what_is_then_said_is_not_believed(side: Si
 
     side.broker.script(LIST_TRANSACTIONS, then_ended)
 
-    assert side.committer.staged(side.ctx) == []
+    assert side.committer.list_staged(side.ctx) == []
 
 
 def test_what_is_forgotten_after_it_was_listed_is_not_staged(side: Side) -> None:
     side.at.ids |= {NAME: Held(), of_term(2): Held()}
     side.at.described[NAME] = ErrorCode.transactional_id_not_found
 
-    assert [each.name for each in side.committer.staged(side.ctx)] == [of_term(2)]
+    assert [each.name for each in side.committer.list_staged(side.ctx)] == [of_term(2)]
 
 
 def test_a_broker_that_lists_everything_is_asked_about_ids_of_the_job_only(side: Side) -> None:
     side.at.goes_by_patterns = False
     side.at.ids |= {NAME: Held(), "job2.1.0.0": Held(), f"x{NAME}": Held(), f"{NAME}.1": Held()}
 
-    assert [each.name for each in side.committer.staged(side.ctx)] == [NAME]
+    assert [each.name for each in side.committer.list_staged(side.ctx)] == [NAME]
 
     (request,) = [each for each in side.broker.seen if each.__api_key__ == DESCRIBE_TRANSACTIONS]
     assert request.transactional_ids == (NAME,)
 
 
 def test_nobody_is_asked_about_no_ids(side: Side) -> None:
-    assert side.committer.staged(side.ctx) == []
+    assert side.committer.list_staged(side.ctx) == []
     assert side.asked(DESCRIBE_TRANSACTIONS) == []
 
 
@@ -460,7 +460,7 @@ def test_a_list_that_is_refused_is_not_taken_for_an_empty_one(side: Side) -> Non
     side.at.listing_error = ErrorCode.unknown_server_error
 
     with pytest.raises(UserError, match="ListTransactions was refused"):
-        side.committer.staged(side.ctx)
+        side.committer.list_staged(side.ctx)
 
 
 def test_an_id_that_cannot_be_told_for_now_is_asked_again(side: Side) -> None:
@@ -475,7 +475,7 @@ def test_an_id_that_cannot_be_told_for_now_is_asked_again(side: Side) -> None:
 
     side.broker.script(DESCRIBE_TRANSACTIONS, loaded_the_second_time)
 
-    assert [each.name for each in side.committer.staged(side.ctx)] == [NAME, of_term(2)]
+    assert [each.name for each in side.committer.list_staged(side.ctx)] == [NAME, of_term(2)]
 
 
 def test_one_id_that_nobody_may_see_is_not_left_out(side: Side) -> None:
@@ -483,7 +483,7 @@ def test_one_id_that_nobody_may_see_is_not_left_out(side: Side) -> None:
     side.at.described[of_term(2)] = ErrorCode.unknown_server_error
 
     with pytest.raises(UserError, match="DescribeTransactions"):
-        side.committer.staged(side.ctx)
+        side.committer.list_staged(side.ctx)
 
 
 # ---------------------------------------------------------------- orphans
@@ -495,7 +495,7 @@ def test_orphans_are_what_earlier_terms_of_this_life_could_still_write(made: Mad
         side.at.ids[of_term(term)] = Held()
     side.at.ids |= {of_term(1, OTHER): Held(), of_term(1, None): Held(), of_term(1, slot=1): COMMITTED}
 
-    aborted = side.committer.abort_orphans(side.ctx)
+    aborted = side.committer.abort_leftovers(side.ctx)
 
     assert aborted == [
         f"{of_term(1)} (Ongoing)",
@@ -509,7 +509,7 @@ def test_what_somebody_may_still_commit_is_kept(made: Made) -> None:
     side = made(term=3)
     side.at.ids |= {of_term(1): Held(), of_term(2): Held()}
 
-    side.committer.abort_orphans(side.ctx, [of_term(1)])
+    side.committer.abort_leftovers(side.ctx, [of_term(1)])
 
     assert side.fenced() == [of_term(2)]
 
@@ -519,8 +519,8 @@ def test_what_is_fenced_is_not_fenced_again(made: Made) -> None:
     side.at.ids |= {of_term(1): EMPTY, of_term(2): FENCED}
     side.at.ids[of_term(2, slot=1)] = Held(timeout_ms=FENCED_MS)
 
-    assert side.committer.abort_orphans(side.ctx) == [f"{of_term(1)} (Empty)", f"{of_term(2, slot=1)} (Ongoing)"]
-    assert side.committer.abort_orphans(side.ctx) == []
+    assert side.committer.abort_leftovers(side.ctx) == [f"{of_term(1)} (Empty)", f"{of_term(2, slot=1)} (Ongoing)"]
+    assert side.committer.abort_leftovers(side.ctx) == []
 
 
 @pytest.mark.parametrize(
@@ -534,13 +534,13 @@ def test_output_is_its_own_if_it_has_its_identity(made: Made, identity: JobIdent
     side = made(3, identity)
     side.at.ids |= {of_term(1): Held(), of_term(1, OTHER): Held(), of_term(1, None): Held()}
 
-    side.committer.abort_orphans(side.ctx)
+    side.committer.abort_leftovers(side.ctx)
 
     assert sorted(side.fenced()) == sorted(own)
 
 
 def test_who_is_closed_holds_no_connection(side: Side) -> None:
-    side.committer.hold(side.ctx)
+    side.committer.register(side.ctx)
 
     side.committer.close()
 
@@ -551,8 +551,8 @@ def test_who_is_closed_holds_no_connection(side: Side) -> None:
 # ---------------------------------------------------------------- lives of one name
 
 
-def lives(side: Side) -> dict[JobIdentity | None, Life]:
-    return {life.identity: life for life in side.committer.lives(side.ctx)}
+def lives(side: Side) -> dict[JobIdentity | None, IncarnationSign]:
+    return {life.identity: life for life in side.committer.list_incarnations(side.ctx)}
 
 
 def mark(identity: JobIdentity) -> str:
@@ -567,8 +567,8 @@ def test_a_life_is_known_by_its_ids_and_by_its_mark(side: Side) -> None:
     found = lives(side)
 
     assert found.keys() == {OWN, OTHER, None}
-    assert (found[OWN].detail, found[OWN].term, found[OWN].state) == ("its mark", None, LifeState.ENDED)
-    assert (found[OTHER].term, found[OTHER].state) == (Term(5), LifeState.ENDED)
+    assert (found[OWN].detail, found[OWN].term, found[OWN].state) == ("its mark", None, IncarnationState.ENDED)
+    assert (found[OTHER].term, found[OTHER].state) == (Term(5), IncarnationState.ENDED)
     assert found[OTHER].detail == "2 transactional ids, 0 of them with an open transaction"
     assert {life.place for life in found.values()} == {f"kafka://{side.broker.address}"}
     assert {life.age for life in found.values()} == {None}
@@ -578,9 +578,9 @@ def test_a_life_with_something_open_is_open_since_the_newest_of_it(side: Side) -
     side.at.ids |= {of_term(1): Held(started_at=now_ms() - 500_000), of_term(2): EMPTY}
     side.at.ids |= {of_term(1, slot=1): Held(started_at=now_ms() - 100_000), mark(OWN): FENCED}
 
-    (life,) = side.committer.lives(side.ctx)
+    (life,) = side.committer.list_incarnations(side.ctx)
 
-    assert life.state is LifeState.OPEN
+    assert life.state is IncarnationState.OPEN
     assert life.age is not None and 100 <= life.age < 400
     assert life.detail == "3 transactional ids, 2 of them with an open transaction"
 
@@ -590,7 +590,7 @@ def test_a_life_whose_mark_was_taken_away_is_over(side: Side) -> None:
 
     found = lives(side)
 
-    assert (found[OWN].state, found[OTHER].state) == (LifeState.OVER, LifeState.ENDED)
+    assert (found[OWN].state, found[OTHER].state) == (IncarnationState.OVER, IncarnationState.ENDED)
 
 
 def test_what_begins_while_it_is_looked_at_has_no_age(side: Side) -> None:
@@ -609,8 +609,8 @@ def test_other_names_are_no_lives(side: Side) -> None:
 
 
 def test_who_holds_leaves_a_mark_once(side: Side) -> None:
-    side.committer.hold(side.ctx)
-    side.committer.hold(side.ctx)
+    side.committer.register(side.ctx)
+    side.committer.register(side.ctx)
 
     assert side.at.ids[mark(OWN)].timeout_ms == HELD_MS
     assert side.fenced() == [mark(OWN)]
@@ -620,14 +620,14 @@ def test_a_mark_that_was_taken_away_ends_the_life(side: Side) -> None:
     side.at.ids[mark(OWN)] = FENCED
 
     with pytest.raises(Fenced, match="another life of job 'job' took over"):
-        side.committer.hold(side.ctx)
+        side.committer.register(side.ctx)
     assert side.fenced() == []
 
 
 def test_a_life_without_identity_has_no_mark(made: Made) -> None:
     side = made(1, None)
 
-    side.committer.hold(side.ctx)
+    side.committer.register(side.ctx)
 
     assert side.broker.seen == []
 
@@ -640,7 +640,7 @@ def test_who_succeeds_takes_the_mark_first_and_fences_until_nothing_can_write(si
     side.at.ids |= {mark(OTHER): Held("Empty", timeout_ms=HELD_MS, started_at=-1), of_term(1, OTHER): Held()}
     side.at.ids |= {of_term(2, OTHER): EMPTY, of_term(1): Held(), of_term(1, None): Held()}
 
-    assert side.committer.succeed(side.ctx, OTHER) == [f"{of_term(1, OTHER)} (Ongoing)", f"{of_term(2, OTHER)} (Empty)"]
+    assert side.committer.retire(side.ctx, OTHER) == [f"{of_term(1, OTHER)} (Ongoing)", f"{of_term(2, OTHER)} (Empty)"]
 
     assert side.fenced() == [mark(OTHER), of_term(1, OTHER), of_term(2, OTHER)]
     assert side.at.ids[mark(OTHER)].timeout_ms == FENCED_MS
@@ -650,7 +650,7 @@ def test_who_succeeds_takes_the_mark_first_and_fences_until_nothing_can_write(si
 def test_output_without_an_identity_is_ended_without_a_mark(side: Side) -> None:
     side.at.ids |= {of_term(1, None): Held(), of_term(1): Held()}
 
-    assert side.committer.succeed(side.ctx, None) == [f"{of_term(1, None)} (Ongoing)"]
+    assert side.committer.retire(side.ctx, None) == [f"{of_term(1, None)} (Ongoing)"]
 
     assert side.fenced() == [of_term(1, None)]
 
@@ -666,7 +666,7 @@ def test_a_producer_that_starts_meanwhile_is_in_the_next_look(side: Side) -> Non
 
     side.broker.script(LIST_TRANSACTIONS, then_another)
 
-    assert side.committer.succeed(side.ctx, OTHER) == [
+    assert side.committer.retire(side.ctx, OTHER) == [
         f"{of_term(1, OTHER)} (Ongoing)",
         f"{of_term(2, OTHER)} (Ongoing)",
     ]
@@ -685,5 +685,5 @@ def test_a_life_that_goes_on_all_the_same_is_said_so(side: Side) -> None:
     side.broker.script(LIST_TRANSACTIONS, always_another)
 
     with pytest.raises(Retryable, match=f"life {OTHER} of job 'job' still runs"):
-        side.committer.succeed(side.ctx, OTHER)
+        side.committer.retire(side.ctx, OTHER)
     assert looks == 20

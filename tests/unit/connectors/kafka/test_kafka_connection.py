@@ -20,7 +20,7 @@ from kio.schema.types import BrokerId, ProducerId
 from kio.static.primitive import i16, i32, i32Timedelta, i64Timedelta
 
 from kafka_eos.connectors.kafka.client.cluster import Cluster
-from kafka_eos.connectors.kafka.rpc import Ended, KafkaRequests
+from kafka_eos.connectors.kafka.rpc import EndTxnResult, KafkaRequests
 from kafka_eos.connectors.kafka.rpc import retrying_request as asking
 from kafka_eos.connectors.kafka.rpc.brokers import Brokers
 from kafka_eos.connectors.kafka.rpc.messages.cluster import metadata
@@ -225,7 +225,7 @@ def test_end_txn_4_is_sent_as_3_to_a_broker_that_ends_there() -> None:
         ScriptedBroker({END_TXN: lambda request: old}, highest={END_TXN: 3}) as broker,
         KafkaRequests(Cluster(broker.address)) as rpc,
     ):
-        assert rpc.end("job.1", 7, 3, commit=True, version=4) == Ended("NONE", -1, -1)
+        assert rpc.end("job.1", 7, 3, commit=True, version=4) == EndTxnResult("NONE", -1, -1)
 
         assert broker.seen[-1].__version__ == 3
 

@@ -2,45 +2,45 @@
 
 import pytest
 
-from kafka_eos.connectors.kafka.sink.cluster_limits import Demands, Memory, refusal
+from kafka_eos.connectors.kafka.sink.cluster_limits import RetentionLimits, TransactionNeeds, find_timeout_problem
 
 DAY = 24 * 3_600_000
-WEEK = Memory(7 * DAY, 7 * DAY)
-UNKNOWN = Memory(None, None)
+WEEK = RetentionLimits(7 * DAY, 7 * DAY)
+UNKNOWN = RetentionLimits(None, None)
 
 
 @pytest.mark.parametrize(
     ("timeout", "demands", "memory"),
     [
-        (3_600_000, Demands(), UNKNOWN),
-        (3_600_000, Demands(1_000, 10_000), WEEK),
-        (10_001, Demands(10_000, 10_000), WEEK),
-        (5_000, Demands(1_000, 0), WEEK),  # one transaction an epoch: it may be committed to its last moment
-        (7 * DAY, Demands(1_000, 10_000), WEEK),
+        (3_600_000, TransactionNeeds(), UNKNOWN),
+        (3_600_000, TransactionNeeds(1_000, 10_000), WEEK),
+        (10_001, TransactionNeeds(10_000, 10_000), WEEK),
+        (5_000, TransactionNeeds(1_000, 0), WEEK),  # one transaction an epoch: it may be committed to its last moment
+        (7 * DAY, TransactionNeeds(1_000, 10_000), WEEK),
     ],
 )
-def test_what_can_work_is_taken(timeout: int, demands: Demands, memory: Memory) -> None:
-    assert refusal(timeout, 8 * DAY, demands, memory) is None
+def test_what_can_work_is_taken(timeout: int, demands: TransactionNeeds, memory: RetentionLimits) -> None:
+    assert find_timeout_problem(timeout, 8 * DAY, demands, memory) is None
 
 
 @pytest.mark.parametrize(
     ("timeout", "demands", "memory", "said"),
     [
-        (30 * DAY, Demands(), UNKNOWN, "librdkafka accepts at most"),
-        (9 * DAY, Demands(), UNKNOWN, "transaction.max.timeout.ms=691200000"),
-        (60_000, Demands(interval=60_000), WEEK, "checkpoint_interval is 1 min"),
-        (10_000, Demands(1_000, 10_000), WEEK, "10 s that must be left"),
-        (3_600_000, Demands(), Memory(DAY, 7 * DAY), "Set offsets.retention.minutes=8640 or more"),
-        (8 * DAY, Demands(), Memory(7 * DAY, 9 * DAY), "Set offsets.retention.minutes=11520 or more"),
-        (3_600_000, Demands(), Memory(7 * DAY, 60_000), "Set transactional.id.expiration.ms=3600000"),
+        (30 * DAY, TransactionNeeds(), UNKNOWN, "librdkafka accepts at most"),
+        (9 * DAY, TransactionNeeds(), UNKNOWN, "transaction.max.timeout.ms=691200000"),
+        (60_000, TransactionNeeds(interval=60_000), WEEK, "checkpoint_interval is 1 min"),
+        (10_000, TransactionNeeds(1_000, 10_000), WEEK, "10 s that must be left"),
+        (3_600_000, TransactionNeeds(), RetentionLimits(DAY, 7 * DAY), "Set offsets.retention.minutes=8640 or more"),
+        (8 * DAY, TransactionNeeds(), RetentionLimits(7 * DAY, 9 * DAY), "Set offsets.retention.minutes=11520 or more"),
+        (3_600_000, TransactionNeeds(), RetentionLimits(7 * DAY, 60_000), "Set transactional.id.expiration.ms=3600000"),
     ],
 )
 def test_what_cannot_work_is_refused_with_what_to_change(
-    timeout: int, demands: Demands, memory: Memory, said: str
+    timeout: int, demands: TransactionNeeds, memory: RetentionLimits, said: str
 ) -> None:
-    assert said in (refusal(timeout, 8 * DAY, demands, memory) or "")
+    assert said in (find_timeout_problem(timeout, 8 * DAY, demands, memory) or "")
 
 
 def test_demands_are_what_the_engine_says() -> None:
-    assert Demands.of({"checkpoint_interval": 0.5, "commit_margin": 10.0}) == Demands(500, 10_000)
-    assert Demands.of({"bootstrap_servers": "a:1"}) == Demands()
+    assert TransactionNeeds.of({"checkpoint_interval": 0.5, "commit_margin": 10.0}) == TransactionNeeds(500, 10_000)
+    assert TransactionNeeds.of({"bootstrap_servers": "a:1"}) == TransactionNeeds()

@@ -27,7 +27,7 @@ MB = 1 << 20
 def _held(share: int, **config: Any) -> tuple[int, int]:
     """Bytes that a consumer and a producer may hold."""
     cluster = Cluster("a:1", config)
-    consumer = cluster.client(read_ahead(share), {})
+    consumer = cluster.build_client_config(read_ahead(share), {})
     producer = producer_config(cluster, 60_000, share)
     return consumer["queued.max.messages.kbytes"] * 1024, producer["queue.buffering.max.kbytes"] * 1024
 

@@ -16,7 +16,14 @@ from kio.static.primitive import Records
 
 from kafka_eos.connectors.kafka.rpc.messages import cluster, connection, groups, logs, transactions
 from kafka_eos.connectors.kafka.rpc.messages.request import Request
-from kafka_eos.connectors.kafka.rpc.messages.wire_format import Malformed, Reader, int16, int32, int64, text
+from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
+    MalformedMessage,
+    MessageReader,
+    int16,
+    int32,
+    int64,
+    text,
+)
 from tests.wire import encoded
 
 st.register_type_strategy(Records, st.binary(max_size=200).map(Records))
@@ -144,16 +151,16 @@ def _ms(delta: Any) -> int:
     return round(delta.total_seconds() * 1000)
 
 
-def _metadata(answer: Any) -> cluster.ClusterSeen:
-    return cluster.ClusterSeen(
+def _metadata(answer: Any) -> cluster.MetadataResponse:
+    return cluster.MetadataResponse(
         {broker.node_id: (broker.host, broker.port) for broker in answer.brokers},
         tuple(
-            cluster.TopicSeen(
+            cluster.MetadataTopic(
                 topic.error_code,
                 topic.name,
                 str(topic.topic_id or UUID(int=0)),
                 tuple(
-                    cluster.PartitionSeen(part.partition_index, part.leader_id, len(part.replica_nodes))
+                    cluster.MetadataPartition(part.partition_index, part.leader_id, len(part.replica_nodes))
                     for part in topic.partitions
                 ),
                 topic.topic_authorized_operations,
@@ -164,47 +171,51 @@ def _metadata(answer: Any) -> cluster.ClusterSeen:
     )
 
 
-def _offsets(answer: Any) -> groups.OffsetsSeen:
+def _offsets(answer: Any) -> groups.OffsetFetchResponse:
     (group,) = answer.groups
     parts = [part for topic in group.topics for part in topic.partitions]
-    return groups.OffsetsSeen(
+    return groups.OffsetFetchResponse(
         group.error_code,
         tuple(
-            groups.OffsetSeen(part.partition_index, part.committed_offset, part.metadata or "", part.error_code)
+            groups.OffsetFetchPartition(
+                part.partition_index, part.committed_offset, part.metadata or "", part.error_code
+            )
             for part in parts
         ),
     )
 
 
-def _configs(answer: Any) -> cluster.ConfigSeen:
+def _configs(answer: Any) -> cluster.DescribeConfigsResponse:
     (result,) = answer.results
-    return cluster.ConfigSeen(result.error_code, {setting.name: setting.value for setting in result.configs})
+    return cluster.DescribeConfigsResponse(
+        result.error_code, {setting.name: setting.value for setting in result.configs}
+    )
 
 
-def _quorum(answer: Any) -> cluster.QuorumSeen:
+def _quorum(answer: Any) -> cluster.DescribeQuorumResponse:
     parts = [part for topic in answer.topics for part in topic.partitions]
     if answer.error_code or not parts:
-        return cluster.QuorumSeen(answer.error_code, -1)
+        return cluster.DescribeQuorumResponse(answer.error_code, -1)
     caught_up = [v.last_caught_up_timestamp for v in parts[0].current_voters if v.replica_id == parts[0].leader_id]
-    return cluster.QuorumSeen(parts[0].error_code, max(caught_up, default=-1))
+    return cluster.DescribeQuorumResponse(parts[0].error_code, max(caught_up, default=-1))
 
 
-def _coordinator(answer: Any) -> cluster.CoordinatorSeen:
+def _coordinator(answer: Any) -> cluster.FindCoordinatorResponse:
     (found,) = answer.coordinators
-    return cluster.CoordinatorSeen(found.node_id, found.host, found.port, found.error_code)
+    return cluster.FindCoordinatorResponse(found.node_id, found.host, found.port, found.error_code)
 
 
-def _fetched(answer: Any) -> logs.Fetched:
+def _fetched(answer: Any) -> logs.FetchResponse:
     parts = [part for topic in answer.responses for part in topic.partitions]
     if answer.error_code or not parts:
-        return logs.Fetched(answer.error_code, -1, b"")
-    return logs.Fetched(parts[0].error_code, parts[0].high_watermark, parts[0].records or b"")
+        return logs.FetchResponse(answer.error_code, -1, b"")
+    return logs.FetchResponse(parts[0].error_code, parts[0].high_watermark, parts[0].records or b"")
 
 
-def _abilities(answer: Any) -> connection.Abilities:
+def _abilities(answer: Any) -> connection.ApiVersionsResponse:
     if answer.error_code:
-        return connection.Abilities(answer.error_code, {}, {})
-    return connection.Abilities(
+        return connection.ApiVersionsResponse(answer.error_code, {}, {})
+    return connection.ApiVersionsResponse(
         0,
         {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys},
         {feature.name: feature.max_version_level for feature in answer.finalized_features},
@@ -212,11 +223,11 @@ def _abilities(answer: Any) -> connection.Abilities:
 
 
 SEEN: dict[str, Callable[[Any], Any]] = {
-    "EndTxn-4": lambda a: transactions.TxnEnded(a.error_code, -1, -1),
-    "EndTxn-5": lambda a: transactions.TxnEnded(a.error_code, a.producer_id, a.producer_epoch),
+    "EndTxn-4": lambda a: transactions.EndTxnResponse(a.error_code, -1, -1),
+    "EndTxn-5": lambda a: transactions.EndTxnResponse(a.error_code, a.producer_id, a.producer_epoch),
     "InitProducerId": lambda a: a.error_code,
     "DescribeTransactions": lambda a: tuple(
-        transactions.TransactionSeen(
+        transactions.TransactionState(
             one.error_code,
             one.transactional_id,
             one.transaction_state,
@@ -227,7 +238,7 @@ SEEN: dict[str, Callable[[Any], Any]] = {
         )
         for one in a.transaction_states
     ),
-    "ListTransactions": lambda a: transactions.TransactionsListed(
+    "ListTransactions": lambda a: transactions.ListTransactionsResponse(
         a.error_code, tuple(one.transactional_id for one in a.transaction_states)
     ),
     "OffsetFetch": _offsets,
@@ -238,8 +249,8 @@ SEEN: dict[str, Callable[[Any], Any]] = {
     "DescribeQuorum": _quorum,
     "ApiVersions": _abilities,
     "Fetch": _fetched,
-    "SaslHandshake": lambda a: connection.Mechanisms(a.error_code, a.mechanisms),
-    "SaslAuthenticate": lambda a: connection.Authenticated(
+    "SaslHandshake": lambda a: connection.SaslHandshakeResponse(a.error_code, a.mechanisms),
+    "SaslAuthenticate": lambda a: connection.SaslAuthenticateResponse(
         a.error_code, a.error_message, a.auth_bytes, _ms(a.session_lifetime)
     ),
 }
@@ -265,35 +276,37 @@ def test_an_answer_is_read_as_it_was_meant_or_not_at_all(name: str, version: int
     request, seen = REQUESTS[name][0], SEEN[name]
     answer = data.draw(_answers(name, version))
     whole = encoded(answer)
-    found = Reader(whole)
+    found = MessageReader(whole)
 
     read = request.answer(found, version)
 
     found.end()
     assert read == seen(answer)
     if name != "ApiVersions":  # an error there says that the rest has another layout
-        with pytest.raises(Malformed):
-            request.answer(Reader(whole[: data.draw(st.integers(0, len(whole) - 1))]), version)
+        with pytest.raises(MalformedMessage):
+            request.answer(MessageReader(whole[: data.draw(st.integers(0, len(whole) - 1))]), version)
 
 
 def test_an_error_that_nobody_has_heard_of_is_read() -> None:
     body = int32(0) + int16(999) + int64(5) + int16(6) + b"\0"
 
-    assert transactions.end_txn(ID, 5, 6, True, 5).answer(Reader(body), 5) == transactions.TxnEnded(999, 5, 6)
+    assert transactions.end_txn(ID, 5, 6, True, 5).answer(MessageReader(body), 5) == transactions.EndTxnResponse(
+        999, 5, 6
+    )
 
 
 def test_a_transaction_that_is_not_open_began_at_no_time() -> None:
     state = int16(0) + text(ID) + text("Empty") + int32(1_010) + int64(-1) + int64(7) + int16(3) + b"\1\0"
     request = transactions.describe_transactions([ID])
 
-    assert request.answer(Reader(int32(0) + b"\2" + state + b"\0"), 0) == (
-        transactions.TransactionSeen(0, ID, "Empty", 1_010, -1, 7, 3),
+    assert request.answer(MessageReader(int32(0) + b"\2" + state + b"\0"), 0) == (
+        transactions.TransactionState(0, ID, "Empty", 1_010, -1, 7, 3),
     )
 
 
 @pytest.mark.parametrize("raw", [b"\xff\xff\xff\xff\xff\x01", b"\xff\xff\xff\xff\x0f", b"\x03\xff\xfe"])
 def test_lengths_and_texts_that_mean_nothing_are_not_believed(raw: bytes) -> None:
-    with pytest.raises(Malformed):
-        Reader(raw).text()
-    with pytest.raises(Malformed):
-        Reader(raw).array(Reader.text)
+    with pytest.raises(MalformedMessage):
+        MessageReader(raw).text()
+    with pytest.raises(MalformedMessage):
+        MessageReader(raw).array(MessageReader.text)

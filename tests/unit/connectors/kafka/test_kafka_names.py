@@ -6,7 +6,7 @@ import pytest
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka import job_names as names
-from kafka_eos.connectors.kafka.job_names import Committed, TransactionalId
+from kafka_eos.connectors.kafka.job_names import OffsetMetadata, TransactionalId
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
 LIFE = JobIdentity("00000000000a")
@@ -45,17 +45,17 @@ def test_marker_groups_of_a_subtask_begin_alike() -> None:
 @pytest.mark.parametrize(
     ("metadata", "by"),
     [
-        (f"kafka_eos orders {LIFE} 7/3", Committed("orders", LIFE, Term(3))),
-        ("kafka_eos orders - 7/3", Committed("orders", None, Term(3))),
-        ("kafka_eos orders - 7/3\0", Committed("orders", None, Term(3))),
+        (f"kafka_eos orders {LIFE} 7/3", OffsetMetadata("orders", LIFE, Term(3))),
+        ("kafka_eos orders - 7/3", OffsetMetadata("orders", None, Term(3))),
+        ("kafka_eos orders - 7/3\0", OffsetMetadata("orders", None, Term(3))),
         ("kafka_eos 7/3", None),
         ("", None),
         (None, None),
         ("of another program", None),
     ],
 )
-def test_the_metadata_of_an_offset_tells_who_committed_it(metadata: str | None, by: Committed | None) -> None:
-    assert Committed.parse(metadata) == by
+def test_the_metadata_of_an_offset_tells_who_committed_it(metadata: str | None, by: OffsetMetadata | None) -> None:
+    assert OffsetMetadata.parse(metadata) == by
 
 
 @pytest.mark.parametrize("identity", [LIFE, None])
@@ -63,4 +63,4 @@ def test_metadata_is_written_as_it_is_read(identity: JobIdentity | None) -> None
     told = names.offset_metadata(of(identity), EpochId(Epoch(7), Term(3)))
 
     assert told == f"kafka_eos orders {identity or '-'} 7/3"
-    assert Committed.parse(told) == Committed("orders", identity, Term(3))
+    assert OffsetMetadata.parse(told) == OffsetMetadata("orders", identity, Term(3))

@@ -34,4 +34,4 @@ def test_offsets_that_are_only_shown_hold_up_an_epoch_for_two_seconds_at_most() 
     position = {"offset": 1, "topic_id": "x"}
 
     with pytest.raises(Retryable, match="no answer in 2 s"):
-        source.completed(JobContext("j", Term(1), {}), EpochId(Epoch(1), Term(1)), {SplitId("in/0"): position})
+        source.notify_committed(JobContext("j", Term(1), {}), EpochId(Epoch(1), Term(1)), {SplitId("in/0"): position})

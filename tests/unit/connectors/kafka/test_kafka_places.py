@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.connectors.kafka.sink.partitioner_hashes import fnv1a, murmur2
-from kafka_eos.connectors.kafka.sink.partitioning import Places
+from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
 from kafka_eos.core.errors import ConfigError
 
 KEYED = ("consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random")
@@ -39,7 +39,7 @@ def test_many_keys_at_once_have_the_numbers_that_each_has_alone(keys: list[bytes
 
 @pytest.mark.parametrize("partitioner", KEYED)
 def test_a_key_has_one_place_as_text_and_as_bytes_whatever_comes_before_it(partitioner: str) -> None:
-    places = Places(partitioner, 0)
+    places = StickyPartitioner(partitioner, 0)
 
     first = places.of(["a", b"b", "ü"], 3, 5)
     places.of([None, "c"], 2, 5)
@@ -50,7 +50,7 @@ def test_a_key_has_one_place_as_text_and_as_bytes_whatever_comes_before_it(parti
 @pytest.mark.parametrize("partitioner", ["consistent_random", "murmur2_random", "fnv1a_random", "random"])
 def test_records_without_a_key_stay_together_for_a_while_and_then_go_elsewhere(partitioner: str) -> None:
     times = iter([0.0, 0.001, 0.009, 0.010, 0.021, 0.022, 0.050])
-    places = Places(partitioner, 1, times.__next__)
+    places = StickyPartitioner(partitioner, 1, times.__next__)
 
     found = [places.of(repeat(None), 2, 3) for _ in range(3)] + [places.of([None, None], 2, 3) for _ in range(3)]
 
@@ -59,24 +59,24 @@ def test_records_without_a_key_stay_together_for_a_while_and_then_go_elsewhere(p
 
 @pytest.mark.parametrize("partitioner", ["consistent", "murmur2", "fnv1a"])
 def test_without_chance_no_key_is_a_key_too(partitioner: str) -> None:
-    places = Places(partitioner, 0)
+    places = StickyPartitioner(partitioner, 0)
 
     assert len({place for _ in range(4) for place in places.of([None, b""], 2, 3)}) == 1
 
 
 def test_an_empty_key_is_one_but_to_consistent_random() -> None:
-    spread = {name: {Places(name, first).of([""], 1, 7)[0] for first in range(7)} for name in KEYED}
+    spread = {name: {StickyPartitioner(name, first).of([""], 1, 7)[0] for first in range(7)} for name in KEYED}
 
     assert {name for name, found in spread.items() if len(found) > 1} == {"consistent_random"}
 
 
 def test_random_looks_at_no_key() -> None:
-    assert Places("random", 1).of(["a", "b", "c"], 3, 4) == [1, 1, 1]
+    assert StickyPartitioner("random", 1).of(["a", "b", "c"], 3, 4) == [1, 1, 1]
 
 
 def test_a_topic_that_grows_moves_its_keys() -> None:
     keys = [f"key {n}" for n in range(100)]
-    places = Places("murmur2_random", 0)
+    places = StickyPartitioner("murmur2_random", 0)
     before = places.of(keys, 100, 2)
 
     assert set(before) == {0, 1}
@@ -86,7 +86,7 @@ def test_a_topic_that_grows_moves_its_keys() -> None:
 def test_a_key_of_a_wrong_type_is_left_to_the_client_to_refuse() -> None:
     keys = ["a", bytearray(b"b"), 7, b"c"]
 
-    found = Places("murmur2_random", 0).of(keys, 4, 8)  # type: ignore[arg-type]
+    found = StickyPartitioner("murmur2_random", 0).of(keys, 4, 8)  # type: ignore[arg-type]
 
     assert (found[0], found[3]) == tuple(number % 8 for number in murmur2([b"a", b"c"]))
 
@@ -94,4 +94,4 @@ def test_a_key_of_a_wrong_type_is_left_to_the_client_to_refuse() -> None:
 @pytest.mark.parametrize("partitioner", ["something_else", None])
 def test_a_partitioner_that_only_the_client_knows_is_refused(partitioner: str | None) -> None:
     with pytest.raises(ConfigError, match=r'or provenance="header"'):
-        Places(partitioner, 0)
+        StickyPartitioner(partitioner, 0)

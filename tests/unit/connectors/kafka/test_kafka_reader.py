@@ -81,7 +81,7 @@ def read_to(reader: Reader[Any], end: dict[int, int], most: int = 100) -> list[A
         if batch is not None:
             assert len(batch.values) <= most
             found.extend(batch.values)
-        return reader.reached(ends(end))
+        return reader.has_reached(ends(end))
 
     eventually(there, f"{end} is reached")
     return found
@@ -226,7 +226,7 @@ def test_a_reader_without_splits_waits_for_one(log: Log, opened: Opened) -> None
 
     assert reader.poll(10, 0) is None
     assert reader.positions() == {}
-    assert reader.reached({})
+    assert reader.has_reached({})
     reader.assign(positions({0: 0}))
     assert read_to(reader, {0: 1}) == [0]
 
@@ -234,10 +234,10 @@ def test_a_reader_without_splits_waits_for_one(log: Log, opened: Opened) -> None
 def test_an_end_is_reached_by_all_of_its_splits(log: Log, opened: Opened) -> None:
     reader = opened({0: 4, 1: 2})
 
-    assert reader.reached(ends({0: 4, 1: 2}))
-    assert reader.reached(ends({0: 3}))
-    assert not reader.reached(ends({0: 4, 1: 3}))
-    assert not reader.reached(ends({0: 4, 2: 0})), "a partition that was added is in the end before it is assigned"
+    assert reader.has_reached(ends({0: 4, 1: 2}))
+    assert reader.has_reached(ends({0: 3}))
+    assert not reader.has_reached(ends({0: 4, 1: 3}))
+    assert not reader.has_reached(ends({0: 4, 2: 0})), "a partition that was added is in the end before it is assigned"
 
 
 def test_what_a_stored_position_says_besides_its_offset_stays(log: Log, opened: Opened) -> None:
@@ -461,14 +461,14 @@ def test_a_partition_that_waits_does_so_with_the_clients_successor_too(
 def test_a_partition_is_at_its_end_until_more_comes_of_it(log: Log, opened: Opened) -> None:
     log.append(0, b"0", b"1")
     reader = opened({0: 0, 1: 0})
-    assert reader.at_end() == []
+    assert reader.list_splits_at_end() == []
 
     def ends() -> set[str]:
         reader.poll(1, 0.05)
-        return set(reader.at_end())
+        return set(reader.list_splits_at_end())
 
     eventually(lambda: ends() == {"in/0", "in/1"}, "both are at their ends")
     log.append(0, b"2", b"3", b"4")
     eventually(lambda: at(reader)[0] == 3 or not ends(), "more is read")
-    assert set(reader.at_end()) == {"in/1"}
+    assert set(reader.list_splits_at_end()) == {"in/1"}
     eventually(lambda: ends() == {"in/0", "in/1"}, "both are at their ends again")

@@ -14,8 +14,8 @@ from kio.records.schema import NewRecordBatch, Record, RecordHeader
 from kio.records.writers import write_new_batch
 from kio.static.primitive import TZAwareMicros, i8, i16, i32, i64
 
-from kafka_eos.connectors.kafka.sink.encoding import Columns
-from kafka_eos.connectors.kafka.sink.record_sizes import Stamps, Target, batch_bytes, oversized
+from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
+from kafka_eos.connectors.kafka.sink.record_sizes import ProvenanceHeaders, TopicLimits, batch_bytes, oversized
 from kafka_eos.core.provenance import HEADER
 
 FIELD = st.none() | st.binary(max_size=300)
@@ -71,14 +71,14 @@ ROW = st.tuples(FIELD, FIELD | st.text(max_size=100), HEADERS, st.text(max_size=
 def test_oversized_is_what_is_over_the_limit_alone_in_a_batch(
     rows: list[tuple[Any, ...]], limit: int, keyed: bool, headed: bool, stamped: bool
 ) -> None:
-    columns = Columns(
+    columns = ProducerColumns(
         [row[0] for row in rows],
         [row[1] for row in rows] if keyed else repeat(None),
         repeat(0),
         [row[2] for row in rows] if headed else None,
     )
     longest = max((len(row[3].encode()) + 20 for row in rows), default=0)
-    stamps = Stamps([{HEADER: row[3]} for row in rows], longest) if stamped else None
+    stamps = ProvenanceHeaders([{HEADER: row[3]} for row in rows], longest) if stamped else None
 
     sizes = [
         batch_bytes(value, key if keyed else None, [*(own if headed else ()), *([(HEADER, mark)] if stamped else [])])
@@ -90,7 +90,7 @@ def test_oversized_is_what_is_over_the_limit_alone_in_a_batch(
 def test_what_is_of_a_wrong_type_is_left_to_the_client() -> None:
     values: list[Any] = [b"x" * 500, 7, b"y"]
     headers: list[Any] = [[], [("h", 7)], []]
-    columns = Columns(values, [None, 1.5, "k"], repeat(0), headers)  # type: ignore[list-item]
+    columns = ProducerColumns(values, [None, 1.5, "k"], repeat(0), headers)  # type: ignore[list-item]
 
     assert list(oversized(columns, None, 300)) == [0]
 
@@ -107,7 +107,7 @@ def test_what_is_of_a_wrong_type_is_left_to_the_client() -> None:
 def test_a_refusal_names_the_size_both_limits_and_the_one_to_raise(
     limit: int | None, largest: int, size: int, raised: str
 ) -> None:
-    said = Target("out", limit, largest, 1).refusal(size)
+    said = TopicLimits("out", limit, largest, 1).refusal(size)
 
     takes = "an unknown number" if limit is None else f"at most {limit}"
     assert f"takes {size} bytes before compression, and the topic out takes {takes} (max.message.bytes)" in said

@@ -204,7 +204,7 @@ def test_positions_of_another_topic_are_refused(ctx: JobContext, known: dict[Spl
 
 
 def test_the_end_is_that_of_what_is_committed(ctx: JobContext, known: dict[SplitId, Any]) -> None:
-    ends = KafkaSource("in").ends(ctx)
+    ends = KafkaSource("in").get_end_positions(ctx)
 
     assert offsets(ends) == {0: 3, 1: 2}
     assert {str(where["topic_id"]) for where in ends.values()} == {str(at["topic_id"]) for at in known.values()}
@@ -228,7 +228,7 @@ def test_a_partition_without_a_leader_is_waited_for(
         with pytest.raises(Retryable, match="topic in has no leader now for partition 1"):
             KafkaSource("in").discover(ctx, before)
     with pytest.raises(Retryable, match="no leader"):
-        KafkaSource("in").ends(ctx)
+        KafkaSource("in").get_end_positions(ctx)
     assert asked(broker, LIST_OFFSETS) == asked_before, "nobody is there who could tell"
 
 
@@ -287,15 +287,17 @@ def test_a_look_says_itself_what_nobody_can_tell(log: Log, broker: ScriptedBroke
     def no_client() -> Any:
         raise Retryable("there is no client")
 
-    look = survey.Survey(Cluster(broker.address), lambda listed: ["in", "other"], no_client)
+    look = survey.TopicSurvey(Cluster(broker.address), lambda listed: ["in", "other"], no_client)
     with pytest.raises(Retryable, match="the offsets of in could not be read: there is no client"):
-        look.offsets("in", survey.END)
+        look.offsets("in", survey.STABLE_OFFSET)
     assert look.in_trouble
     with pytest.raises(ConfigError, match="'other' does not exist"):
-        look.offsets("other", survey.END)
+        look.offsets("other", survey.STABLE_OFFSET)
     log.parts[0].leader = -1
     with pytest.raises(Retryable, match="no leader"):
-        survey.Survey(Cluster(broker.address), lambda listed: ["in"], no_client).offsets("in", survey.END)
+        survey.TopicSurvey(Cluster(broker.address), lambda listed: ["in"], no_client).offsets(
+            "in", survey.STABLE_OFFSET
+        )
 
 
 def test_only_topics_that_are_missing_are_named(ctx: JobContext) -> None:
@@ -339,8 +341,8 @@ def test_a_group_is_shown_where_the_job_is_and_who_says_so(group: str | None) ->
     with ScriptedBroker({OFFSET_COMMIT: commit}) as broker:
         ctx = JobContext("job", Term(3), {"bootstrap_servers": broker.address})
         source: KafkaSource[bytes] = KafkaSource("in", group_id=group)
-        source.completed(ctx, EPOCH, {split_id("in", 0): position(5, "x"), split_id("in", 1): position(7, "x")})
-        source.completed(ctx, EPOCH, {})
+        source.notify_committed(ctx, EPOCH, {split_id("in", 0): position(5, "x"), split_id("in", 1): position(7, "x")})
+        source.notify_committed(ctx, EPOCH, {})
 
     (request,) = shown
     (topic,) = request.topics
@@ -357,7 +359,7 @@ def test_a_partition_of_which_the_group_is_refused_is_no_success() -> None:
         ctx = JobContext("job", Term(3), {"bootstrap_servers": broker.address})
         known = {split_id("in", partition): position(5, "x") for partition in (0, 1)}
         with pytest.raises(UserError, match="OffsetCommit of group job was refused"):
-            KafkaSource("in").completed(ctx, EPOCH, known)
+            KafkaSource("in").notify_committed(ctx, EPOCH, known)
 
 
 def committed(request: Any, *errors: ErrorCode) -> Any:
@@ -417,7 +419,7 @@ def test_who_cannot_be_told_for_now_is_so_by_itself(ctx: JobContext, log: Log, b
     source, other = KafkaSource("in"), KafkaSource("twin")
 
     found, trouble = source.discover_all(ctx, [(source, None), (other, None)])
-    end, no_end = source.ends_all(ctx, [source, other])
+    end, no_end = source.get_all_end_positions(ctx, [source, other])
 
     assert not isinstance(found, Retryable) and offsets(found) == {0: 2, 1: 0}
     assert not isinstance(end, Retryable) and offsets(end) == {0: 3, 1: 2}

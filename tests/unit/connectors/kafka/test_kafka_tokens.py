@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.connectors.kafka.client.credentials import current, may_change
+from kafka_eos.connectors.kafka.client.credentials import is_renewable, resolve_config
 from kafka_eos.connectors.kafka.client.oauth_tokens import TokenRefused
 from kafka_eos.core.errors import ConfigError, Retryable
 from tests.oidc import Provider, provider, signed
@@ -24,13 +24,13 @@ def issuer() -> Iterator[Provider]:
 
 
 def _answer(config: dict[str, Any]) -> Any:
-    return current(config)["oauth_cb"]("")
+    return resolve_config(config)["oauth_cb"]("")
 
 
 def test_a_token_of_a_file_is_the_one_that_stands_there_now(tmp_path: Path) -> None:
     file = tmp_path / "token"
     config = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.from_file": str(file)}
-    client = current(config)
+    client = resolve_config(config)
     found = []
     for subject in ("ada", "eve"):
         file.write_text(f"{signed(subject, 60)}\n")
@@ -67,7 +67,7 @@ def test_a_provider_is_asked_once_for_all_clients_of_a_process(issuer: Provider)
 
     assert issuer.asked == [{"grant_type": ["client_credentials"], "scope": ["kafka topics"]}]
     assert [answer[2:] for answer in answers] == [("app", {"logicalCluster": "l1", "pool": "p"})] * 3
-    assert "sasl.oauthbearer.method" not in current(config)
+    assert "sasl.oauthbearer.method" not in resolve_config(config)
 
 
 def test_a_token_is_asked_for_again_before_it_is_over(issuer: Provider) -> None:
@@ -133,7 +133,7 @@ def test_nobody_at_the_address_is_said() -> None:
 )  # fmt: skip
 def test_what_is_missing_for_a_provider_is_named(config: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        current({"sasl.oauthbearer.method": "OIDC", **config})
+        resolve_config({"sasl.oauthbearer.method": "OIDC", **config})
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_what_is_missing_for_a_provider_is_named(config: dict[str, str], said: s
     ],
 )
 def test_what_lets_a_client_in_may_change_without_its_settings(config: dict[str, Any], changes: bool) -> None:
-    assert may_change(config) is changes
+    assert is_renewable(config) is changes

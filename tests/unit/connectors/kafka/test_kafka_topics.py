@@ -20,7 +20,7 @@ from kafka_eos.core.errors import ConfigError, PoisonRecord
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import RawRecord
-from kafka_eos.ops.dead_letters.topics import places
+from kafka_eos.ops.dead_letters.topics import find_dead_letter_topics
 from tests.kafka_log import Log
 from tests.scripted import ScriptedBroker
 from tests.waiting import eventually
@@ -74,7 +74,7 @@ def read(reader: Reader[Any], ends: Positions) -> list[str]:
     def there() -> bool:
         batch = reader.poll(3, 0.05)
         found.extend([] if batch is None else batch.values)
-        return reader.reached(ends)
+        return reader.has_reached(ends)
 
     eventually(there, "the end")
     return sorted(found)
@@ -86,29 +86,29 @@ def read(reader: Reader[Any], ends: Positions) -> list[str]:
 def test_a_pattern_must_match_whole_names_and_leaves_out_what_is_excluded() -> None:
     topics = Subscription.of(re.compile(r"orders-.+"), ["orders-old"])
 
-    assert topics.chosen(["orders", "orders-a", "orders-old", "my-orders-b"]) == ["orders-a"]
-    assert topics.is_let_go("orders-old")
-    assert topics.reads("orders-old"), "its positions stay known"
+    assert topics.select_topics(["orders", "orders-a", "orders-old", "my-orders-b"]) == ["orders-a"]
+    assert topics.is_excluded("orders-old")
+    assert topics.can_read("orders-old"), "its positions stay known"
 
 
 def test_an_excluded_name_that_was_never_a_topic_may_be_mistyped() -> None:
     topics = Subscription.of(re.compile("orders-.+"), ["orders-tset", "orders-gone", "orders-us"])
     known = [SplitId("orders-gone/0"), SplitId("orders-eu/0")]
 
-    (said,) = topics.excluded_in_vain(["orders-eu", "orders-test", "orders-us", "others"], known)
+    (said,) = topics.find_unknown_exclusions(["orders-eu", "orders-test", "orders-us", "others"], known)
 
     assert said.startswith("exclude= has 'orders-tset', and the cluster shows no such topic.")
     assert "Read are: orders-eu, orders-test. Correct the name" in said
-    assert topics.excluded_in_vain(["orders-tset", "orders-us"], known) == []
-    (said,) = topics.excluded_in_vain([], known)
+    assert topics.find_unknown_exclusions(["orders-tset", "orders-us"], known) == []
+    (said,) = topics.find_unknown_exclusions([], known)
     assert "exclude= has 'orders-tset', 'orders-us', and the cluster" in said
     assert "Read are: none." in said
-    (said,) = topics.excluded_in_vain([f"orders-{n:03}" for n in range(12)], [])
+    (said,) = topics.find_unknown_exclusions([f"orders-{n:03}" for n in range(12)], [])
     assert "orders-009 and 2 more. Correct" in said
 
 
 def test_named_topics_are_wanted_whether_they_are_there_or_not() -> None:
-    assert Subscription.of(["a", "b"]).chosen(["b", "c"]) == ["a", "b"]
+    assert Subscription.of(["a", "b"]).select_topics(["b", "c"]) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_nothing_is_returned_behind_the_end(ctx: JobContext, log: Log, opened: C
     assert read(reader, bounds) == ["01", "02", "11", "12", "13"]
     assert at(reader.positions()) == [2, 3]
     assert all(reader.poll(10, 0.05) is None for _ in range(3))
-    assert sorted(reader.at_end()) == ["in/0", "in/1"]
+    assert sorted(reader.list_splits_at_end()) == ["in/0", "in/1"]
     assert reader.lag() == 0
 
 
@@ -248,7 +248,7 @@ def test_a_reader_that_begins_at_the_end_is_over_at_once(ctx: JobContext, opened
     known = source.discover(ctx, None)
     reader = opened(source, {split: {**where, "offset": where["until"]} for split, where in known.items()})
 
-    assert sorted(reader.at_end()) == ["in/0", "in/1"]
+    assert sorted(reader.list_splits_at_end()) == ["in/0", "in/1"]
     assert reader.poll(10, 0) is None
     reader.pause([SplitId("in/0")])
     reader.pause([])
@@ -283,8 +283,8 @@ def test_a_filter_sees_headers_and_leaves_records_out_before_they_are_decoded() 
 
     batch = source.decode("in", [*raws, raw(4, "order", b"bad")], lambda raw, error: refused.append(raw.offset))
 
-    assert (batch.values, list(batch.rows), refused) == ([1, 4], [0, 3], [4])
-    assert [batch.origin.offsets[row] for row in batch.rows] == [0, 3]
+    assert (batch.values, list(batch.origin_rows), refused) == ([1, 4], [0, 3], [4])
+    assert [batch.origin.offsets[row] for row in batch.origin_rows] == [0, 3]
 
 
 def test_a_record_on_which_the_filter_raises_is_refused_like_one_that_cannot_be_decoded() -> None:
@@ -295,7 +295,7 @@ def test_a_record_on_which_the_filter_raises_is_refused_like_one_that_cannot_be_
         "in", [raw(0, None), raw(1, "order", b"2")], lambda raw, error: refused.append((raw.offset, repr(error)))
     )
 
-    assert (batch.values, list(batch.rows), refused) == ([2], [1], [(0, "KeyError('kind')")])
+    assert (batch.values, list(batch.origin_rows), refused) == ([2], [1], [(0, "KeyError('kind')")])
 
 
 def test_a_reader_counts_what_its_filter_leaves_out_and_passes_it(
@@ -307,7 +307,7 @@ def test_a_reader_counts_what_its_filter_leaves_out_and_passes_it(
     known = source.discover(ctx, None)
     bounds = source.bounds(known)
     assert bounds is not None
-    reader = opened(source, known, Services(left_out=lambda name, records: counted.append((name, records))))
+    reader = opened(source, known, Services(count_filtered=lambda name, records: counted.append((name, records))))
 
     assert read(reader, bounds) == []
     assert at(reader.positions()) == [4, 4]
@@ -330,10 +330,10 @@ def test_dead_letters_of_several_topics_are_not_taken_for_those_of_one() -> None
     source.sink(KafkaSink("out", value=str), name="out")
 
     with pytest.raises(ConfigError, match="'in' reads several topics"):
-        places(pipeline.plan(), None)
+        find_dead_letter_topics(pipeline.plan(), None)
     with pytest.raises(ConfigError, match="and not the topic 'c'"):
-        places(pipeline.plan(), None, "c")
-    assert places(pipeline.plan(), None, "b").restored(None).topic == "b"
+        find_dead_letter_topics(pipeline.plan(), None, "c")
+    assert find_dead_letter_topics(pipeline.plan(), None, "b").create_replay_sink(None).topic == "b"
 
 
 def test_dead_letters_of_a_list_with_one_topic_need_no_name() -> None:
@@ -341,4 +341,4 @@ def test_dead_letters_of_a_list_with_one_topic_need_no_name() -> None:
     source = pipeline.source(KafkaSource(["a"], value=str), name="in", on_error=dead_letter("refused"))
     source.sink(KafkaSink("out", value=str), name="out")
 
-    assert places(pipeline.plan(), None).topic == "a"
+    assert find_dead_letter_topics(pipeline.plan(), None).topic == "a"

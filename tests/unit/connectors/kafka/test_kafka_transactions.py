@@ -9,16 +9,16 @@ import pytest
 
 from kafka_eos.connectors.kafka.rpc.transaction_status import (
     MARKER_LIFE,
-    Description,
-    Transaction,
-    Verdict,
+    KafkaCommittable,
+    TransactionDescription,
+    TransactionStatus,
+    derive_status,
     expires_in,
-    judged,
     needs_marker,
 )
 from kafka_eos.core.errors import CorruptCheckpoint
 
-OURS = Transaction("job-1", 7, 3, 5, "uuid", "group", "topic", 0, prepared_at=0, timeout_ms=60_000, term=1)
+OURS = KafkaCommittable("job-1", 7, 3, 5, "uuid", "group", "topic", 0, prepared_at=0, timeout_ms=60_000, term=1)
 BY_V4 = msgspec.structs.replace(OURS, end_txn_version=4)
 STORED = {
     "transactional_id": "job-1",
@@ -35,15 +35,17 @@ STORED = {
     "version": 1,
 }
 DAY = 24 * 3600.0
-OPEN = Description("Ongoing", 7, 3, 60_000, 1_000)
+OPEN = TransactionDescription("Ongoing", 7, 3, 60_000, 1_000)
 NEXT, AFTER_NEXT, BEFORE = (replace(OPEN, producer_epoch=epoch) for epoch in (4, 5, 2))
 REUSED = replace(OPEN, producer_id=8)
 ENDED_STATES = ("Empty", "CompleteAbort", "Dead")
 PENDING_STATES = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
-def verdict(seen: Description | None, marker: str | None = None, of: Transaction = OURS) -> Verdict:
-    return judged(of, seen, marker, 0.0)
+def verdict(
+    seen: TransactionDescription | None, marker: str | None = None, of: KafkaCommittable = OURS
+) -> TransactionStatus:
+    return derive_status(of, seen, marker, 0.0)
 
 
 # ---------------------------------------------------------------- what is stored
@@ -51,15 +53,15 @@ def verdict(seen: Description | None, marker: str | None = None, of: Transaction
 
 def test_a_committable_is_stored_as_it_is_read() -> None:
     assert OURS.payload() == STORED
-    assert {OURS, Transaction.from_payload(STORED)} == {OURS}
-    assert Transaction.from_payload(STORED) == OURS
-    assert Transaction.from_payload({key: value for key, value in STORED.items() if key != "version"}) == OURS
+    assert {OURS, KafkaCommittable.from_payload(STORED)} == {OURS}
+    assert KafkaCommittable.from_payload(STORED) == OURS
+    assert KafkaCommittable.from_payload({key: value for key, value in STORED.items() if key != "version"}) == OURS
 
 
 @pytest.mark.parametrize("changed", [{"producer_id": "7"}, {"more": 1}])
 def test_what_is_no_committable_is_a_corrupt_checkpoint(changed: dict[str, int | str]) -> None:
     with pytest.raises(CorruptCheckpoint, match="cannot be read"):
-        Transaction.from_payload({**STORED, **changed})
+        KafkaCommittable.from_payload({**STORED, **changed})
 
 
 # ---------------------------------------------------------------- what the facts say
@@ -69,53 +71,53 @@ def test_what_is_no_committable_is_a_corrupt_checkpoint(changed: dict[str, int |
 @pytest.mark.parametrize("age", [0.0, 7 * DAY])
 @pytest.mark.parametrize("seen", [None, OPEN, NEXT, REUSED, replace(OPEN, state="PrepareAbort")])
 def test_a_marker_of_ours_proves_the_commit_whatever_else_is_said(
-    ours: Transaction, seen: Description | None, age: float
+    ours: KafkaCommittable, seen: TransactionDescription | None, age: float
 ) -> None:
-    assert judged(ours, seen, "uuid", age) is Verdict.COMMITTED
+    assert derive_status(ours, seen, "uuid", age) is TransactionStatus.COMMITTED
 
 
 @pytest.mark.parametrize("marker", [None, "of another transaction"])
 @pytest.mark.parametrize("ours", [OURS, BY_V4])
-def test_what_is_open_under_our_id_and_epoch_is_prepared(ours: Transaction, marker: str | None) -> None:
-    assert verdict(OPEN, marker, ours) is Verdict.PREPARED
+def test_what_is_open_under_our_id_and_epoch_is_prepared(ours: KafkaCommittable, marker: str | None) -> None:
+    assert verdict(OPEN, marker, ours) is TransactionStatus.PREPARED
 
 
 @pytest.mark.parametrize("seen", [BEFORE, NEXT, REUSED])
-def test_what_another_producer_has_open_is_not_ours(seen: Description) -> None:
-    assert verdict(seen) is Verdict.LOST
+def test_what_another_producer_has_open_is_not_ours(seen: TransactionDescription) -> None:
+    assert verdict(seen) is TransactionStatus.LOST
 
 
 @pytest.mark.parametrize("state", ["PrepareCommit", "CompleteCommit"])
 def test_a_commit_under_our_epoch_is_ours_and_with_v5_under_the_next_one(state: str) -> None:
-    assert verdict(replace(OPEN, state=state)) is Verdict.COMMITTED
-    assert verdict(replace(OPEN, state=state), of=BY_V4) is Verdict.COMMITTED
-    assert verdict(replace(NEXT, state=state)) is Verdict.COMMITTED
+    assert verdict(replace(OPEN, state=state)) is TransactionStatus.COMMITTED
+    assert verdict(replace(OPEN, state=state), of=BY_V4) is TransactionStatus.COMMITTED
+    assert verdict(replace(NEXT, state=state)) is TransactionStatus.COMMITTED
     newest = msgspec.structs.replace(OURS, end_txn_version=6)
-    assert verdict(replace(NEXT, state=state), of=newest) is Verdict.COMMITTED
+    assert verdict(replace(NEXT, state=state), of=newest) is TransactionStatus.COMMITTED
 
 
 @pytest.mark.parametrize("seen", [BEFORE, AFTER_NEXT, REUSED, replace(REUSED, producer_epoch=4)])
-def test_a_commit_under_any_other_epoch_or_producer_proves_nothing(seen: Description) -> None:
-    assert verdict(replace(seen, state="CompleteCommit")) is Verdict.LOST
-    assert verdict(replace(seen, state="PrepareCommit")) is Verdict.RETRY
+def test_a_commit_under_any_other_epoch_or_producer_proves_nothing(seen: TransactionDescription) -> None:
+    assert verdict(replace(seen, state="CompleteCommit")) is TransactionStatus.LOST
+    assert verdict(replace(seen, state="PrepareCommit")) is TransactionStatus.RETRY
 
 
 def test_with_v4_a_commit_under_the_next_epoch_is_anothers() -> None:
-    assert verdict(replace(NEXT, state="CompleteCommit"), of=BY_V4) is Verdict.LOST
-    assert verdict(replace(NEXT, state="PrepareCommit"), of=BY_V4) is Verdict.RETRY
+    assert verdict(replace(NEXT, state="CompleteCommit"), of=BY_V4) is TransactionStatus.LOST
+    assert verdict(replace(NEXT, state="PrepareCommit"), of=BY_V4) is TransactionStatus.RETRY
 
 
 @pytest.mark.parametrize("state", PENDING_STATES)
 def test_while_an_end_is_under_way_the_marker_may_still_come(state: str) -> None:
-    assert verdict(replace(REUSED, state=state)) is Verdict.RETRY
-    assert judged(OURS, replace(REUSED, state=state), None, 7 * DAY) is Verdict.RETRY
+    assert verdict(replace(REUSED, state=state)) is TransactionStatus.RETRY
+    assert derive_status(OURS, replace(REUSED, state=state), None, 7 * DAY) is TransactionStatus.RETRY
 
 
 @pytest.mark.parametrize("seen", [None, *(replace(OPEN, state=state) for state in ENDED_STATES)])
-def test_what_left_no_trace_is_lost_only_while_a_trace_would_be_there(seen: Description | None) -> None:
-    assert judged(OURS, seen, None, 0.0) is Verdict.LOST
-    assert judged(OURS, seen, "of another transaction", 6 * DAY - 1) is Verdict.LOST
-    assert judged(OURS, seen, None, 6 * DAY) is Verdict.UNKNOWN
+def test_what_left_no_trace_is_lost_only_while_a_trace_would_be_there(seen: TransactionDescription | None) -> None:
+    assert derive_status(OURS, seen, None, 0.0) is TransactionStatus.LOST
+    assert derive_status(OURS, seen, "of another transaction", 6 * DAY - 1) is TransactionStatus.LOST
+    assert derive_status(OURS, seen, None, 6 * DAY) is TransactionStatus.UNKNOWN
 
 
 def test_the_limit_is_below_what_kafka_keeps_markers_for() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_eos.abc.services import Resources, Services
-from kafka_eos.connectors.kafka.sink.producer_pool import Slots
+from kafka_eos.connectors.kafka.sink.producer_pool import SlotCounter
 from kafka_eos.core.errors import EnvironmentFailed, PoisonRecord
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch
@@ -18,7 +18,7 @@ class Client:
     def __init__(self) -> None:
         self.heard: list[Epoch | None] = []
 
-    def committed(self, epoch: Epoch) -> None:
+    def poll_committed(self, epoch: Epoch) -> None:
         self.heard.append(epoch)
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ def test_what_lasts_hears_of_commits_and_of_the_end() -> None:
     resources = Resources()
     client = resources.get(Client, "a", Client)
     resources.get(Known, "a", Known)
-    resources.committed(Epoch(3))
+    resources.poll_committed(Epoch(3))
     resources.close()
 
     assert client.heard == [Epoch(3), None]
@@ -72,6 +72,6 @@ def test_without_an_engine_what_cannot_be_processed_stops_the_job(error: Excepti
 
 
 def test_no_slot_has_the_number_of_another() -> None:
-    slots = Slots()
+    slots = SlotCounter()
 
     assert [slots.new(), slots.new(), slots.new()] == [0, 1, 2]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kafka_eos import Pipeline
-from kafka_eos.abc.codec import Comparison
+from kafka_eos.abc.codec import SchemaComparison
 from kafka_eos.codecs import Registry, avro
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.core.records import RawRecord, Record
@@ -101,19 +101,19 @@ def test_a_pattern_is_compared_with_the_subjects_of_all_topics_that_match(regist
     orders = avro(Order, registry=registry)
     source = KafkaSource(re.compile("orders-.+"), value=orders, exclude=["orders-test"])
     codec: Any = source.codecs()["value of each topic"]
-    nothing = codec.compared(reading=True)
+    nothing = codec.compare_schema(reading=True)
     for tp, topic in ((Narrow, "orders-eu"), (Other, "orders-us"), (Other, "orders-test"), (Other, "others")):
         written(registry, tp, topic, tp(1 if tp is Other else "ann"))
     written(registry, Other, "orders-key", Other(1), "key")
 
-    found: Comparison = codec.compared(reading=True)
+    found: SchemaComparison = codec.compare_schema(reading=True)
 
     assert not nothing.is_there
-    assert not nothing.wrong
-    assert found.beside == "; ".join(
+    assert not nothing.problems
+    assert found.counterpart == "; ".join(
         f"version 1 of subject orders-{place}-value of {registry.url}" for place in ("eu", "us")
     )
-    assert found.wrong == ["orders-us: user is long there, string here"]
+    assert found.problems == ["orders-us: user is long there, string here"]
     assert "orders-eu: amount (long) is only here" in found.differences
     notices = codec.check_reading()
     assert len([notice for notice in notices if "Records that are written with it will be refused" in notice]) == 1

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 import pydantic
 import pytest
 
-from kafka_eos._util.extras import expect_extra
-from kafka_eos.abc.committer import Standing
+from kafka_eos._util.extras import ensure_extra
+from kafka_eos.abc.committer import CommitStatus
 from kafka_eos.abc.context import JobContext
-from kafka_eos.connectors._staged_tables.stage_names import Life, Promise, Strategy, Target
+from kafka_eos.connectors._staged_tables.stage_names import Incarnation, Strategy, TableCommittable, TargetTable
 from kafka_eos.connectors.postgres import PostgresSink
-from kafka_eos.connectors.postgres.columns import Column, Rows, columns_of
-from kafka_eos.connectors.postgres.sink.staging_catalog import judged
+from kafka_eos.connectors.postgres.columns import ModelColumn, RowEncoder, columns_of
+from kafka_eos.connectors.postgres.sink.staging_catalog import derive_status
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.plan.explain import explain
@@ -49,17 +49,17 @@ class Plain:
 
 def test_the_columns_of_a_model_have_types_where_one_surely_fits() -> None:
     assert columns_of(Model, None) == (
-        Column("number", "bigint", False),
-        Column("price", "numeric", False),
-        Column("at", "timestamp with time zone", True),
-        Column("kind", "text", False),
-        Column("nested", "jsonb", False),
-        Column("parts", "jsonb", False),
-        Column("either", "", False),
-        Column("anything", "", True),
+        ModelColumn("number", "bigint", False),
+        ModelColumn("price", "numeric", False),
+        ModelColumn("at", "timestamp with time zone", True),
+        ModelColumn("kind", "text", False),
+        ModelColumn("nested", "jsonb", False),
+        ModelColumn("parts", "jsonb", False),
+        ModelColumn("either", "", False),
+        ModelColumn("anything", "", True),
     )
-    assert columns_of(Plain, ["text"]) == (Column("text", "text", True),)
-    assert columns_of(None, ["a"]) == (Column("a", "", True),)
+    assert columns_of(Plain, ["text"]) == (ModelColumn("text", "text", True),)
+    assert columns_of(None, ["a"]) == (ModelColumn("a", "", True),)
 
 
 @pytest.mark.parametrize(
@@ -79,76 +79,80 @@ def test_columns_that_cannot_be_are_refused(model: Any, given: list[str] | None,
 
 
 def test_a_row_says_whether_it_deletes_and_then_holds_its_key_alone() -> None:
-    rows = Rows(
+    rows = RowEncoder(
         columns_of(None, ["id", "doc"]), None, ["id"], lambda value: value["gone"], frozenset(["doc"]), frozenset()
     )
 
-    assert rows.row({"id": 1, "doc": {"a": Nested(x=1)}, "gone": False}) == (False, 1, '{"a":{"x":1}}')
-    assert rows.row({"id": 1, "doc": {}, "gone": True}) == (True, 1, None)
-    assert rows.row({"gone": False}) == (False, None, None)
+    assert rows.encode({"id": 1, "doc": {"a": Nested(x=1)}, "gone": False}) == (False, 1, '{"a":{"x":1}}')
+    assert rows.encode({"id": 1, "doc": {}, "gone": True}) == (True, 1, None)
+    assert rows.encode({"gone": False}) == (False, None, None)
 
 
 def test_what_is_no_json_and_a_document_in_a_plain_column_are_refused() -> None:
-    rows = Rows(columns_of(None, ["id", "doc"]), None, (), None, frozenset(["doc"]), frozenset())
+    rows = RowEncoder(columns_of(None, ["id", "doc"]), None, (), None, frozenset(["doc"]), frozenset())
 
     with pytest.raises(ValueError, match="'doc' cannot hold this as JSON"):
-        rows.row({"doc": object()})
+        rows.encode({"doc": object()})
     for value in (math.nan, [math.inf], {"a": {"b": -math.inf}}):
         with pytest.raises(ValueError, match="'doc' cannot hold this as JSON"):
-            rows.row({"doc": value})
-    assert rows.row({"doc": [None, 1.5]}) == (False, None, "[null,1.5]")
+            rows.encode({"doc": value})
+    assert rows.encode({"doc": [None, 1.5]}) == (False, None, "[null,1.5]")
     with pytest.raises(ValueError, match="'id' is not of type json"):
-        rows.row({"id": {}})
+        rows.encode({"id": {}})
 
 
 def test_a_time_whose_zone_the_column_would_drop_is_refused() -> None:
-    rows = Rows(columns_of(None, ["at"]), None, (), None, frozenset(), frozenset(["at"]))
+    rows = RowEncoder(columns_of(None, ["at"]), None, (), None, frozenset(), frozenset(["at"]))
     naive = datetime.datetime(2024, 1, 1, 12)
     east = datetime.timezone(datetime.timedelta(hours=2))
 
-    assert rows.row({"at": naive}) == (False, naive)
-    assert rows.row({"at": naive.replace(tzinfo=datetime.UTC)}) == (False, naive.replace(tzinfo=datetime.UTC))
+    assert rows.encode({"at": naive}) == (False, naive)
+    assert rows.encode({"at": naive.replace(tzinfo=datetime.UTC)}) == (False, naive.replace(tzinfo=datetime.UTC))
     for aware in (naive.replace(tzinfo=east), datetime.time(12, tzinfo=east)):
         with pytest.raises(ValueError, match="'at' has no time zone"):
-            rows.row({"at": aware})
+            rows.encode({"at": aware})
 
 
 @pytest.mark.parametrize(
     ("prepared", "staged", "committed", "standing"),
     [
-        (True, True, None, Standing.PREPARED),
-        (True, False, None, Standing.LOST),
-        (False, True, None, Standing.LOST),
-        (None, False, None, Standing.UNKNOWN),
-        (None, True, None, Standing.UNKNOWN),
-        (None, False, True, Standing.COMMITTED),
-        (None, False, False, Standing.LOST),
+        (True, True, None, CommitStatus.PREPARED),
+        (True, False, None, CommitStatus.LOST),
+        (False, True, None, CommitStatus.LOST),
+        (None, False, None, CommitStatus.UNKNOWN),
+        (None, True, None, CommitStatus.UNKNOWN),
+        (None, False, True, CommitStatus.COMMITTED),
+        (None, False, False, CommitStatus.LOST),
     ],
 )
 def test_only_the_ledger_says_how_a_promise_ended(
-    prepared: bool | None, staged: bool, committed: bool | None, standing: Standing
+    prepared: bool | None, staged: bool, committed: bool | None, standing: CommitStatus
 ) -> None:
-    assert judged(prepared, staged, committed) is standing
+    assert derive_status(prepared, staged, committed) is standing
 
 
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("identity", [None, JobIdentity("a" * 12)])
 def test_a_promise_comes_back_from_its_payload(identity: JobIdentity | None, strategy: Strategy) -> None:
     epoch = EpochId(Epoch(3), Term(2))
-    target = Target("public", "t", ("a", "b"), ("a",))
-    promise = Promise(uuid.uuid4(), Life("job", identity), epoch, target, (uuid.uuid4(), uuid.uuid4()), strategy)
+    target = TargetTable("public", "t", ("a", "b"), ("a",))
+    promise = TableCommittable(
+        uuid.uuid4(), Incarnation("job", identity), epoch, target, (uuid.uuid4(), uuid.uuid4()), strategy
+    )
 
-    assert Promise.read(promise.payload()) == promise
+    assert TableCommittable.from_payload(promise.to_payload()) == promise
 
 
 @pytest.mark.parametrize(
     "change", [{"version": 4}, {"strategy": "hope"}, {"id": "x"}, {"after": ["x"]}, {"columns": [1]}, {"table": None}]
 )
 def test_a_payload_of_another_make_is_refused(change: dict[str, Any]) -> None:
-    promise = Promise(uuid.uuid4(), Life("job", None), EpochId(Epoch(3), Term(2)), Target("s", "t", ("a",), ()))
+    promise = TableCommittable(
+        uuid.uuid4(), Incarnation("job", None), EpochId(Epoch(3), Term(2)), TargetTable("s", "t", ("a",), ())
+    )
 
     with pytest.raises(CorruptCheckpoint):
-        Promise.read({**promise.payload(), **change})
+        TableCommittable.from_payload({**promise.to_payload(), **change})
 
 
 def scope(conninfo: str) -> str:
@@ -230,4 +234,4 @@ def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "psycopg", None)
 
     with pytest.raises(ConfigError, match=r"PostgresSink needs psycopg: pip install 'kafka-eos\[postgres\]'"):
-        expect_extra("postgres", "PostgresSink")
+        ensure_extra("postgres", "PostgresSink")

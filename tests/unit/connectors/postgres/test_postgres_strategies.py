@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from kafka_eos.connectors._staged_tables.stage_names import Strategy
-from kafka_eos.connectors.postgres.sink.write_strategy import Facts, chosen, obstacles
+from kafka_eos.connectors.postgres.sink.write_strategy import StrategyFacts, choose_strategy, obstacles
 
-FIT = Facts(keyed=False, ties=(), slots=10, free=8, writers=4, interval=60.0)
+FIT = StrategyFacts(keyed=False, ties=(), slots=10, free=8, writers=4, interval=60.0)
 
 
 def test_transactions_are_prepared_where_all_allows_it() -> None:
-    assert chosen(None, FIT) is Strategy.PREPARE
-    assert chosen(None, replace(FIT, interval=None)) is Strategy.PREPARE
+    assert choose_strategy(None, FIT) is Strategy.PREPARE
+    assert choose_strategy(None, replace(FIT, interval=None)) is Strategy.PREPARE
     assert not [*obstacles(FIT)]
 
 
@@ -29,7 +29,7 @@ def test_transactions_are_prepared_where_all_allows_it() -> None:
 def test_what_makes_them_unsafe_is_said_and_rows_are_staged_instead(change: dict[str, object], said: str) -> None:
     facts = replace(FIT, **change)  # type: ignore[arg-type]
 
-    assert chosen(None, facts) is Strategy.STAGE
+    assert choose_strategy(None, facts) is Strategy.STAGE
     assert said in "; ".join(obstacles(facts))
 
 
@@ -37,10 +37,10 @@ def test_what_makes_them_unsafe_is_said_and_rows_are_staged_instead(change: dict
 def test_what_makes_them_dear_keeps_only_those_from_them_who_have_not_asked(change: dict[str, object]) -> None:
     facts = replace(FIT, **change)  # type: ignore[arg-type]
 
-    assert chosen(None, facts) is Strategy.STAGE
+    assert choose_strategy(None, facts) is Strategy.STAGE
     assert not [*obstacles(facts)]
-    assert chosen(Strategy.PREPARE, facts) is Strategy.PREPARE
+    assert choose_strategy(Strategy.PREPARE, facts) is Strategy.PREPARE
 
 
 def test_who_asks_for_staging_tables_gets_them() -> None:
-    assert chosen(Strategy.STAGE, FIT) is Strategy.STAGE
+    assert choose_strategy(Strategy.STAGE, FIT) is Strategy.STAGE

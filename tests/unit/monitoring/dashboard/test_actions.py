@@ -23,7 +23,7 @@ from kafka_eos.coordination.job_lock import job_lock
 from kafka_eos.coordination.status_file import StatusFile
 from kafka_eos.monitoring.dashboard.job_actions import Actions
 from kafka_eos.monitoring.dashboard.routes import Pages
-from kafka_eos.monitoring.dashboard.server import serving
+from kafka_eos.monitoring.dashboard.server import serve_dashboard
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import savepoint_files as savepoints
 from tests.unit.storage.checkpoint_samples import SAVEPOINT
@@ -36,7 +36,7 @@ def dashboard(home: Path) -> Iterator[tuple[str, str]]:
     (home / "orders").mkdir()
     StatusFile(home / "orders")("running", {"term": 1, "base": 0, "parallelism": 2})
     actions = Actions(home)
-    with serving(("127.0.0.1", 0), Pages(home), "the dashboard", actions.routes()) as url:
+    with serve_dashboard(("127.0.0.1", 0), Pages(home), "the dashboard", actions.routes()) as url:
         yield url, actions.token
 
 
@@ -51,14 +51,14 @@ def asked(url: str, path: str, token: str | None, method: str = "POST") -> tuple
 
 
 @contextmanager
-def supervised(directory: Path, answer: requests.Answer) -> Iterator[list[requests.Request]]:
+def supervised(directory: Path, answer: requests.RequestAnswer) -> Iterator[list[requests.JobRequest]]:
     """A supervisor that gives the first request this answer; what it was asked for."""
-    heard: list[requests.Request] = []
+    heard: list[requests.JobRequest] = []
 
     def supervise() -> None:
-        token, request = eventually(lambda: requests.pending(directory), "something is asked")[0]
+        token, request = eventually(lambda: requests.list_pending(directory), "something is asked")[0]
         heard.append(request)
-        requests.answer(directory, token, answer)
+        requests.write_answer(directory, token, answer)
 
     with job_lock(directory / paths.LOCK, directory.name):
         thread = threading.Thread(target=supervise)
@@ -69,19 +69,19 @@ def supervised(directory: Path, answer: requests.Answer) -> Iterator[list[reques
 
 def test_a_savepoint_and_a_stop_are_asked_of_the_job_and_its_answer_is_told(tmp_path: Path) -> None:
     with dashboard(tmp_path) as (url, token):
-        with supervised(tmp_path / "orders", requests.Answer(epoch=7, path="/there")) as heard:
+        with supervised(tmp_path / "orders", requests.RequestAnswer(epoch=7, path="/there")) as heard:
             assert asked(url, "/api/jobs/orders/savepoint", token) == (200, {"epoch": 7, "path": "/there"})
         assert isinstance(heard[0], requests.TakeSavepoint) and not heard[0].stop
         assert Path(heard[0].path).parent == tmp_path / "orders.savepoints"
-        with supervised(tmp_path / "orders", requests.Answer(epoch=8)) as heard:
+        with supervised(tmp_path / "orders", requests.RequestAnswer(epoch=8)) as heard:
             assert asked(url, "/api/jobs/orders/stop", token)[0] == 200
-        assert heard == [requests.Stop()]
+        assert heard == [requests.StopJob()]
 
 
 def test_what_the_job_could_not_do_is_told(tmp_path: Path) -> None:
     with (
         dashboard(tmp_path) as (url, token),
-        supervised(tmp_path / "orders", requests.Answer(error="the disk is full")),
+        supervised(tmp_path / "orders", requests.RequestAnswer(error="the disk is full")),
     ):
         assert asked(url, "/api/jobs/orders/savepoint", token) == (409, {"error": "the disk is full"})
 
@@ -92,7 +92,7 @@ def test_nothing_is_asked_for_those_who_do_not_show_the_token(tmp_path: Path, ac
     with dashboard(tmp_path) as (url, _), job_lock(tmp_path / "orders" / paths.LOCK, "orders"):
         status, told = asked(url, f"/api/jobs/orders/{action}", token)
         assert status == 401 and "token" in told["error"]
-        assert requests.pending(tmp_path / "orders") == []
+        assert requests.list_pending(tmp_path / "orders") == []
 
 
 def test_a_job_that_does_not_run_is_asked_for_nothing(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def stored(home: Path, name: str) -> Path:
     target = home / "orders.savepoints" / name
     content = home / "content"
     content.write_bytes(b"state" * 300)
-    with savepoints.staged(target) as draft:
+    with savepoints.draft_savepoint(target) as draft:
         handle = dataclasses.replace(SAVEPOINT.operators[0], files=(draft.files.upload(content, "0.rows"),))
         draft.publish(msgspec.structs.replace(SAVEPOINT, job="orders", operators=(handle,)))
     return target
@@ -134,7 +134,7 @@ def test_a_savepoint_is_listed_and_comes_as_one_file_that_holds_all_of_it(tmp_pa
     assert name == 'attachment; filename="orders-20260101T000000Z-abcd.tar"'
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         archive.extractall(tmp_path / "elsewhere", filter="data")
-    assert savepoints.verify(tmp_path / "elsewhere/20260101T000000Z-abcd") == []
+    assert savepoints.find_damage(tmp_path / "elsewhere/20260101T000000Z-abcd") == []
 
 
 @pytest.mark.parametrize(

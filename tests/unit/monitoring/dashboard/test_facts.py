@@ -15,9 +15,9 @@ from kafka_eos.coordination.job_lock import job_lock
 from kafka_eos.coordination.status_file import STATUS, StatusFile
 from kafka_eos.monitoring.dashboard import job_directories as reading
 from kafka_eos.monitoring.dashboard import job_facts as facts
-from kafka_eos.monitoring.dashboard.epoch_history import epochs, happenings
+from kafka_eos.monitoring.dashboard.epoch_history import epochs, list_incidents
 from kafka_eos.monitoring.dashboard.rates import Rates
-from kafka_eos.plan.explain import outline
+from kafka_eos.plan.explain import describe_plan
 from kafka_eos.storage import object_names as paths
 from kafka_eos.testing import ListSource, MemorySink
 
@@ -31,7 +31,7 @@ def plan_told() -> dict[str, Any]:
         init=int, step=lambda total, row: total + row[1], emit=lambda key, total: [(key, total)], name="total"
     ).sink(MemorySink(), name="out")
     settings = Settings.resolve(code={"kafka_config": {"sasl.password": SECRET}}, cli={"batch_size": 7})
-    return outline(pipeline.plan(), settings)
+    return describe_plan(pipeline.plan(), settings)
 
 
 PROGRESS = {
@@ -66,9 +66,9 @@ def told(home: Path, *, runs: bool = True) -> dict[str, Any]:
     with ExitStack() as held:
         if runs:
             held.enter_context(job_lock(home / "orders" / paths.LOCK, "orders"))
-        found = reading.find(home, "orders")
+        found = reading.read_job(home, "orders")
     assert found is not None
-    return dict(facts.whole(found))
+    return dict(facts.build_details(found))
 
 
 def test_each_operator_has_what_is_known_of_it_and_the_segment_that_it_works_in(tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_a_job_whose_supervisor_is_gone_without_a_word_was_killed(tmp_path: Path
 def test_a_status_that_is_broken_or_of_an_earlier_version_leaves_gaps(tmp_path: Path, text: str) -> None:
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / STATUS).write_text(text)
-    found = reading.find(tmp_path, "orders")
+    found = reading.read_job(tmp_path, "orders")
 
     assert found is not None
-    job: Any = facts.whole(found)
+    job: Any = facts.build_details(found)
     assert (job["operators"], job["settings"], job["epoch"]) == ([], [], None)
     assert bool(job["errors"]) == text.endswith('"at"')
 
@@ -126,19 +126,19 @@ def test_only_jobs_of_the_directory_are_found(tmp_path: Path) -> None:
     told(tmp_path / "home")
     (tmp_path / STATUS).write_text("{}")
 
-    assert reading.names(tmp_path / "home") == ["orders"]
-    assert [reading.find(tmp_path / "home", name) for name in ("..", "", "other", "orders/../orders")] == [None] * 4
+    assert reading.list_jobs(tmp_path / "home") == ["orders"]
+    assert [reading.read_job(tmp_path / "home", name) for name in ("..", "", "other", "orders/../orders")] == [None] * 4
 
 
 def test_of_a_long_diary_the_end_is_read_and_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     told(tmp_path)
     line = json.dumps({"event": "decided", "epoch": 1, "text": "x" * 1000})
     (tmp_path / "orders" / paths.HISTORY).write_text(f"{line}\n" * 1000 + '{"event": "stopped"}\n{"eve')
-    found = reading.find(tmp_path, "orders")
+    found = reading.read_job(tmp_path, "orders")
 
-    assert found is not None and found.diary is not None
-    assert 400 < len(found.diary) < 600
-    assert found.diary[-1] == {"event": "stopped"}
+    assert found is not None and found.history is not None
+    assert 400 < len(found.history) < 600
+    assert found.history[-1] == {"event": "stopped"}
 
 
 # ---------------------------------------------------------------- the diary
@@ -176,7 +176,7 @@ def test_kills_are_told_with_their_reasons_and_how_long_it_took_to_come_back() -
         {"event": "started", "at": 2000},
         {**running, "at": 2500},
     ]
-    found: Any = happenings(diary, held=True)
+    found: Any = list_incidents(diary, held=True)
 
     assert [(each["event"], each.get("back")) for each in found] == [
         ("running", None), ("started", 500), ("killed", None), ("running", None), ("restarting", 700),
@@ -189,7 +189,7 @@ def test_a_worker_that_hangs_is_told_with_where_it_is_and_one_that_is_silent_wit
     who = {"at": 5, "worker": 1, "process": 7, "seconds": 31.2}
     hung = {**who, "event": "hung", "place": "operator total, record in/0/7", "stacks": "in forever"}
     silent = {**who, "event": "silent", "stacks": "process 7 did not answer within 2 s: it is stopped (SIGSTOP)"}
-    found: Any = happenings([{"event": "started", "at": 0}, hung, silent], held=True)
+    found: Any = list_incidents([{"event": "started", "at": 0}, hung, silent], held=True)
 
     told = {each["event"]: (each["title"], each["text"], each["fault"]) for each in found}
     assert told["hung"] == (
@@ -205,7 +205,7 @@ def test_a_worker_that_hangs_is_told_with_where_it_is_and_one_that_is_silent_wit
     ([{"event": "failed", "error": "Fatal", "reason": "no disk", "at": 9}], False, "failed"),
 ])  # fmt: skip
 def test_how_the_newest_run_ended_is_told(end: list[dict[str, Any]], held: bool, newest: str) -> None:
-    found: Any = happenings([{"event": "started", "at": 0}, *end], held)
+    found: Any = list_incidents([{"event": "started", "at": 0}, *end], held)
 
     assert found[0]["event"] == newest
 
@@ -222,21 +222,21 @@ def status(at: int, records: int, busy: float, term: int = 1) -> dict[str, Any]:
 def test_rates_are_of_the_last_seconds_and_shares_of_all_workers() -> None:
     rates = Rates()
 
-    assert rates.hear(status(1000, 100, 0.0)) is None
-    found: Any = rates.hear(status(3000, 500, 1.0))
+    assert rates.update(status(1000, 100, 0.0)) is None
+    found: Any = rates.update(status(3000, 500, 1.0))
     assert (found["in"], found["read"], found["segments"]) == (200, {"in": 200}, {"in": {"busy": 0.25}})
-    assert rates.hear(status(3000, 500, 1.0)) == found
-    rates.hear(status(9000, 500, 1.0))
-    later: Any = rates.hear(status(14_500, 500, 1.0))
+    assert rates.update(status(3000, 500, 1.0)) == found
+    rates.update(status(9000, 500, 1.0))
+    later: Any = rates.update(status(14_500, 500, 1.0))
     assert later["in"] == 0, "what was before the window counts no more"
 
 
 def test_nothing_is_computed_across_a_restart() -> None:
     rates = Rates()
-    rates.hear(status(1000, 100, 0.0))
-    rates.hear(status(2000, 200, 0.0))
+    rates.update(status(1000, 100, 0.0))
+    rates.update(status(2000, 200, 0.0))
 
-    assert rates.hear(status(3000, 10, 0.0, term=2)) is None
+    assert rates.update(status(3000, 10, 0.0, term=2)) is None
     before_the_first = status(3500, 10, 0.0, term=3)
     before_the_first["when"]["running"] = 3600
-    assert rates.hear(before_the_first) is None, "what the session before has told"
+    assert rates.update(before_the_first) is None, "what the session before has told"

@@ -18,11 +18,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from kafka_eos.core.json_values import Json
-from kafka_eos.monitoring.dashboard.routes import Pages, answered
-from kafka_eos.monitoring.dashboard.server import serving
-from kafka_eos.monitoring.dashboard.shared_polling import Looks
-from kafka_eos.monitoring.metrics.http_server import Answers
-from kafka_eos.monitoring.metrics.job_observer import Observed
+from kafka_eos.monitoring.dashboard.routes import Pages, build_metrics_routes
+from kafka_eos.monitoring.dashboard.server import serve_dashboard
+from kafka_eos.monitoring.dashboard.shared_polling import EventStreams
+from kafka_eos.monitoring.metrics.http_server import MetricsEndpoints
+from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from tests.waiting import PATIENCE, eventually
 
 THREADS = 40
@@ -45,12 +45,12 @@ def heard(stream: HTTPResponse) -> int:
 @contextmanager
 def served(home: Path, make: Callable[[], Callable[[], Json]], pages: int = 64) -> Iterator[str]:
     """Serve streams of what a look that is made for each of them tells, if they do not share one."""
-    looks = Looks(pages)
+    looks = EventStreams(pages)
 
     async def stream(request: Request) -> Response:
         return looks.stream("numbers", make())
 
-    with serving(("127.0.0.1", 0), Pages(home), "the dashboard", [Route("/numbers", stream)]) as url:
+    with serve_dashboard(("127.0.0.1", 0), Pages(home), "the dashboard", [Route("/numbers", stream)]) as url:
         yield url
 
 
@@ -130,8 +130,11 @@ def test_probes_are_answered_while_every_thread_is_taken(tmp_path: Path) -> None
         assert let_go.wait(PATIENCE)
         return PlainTextResponse("done")
 
-    routes = [*answered(Answers(Observed("orders", "1.0"), 60, lambda: None)), Route("/wait", wait)]
-    with serving(("127.0.0.1", 0), Pages(tmp_path), "the dashboard", routes) as url:
+    routes = [
+        *build_metrics_routes(MetricsEndpoints(MetricsObserver("orders", "1.0"), 60, lambda: None)),
+        Route("/wait", wait),
+    ]
+    with serve_dashboard(("127.0.0.1", 0), Pages(tmp_path), "the dashboard", routes) as url:
         asking = [threading.Thread(target=_status, args=(url, "/wait")) for _ in range(THREADS)]
         for thread in asking:
             thread.start()

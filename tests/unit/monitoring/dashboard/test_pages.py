@@ -15,10 +15,10 @@ import pytest
 
 from kafka_eos.coordination.status_file import StatusFile
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.monitoring.dashboard.routes import Pages, answered
-from kafka_eos.monitoring.dashboard.server import serving
-from kafka_eos.monitoring.metrics.http_server import Answers
-from kafka_eos.monitoring.metrics.job_observer import Observed
+from kafka_eos.monitoring.dashboard.routes import Pages, build_metrics_routes
+from kafka_eos.monitoring.dashboard.server import serve_dashboard
+from kafka_eos.monitoring.metrics.http_server import MetricsEndpoints
+from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from tests.waiting import PATIENCE
 
 STATIC = Path(__file__).parents[4] / "kafka_eos" / "monitoring" / "dashboard" / "static"
@@ -33,7 +33,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def url(home: Path) -> Iterator[str]:
-    with serving(("127.0.0.1", 0), Pages(home), "the dashboard") as url:
+    with serve_dashboard(("127.0.0.1", 0), Pages(home), "the dashboard") as url:
         yield url
 
 
@@ -67,7 +67,7 @@ def test_loopback_answers_no_page_of_another_name(url: str, host: str, status: i
 
 
 def test_other_addresses_answer_to_any_name(home: Path) -> None:
-    with serving(("0.0.0.0", 0), Pages(home), "the dashboard") as url:
+    with serve_dashboard(("0.0.0.0", 0), Pages(home), "the dashboard") as url:
         port = url.rpartition(":")[2]
         with asked(f"http://127.0.0.1:{port}", "/api/jobs", Host="jobs.example") as answer:
             assert answer.status == 200
@@ -106,8 +106,8 @@ def test_a_stream_waits_for_a_job_that_has_not_run_yet(url: str, home: Path) -> 
 def test_a_job_shows_itself_alone_and_answers_what_it_answers_without_a_dashboard(home: Path) -> None:
     (home / "clicks").mkdir()
     StatusFile(home / "clicks")("stopped", {})
-    answers = Answers(Observed("orders", "1.0"), 60, lambda: {"last": {}})
-    with serving(("127.0.0.1", 0), Pages(home, "orders"), "http=…", answered(answers)) as url:
+    answers = MetricsEndpoints(MetricsObserver("orders", "1.0"), 60, lambda: {"last": {}})
+    with serve_dashboard(("127.0.0.1", 0), Pages(home, "orders"), "http=…", build_metrics_routes(answers)) as url:
         with asked(url, "/") as begin, asked(url, "/metrics") as metrics:
             assert (begin.status, begin.headers["Location"]) == (307, "/job/orders")
             assert b"kafka_eos_info" in metrics.read()
@@ -120,7 +120,7 @@ def test_a_job_shows_itself_alone_and_answers_what_it_answers_without_a_dashboar
 
 
 def test_a_stream_that_is_open_keeps_nobody_from_ending(home: Path) -> None:
-    with serving(("127.0.0.1", 0), Pages(home), "the dashboard") as url:
+    with serve_dashboard(("127.0.0.1", 0), Pages(home), "the dashboard") as url:
         stream = asked(url, "/api/events")
         assert stream.readline().startswith(b"data: ")
 
@@ -159,7 +159,7 @@ def test_no_page_names_another_host() -> None:
 def test_an_address_that_is_taken_is_refused_before_anything_begins(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match="port 0 for one that is free"), serving(
+        with pytest.raises(ConfigError, match="port 0 for one that is free"), serve_dashboard(
             ("127.0.0.1", port), Pages(home), f"the dashboard at 127.0.0.1:{port}"
         ):  # fmt: skip
             pass

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kafka_eos.monitoring.metrics.epoch_traces import Epochs, EpochTrace, Part
+from kafka_eos.monitoring.metrics.epoch_traces import EpochTrace, EpochTracer, TraceSpan
 
 SPANS = [
-    {"worker": 0, "phase": "align", "began": 101.0, "ended": 102.0, "operator": "orders"},
-    {"worker": 1, "phase": "upload", "began": 102.0, "ended": 104.0, "operator": ""},
+    {"worker": 0, "phase": "align", "started": 101.0, "ended": 102.0, "operator": "orders"},
+    {"worker": 1, "phase": "upload", "started": 102.0, "ended": 104.0, "operator": ""},
 ]
 
 
@@ -16,7 +16,7 @@ class Job:
     def __init__(self) -> None:
         self.now = 100.0
         self.told: list[EpochTrace] = []
-        self._epochs = Epochs(self.told.append, lambda: self.now)
+        self._epochs = EpochTracer(self.told.append, lambda: self.now)
         self.tells("running", term=3, base=6, parallelism=2)
 
     def tells(self, event: str, /, **facts: object) -> None:
@@ -50,12 +50,12 @@ def test_an_epoch_is_what_it_was_made_of() -> None:
             ended=107.0,
             records=7,
             parts=(
-                Part("trigger", 100.0, 101.0),
-                Part("align", 101.0, 102.0, {"worker": 0, "operator": "orders"}),
-                Part("upload", 102.0, 104.0, {"worker": 1}),
-                Part("decide", 104.0, 105.0),
-                Part("commit", 105.5, 106.0, {"sink": "out"}),
-                Part("commit", 105.5, 106.5, {"sink": "files"}),
+                TraceSpan("trigger", 100.0, 101.0),
+                TraceSpan("align", 101.0, 102.0, {"worker": 0, "operator": "orders"}),
+                TraceSpan("upload", 102.0, 104.0, {"worker": 1}),
+                TraceSpan("decide", 104.0, 105.0),
+                TraceSpan("commit", 105.5, 106.0, {"sink": "out"}),
+                TraceSpan("commit", 105.5, 106.5, {"sink": "files"}),
             ),
         )
     ]
@@ -90,7 +90,7 @@ def test_an_epoch_that_was_decided_is_what_recovery_makes_of_it() -> None:
         job.tells("running", term=5, base=base, parallelism=2)
 
     assert committed.ends() == [(7, None)]
-    assert committed.told[0].parts[-1] == Part("recover", 106.0, 109.0)
+    assert committed.told[0].parts[-1] == TraceSpan("recover", 106.0, 109.0)
     assert (committed.told[0].ended, committed.told[0].records) == (109.0, 7)
     assert revoked.ends() == [(7, "worker ended: killed")]
 
@@ -110,4 +110,4 @@ def test_the_clock_of_a_worker_that_is_behind_makes_no_part_of_negative_length()
 
     (trace,) = job.told
     assert all(part.began <= part.ended for part in trace.parts)
-    assert (trace.parts[0], trace.parts[-1]) == (Part("trigger", 103.0, 103.0), Part("decide", 103.5, 103.5))
+    assert (trace.parts[0], trace.parts[-1]) == (TraceSpan("trigger", 103.0, 103.0), TraceSpan("decide", 103.5, 103.5))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafka_eos.core.records import BEGINNING
+from kafka_eos.core.records import MIN_EVENT_TIME
 from kafka_eos.monitoring.metrics.catalogue import METRICS
-from kafka_eos.monitoring.metrics.job_observer import Observed
+from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 
 
 class Job:
@@ -17,7 +17,7 @@ class Job:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.observed = Observed("orders", "1.0", lambda: self.now, lambda: self.now)
+        self.observed = MetricsObserver("orders", "1.0", lambda: self.now, lambda: self.now)
 
     def tells(self, event: str, **facts: object) -> None:
         self.observed(event, facts)
@@ -50,10 +50,10 @@ def job() -> Job:
 
 def test_counters_of_sessions_are_summed_up(job: Job) -> None:
     job.runs()
-    job.reads(10, counted={"op": {"big": 1}})
-    job.reads(25, counted={"op": {"big": 3, "small": 2}})
+    job.reads(10, user_counters={"op": {"big": 1}})
+    job.reads(25, user_counters={"op": {"big": 3, "small": 2}})
     job.runs(term=2)
-    job.reads(5, counted={"op": {"big": 1}})
+    job.reads(5, user_counters={"op": {"big": 1}})
 
     assert job.value("read_records", "in") == 30
     assert (job.value("counted", "op", "big"), job.value("counted", "op", "small")) == (4, 2)
@@ -94,7 +94,7 @@ def test_who_waits_is_one_and_who_does_not_is_zero(job: Job) -> None:
 
 def test_splits_that_are_over_have_no_watermark(job: Job) -> None:
     for epoch in (1, 2):
-        job.decides(epoch, watermarks={"times": {f"file-{epoch}": 5000, f"none-{epoch}": BEGINNING}})
+        job.decides(epoch, watermarks={"times": {f"file-{epoch}": 5000, f"none-{epoch}": MIN_EVENT_TIME}})
 
     with job.observed.samples() as samples:
         values = {metric.name: found for metric, found in samples.values()}
@@ -237,7 +237,7 @@ def test_attempts_that_die_before_their_first_epoch_are_no_rest(job: Job) -> Non
         job.runs(term=term)
         job.now += 31
 
-    assert job.observed.readiness(60).why.startswith("no checkpoint is committed for 62 s")
+    assert job.observed.readiness(60).reason.startswith("no checkpoint is committed for 62 s")
 
 
 def test_an_epoch_that_recovery_has_finished_is_waited_for_no_longer(job: Job) -> None:
@@ -249,11 +249,11 @@ def test_an_epoch_that_recovery_has_finished_is_waited_for_no_longer(job: Job) -
 
 
 def test_a_job_is_ready_from_its_first_row_to_its_end(job: Job) -> None:
-    assert job.observed.readiness(60).why == "starts, or recovers"
+    assert job.observed.readiness(60).reason == "starts, or recovers"
     job.runs()
     assert job.observed.readiness(60).ready
     job.tells("failed", error="PoisonRecord", reason="it cannot be read")
-    assert job.observed.readiness(60).why == "ended: PoisonRecord: it cannot be read"
+    assert job.observed.readiness(60).reason == "ended: PoisonRecord: it cannot be read"
 
 
 def test_dead_letters_and_late_rows_are_those_of_the_run(job: Job) -> None:
@@ -266,9 +266,9 @@ def test_dead_letters_and_late_rows_are_those_of_the_run(job: Job) -> None:
 
 
 def test_operators_are_counted_over_sessions(job: Job) -> None:
-    done = {"came": 10, "left": 4, "busy": 1.0, "blocked": 2.0, "idle": 3.0, "loads": 5, "entries": 7}
+    done = {"rows_in": 10, "rows_out": 4, "busy": 1.0, "blocked": 2.0, "idle": 3.0, "cache_misses": 5, "entries": 7}
     job.reads(1, operators={"sum": done})
-    job.reads(1, operators={"sum": {**done, "came": 12, "idle": 2.5}})
+    job.reads(1, operators={"sum": {**done, "rows_in": 12, "idle": 2.5}})
     assert job.value("operator_seconds", "sum", "idle") == 3, "clocks differ a little, and a counter never falls"
     job.runs(term=2)
     job.reads(1, operators={"sum": {**done, "entries": 1}})
@@ -280,17 +280,17 @@ def test_operators_are_counted_over_sessions(job: Job) -> None:
 
 
 def test_what_functions_count_is_added_up_over_sessions(job: Job) -> None:
-    job.reads(1, counted={"op": {"big": 3}})
-    job.reads(1, counted={"op": {"big": 5, "small": 1}})
+    job.reads(1, user_counters={"op": {"big": 3}})
+    job.reads(1, user_counters={"op": {"big": 5, "small": 1}})
     job.runs(term=2)
-    job.reads(1, counted={"op": {"big": 2}})
+    job.reads(1, user_counters={"op": {"big": 2}})
 
     assert job.value("counted", "op", "big") == 7
     assert job.value("counted", "op", "small") == 1
 
 
 def test_operators_without_state_have_no_cache_and_those_of_spark_are_never_blocked(job: Job) -> None:
-    job.reads(1, operators={"map": {"came": 1, "left": 1, "busy": 1.0, "loads": 0, "entries": 0}})
+    job.reads(1, operators={"map": {"rows_in": 1, "rows_out": 1, "busy": 1.0, "cache_misses": 0, "entries": 0}})
 
     assert job.value("operator_seconds", "map", "busy") == 1
     assert job.value("operator_seconds", "map", "blocked") is None
@@ -318,8 +318,10 @@ def test_open_outputs_are_those_that_writers_have_told_of(job: Job) -> None:
 
 
 def test_how_long_sinks_take_is_told_by_phase(job: Job) -> None:
-    spans = [{"worker": n, "phase": "prepare", "began": 10.0, "ended": 10.0 + n, "operator": "out"} for n in (1, 3, 2)]
-    job.tells("phases", epoch=1, spans=[*spans, {"worker": 0, "phase": "upload", "began": 0.0, "ended": 50.0}])
+    spans = [
+        {"worker": n, "phase": "prepare", "started": 10.0, "ended": 10.0 + n, "operator": "out"} for n in (1, 3, 2)
+    ]
+    job.tells("phases", epoch=1, spans=[*spans, {"worker": 0, "phase": "upload", "started": 0.0, "ended": 50.0}])
     job.tells(
         "committed",
         epoch=1,

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_eos._util.extras import expect_extra
-from kafka_eos._util.logging_setup import Seldom
+from kafka_eos._util.extras import ensure_extra
+from kafka_eos._util.logging_setup import RepeatFilter
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.monitoring.metrics import opentelemetry as otel
-from kafka_eos.monitoring.metrics.job_observer import Observed
-from kafka_eos.monitoring.metrics.opentelemetry import Export, exporting
+from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
+from kafka_eos.monitoring.metrics.opentelemetry import Export, start_export
 from tests.otlp_receiver import Receiver, receiving
 from tests.waiting import eventually
 
@@ -38,10 +38,10 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
         eventually(lambda: "otel-close" not in {each.name for each in threading.enumerate()}, "all threads end")
 
 
-def an_epoch(observed: Observed, export: Export) -> None:
+def an_epoch(observed: MetricsObserver, export: Export) -> None:
     """Of a job that reads, decides and commits."""
     now = time.time()
-    spans = [{"worker": 1, "phase": "prepare", "began": now, "ended": now + 1, "operator": "out"}]
+    spans = [{"worker": 1, "phase": "prepare", "started": now, "ended": now + 1, "operator": "out"}]
     for event, facts in (
         ("running", {"term": 2, "base": 0, "parallelism": 2}),
         ("triggered", {"epoch": 1}),
@@ -59,8 +59,8 @@ def test_metrics_and_traces_come_with_the_last_figures(receiver: Receiver, monke
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "3600000")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test,service.version=7")
-    observed = Observed("orders", "1.0")
-    with exporting(observed, "orders", "1.0") as export:
+    observed = MetricsObserver("orders", "1.0")
+    with start_export(observed, "orders", "1.0") as export:
         an_epoch(observed, export)
 
     at = f"http://127.0.0.1:{receiver.server_port}"
@@ -86,8 +86,8 @@ def test_metrics_and_traces_come_with_the_last_figures(receiver: Receiver, monke
 
 
 def test_an_epoch_that_failed_is_an_error(receiver: Receiver) -> None:
-    observed = Observed("orders", "1.0")
-    with exporting(observed, "orders", "1.0") as export:
+    observed = MetricsObserver("orders", "1.0")
+    with start_export(observed, "orders", "1.0") as export:
         (hear,) = export.observers
         hear("triggered", {"epoch": 4})
         hear("given-up", {"epoch": 4})
@@ -97,8 +97,8 @@ def test_an_epoch_that_failed_is_an_error(receiver: Receiver) -> None:
 
 def test_names_are_those_that_prometheus_has(receiver: Receiver) -> None:
     """Collectors put a unit behind names, and a ratio behind what has the unit 1, unless that is there."""
-    observed = Observed("orders", "1.0")
-    with exporting(observed, "orders", "1.0") as export:
+    observed = MetricsObserver("orders", "1.0")
+    with start_export(observed, "orders", "1.0") as export:
         an_epoch(observed, export)
         with observed.samples() as samples:
             names = {metric.full_name for metric, found in samples.values() if found}
@@ -119,8 +119,8 @@ def test_a_receiver_that_never_answers_does_not_keep_a_job_from_its_end(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")
     monkeypatch.setattr(otel, "_GOODBYE", 0.2)
     receiver.answers.clear()
-    observed = Observed("orders", "1.0")
-    with exporting(observed, "orders", "1.0") as export:
+    observed = MetricsObserver("orders", "1.0")
+    with start_export(observed, "orders", "1.0") as export:
         an_epoch(observed, export)
         receiver.asked.wait()
         an_epoch(observed, export)
@@ -138,10 +138,10 @@ def test_what_a_receiver_does_not_take_is_told_once_and_not_waited_for(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1")
     for log in otel.LOGGERS:
-        monkeypatch.setattr(log, "filters", [Seldom(3600.0)])
+        monkeypatch.setattr(log, "filters", [RepeatFilter(3600.0)])
     receiver.refuses = 400
-    refused = Observed("orders", "1.0")
-    with exporting(refused, "orders", "1.0") as export:
+    refused = MetricsObserver("orders", "1.0")
+    with start_export(refused, "orders", "1.0") as export:
         an_epoch(refused, export)
         eventually(lambda: len(caplog.records) == 2, "both signals are refused")
         receiver.asked.clear()
@@ -160,8 +160,8 @@ def test_what_a_receiver_does_not_take_is_told_once_and_not_waited_for(
 
 def test_a_receiver_that_comes_back_gets_the_figures_of_now(receiver: Receiver) -> None:
     receiver.refuses = 400
-    observed = Observed("orders", "1.0")
-    with exporting(observed, "orders", "1.0") as export:
+    observed = MetricsObserver("orders", "1.0")
+    with start_export(observed, "orders", "1.0") as export:
         an_epoch(observed, export)
         assert receiver.asked.wait(60)
         receiver.refuses = None
@@ -186,7 +186,7 @@ def test_what_goes_where_is_said_by_the_standard_variables(
     monkeypatch.setattr(otel, "_GOODBYE", 0.0)
     for name, value in {ENDPOINT: "http://127.0.0.1:1", **variables}.items():
         monkeypatch.setenv(name, value)
-    with exporting(Observed("orders", "1.0"), "orders", "1.0") as export:
+    with start_export(MetricsObserver("orders", "1.0"), "orders", "1.0") as export:
         assert export.places == places
         assert bool(export.observers) == any("traces" in place for place in places)
 
@@ -208,11 +208,11 @@ def test_what_cannot_be_done_is_refused_before_the_start(
 ) -> None:
     monkeypatch.setattr(otel, "_GOODBYE", 0.0)
     monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=said), exporting(Observed("orders", "1.0"), "orders", "1.0"):
+    with pytest.raises(ConfigError, match=said), start_export(MetricsObserver("orders", "1.0"), "orders", "1.0"):
         pass
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_eos._util.extras.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"otel needs opentelemetry.sdk, .*: pip install 'kafka-eos\[otel\]'"):
-        expect_extra("otel", "otel")
+        ensure_extra("otel", "otel")

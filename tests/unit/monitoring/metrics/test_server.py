@@ -16,19 +16,21 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.monitoring.metrics.http_server import Answers, serving
-from kafka_eos.monitoring.metrics.job_observer import Observed
+from kafka_eos.monitoring.metrics.http_server import MetricsEndpoints, serve_metrics
+from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from tests.waiting import PATIENCE, eventually
 
 
 @pytest.fixture
-def observed() -> Observed:
-    return Observed("orders", "1.0")
+def observed() -> MetricsObserver:
+    return MetricsObserver("orders", "1.0")
 
 
 @pytest.fixture
-def url(observed: Observed) -> Iterator[str]:
-    with serving(("127.0.0.1", 0), Answers(observed, 60, lambda: {"last": {"running": {"term": 1}}})) as url:
+def url(observed: MetricsObserver) -> Iterator[str]:
+    with serve_metrics(
+        ("127.0.0.1", 0), MetricsEndpoints(observed, 60, lambda: {"last": {"running": {"term": 1}}})
+    ) as url:
         yield url
 
 
@@ -42,7 +44,7 @@ def ask(url: str, path: str, method: str = "GET", **headers: str) -> tuple[int, 
         connection.close()
 
 
-def test_prometheus_reads_its_own_format_and_openmetrics(observed: Observed, url: str) -> None:
+def test_prometheus_reads_its_own_format_and_openmetrics(observed: MetricsObserver, url: str) -> None:
     facts = {
         "epoch": 1,
         "seconds": 0.2,
@@ -67,12 +69,12 @@ def test_prometheus_reads_its_own_format_and_openmetrics(observed: Observed, url
 
 
 def test_what_cannot_be_answered_is_said_and_the_next_question_is_answered(
-    observed: Observed, caplog: pytest.LogCaptureFixture
+    observed: MetricsObserver, caplog: pytest.LogCaptureFixture
 ) -> None:
     def damaged() -> None:
         raise ValueError("status.json is damaged")
 
-    with serving(("127.0.0.1", 0), Answers(observed, 60, damaged)) as url:
+    with serve_metrics(("127.0.0.1", 0), MetricsEndpoints(observed, 60, damaged)) as url:
         code, _, said = ask(url, "/api/status")
         assert code == 500 and "ValueError: status.json is damaged" in said
         assert ask(url, "/healthz")[0] == 200
@@ -87,8 +89,8 @@ def test_a_page_of_another_site_that_is_given_this_address_reads_nothing(url: st
     assert ask(url, "/api/status", Host="localhost")[0] == 200
 
 
-def test_an_address_that_others_reach_has_any_name(observed: Observed) -> None:
-    with serving(("0.0.0.0", 0), Answers(observed, 60, lambda: None)) as url:
+def test_an_address_that_others_reach_has_any_name(observed: MetricsObserver) -> None:
+    with serve_metrics(("0.0.0.0", 0), MetricsEndpoints(observed, 60, lambda: None)) as url:
         assert ask(url.replace("0.0.0.0", "127.0.0.1"), "/healthz", Host="jobs.example")[0] == 200
 
 
@@ -96,13 +98,13 @@ def test_a_probe_may_ask_for_the_head_alone(url: str) -> None:
     assert ask(url, "/healthz", "HEAD") == (200, "text/plain; charset=utf-8", "")
 
 
-def test_an_address_may_be_one_of_version_six(observed: Observed) -> None:
-    with serving(("::1", 0), Answers(observed, 60, lambda: None)) as url:
+def test_an_address_may_be_one_of_version_six(observed: MetricsObserver) -> None:
+    with serve_metrics(("::1", 0), MetricsEndpoints(observed, 60, lambda: None)) as url:
         assert url.startswith("http://[::1]:")
         assert ask(url, "/healthz")[0] == 200
 
 
-def test_a_probe_gets_a_code_and_a_person_the_reason(observed: Observed, url: str) -> None:
+def test_a_probe_gets_a_code_and_a_person_the_reason(observed: MetricsObserver, url: str) -> None:
     assert ask(url, "/healthz")[0] == 200
     assert ask(url, "/readyz") == (503, "text/plain; charset=utf-8", "starts, or recovers\n")
     observed("running", {"term": 1, "base": 0, "parallelism": 1})
@@ -121,16 +123,16 @@ def test_what_is_not_there_is_said_with_what_is(url: str) -> None:
     assert "/metrics" in text
 
 
-def test_two_jobs_cannot_have_one_port(observed: Observed, url: str) -> None:
+def test_two_jobs_cannot_have_one_port(observed: MetricsObserver, url: str) -> None:
     taken = urlsplit(url).port or 0
-    answers = Answers(observed, 60, lambda: None)
-    with pytest.raises(ConfigError, match="port of its own"), serving(("127.0.0.1", taken), answers):
+    answers = MetricsEndpoints(observed, 60, lambda: None)
+    with pytest.raises(ConfigError, match="port of its own"), serve_metrics(("127.0.0.1", taken), answers):
         pass
 
 
-def test_a_host_that_is_not_here_is_not_answered_with_another_port(observed: Observed) -> None:
-    answers = Answers(observed, 60, lambda: None)
-    with pytest.raises(ConfigError, match="address of this machine"), serving(("192.0.2.1", 0), answers):
+def test_a_host_that_is_not_here_is_not_answered_with_another_port(observed: MetricsObserver) -> None:
+    answers = MetricsEndpoints(observed, 60, lambda: None)
+    with pytest.raises(ConfigError, match="address of this machine"), serve_metrics(("192.0.2.1", 0), answers):
         pass
 
 
@@ -140,7 +142,7 @@ def connected(url: str) -> socket.socket:
 
 
 def test_a_client_that_is_gone_before_its_answer_is_no_news(
-    observed: Observed, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    observed: MetricsObserver, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     asking, gone = threading.Event(), threading.Event()
 
@@ -149,7 +151,7 @@ def test_a_client_that_is_gone_before_its_answer_is_no_news(
         assert gone.wait(PATIENCE)
         return {"text": "x" * (1 << 24)}
 
-    with serving(("127.0.0.1", 0), Answers(observed, 60, status), clients=1) as url:
+    with serve_metrics(("127.0.0.1", 0), MetricsEndpoints(observed, 60, status), clients=1) as url:
         client = connected(url)
         client.sendall(b"GET /api/status HTTP/1.0\r\n\r\n")
         assert asking.wait(PATIENCE)
@@ -160,9 +162,9 @@ def test_a_client_that_is_gone_before_its_answer_is_no_news(
     assert capsys.readouterr().err == "" and caplog.text == ""
 
 
-def test_slow_clients_are_dropped_and_one_too_many_is_told_to_come_again(observed: Observed) -> None:
-    answers = Answers(observed, 60, lambda: None)
-    with serving(("127.0.0.1", 0), answers, clients=2, patience=1.0) as url:
+def test_slow_clients_are_dropped_and_one_too_many_is_told_to_come_again(observed: MetricsObserver) -> None:
+    answers = MetricsEndpoints(observed, 60, lambda: None)
+    with serve_metrics(("127.0.0.1", 0), answers, clients=2, patience=1.0) as url:
         slow = [connected(url), connected(url)]
         try:
             with connected(url) as third:

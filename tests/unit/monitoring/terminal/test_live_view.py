@@ -8,7 +8,7 @@ import io
 import pytest
 from rich.console import Console
 
-from kafka_eos.api.run import every_one_refused, late, put_out, took_in
+from kafka_eos.api.run import describe_all_refused, describe_input, describe_late_rows, describe_output
 from kafka_eos.monitoring.terminal import live_view as output
 from kafka_eos.monitoring.terminal.live_view import LiveView
 from kafka_eos.monitoring.terminal.run_totals import Totals
@@ -45,10 +45,10 @@ def test_a_log_file_without_room_ends_nothing_and_has_each_line_once_there_is_so
     log = Log()
     monkeypatch.setattr(output, "console", Console(file=log, width=200))
 
-    output.say("one")
-    output.say("two")
+    output.print_message("one")
+    output.print_message("two")
     log.full = False
-    output.say("three")
+    output.print_message("three")
 
     assert log.getvalue().split() == ["one", "two", "three"]
 
@@ -71,7 +71,7 @@ def test_a_long_restore_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -
     clock = [0.0]
     said: list[str] = []
     monkeypatch.setattr(output.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(output, "say", said.append)
+    monkeypatch.setattr(output, "print_message", said.append)
     view = LiveView("job")
 
     for second in range(1, 13):
@@ -86,7 +86,7 @@ def test_a_long_restore_is_shown_now_and_then(monkeypatch: pytest.MonkeyPatch) -
 
 def test_who_waits_for_which_table_is_said_until_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(output, "say", said.append)
+    monkeypatch.setattr(output, "print_message", said.append)
     view = LiveView("job")
 
     view("tables", {"waiting": {"orders": ["rates"]}})
@@ -110,9 +110,9 @@ def test_late_rows_are_in_a_column_once_there_are_some_and_at_the_end_of_a_run()
     view("late-rows", {"total": {"windows": 1200, "alerts": 3}})
 
     assert dict(view._cells())["late"] == "1,203"
-    assert late(view.late) == ", 1,203 late rows (1,200 at windows, 3 at alerts)"
-    assert late({"windows": 1}) == ", 1 late row (1 at windows)"
-    assert late({}) == ""
+    assert describe_late_rows(view.late) == ", 1,203 late rows (1,200 at windows, 3 at alerts)"
+    assert describe_late_rows({"windows": 1}) == ", 1 late row (1 at windows)"
+    assert describe_late_rows({}) == ""
 
 
 def test_what_a_run_has_committed_is_told_at_its_end_by_sink() -> None:
@@ -120,8 +120,8 @@ def test_what_a_run_has_committed_is_told_at_its_end_by_sink() -> None:
     for records in ({"totals": 1000, "bad": 0}, {"totals": 500, "bad": 0}):
         view("committed", {"epoch": 1, "seconds": 0.1, "records_by_sink": records})
 
-    assert put_out(view.written) == "; output of this run: 1,500 to totals"
-    assert put_out({}) == "; output of this run: none"
+    assert describe_output(view.written) == "; output of this run: 1,500 to totals"
+    assert describe_output({}) == "; output of this run: none"
 
 
 def _run(*epochs: tuple[int, int, int]) -> Totals:
@@ -140,12 +140,12 @@ def test_what_was_read_counts_once_it_is_committed() -> None:
     totals = _run((1000, 0, 900), (500, 0, 500))
     totals("decided", {"epoch": 9, "read": {"orders": 7}, "state_bytes_by_operator": {}})
 
-    assert took_in(totals.read) == "; input of this run: 1,500 from orders"
-    assert took_in({}) == "; input of this run: none"
+    assert describe_input(totals.read) == "; input of this run: 1,500 from orders"
+    assert describe_input({}) == "; input of this run: none"
 
 
 def test_a_run_of_nothing_but_dead_letters_is_told_apart() -> None:
     runs = [(4, 4, 0)], [(4, 3, 1)], [(4, 4, 0), (1, 4, 1)], [(0, 0, 0)]
 
     assert [_run(*epochs).all_refused for epochs in runs] == [4, 0, 0, 0]
-    assert every_one_refused(1).startswith("the only record that this run read became a dead letter")
+    assert describe_all_refused(1).startswith("the only record that this run read became a dead letter")

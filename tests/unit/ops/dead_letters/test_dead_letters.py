@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_eos.cli import app
-from kafka_eos.connectors.kafka.sink.dead_letters import Letter, LetterEncoder, written
+from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter, RestoredRecordEncoder, encode_dead_letter
 from kafka_eos.core.errors import ConfigError, KafkaEosError
-from kafka_eos.core.records import Headers, RawRecord, Record, Rejected
-from kafka_eos.ops.dead_letters.rendering import OTHERS, Counts, as_json, lines, readable
-from kafka_eos.ops.dead_letters.replay_request import VARIABLE, Order
+from kafka_eos.core.records import Headers, RawRecord, Record, RejectedRecord
+from kafka_eos.ops.dead_letters.replay_request import VARIABLE, ReplayRequest
 from kafka_eos.ops.dead_letters.selection import Selection, offsets_of, time_of
+from kafka_eos.ops.dead_letters.text_output import OTHERS, DeadLetterSummary, as_json, format_dead_letter, readable
 from tests.broker.kafka_kit import batch
 
 APP = """
@@ -39,18 +39,18 @@ def _raw(**given: object) -> RawRecord:
 
 def _sent(raw: RawRecord, operator: str = "parse", error: str = "ValueError", message: str = "no é") -> RawRecord:
     """The record of its dead letter, as it is in the dead letter topic."""
-    value, key, timestamp, headers = written(Rejected(raw, operator, error, message))
+    value, key, timestamp, headers = encode_dead_letter(RejectedRecord(raw, operator, error, message))
     return RawRecord("refused", 0, 5, timestamp, key, value, (*headers, *OURS))
 
 
-def _opened(sent: RawRecord) -> Letter | None:
-    return Letter.opened(Record(sent.key, sent.value, tuple(sent.headers), sent.timestamp))
+def _opened(sent: RawRecord) -> DeadLetter | None:
+    return DeadLetter.from_record(Record(sent.key, sent.value, tuple(sent.headers), sent.timestamp))
 
 
-def _letter(**given: object) -> Letter:
+def _letter(**given: object) -> DeadLetter:
     found = _opened(_sent(_raw(), **{k: v for k, v in given.items() if k in ("operator", "error", "message")}))  # type: ignore[arg-type]
     assert found is not None
-    return Letter(**{**{f: getattr(found, f) for f in Letter.__struct_fields__}, **given})
+    return DeadLetter(**{**{f: getattr(found, f) for f in DeadLetter.__struct_fields__}, **given})
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_letter_gives_the_record_back_as_it_was(headers: Headers, key: bytes |
     letter = _opened(_sent(raw))
 
     assert letter is not None
-    columns = LetterEncoder(in_place=True)(batch(letter))
+    columns = RestoredRecordEncoder(in_place=True)(batch(letter))
     assert (columns.values, list(columns.keys), list(columns.timestamps)) == ([value], [key], [1_000])
     assert columns.headers == [headers]
     assert list(columns.partitions or ()) == [2]
@@ -89,15 +89,15 @@ def test_a_record_without_a_time_is_put_back_without_one() -> None:
 
     assert letter is not None
     assert letter.timestamp == -1
-    assert list(LetterEncoder(in_place=False)(batch(letter)).timestamps) == [0]
-    assert LetterEncoder(in_place=False)(batch(letter)).partitions is None
+    assert list(RestoredRecordEncoder(in_place=False)(batch(letter)).timestamps) == [0]
+    assert RestoredRecordEncoder(in_place=False)(batch(letter)).partitions is None
 
 
 @pytest.mark.parametrize("damage", [{}, {"dead_letter.offset": b"x"}, {"dead_letter.topic": b"\xff"}], ids=str)
 def test_what_is_no_letter_is_none(damage: Mapping[str, bytes]) -> None:
     headers = tuple((name, damage.get(name, value)) for name, value in _sent(_raw()).headers) if damage else OURS
 
-    assert Letter.opened(Record(b"k", b"v", headers)) is None
+    assert DeadLetter.from_record(Record(b"k", b"v", headers)) is None
 
 
 @pytest.mark.parametrize(
@@ -189,20 +189,20 @@ def test_bytes_of_strangers_are_readable_and_harmless(data: bytes | str, most: i
 def test_a_letter_is_shown_whole() -> None:
     letter = _letter(value=None, key=None, timestamp=10**18, headers=(("trace", None), ("t", b"\xff")))
 
-    assert list(lines("refused/0/5", letter, 100)) == [
+    assert list(format_dead_letter("refused/0/5", letter, 100)) == [
         "orders/2/17  time 1000000000000000000  refused by parse",
         "  ValueError: no é",
         "  letter refused/0/5, no key, no value (a tombstone)",
         "  header trace: (null)",
         "  header t: \\xff",
     ]
-    assert list(lines("refused/0/5", _letter(value=b"paid"), 100))[-1] == "  paid"
+    assert list(format_dead_letter("refused/0/5", _letter(value=b"paid"), 100))[-1] == "  paid"
     told = as_json("refused/0/5", letter)
     assert told["headers"] == [{"name": "trace", "value": None}, {"name": "t", "value_base64": "/w=="}]
 
 
 def test_counts_take_as_much_memory_for_a_million_reasons_as_for_a_thousand() -> None:
-    counts = Counts()
+    counts = DeadLetterSummary()
 
     for number in range(1_500):
         counts.add(_letter(error=f"E{number}", offset=number), Selection(topic="orders"))
@@ -212,11 +212,11 @@ def test_counts_take_as_much_memory_for_a_million_reasons_as_for_a_thousand() ->
     assert len(rows) == 1_001
     assert (rows[0]["operator"], rows[0]["error"]) == OTHERS
     assert (rows[0]["count"], rows[0]["first"], rows[0]["last"]) == (500, "orders/2/1000", "orders/2/1499")
-    assert (counts.total, counts.strangers) == (1_500, 1)
+    assert (counts.total, counts.other_records) == (1_500, 1)
 
 
 def test_counts_know_some_of_many_operators_and_the_one_that_is_meant() -> None:
-    counts = Counts()
+    counts = DeadLetterSummary()
 
     for number in range(1_500):
         counts.add(_letter(operator=f"o{number}"), Selection(topic="orders", operator="o1499", since=5_000))
@@ -256,4 +256,4 @@ def test_the_replays_file_says_how_it_is_started(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv(VARIABLE, raising=False)
 
     with pytest.raises(KafkaEosError, match="kafka-eos dead-letters replay"):
-        Order.given()
+        ReplayRequest.from_environment()

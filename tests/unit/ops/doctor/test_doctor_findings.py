@@ -9,14 +9,14 @@ import pytest
 from kafka_eos.config.settings import Settings
 from kafka_eos.ops.doctor import findings
 from kafka_eos.ops.doctor import machine_facts as machine
-from kafka_eos.ops.doctor.findings import ClockSeen, Disk, Finding, Memory, StoreSeen, Verdict
-from kafka_eos.ops.doctor.store_probe import tried
+from kafka_eos.ops.doctor.findings import CheckResult, ClockOffset, DiskUsage, MemoryBudget, Severity, StoreGuarantees
+from kafka_eos.ops.doctor.store_probe import try_store
 from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
 
 GB = 1 << 30
 
 
-def expect(found: Finding, verdict: Verdict) -> None:
+def expect(found: CheckResult, verdict: Severity) -> None:
     assert found.verdict == verdict, found
     assert bool(found.remedy) == (verdict in ("look", "bad"))
 
@@ -26,54 +26,61 @@ def expect(found: Finding, verdict: Verdict) -> None:
     [(50 * GB, GB, "good"), (2 * GB, GB, "good"), (2 * GB - 1, GB, "look"), (GB - 1, GB, "bad"), (GB - 1, 0, "look"),
      (GB, 0, "good"), ((100 << 20) - 1, 0, "bad")],
 )  # fmt: skip
-def test_a_disk_has_room_for_the_state_once_more(free: int, state: int, verdict: Verdict) -> None:
-    expect(findings.disk(Disk("state_dir", Path("/data"), 100 * GB, free, state)), verdict)
+def test_a_disk_has_room_for_the_state_once_more(free: int, state: int, verdict: Severity) -> None:
+    expect(findings.check_disk(DiskUsage("state_dir", Path("/data"), 100 * GB, free, state)), verdict)
 
 
 @pytest.mark.parametrize(
     ("workers", "hard", "verdict"), [(4, None, "good"), (4, 524, "good"), (4, 523, "bad"), (64, 4096, "bad")]
 )
-def test_sockets_between_workers_are_open_files(workers: int, hard: int | None, verdict: Verdict) -> None:
-    expect(findings.handles(workers, hard), verdict)
+def test_sockets_between_workers_are_open_files(workers: int, hard: int | None, verdict: Severity) -> None:
+    expect(findings.check_open_files(workers, hard), verdict)
 
 
 @pytest.mark.parametrize(
     ("limit", "verdict"),
     [(None, "unknown"), (8 * GB, "good"), (2 * GB, "look"), (GB, "look"), (900 << 20, "bad")],
 )
-def test_what_workers_may_take_is_less_than_there_is(limit: int | None, verdict: Verdict) -> None:
-    memory = Memory(2, GB // 4, GB // 64, GB // 2, limit)
+def test_what_workers_may_take_is_less_than_there_is(limit: int | None, verdict: Severity) -> None:
+    memory = MemoryBudget(2, GB // 4, GB // 64, GB // 2, limit)
 
-    expect(findings.memory(memory), verdict)
+    expect(findings.check_memory(memory), verdict)
     assert memory.needed == 2 * (GB // 4 + GB // 64 + GB // 2) + 3 * findings.WORKER_BYTES
 
 
-@pytest.mark.parametrize("broken", ["exclusive", "listed", "same", "gone", None])
+@pytest.mark.parametrize(
+    "broken", ["creates_exclusively", "lists_own_writes", "reads_own_writes", "forgets_deleted", None]
+)
 def test_a_store_that_breaks_a_promise_is_no_store_for_checkpoints(broken: str | None) -> None:
-    promises = {name: name != broken for name in ("exclusive", "listed", "same", "gone")}
+    promises = {
+        name: name != broken
+        for name in ("creates_exclusively", "lists_own_writes", "reads_own_writes", "forgets_deleted")
+    }
 
-    expect(findings.store(StoreSeen("s3://b/jobs", seconds=0.05, **promises), 1.0), "bad" if broken else "good")
+    expect(
+        findings.check_store(StoreGuarantees("s3://b/jobs", seconds=0.05, **promises), 1.0), "bad" if broken else "good"
+    )
 
 
 def test_a_store_that_takes_half_of_the_interval_is_slow() -> None:
-    expect(findings.store(StoreSeen("s3://b/jobs", True, True, True, True, 0.6), 1.0), "look")
+    expect(findings.check_store(StoreGuarantees("s3://b/jobs", True, True, True, True, 0.6), 1.0), "look")
 
 
 @pytest.mark.parametrize(
     ("ahead", "unsure", "verdict"),
     [(0.1, 0.0, "good"), (-5.0, 0.1, "look"), (5.0, 4.0, "good"), (90.0, 1.0, "bad"), (-90.0, 1.0, "bad")],
 )
-def test_a_clock_is_judged_by_what_is_sure(ahead: float, unsure: float, verdict: Verdict) -> None:
-    found = findings.clock(ClockSeen("kafka://a:1", ahead, unsure))
+def test_a_clock_is_judged_by_what_is_sure(ahead: float, unsure: float, verdict: Severity) -> None:
+    found = findings.check_clock(ClockOffset("kafka://a:1", ahead, unsure))
 
     expect(found, verdict)
     assert ("ahead" if ahead > 0 else "behind") in found.what
 
 
 def test_what_sources_and_sinks_say_is_told_line_by_line() -> None:
-    assert [found.verdict for found in findings.promises([], "no topic a\nno topic b")] == ["bad", "bad"]
-    assert [found.what for found in findings.promises(["one replica"], None)] == ["one replica"]
-    assert [found.verdict for found in findings.promises([], None)] == ["good"]
+    assert [found.verdict for found in findings.check_connectors([], "no topic a\nno topic b")] == ["bad", "bad"]
+    assert [found.what for found in findings.check_connectors(["one replica"], None)] == ["one replica"]
+    assert [found.verdict for found in findings.check_connectors([], None)] == ["good"]
 
 
 class Replaces(MemoryStorage):
@@ -91,10 +98,10 @@ class ListsLate(MemoryStorage):
 
 def test_a_trial_sees_what_a_store_does_and_leaves_nothing(tmp_path: Path) -> None:
     good, memory = LocalStorage(tmp_path), MemoryStorage()
-    assert [tried(store, "here").exclusive for store in (good, memory, Replaces())] == [True, True, False]
-    assert [tried(store, "here").listed for store in (good, ListsLate())] == [True, False]
+    assert [try_store(store, "here").creates_exclusively for store in (good, memory, Replaces())] == [True, True, False]
+    assert [try_store(store, "here").lists_own_writes for store in (good, ListsLate())] == [True, False]
 
-    assert findings.store(tried(good, "here"), 60.0).verdict == "good"
+    assert findings.check_store(try_store(good, "here"), 60.0).verdict == "good"
     assert not memory.objects
     assert list((tmp_path / "trials").iterdir()) == []
 

@@ -25,7 +25,7 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.core.records import Batch, RawOrigin, RawRecord, Watermark
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.exchange.channels import Exchanges
-from kafka_eos.runtime.exchange.input_queues import Input, Marker
+from kafka_eos.runtime.exchange.input_queues import Barrier, InputChannel
 from kafka_eos.runtime.exchange.network import Arrival, BarrierArrived, WatermarkArrived
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range
 from kafka_eos.testing import ListSource, MemorySink
@@ -89,16 +89,16 @@ def _rows(batch: Batch[int]) -> list[Row]:
             batch.lane,
             (batch.updates or nothing)[n],
             (batch.branch or [""] * len(batch))[n],
-            (nothing if batch.times is None else batch.times)[n],
+            (nothing if batch.event_times is None else batch.event_times)[n],
             batch.origin.source,
-            batch.origin.raw(batch.rows[n]),
+            batch.origin.raw(batch.origin_rows[n]),
         )
         for n, value in enumerate(batch.values)
     ]
 
 
 @dataclass(frozen=True)
-class Barrier:
+class BarrierItem:
     """Among what was sent, and among what has arrived. ``overtakes``: what was sent before may arrive behind it."""
 
     epoch: int
@@ -106,7 +106,7 @@ class Barrier:
     overtakes: bool = False
 
 
-Item = Row | Watermark | Barrier
+Item = Row | Watermark | BarrierItem
 
 
 @dataclass
@@ -118,10 +118,10 @@ class Worker:
 
     def __post_init__(self) -> None:
         entries = [entry for name in EDGES for entry in self.exchanges.inputs(name)]
-        self.inputs: dict[tuple[int, int], Input] = {entry.channel: entry for entry in entries}
+        self.inputs: dict[tuple[int, int], InputChannel] = {entry.channel: entry for entry in entries}
         assert len(self.inputs) == len(entries)
-        self.senders = [self.exchanges.sender(edge, self._deliver) for edge in EDGES.values()]
-        self.signals = [self.exchanges.signal(edge, self._deliver_time) for edge in EDGES.values()]
+        self.senders = [self.exchanges.make_row_output(edge, self._deliver) for edge in EDGES.values()]
+        self.signals = [self.exchanges.make_watermark_output(edge, self._deliver_time) for edge in EDGES.values()]
 
     def _deliver(self, edge: int, batch: Batch[Any]) -> None:
         self.inputs[edge, self.subtask].put(batch)
@@ -138,10 +138,10 @@ class Worker:
 
     def process(self, channel: tuple[int, int]) -> None:
         entry, channel_of_all = self.inputs[channel], (*channel, self.subtask)
-        owed = entry.owed
+        owed = entry.credit_due
         match entry.take():
-            case Marker(epoch=epoch, aligned=aligned):
-                self.came[channel_of_all].append(Barrier(epoch, aligned))
+            case Barrier(epoch=epoch, aligned=aligned):
+                self.came[channel_of_all].append(BarrierItem(epoch, aligned))
             case Watermark() as watermark:
                 self.came[channel_of_all].append(watermark)
             case rows:
@@ -153,7 +153,7 @@ class Worker:
 def _entry(arrival: Arrival) -> Any:
     match arrival:
         case BarrierArrived(epoch=epoch, aligned=aligned):
-            return Marker(epoch, 0.0, aligned)
+            return Barrier(epoch, 0.0, aligned)
         case WatermarkArrived(watermark=watermark):
             return watermark
         case _:
@@ -197,9 +197,9 @@ class Cluster:
                 worker.receive(later=self.random.random() < 0.3)
             case 7:
                 entry = self.random.choice(list(worker.inputs.values()))
-                worker.exchanges.credit(*entry.channel, entry.hold())
+                worker.exchanges.credit(*entry.channel, entry.credit_early())
             case _:
-                waiting = [channel for channel, entry in worker.inputs.items() if entry.waiting]
+                waiting = [channel for channel, entry in worker.inputs.items() if entry.queued]
                 if waiting:
                     worker.process(self.random.choice(waiting))
 
@@ -209,7 +209,7 @@ class Cluster:
             moved = sum([worker.receive(later=True) for worker in self.workers])
             for worker in self.workers:
                 for channel, entry in worker.inputs.items():
-                    while entry.waiting:
+                    while entry.queued:
                         worker.process(channel)
                         moved += 1
             quiet = 0 if moved else quiet + 1
@@ -238,9 +238,9 @@ class Cluster:
         overtakes, aligned = self.random.random() < 0.5, self.random.random() < 0.5
         for target in self._receivers(worker.subtask, edge):
             if target != worker.subtask:
-                barrier = Barrier(self.epochs, aligned and not overtakes, overtakes)
+                barrier = BarrierItem(self.epochs, aligned and not overtakes, overtakes)
                 self.sent[edge, worker.subtask, target].append(barrier)
-        frames = worker.exchanges.forward(edge, self.epochs, overtakes, aligned and not overtakes)
+        frames = worker.exchanges.send_barrier(edge, self.epochs, overtakes, aligned and not overtakes)
         rows = [row for frame in frames for row in _rows(worker.exchanges.decode(edge, frame))]
         assert overtakes or not rows
         self.overtaken[edge, worker.subtask, self.epochs] = rows
@@ -262,7 +262,7 @@ class Cluster:
             lane=chance.randint(0, 1),
             updates=chance.choice([None, [n + 1 for n in numbers]]),
             branch=chance.choice([None, [f"{n}-" for n in numbers]]),
-            times=chance.choice([None, [n - 50 for n in numbers]]),
+            event_times=chance.choice([None, [n - 50 for n in numbers]]),
         )
 
     def _content(self, source: str) -> tuple[bytes | None, bytes | None]:
@@ -298,8 +298,8 @@ class Cluster:
         for channel in self.sent.keys() | came.keys():
             self._check(channel, self.sent[channel], came.get(channel, []))
         exchanges = [worker.exchanges for worker in self.workers]
-        assert sum(each.sent for each in exchanges) == sum(each.received for each in exchanges) > 0
-        assert all(each.room(edge) for each in exchanges for edge in EDGES.values())
+        assert sum(each.frames_sent for each in exchanges) == sum(each.frames_processed for each in exchanges) > 0
+        assert all(each.has_room(edge) for each in exchanges for edge in EDGES.values())
         for each in exchanges:
             assert not any(channel.on_the_way for channel in each._network._channels.values()), "credit is missing"
 
@@ -307,23 +307,23 @@ class Cluster:
         """Rows and watermarks as they were sent; barriers in their places, but those that overtake or are overtaken."""
         edge, sender, _ = channel
         assert _without_barriers(came) == _without_barriers(sent), channel
-        arrived = {each.epoch: at for at, each in enumerate(came) if isinstance(each, Barrier)}
-        newest = max((each.epoch for each in sent if isinstance(each, Barrier) and each.overtakes), default=0)
+        arrived = {each.epoch: at for at, each in enumerate(came) if isinstance(each, BarrierItem)}
+        newest = max((each.epoch for each in sent if isinstance(each, BarrierItem) and each.overtakes), default=0)
         for at, barrier in enumerate(sent):
-            if not isinstance(barrier, Barrier):
+            if not isinstance(barrier, BarrierItem):
                 continue
             if barrier.epoch not in arrived:
                 assert barrier.epoch < newest, f"{barrier} is lost"
                 continue
             found = came[arrived[barrier.epoch]]
-            assert isinstance(found, Barrier) and found.aligned == barrier.aligned
+            assert isinstance(found, BarrierItem) and found.aligned == barrier.aligned
             before, due = _rows_of(came[: arrived[barrier.epoch]]), _rows_of(sent[:at])
             mine = set(due)
             assert before + [row for row in self.overtaken[edge, sender, barrier.epoch] if row in mine] == due
 
 
 def _without_barriers(items: list[Item]) -> list[Item]:
-    return [item for item in items if not isinstance(item, Barrier)]
+    return [item for item in items if not isinstance(item, BarrierItem)]
 
 
 def _rows_of(items: list[Item]) -> list[Row]:

@@ -12,21 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, ProcessFunction, Stream, Ttl, monotonic, tumbling
-from kafka_eos.codecs import KeyCodec, wire_codec
+from kafka_eos.codecs import KeyCodec, exchange_codec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import Epoch, SplitId, Term
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.provenance import column
+from kafka_eos.core.provenance import format_provenance
 from kafka_eos.core.records import Batch
-from kafka_eos.plan import Feedback, Forward, Node, Plan
+from kafka_eos.plan import FeedbackNode, ForwardNode, Node, Plan
 from kafka_eos.plan.explain import explain
 from kafka_eos.plan.feedback_edges import back_edges
 from kafka_eos.runtime.exchange import wire_format as wire
-from kafka_eos.runtime.exchange.routing import restorer
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.exchange.routing import make_restore_router
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.operators.timer_firing import FiringOrigin, branch_of
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range, subtask_of
-from kafka_eos.spark.stages import levels
+from kafka_eos.spark.stages import split_into_stages
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
 
@@ -45,7 +45,7 @@ def source(pipeline: Pipeline, name: str = "in") -> Stream[Any]:
 
 
 def forwards(plan: Plan) -> dict[str, tuple[str, ...]]:
-    return {node.name: node.inputs for node in plan.nodes if isinstance(node, Forward)}
+    return {node.name: node.inputs for node in plan.nodes if isinstance(node, ForwardNode)}
 
 
 def waits_for_itself(plan: Plan) -> bool:
@@ -55,7 +55,7 @@ def waits_for_itself(plan: Plan) -> bool:
         for one in plan.segments
         for other in plan.segments
         for name in one.tails
-        if name in other.heads and not isinstance(plan.node(name), Feedback)
+        if name in other.heads and not isinstance(plan.node(name), FeedbackNode)
     ]
     return bool(back_edges((segment.index for segment in plan.segments), ways))
 
@@ -79,7 +79,7 @@ def test_rows_that_have_passed_one_exchange_meet_rows_that_have_passed_two() -> 
     assert forwards(plan) == {"all-forward-1": ("one",)}
     assert plan.node("all").inputs == ("two", "all-forward-1", "late")
     assert not waits_for_itself(plan)
-    assert [sorted(level.heads) for level in levels(plan)] == [[], ["one"], ["all-forward-1", "two"]]
+    assert [sorted(level.heads) for level in split_into_stages(plan)] == [[], ["one"], ["all-forward-1", "two"]]
 
 
 def test_two_unions_that_wait_for_each_other_need_one() -> None:
@@ -150,7 +150,7 @@ def plans(draw: st.DrawFn) -> Plan:
 def test_any_plan_can_be_cut_and_each_forward_was_needed(plan: Plan) -> None:
     assert not waits_for_itself(plan)
     assert all(waits_for_itself(without(plan, forward)) for forward in forwards(plan))
-    assert max(level.index for level in levels(plan)) <= len(plan.exchanges)
+    assert max(level.index for level in split_into_stages(plan)) <= len(plan.exchanges)
 
 
 # ---------------------------------------------------------------- what they leave as it is
@@ -171,13 +171,15 @@ def twice(item: Item) -> list[int]:
 def names(plan: Plan, through: Callable[[Node, Batch[Any]], Batch[Any]] | None) -> list[str]:
     """Provenance of every output; ``through``: what becomes of a batch on its way through a forward exchange."""
     out: list[str] = []
-    chain: Chain
+    chain: OperatorChain
 
     def sender(node: Node) -> Callable[[Batch[Any]], None]:
         return lambda batch: chain.push(node.name, batch if through is None else through(node, batch))
 
     exchanges = {name: sender(plan.node(name)) for name in forwards(plan)} if through else {}
-    chain = Chain(plan, {}, {"out": lambda batch: out.extend(column(batch, Term(1), Epoch(1)))}, exchanges)
+    chain = OperatorChain(
+        plan, {}, {"out": lambda batch: out.extend(format_provenance(batch, Term(1), Epoch(1)))}, exchanges
+    )
     values = list(range(10))
     chain.push("in", Batch(values, range(10), ListOrigin("in", "topic", 0, 0, values)))
     return sorted(out)
@@ -185,8 +187,8 @@ def names(plan: Plan, through: Callable[[Node, Batch[Any]], Batch[Any]] | None) 
 
 def written(node: Node, batch: Batch[Any]) -> Batch[Any]:
     """As rows under way, in one frame with others."""
-    assert node.wire is not None
-    return wire.decode(wire.encode_all([batch], node.wire, False, keep_rows=True), node.wire)
+    assert node.exchange_codec is not None
+    return wire.decode(wire.encode_all([batch], node.exchange_codec, False, keep_rows=True), node.exchange_codec)
 
 
 def test_outputs_are_named_as_without() -> None:
@@ -205,15 +207,15 @@ def test_batches_in_one_frame_keep_their_rows_apart() -> None:
     origin = ListOrigin("in", "topic", 0, 0, values)
     batches = [Batch(["a", "b", "c"], [0, 0, 2], origin), Batch(["d", "e"], [2, 2], origin)]
 
-    arrived = wire.decode(wire.encode_all(batches, wire_codec(str), False, keep_rows=True), wire_codec(str))
+    arrived = wire.decode(wire.encode_all(batches, exchange_codec(str), False, keep_rows=True), exchange_codec(str))
 
-    assert list(arrived.rows) == [0, 0, 2, 3, 3]
-    assert [arrived.origin.offsets[row] for row in arrived.rows] == [0, 0, 2, 2, 2]
+    assert list(arrived.origin_rows) == [0, 0, 2, 3, 3]
+    assert [arrived.origin.offsets[row] for row in arrived.origin_rows] == [0, 0, 2, 2, 2]
 
 
 def test_a_frame_without_the_column_is_read() -> None:
     """As checkpoints have them that were made before there was one."""
-    codec = wire_codec(str)
+    codec = exchange_codec(str)
     frame = wire.encode(Batch(["a"], [0], ListOrigin("in", "topic", 0, 0, ["a"])), codec, False)
     older = msgspec.msgpack.encode(msgspec.msgpack.decode(frame)[:11])
 
@@ -246,7 +248,7 @@ def restored(plan: Plan, name: str, known: Positions, lane: int = 0, number: int
     origin = ListOrigin(name, "topic", 0, 0, VALUES)
     origin.partitions = range(PARTITIONS)
     batch = Batch(VALUES, range(PARTITIONS), origin, keys=VALUES, lane=lane)
-    parts = restorer(plan, plan.node("both-forward-1"), PARALLELISM, {name: known})(number, batch)
+    parts = make_restore_router(plan, plan.node("both-forward-1"), PARALLELISM, {name: known})(number, batch)
     return {value: target for target, part in parts for value in part.values}
 
 
@@ -289,7 +291,9 @@ def ticks(keys: Sequence[str]) -> Batch[Any]:
     """What timers make: a row for each key, as it comes out of a checkpoint."""
     encoded = [KeyCodec().encode(key) for key in keys]
     origin = FiringOrigin("ticks", "event-time", [group_of(key) for key in encoded], range(len(keys)))
-    return Batch(list(keys), range(len(keys)), origin, branch=list(map(branch_of, encoded)), times=origin.timestamps())
+    return Batch(
+        list(keys), range(len(keys)), origin, branch=list(map(branch_of, encoded)), event_times=origin.timestamps()
+    )
 
 
 def fired(pipeline: Pipeline) -> Stream[Any]:
@@ -324,11 +328,11 @@ def test_what_timers_made_goes_where_later_firings_of_its_key_will_be(
     verb(fired(pipeline)).async_map(waits, name="ask", values=str).sink(MemorySink(), name="out")
     plan = pipeline.plan()
     node = plan.node("ask-requests")
-    assert node.wire is not None
-    split = restorer(plan, node, PARALLELISM, {"in": {}})
+    assert node.exchange_codec is not None
+    split = make_restore_router(plan, node, PARALLELISM, {"in": {}})
 
     for number in range(4):
-        frame = wire.decode(wire.encode_at(plan, node, [replace(ticks(VALUES), lane=lane)]), node.wire)
+        frame = wire.decode(wire.encode_at(plan, node, [replace(ticks(VALUES), lane=lane)]), node.exchange_codec)
         found = {value: target for target, part in split(number, frame) for value in part.values}
         assert found == (wanted or dict.fromkeys(VALUES, number % PARALLELISM))
 
@@ -342,7 +346,7 @@ def test_what_timers_made_goes_by_its_new_key_if_it_has_one() -> None:
     owner = subtask_of(group_of(KeyCodec().encode("one")), PARALLELISM)
 
     for number in range(PARALLELISM):
-        ((target, part),) = restorer(plan, plan.node("ask-requests"), PARALLELISM, {"in": {}})(number, batch)
+        ((target, part),) = make_restore_router(plan, plan.node("ask-requests"), PARALLELISM, {"in": {}})(number, batch)
         assert (target, part.values) == (owner, VALUES)
 
 
@@ -357,7 +361,7 @@ def test_rows_that_wait_for_the_answer_of_their_key_go_to_its_owner_whatever_way
     plan = pipeline.plan()
     batch = Batch(VALUES, range(PARTITIONS), ListOrigin(source, "topic", 0, 0, VALUES), keys=VALUES, lane=lane)
 
-    parts = restorer(plan, plan.node("ask-requests"), PARALLELISM, {"in": {}})(5, batch)
+    parts = make_restore_router(plan, plan.node("ask-requests"), PARALLELISM, {"in": {}})(5, batch)
 
     assert {value: target for target, part in parts for value in part.values} == BY_KEY
 
@@ -383,7 +387,7 @@ def test_rows_under_way_go_to_who_owns_their_key() -> None:
         (fires.plan(), "ask-requests", ticks(VALUES)),
     ):
         for number in range(PARALLELISM):
-            parts = restorer(plan, plan.node(exchange), PARALLELISM, {"in": {}})(number, batch)
+            parts = make_restore_router(plan, plan.node(exchange), PARALLELISM, {"in": {}})(number, batch)
             assert {value: target for target, part in parts for value in part.values} == owners, exchange
 
 
@@ -420,7 +424,7 @@ def test_a_type_that_is_known_is_used() -> None:
     pipeline = Pipeline("p")
     stream = source(pipeline).flat_map(as_items)
     stream.rebalance(name="over").union(stream, name="both").sink(MemorySink(), name="out")
-    codec = pipeline.plan().node("both-forward-1").wire
+    codec = pipeline.plan().node("both-forward-1").exchange_codec
 
     assert codec is not None
-    assert codec.schema == wire_codec(Item).schema
+    assert codec.schema == exchange_codec(Item).schema

@@ -16,27 +16,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, ProcessFunction, Stream
-from kafka_eos.abc.state import InFlight
+from kafka_eos.abc.state import InFlightRows
 from kafka_eos.abc.storage import CheckpointStorage
-from kafka_eos.codecs import Counted, wire_codec
-from kafka_eos.codecs.row_list_codecs import EachValue
+from kafka_eos.codecs import CountedCodec, exchange_codec
+from kafka_eos.codecs.row_list_codecs import PerValueListCodec
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, PlanError
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.runtime.exchange import wire_format as wire
-from kafka_eos.runtime.state.schema_evolution import described, reader
+from kafka_eos.runtime.state.schema_evolution import describe_codec, resolve_codec
 from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
 
-CODEC = wire_codec(int)
+CODEC = exchange_codec(int)
 
 
 def store(
     storage: CheckpointStorage, path: Path, exchange: str, frames: Sequence[bytes], overtaken: bool = False
-) -> InFlight:
-    log = in_flight.Log(path)
+) -> InFlightRows:
+    log = in_flight.InFlightLog(path)
     for frame in frames:
         log.add(frame)
     stored = log.store(storage, exchange, CODEC, overtaken)
@@ -51,7 +51,7 @@ def test_frames_come_back_in_order_with_their_exchange(tmp_path: Path) -> None:
         store(storage, scratch, "second", [b"a"], overtaken=True),
     ]
 
-    found = list(in_flight.load(storage, tmp_path / "fetched", kept))
+    found = list(in_flight.read_frames(storage, tmp_path / "fetched", kept))
 
     assert found == [("first", b"a"), ("first", b""), ("first", b"c" * 70000), ("second", b"a")]
     assert list(tmp_path.iterdir()) == [], "scratch files are left"
@@ -72,13 +72,13 @@ def test_what_a_killed_attempt_has_left_is_no_part_of_a_log(tmp_path: Path) -> N
     storage = MemoryStorage()
     stored = store(storage, tmp_path / "frames", "first", [b"a"])
 
-    assert list(in_flight.load(storage, tmp_path / "fetched", [stored])) == [("first", b"a")]
+    assert list(in_flight.read_frames(storage, tmp_path / "fetched", [stored])) == [("first", b"a")]
 
 
 @pytest.mark.limits(in_flight_bytes_in_memory=1 << 20)
 def test_a_log_goes_to_the_disk_a_megabyte_at_a_time(tmp_path: Path) -> None:
     path, rest = tmp_path / "frames", (1 << 20) - len(b"kafka-eos frames 1\n") - 2 * 4
-    log = in_flight.Log(path)
+    log = in_flight.InFlightLog(path)
     log.add(b"x")
     assert not path.exists()
     log.add(b"x" * (rest - 1))
@@ -88,7 +88,7 @@ def test_a_log_goes_to_the_disk_a_megabyte_at_a_time(tmp_path: Path) -> None:
 
 def test_a_log_of_which_a_part_is_missing_is_never_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full after the first megabyte, and has room again before the log is to be stored."""
-    storage, log = LocalStorage(tmp_path / "job"), in_flight.Log(tmp_path / "frames")
+    storage, log = LocalStorage(tmp_path / "job"), in_flight.InFlightLog(tmp_path / "frames")
     log.add(b"a" * (1 << 20))
 
     def full(*_: Any, **__: Any) -> Any:
@@ -104,14 +104,14 @@ def test_a_log_of_which_a_part_is_missing_is_never_stored(tmp_path: Path, monkey
 
 
 def test_a_stored_log_is_private(tmp_path: Path) -> None:
-    log = in_flight.Log(tmp_path / "frames")
+    log = in_flight.InFlightLog(tmp_path / "frames")
     log.store(MemoryStorage(), "first", CODEC, overtaken=False)
 
     assert (tmp_path / "frames").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_long_log_is_on_the_disk_while_it_grows(tmp_path: Path) -> None:
-    storage, log = MemoryStorage(), in_flight.Log(tmp_path / "frames-0")
+    storage, log = MemoryStorage(), in_flight.InFlightLog(tmp_path / "frames-0")
     frames = [bytes([n]) * 300_000 for n in range(20)]
     for frame in frames:
         log.add(frame)
@@ -119,12 +119,12 @@ def test_a_long_log_is_on_the_disk_while_it_grows(tmp_path: Path) -> None:
     assert (tmp_path / "frames-0").stat().st_size > 4_000_000
     kept = log.store(storage, "first", CODEC, False)
     log.drop()
-    assert [frame for _, frame in in_flight.load(storage, tmp_path / "fetched", [kept])] == frames
+    assert [frame for _, frame in in_flight.read_frames(storage, tmp_path / "fetched", [kept])] == frames
 
 
 def test_a_log_that_cannot_be_written_shows_when_it_is_to_be_stored(tmp_path: Path) -> None:
     """Rows go on meanwhile: it is the checkpoint that fails."""
-    log = in_flight.Log(tmp_path / "absent" / "frames-0")
+    log = in_flight.InFlightLog(tmp_path / "absent" / "frames-0")
     for _ in range(3):
         log.add(bytes(1 << 20))
 
@@ -152,7 +152,7 @@ def test_a_file_that_was_altered_is_named(tmp_path: Path) -> None:
     stored.write_bytes(stored.read_bytes()[:-1])
 
     with pytest.raises(CorruptCheckpoint, match=kept.files[0].sha256):
-        list(in_flight.load(storage, tmp_path / "fetched", [kept]))
+        list(in_flight.read_frames(storage, tmp_path / "fetched", [kept]))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -163,17 +163,17 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
             path.unlink()
 
     with pytest.raises(CorruptCheckpoint):
-        list(in_flight.load(storage, tmp_path / "fetched", [stored]))
+        list(in_flight.read_frames(storage, tmp_path / "fetched", [stored]))
 
 
 def test_a_file_of_a_newer_version_asks_for_an_upgrade(tmp_path: Path) -> None:
     storage = MemoryStorage()
     newer = tmp_path / "frames-0"
     newer.write_bytes(b"kafka-eos frames 2\nwhatever")
-    kept = InFlight("first", {}, (storage.upload(newer, "frames-0"),), False)
+    kept = InFlightRows("first", {}, (storage.upload(newer, "frames-0"),), False)
 
     with pytest.raises(ConfigError, match="frames-0.*Upgrade"):
-        list(in_flight.load(storage, tmp_path / "fetched", [kept]))
+        list(in_flight.read_frames(storage, tmp_path / "fetched", [kept]))
 
 
 # ---------------------------------------------------------------- another type than theirs
@@ -254,10 +254,10 @@ class Seen(ProcessFunction[str, Any, Any]):
         return [value]
 
 
-def under_way(storage: CheckpointStorage, path: Path, exchange: str, values: list[Any], tp: Any) -> InFlight:
-    codec, keys = wire_codec(tp), [("k", n) for n in range(len(values))]
+def under_way(storage: CheckpointStorage, path: Path, exchange: str, values: list[Any], tp: Any) -> InFlightRows:
+    codec, keys = exchange_codec(tp), [("k", n) for n in range(len(values))]
     batch = Batch(values, range(len(values)), ListOrigin("in", "list", 0, 7, range(len(values))), keys=keys)
-    log = in_flight.Log(path / "scratch")
+    log = in_flight.InFlightLog(path / "scratch")
     log.add(wire.encode(batch, codec, keep_raw=False))
     kept = log.store(storage, exchange, codec, False)
     log.drop()
@@ -287,7 +287,7 @@ def test_rows_come_as_the_type_that_the_plan_declares_now(
     storage = MemoryStorage()
     kept = under_way(storage, tmp_path, exchange, [old(id=1, account="a")], old)
 
-    ((number, name, batch),) = in_flight.restored(plan(new), storage, tmp_path / "fetched", [kept])
+    ((number, name, batch),) = in_flight.read_rows(plan(new), storage, tmp_path / "fetched", [kept])
 
     assert (number, name) == (0, exchange)
     assert batch.values == [wanted]
@@ -308,12 +308,12 @@ def test_rows_that_the_new_type_cannot_read_are_refused_with_both_shown(
     kept = under_way(storage, tmp_path, exchange, [old(id=1, account="a")], old)
 
     with pytest.raises(ConfigError) as refused:
-        list(in_flight.restored(plan(new), storage, tmp_path / "fetched", [kept]))
+        list(in_flight.read_rows(plan(new), storage, tmp_path / "fetched", [kept]))
 
     said = str(refused.value)
     assert repr(exchange) in said
     assert f"were written with {kept.codec}" in said
-    assert f"declares {described(wire_codec(new))} there" in said
+    assert f"declares {describe_codec(exchange_codec(new))} there" in said
     in_loop = exchange == "rounds-feedback"
     assert ("--until-caught-up" in said, "its last checkpoint holds no such rows" in said) == (in_loop, not in_loop)
 
@@ -326,7 +326,7 @@ def test_another_codec_is_refused_before_anything_is_read(tmp_path: Path) -> Non
     ]
 
     with pytest.raises(ConfigError, match="'by' were written with .*'avro-each'"):
-        next(in_flight.restored(plan(Old), storage, tmp_path / "fetched", kept))
+        next(in_flight.read_rows(plan(Old), storage, tmp_path / "fetched", kept))
 
 
 def test_rows_to_an_exchange_that_is_gone_are_refused(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_rows_to_an_exchange_that_is_gone_are_refused(tmp_path: Path) -> None:
     kept = under_way(storage, tmp_path, "gone", [Old(1, "a")], Old)
 
     with pytest.raises(PlanError, match="'gone'.*give it its name back"):
-        next(in_flight.restored(plan(Old), storage, tmp_path / "fetched", [kept]))
+        next(in_flight.read_rows(plan(Old), storage, tmp_path / "fetched", [kept]))
 
 
 def test_what_is_older_comes_first_and_keeps_its_number_whoever_asks(tmp_path: Path) -> None:
@@ -346,8 +346,8 @@ def test_what_is_older_comes_first_and_keeps_its_number_whoever_asks(tmp_path: P
         for n, (exchange, late) in enumerate(parts)
     ]
 
-    rows = list(in_flight.restored(plan(Old), storage, tmp_path / "fetched", kept))
-    odd = list(in_flight.restored(plan(Old), storage, tmp_path / "fetched", kept, lambda number: number % 2 == 1))
+    rows = list(in_flight.read_rows(plan(Old), storage, tmp_path / "fetched", kept))
+    odd = list(in_flight.read_rows(plan(Old), storage, tmp_path / "fetched", kept, lambda number: number % 2 == 1))
 
     assert [(number, batch.values[0].id) for number, _, batch in rows] == [(0, 3), (1, 2), (2, 1), (3, 0)]
     assert [(number, batch.values[0].id) for number, _, batch in odd] == [(1, 2), (3, 0)]
@@ -365,8 +365,10 @@ class Plain:
         return data
 
 
-@pytest.mark.parametrize("codec", [EachValue(Plain()), Counted(Plain()), Plain()], ids=["each", "counted", "alone"])
+@pytest.mark.parametrize(
+    "codec", [PerValueListCodec(Plain()), CountedCodec(Plain()), Plain()], ids=["each", "counted", "alone"]
+)
 def test_a_codec_around_one_that_cannot_resolve_cannot_either(codec: Any) -> None:
-    assert reader(codec, described(codec)) is codec
+    assert resolve_codec(codec, describe_codec(codec)) is codec
     with pytest.raises(ConfigError, match="'plain' cannot read what another schema wrote"):
-        reader(codec, {"name": codec.name, "schema": 2})
+        resolve_codec(codec, {"name": codec.name, "schema": 2})

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_eos.core.records import Watermark
-from kafka_eos.runtime.exchange.network import Arrival, BarrierArrived, Network, Rows, WatermarkArrived
+from kafka_eos.runtime.exchange.network import Arrival, BarrierArrived, Network, RowsArrived, WatermarkArrived
 
 WINDOW = 10_000
 Pair = tuple[Network, Network]
@@ -45,7 +45,7 @@ def arrivals(network: Network, sender: Network, wanted: int, process: bool = Tru
         sender.pump(0)
         for arrival in network.pump(0):
             found.append(arrival)
-            if process and isinstance(arrival, Rows):
+            if process and isinstance(arrival, RowsArrived):
                 network.credit(arrival.edge, arrival.sender, len(arrival.frame))
         if len(found) >= wanted:
             return found
@@ -78,7 +78,7 @@ def test_a_channel_is_first_in_first_out(items: list[tuple[int, int | None, bool
             else:
                 frame = random.Random(number).randbytes(size)
                 sender.send(edge, 1, frame)
-                sent[edge].append(Rows(edge, 0, frame))
+                sent[edge].append(RowsArrived(edge, 0, frame))
 
         arrived = arrivals(receiver, sender, len(items))
 
@@ -94,7 +94,10 @@ def test_a_watermark_comes_behind_the_rows_before_it(connected: Callable[..., Pa
     sender.send(0, 1, b"waits for credit")
     sender.send_watermark(0, 1, watermark)
 
-    assert arrivals(receiver, sender, 3)[1:] == [Rows(0, 0, b"waits for credit"), WatermarkArrived(0, 0, watermark)]
+    assert arrivals(receiver, sender, 3)[1:] == [
+        RowsArrived(0, 0, b"waits for credit"),
+        WatermarkArrived(0, 0, watermark),
+    ]
 
 
 def test_a_barrier_that_overtakes_leaves_watermarks_where_they_are_and_returns_rows_alone(
@@ -108,7 +111,13 @@ def test_a_barrier_that_overtakes_leaves_watermarks_where_they_are_and_returns_r
 
     assert list(sender.overtake(0, 1, 1)) == [b"rows", bytes(2 * WINDOW)]
     arrived = arrivals(receiver, sender, 5)
-    assert [type(each) for each in arrived] == [BarrierArrived, Rows, WatermarkArrived, Rows, WatermarkArrived]
+    assert [type(each) for each in arrived] == [
+        BarrierArrived,
+        RowsArrived,
+        WatermarkArrived,
+        RowsArrived,
+        WatermarkArrived,
+    ]
 
 
 @pytest.mark.limits(socket_read_bytes=1 << 20)
@@ -125,7 +134,7 @@ def test_both_directions_at_once_with_more_than_the_kernel_takes(connected: Call
             got[number] += network.pump(0)
         if len(got[0]) == len(got[1]) == 3:
             break
-    assert [[len(a.frame) for a in each if isinstance(a, Rows)] for each in got] == [[6 << 20] * 3] * 2
+    assert [[len(a.frame) for a in each if isinstance(a, RowsArrived)] for each in got] == [[6 << 20] * 3] * 2
 
 
 def test_what_is_not_processed_bounds_what_is_on_the_way(connected: Callable[..., Pair]) -> None:
@@ -166,7 +175,7 @@ def test_one_exchange_without_credit_does_not_hold_up_another(connected: Callabl
         sender.send(0, 1, bytes(1000))
     sender.send(1, 1, b"other")
 
-    assert Rows(1, 0, b"other") in settle(sender, receiver)
+    assert RowsArrived(1, 0, b"other") in settle(sender, receiver)
     assert (sender.room(0), sender.room(1)) == (False, True)
 
 
@@ -190,14 +199,14 @@ def test_overtaking_returns_exactly_what_had_not_left(sizes: list[int], pumps: i
         for frame in later:
             sender.send(0, 1, frame)
         for arrival in early:
-            assert isinstance(arrival, Rows)
+            assert isinstance(arrival, RowsArrived)
             receiver.credit(arrival.edge, 0, len(arrival.frame))
         everything = early + arrivals(receiver, sender, 2 * len(before) + 1 + after - len(early))
 
         channel = [a for a in everything if a.edge == 0]
         at = channel.index(BarrierArrived(0, 0, 7, aligned=False))
-        assert [a.frame for a in channel[:at] if isinstance(a, Rows)] + overtaken == before
-        assert [a.frame for a in channel[at + 1 :] if isinstance(a, Rows)] == overtaken + later
+        assert [a.frame for a in channel[:at] if isinstance(a, RowsArrived)] + overtaken == before
+        assert [a.frame for a in channel[at + 1 :] if isinstance(a, RowsArrived)] == overtaken + later
 
 
 def test_a_barrier_that_overtakes_drops_older_ones(connected: Callable[..., Pair]) -> None:
@@ -245,7 +254,7 @@ def test_what_a_peer_said_before_its_death_arrives(connected: Callable[..., Pair
     sender.pump(0)
     sender.close()
 
-    assert settle(receiver) == [Rows(0, 0, b"last words")]
+    assert settle(receiver) == [RowsArrived(0, 0, b"last words")]
 
 
 @pytest.mark.limits(spill_file_bytes=64 << 20)
@@ -261,7 +270,7 @@ def test_what_waits_for_credit_beyond_a_window_is_on_the_disk(connected: Callabl
 
     assert 70_000 < sum(file.stat().st_size for file in (tmp_path / "sender").iterdir()) <= 90_000
     arrived = arrivals(receiver, sender, 101)
-    assert [item.frame for item in arrived if isinstance(item, Rows)] == frames
+    assert [item.frame for item in arrived if isinstance(item, RowsArrived)] == frames
     assert arrived[50] == BarrierArrived(0, 0, 1, aligned=True)
     assert list((tmp_path / "sender").iterdir()) == []
 
@@ -285,5 +294,5 @@ def test_three_workers_hear_each_other_and_know_from_whom() -> None:
                 heard[subtask] += network.pump(0)
 
         for subtask, arrived in enumerate(heard):
-            found = {(a.sender, a.frame) for a in arrived if isinstance(a, Rows)}
+            found = {(a.sender, a.frame) for a in arrived if isinstance(a, RowsArrived)}
             assert found == {(s, f"{s}>{subtask}".encode()) for s in range(3) if s != subtask}

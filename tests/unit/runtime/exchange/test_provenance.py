@@ -10,11 +10,11 @@ import pytest
 
 from kafka_eos import Pipeline, Stream
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column
+from kafka_eos.core.provenance import format_provenance
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import Partitioning
-from kafka_eos.runtime.exchange.routing import router
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.exchange.routing import make_router
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
 
@@ -76,13 +76,13 @@ def _names(verbs: list[Verb], parallelism: int) -> list[tuple[str, Any]]:
     out: list[tuple[str, Any]] = []
 
     def write(batch: Batch[Any]) -> None:
-        out.extend(zip(column(batch, Term(1), Epoch(1)), batch.values, strict=True))
+        out.extend(zip(format_provenance(batch, Term(1), Epoch(1)), batch.values, strict=True))
 
-    chains: list[Chain] = []
+    chains: list[OperatorChain] = []
 
     def sender(subtask: int, node: Any) -> Callable[[Batch[Any]], None]:
         spread = node.partitioning is Partitioning.REBALANCE
-        split = (lambda batch: _by_value(batch, parallelism)) if spread else router(node, subtask, parallelism)
+        split = (lambda batch: _by_value(batch, parallelism)) if spread else make_router(node, subtask, parallelism)
 
         def send(batch: Batch[Any]) -> None:
             for target, part in split(batch):
@@ -92,7 +92,7 @@ def _names(verbs: list[Verb], parallelism: int) -> list[tuple[str, Any]]:
 
     for subtask in range(parallelism):
         exchanges = {node.name: sender(subtask, node) for node in plan.exchanges} if parallelism > 1 else {}
-        chains.append(Chain(plan, {}, {"sink": write}, exchanges))
+        chains.append(OperatorChain(plan, {}, {"sink": write}, exchanges))
     values = list(range(10))
     chains[0].push("source", Batch(values, range(10), ListOrigin("source", "topic", 0, 0, values)))
     return out

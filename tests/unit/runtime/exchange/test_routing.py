@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from kafka_eos import Pipeline, Stream
 from kafka_eos.codecs import KeyCodec
 from kafka_eos.core.ids import SplitId
-from kafka_eos.core.provenance import branched
+from kafka_eos.core.provenance import extend_branches
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import Node
-from kafka_eos.protocol.split_assignment import is_numbered, share, subtask_of_split
-from kafka_eos.runtime.exchange.routing import _Owners, router
+from kafka_eos.protocol.split_assignment import is_numbered, select_positions, subtask_of_split
+from kafka_eos.runtime.exchange.routing import _Owners, make_router
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
@@ -44,7 +44,7 @@ def batch_of(values: list[Any], **columns: Any) -> Batch[Any]:
 @given(Keys.filter(bool), st.integers(1, 128))
 def test_a_key_goes_to_the_owner_of_its_group(keys: list[Any], parallelism: int) -> None:
     """Each time: also when more keys have come than a router remembers."""
-    split = router(KEY_BY, 0, parallelism)
+    split = make_router(KEY_BY, 0, parallelism)
     with set_limits(remembered_routes=2):
         for _ in range(2):
             parts = list(split(batch_of(list(range(len(keys))), keys=keys)))
@@ -52,9 +52,13 @@ def test_a_key_goes_to_the_owner_of_its_group(keys: list[Any], parallelism: int)
             for target, part in parts:
                 owned = key_group_range(target, parallelism)
                 assert all(group_of(KeyCodec().encode(key)) in owned for key in part.keys or ())
-            together = [(row, value) for _, part in parts for row, value in zip(part.rows, part.values, strict=True)]
+            together = [
+                (row, value) for _, part in parts for row, value in zip(part.origin_rows, part.values, strict=True)
+            ]
             assert sorted(together) == [(n, n) for n in range(len(keys))]
-            assert all(list(part.rows) == sorted(part.rows) for _, part in parts), "rows of a batch changed their order"
+            assert all(list(part.origin_rows) == sorted(part.origin_rows) for _, part in parts), (
+                "rows of a batch changed their order"
+            )
             assert len({target for target, _ in parts}) == len(parts)
 
 
@@ -68,7 +72,7 @@ def test_a_router_remembers_no_more_keys_than_it_may() -> None:
 
 def test_the_route_of_a_key_is_for_ever() -> None:
     """A change here would send rows that are stored under way to subtasks without their state."""
-    split = router(KEY_BY, 0, 8)
+    split = make_router(KEY_BY, 0, 8)
 
     routes: dict[Any, list[int]] = {"a": [4], "b": [4], 7: [1], ("a", 7): [4]}
     assert {key: [t for t, _ in split(batch_of([0], keys=[key]))] for key in routes} == routes
@@ -83,7 +87,7 @@ def test_every_key_group_has_one_owner(parallelism: int) -> None:
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=20), st.integers(1, 7), st.data())
 def test_rebalance_gives_even_shares(sizes: list[int], parallelism: int, data: st.DataObject) -> None:
-    split = router(REBALANCE, data.draw(st.integers(0, parallelism - 1)), parallelism)
+    split = make_router(REBALANCE, data.draw(st.integers(0, parallelism - 1)), parallelism)
 
     got: Counter[int] = Counter(dict.fromkeys(range(parallelism), 0))
     pieces = 0
@@ -100,15 +104,15 @@ def test_rebalance_gives_even_shares(sizes: list[int], parallelism: int, data: s
 
 
 def test_single_rows_go_round() -> None:
-    split = router(REBALANCE, 1, 3)
+    split = make_router(REBALANCE, 1, 3)
 
     assert [target for _ in range(6) for target, _ in split(batch_of(["x"]))] == [1, 2, 0, 1, 2, 0]
 
 
 def test_broadcast_copies_are_told_apart() -> None:
-    batch = branched(batch_of(["a", "b", "c"], rows=[0, 0, 1]), 4, always=True)
+    batch = extend_branches(batch_of(["a", "b", "c"], rows=[0, 0, 1]), 4, always=True)
 
-    parts = list(router(BROADCAST, 0, 3)(batch))
+    parts = list(make_router(BROADCAST, 0, 3)(batch))
 
     assert [(target, part.values) for target, part in parts] == [(n, ["a", "b", "c"]) for n in range(3)]
     assert [part.branch for _, part in parts] == [[f"4-0-{n}-", f"4-1-{n}-", f"4-0-{n}-"] for n in range(3)]
@@ -121,7 +125,7 @@ def test_broadcast_copies_are_told_apart() -> None:
 def test_equal_partitions_of_several_topics_meet(partitions: int, parallelism: int) -> None:
     positions: Any = {s: {f"{s}/{n}": {"offset": n} for n in range(partitions)} for s in ("shop", "web")}
 
-    shares = [share(positions, subtask, parallelism) for subtask in range(parallelism)]
+    shares = [select_positions(positions, subtask, parallelism) for subtask in range(parallelism)]
 
     for source, splits in positions.items():
         assert {split: at for mine in shares for split, at in mine[source].items()} == splits

@@ -16,7 +16,7 @@ def segments(plan: Plan) -> Cut:
     """Heads, tails and nodes of each segment."""
     found = plan.segments
     assert [segment.index for segment in found] == list(range(len(found)))
-    letters = {sink.name for sink in plan.sinks if sink.dead_letters}
+    letters = {sink.name for sink in plan.sinks if sink.is_dead_letter_sink}
     cut = [name for segment in found for name in segment.nodes if name not in letters]
     assert sorted(cut) == sorted(node.name for node in plan.nodes if node.name not in letters)
     return [(segment.heads, segment.tails, segment.nodes) for segment in found]
@@ -109,7 +109,7 @@ def test_dead_letters_can_be_written_in_every_segment_that_their_source_reaches(
     kept(shop, "key", "last").rebalance(name="spread").sink(KafkaSink("out"), name="out")
     kept(other, "other-key", "other-last").sink(KafkaSink("out-2"), name="other-out")
     plan = pipeline.plan()
-    letters = next(sink.name for sink in plan.sinks if sink.dead_letters)
+    letters = next(sink.name for sink in plan.sinks if sink.is_dead_letter_sink)
 
     with_letters = {segment.heads: letters in segment.nodes for segment in plan.segments}
 

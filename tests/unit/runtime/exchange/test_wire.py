@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos.codecs import AvroCodec, wire_codec
+from kafka_eos.codecs import AvroCodec, exchange_codec
 from kafka_eos.core.errors import PlanError, RestartFromCheckpoint
 from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.runtime.exchange import wire_format as wire
@@ -60,7 +60,7 @@ class Stored:
 
 
 def sent(batch: Batch[Any], tp: Any = Any, keep_raw: bool = False) -> Batch[Any]:
-    codec = wire_codec(tp)
+    codec = exchange_codec(tp)
     return wire.decode(wire.encode(batch, codec, keep_raw), codec)
 
 
@@ -100,7 +100,7 @@ def test_a_row_keeps_its_place_and_only_its_own() -> None:
 
     arrived = sent(batch, str)
 
-    rows = [arrived.rows[i] for i in range(3)]
+    rows = [arrived.origin_rows[i] for i in range(3)]
     assert [arrived.origin.offsets[row] for row in rows] == [40, 0, 0]
     assert [arrived.origin.partitions[row] for row in rows] == [2, 2**31 - 1, 2**31 - 1]
     assert [arrived.origin.timestamps()[row] for row in rows] == [7, 2**53, 2**53]
@@ -114,7 +114,7 @@ def test_the_undecoded_record_travels_where_it_is_needed(rows: Any) -> None:
 
     arrived = sent(batch, str, keep_raw=True)
 
-    assert [arrived.origin.raw(row) for row in arrived.rows] == [RAWS[row] for row in rows]
+    assert [arrived.origin.raw(row) for row in arrived.origin_rows] == [RAWS[row] for row in rows]
 
 
 def test_without_it_the_record_still_says_where_it_was() -> None:
@@ -169,7 +169,7 @@ def test_values_in_a_codec_of_their_own() -> None:
 
 @given(st.data())
 def test_a_torn_frame_is_not_taken_for_rows(data: st.DataObject) -> None:
-    codec = wire_codec(int)
+    codec = exchange_codec(int)
     frame = wire.encode(Batch([1, 2, 3], range(3), Stored(RAWS), keys=["a", "b", "c"]), codec, True)
     end = data.draw(st.integers(0, len(frame) - 1))
 

@@ -10,10 +10,10 @@ import pytest
 
 from kafka_eos import Pipeline
 from kafka_eos.abc.state import StateBackend, StateHandle
-from kafka_eos.core.fault_attribution import Attribution
+from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators import Operator, OperatorContext, build
+from kafka_eos.runtime.operators import Operator, OperatorContext, build_operator
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import MemoryStorage
@@ -53,7 +53,7 @@ class Bench:
         return [self._open(node, handles) for node in pipeline.plan().nodes[1:-1]]
 
     def _open(self, node: Any, handles: Sequence[StateHandle]) -> Operator:
-        operator = build(node)
+        operator = build_operator(node)
         path = self.directory / f"{node.name}-{len(self.backends)}"
         own = [handle for handle in handles if handle.operator == node.name]
         backend = open_backend(
@@ -61,14 +61,14 @@ class Bench:
         )
         self.closing.callback(backend.close)
         self.backends[node.name] = backend
-        operator.open(OperatorContext(node.name, backend.value, self._reject, backend.forget))
+        operator.open(OperatorContext(node.name, backend.value, self._reject, backend.drop))
         self.closing.callback(operator.close)
         return operator
 
     def _reject(self, batch: Batch[Any], index: int, error: Exception) -> None:
-        where = batch.origin.raw(batch.rows[index]).where
-        Attribution().expect_record(error, "bench", where)  # as every engine's policy does
-        self.refused.append((batch.origin.raw(batch.rows[index]).offset, f"{type(error).__name__}: {error}"))
+        where = batch.origin.raw(batch.origin_rows[index]).location
+        ErrorRules().expect_record(error, "bench", where)  # as every engine's policy does
+        self.refused.append((batch.origin.raw(batch.origin_rows[index]).offset, f"{type(error).__name__}: {error}"))
 
     def push(self, line: list[Operator], values: Sequence[Any], times: Sequence[int] | None = None) -> Batch[Any]:
         origin = ListOrigin("source", "topic", 0, 0, list(values))

@@ -20,7 +20,7 @@ from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.connectors.kafka import Record
 from kafka_eos.core.errors import PlanError, PoisonRecord
 from kafka_eos.core.records import Batch
-from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+from kafka_eos.testing import ListSource, MemorySink, TimestampedValue, run_local
 from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
 from tests.unit.runtime.operators.test_joins import TwoInputs, shuffled
@@ -152,7 +152,7 @@ def test_a_row_waits_until_event_time_of_both_has_come_to_it(bench: Versions) ->
     bench.push("right", 0, [("a", 5, 8)], 1)
 
     ((sink, batch),) = bench.told
-    assert (sink, batch.values, batch.times) == ("pairs", [(("a", 4, 0), 7)], [4])
+    assert (sink, batch.values, batch.event_times) == ("pairs", [(("a", 4, 0), 7)], [4])
 
 
 def test_one_version_of_a_key_is_left_and_none_of_one_that_was_taken_away(bench: Versions) -> None:
@@ -168,7 +168,9 @@ def test_one_version_of_a_key_is_left_and_none_of_one_that_was_taken_away(bench:
 def test_run_local_reads_the_table_first() -> None:
     inputs: dict[str, Any] = {
         "left": [("a", 4, 0), ("a", 2, 0), ("b", 4, 0), ("z", 99, 0)],
-        "right": [Timed(upsert(row), row[1]) for row in (("a", 1, 5), ("a", 3, 6), ("b", 2, 5), ("b", 4, 1), END)],
+        "right": [
+            TimestampedValue(upsert(row), row[1]) for row in (("a", 1, 5), ("a", 3, 6), ("b", 2, 5), ("b", 4, 1), END)
+        ],
     }
 
     made = run_local(flow(outer=True, delay=0.005), inputs)["pairs"]
@@ -179,7 +181,7 @@ def test_run_local_reads_the_table_first() -> None:
 
 def test_a_late_row_goes_to_its_side_output_or_is_refused() -> None:
     inputs: dict[str, Any] = {
-        "right": [Timed(upsert(("a", 1, 5)), 1), Timed(upsert(END), 99)],
+        "right": [TimestampedValue(upsert(("a", 1, 5)), 1), TimestampedValue(upsert(END), 99)],
         "left": [("a", 4, 0), ("a", 9, 0), ("a", 3, 0), ("a", 12, 0)],
     }
     assert run_local(flow(late=True), inputs, batch_size=1)["late"] == [("a", 3, 0)]
@@ -237,6 +239,6 @@ def test_a_table_may_be_looked_up_as_of_a_time_and_as_it_is() -> None:
     pipeline = flow()
     plan = pipeline.plan()
 
-    assert plan.meets == {"left": {"right"}} and "right-by-key" not in {node.name for node in plan.nodes}
-    assert plan.joins_of_tables == {"right": {"join"}} and {"join", "right-versions"} <= plan.timed
+    assert plan.prerequisites == {"left": {"right"}} and "right-by-key" not in {node.name for node in plan.nodes}
+    assert plan.joins_of_tables == {"right": {"join"}} and {"join", "right-versions"} <= plan.event_time_nodes
     assert "rows that the table had something for at their times" in pipeline.explain()

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from kafka_eos import Retryable, breaker, retries
 from kafka_eos.core.errors import EnvironmentFailed, PlanError
 from kafka_eos.plan.retries import Circuit, Retries
-from kafka_eos.runtime.operators.async_io.loop_watchdog import Beat, RequestsWarning
-from kafka_eos.runtime.operators.async_io.pending_rows import Answer
-from kafka_eos.runtime.operators.async_io.request_loop import Answering, Asking, Policy
-from kafka_eos.runtime.operators.async_io.thread_pool import Threads
+from kafka_eos.runtime.operators.async_io.loop_watchdog import LoopWatchdog, RequestsWarning
+from kafka_eos.runtime.operators.async_io.pending_rows import RequestResult
+from kafka_eos.runtime.operators.async_io.request_loop import Requester, RequestPolicy, RetryingCall
+from kafka_eos.runtime.operators.async_io.thread_pool import DaemonThreadPool
 from tests.unit.runtime.operators.virtual_time import run
 
 ON = (OSError, Retryable)
@@ -45,22 +45,24 @@ class Service:
             self.now_at -= 1
 
 
-def answered(service: Service, policy: Policy, *values: int, chance: float = 1.0) -> tuple[list[Answer], float]:
-    async def work() -> list[Answer]:
-        answering = Answering(service, policy, chance=lambda: chance)
+def answered(
+    service: Service, policy: RequestPolicy, *values: int, chance: float = 1.0
+) -> tuple[list[RequestResult], float]:
+    async def work() -> list[RequestResult]:
+        answering = RetryingCall(service, policy, chance=lambda: chance)
         return list(await asyncio.gather(*map(answering.answer, values)))
 
     return run(work())
 
 
 def test_an_answer_is_an_answer() -> None:
-    found, took = answered(Service(3.0), Policy(5, None, None, ON), 21)
+    found, took = answered(Service(3.0), RequestPolicy(5, None, None, ON), 21)
 
-    assert (found, took) == ([Answer(42)], pytest.approx(3))
+    assert (found, took) == ([RequestResult(42)], pytest.approx(3))
 
 
 def test_a_try_that_takes_too_long_has_failed() -> None:
-    (found,), took = answered(Service(6.0), Policy(5, None, None, ON), 21)
+    (found,), took = answered(Service(6.0), RequestPolicy(5, None, None, ON), 21)
 
     assert isinstance(found.error, TimeoutError)
     assert str(found.error) == "the function gave no answer within timeout=5 seconds"
@@ -70,9 +72,9 @@ def test_a_try_that_takes_too_long_has_failed() -> None:
 def test_what_fails_is_tried_again_after_pauses_that_grow() -> None:
     service = Service(ConnectionError("1"), 9.0, Retryable("3"), ConnectionError("4"))
 
-    (found,), took = answered(service, Policy(5, retries(4, first=1, most=3), None, ON), 21)
+    (found,), took = answered(service, RequestPolicy(5, retries(4, first=1, most=3), None, ON), 21)
 
-    assert found == Answer(42)
+    assert found == RequestResult(42)
     assert service.asked == pytest.approx([0, 1, 1 + 5 + 2, 8 + 3, 11 + 3])
     assert took == pytest.approx(14)
 
@@ -80,7 +82,7 @@ def test_what_fails_is_tried_again_after_pauses_that_grow() -> None:
 def test_after_the_last_try_the_last_error_is_the_answer() -> None:
     errors = [ConnectionError(str(n)) for n in range(3)]
 
-    (found,), _ = answered(Service(*errors), Policy(5, retries(2), None, ON), 21)
+    (found,), _ = answered(Service(*errors), RequestPolicy(5, retries(2), None, ON), 21)
 
     assert found.error is errors[2]
 
@@ -88,7 +90,7 @@ def test_after_the_last_try_the_last_error_is_the_answer() -> None:
 def test_what_another_try_would_not_change_is_not_tried_again() -> None:
     service = Service(ValueError("no such thing"))
 
-    (found,), _ = answered(service, Policy(5, retries(3), breaker(1, pause=60), ON), 21)
+    (found,), _ = answered(service, RequestPolicy(5, retries(3), breaker(1, pause=60), ON), 21)
 
     assert isinstance(found.error, ValueError)
     assert len(service.asked) == 1
@@ -106,24 +108,24 @@ def test_pauses_are_spread_and_have_a_bound(failures: int, chance: float, first:
 
 def test_an_open_breaker_lets_nobody_through_and_then_one() -> None:
     service = Service(ConnectionError(), ConnectionError(), 2.0)
-    policy = Policy(5, retries(3, first=0.5, most=0.5), breaker(2, pause=10), ON)
+    policy = RequestPolicy(5, retries(3, first=0.5, most=0.5), breaker(2, pause=10), ON)
 
     found, took = answered(service, policy, 1, 2, 3)
 
     # The third is not asked for, though nobody has asked for it yet. One tries after the pause, then all do.
     assert service.asked == pytest.approx([0, 0, 10, 12, 12])
-    assert found == [Answer(2), Answer(4), Answer(6)]
+    assert found == [RequestResult(2), RequestResult(4), RequestResult(6)]
     assert took == pytest.approx(12)
 
 
 def test_a_breaker_whose_try_fails_stays_open() -> None:
     service = Service(ConnectionError(), ConnectionError(), ConnectionError())
-    policy = Policy(5, retries(9, first=0.5, most=0.5), breaker(1, pause=10), ON)
+    policy = RequestPolicy(5, retries(9, first=0.5, most=0.5), breaker(1, pause=10), ON)
 
     (found,), _ = answered(service, policy, 1)
 
     assert service.asked == pytest.approx([0, 10, 20, 30])
-    assert found == Answer(2)
+    assert found == RequestResult(2)
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.booleans()), max_size=40), st.integers(1, 3))
@@ -133,7 +135,7 @@ def test_while_a_circuit_is_open_there_is_one_try_a_pause(events: list[tuple[flo
     tries: list[float] = []
     for seconds, succeeds in events:
         now += seconds
-        circuit, wait = circuit.ask(now)
+        circuit, wait = circuit.admit(now)
         if wait:
             assert row >= failures and now < tries[-1] + 7
             continue
@@ -160,10 +162,10 @@ def test_rules_that_make_no_sense_are_refused(make: Callable[[], object], says: 
 # ---------------------------------------------------------------- beside a thread
 
 
-def ask(fn: Callable[[int], Any], values: range = range(1), timeout: float = 30) -> dict[int, Answer]:
-    asking = Asking(fn, Policy(timeout, None, None, ON), 4, "test")
+def ask(fn: Callable[[int], Any], values: range = range(1), timeout: float = 30) -> dict[int, RequestResult]:
+    asking = Requester(fn, RequestPolicy(timeout, None, None, ON), 4, "test")
     for value in values:
-        asking.ask(value, value)
+        asking.submit(value, value)
     found = dict(asking.wait() for _ in values)
     asking.close()
     return found
@@ -179,7 +181,7 @@ async def doubled_later(value: int) -> int:
 
 @pytest.mark.parametrize("fn", [doubled, doubled_later, lambda value: doubled_later(value)])
 def test_functions_of_each_kind_are_asked(fn: Callable[[int], Any]) -> None:
-    assert ask(fn, range(50)) == {value: Answer(value * 2) for value in range(50)}
+    assert ask(fn, range(50)) == {value: RequestResult(value * 2) for value in range(50)}
 
 
 def raising(error: BaseException) -> tuple[Callable[[int], Any], Callable[[int], Coroutine[Any, Any, Any]]]:
@@ -217,7 +219,7 @@ def test_a_function_that_hangs_in_its_thread_is_given_up_and_the_next_one_is_cal
     never.set()
 
     assert isinstance(found[0].error, TimeoutError)
-    assert [found[1], found[2]] == [Answer(1), Answer(2)]
+    assert [found[1], found[2]] == [RequestResult(1), RequestResult(2)]
 
 
 def test_a_timeout_names_the_function_and_no_cause() -> None:
@@ -244,8 +246,8 @@ def test_threads_that_hang_are_counted_over_all_sessions_and_a_process_has_so_ma
         never.wait()
         return value
 
-    def session(calls: int) -> Threads:
-        threads = Threads(2, "hanging", "hang (app.py, line 3)")
+    def session(calls: int) -> DaemonThreadPool:
+        threads = DaemonThreadPool(2, "hanging", "hang (app.py, line 3)")
         waiting = [threads.submit(hang, number) for number in range(2)]
         assert all(began.acquire(timeout=20) for _ in range(calls))
         assert not any(future.done() for future in waiting)
@@ -259,7 +261,7 @@ def test_threads_that_hang_are_counted_over_all_sessions_and_a_process_has_so_ma
     with pytest.warns(RequestsWarning, match="6 threads"):
         session(2)
     with pytest.warns(RequestsWarning, match="8 threads"):
-        full = Threads(2, "hanging")
+        full = DaemonThreadPool(2, "hanging")
     waiting = full.submit(hang, 7)
     assert not began.acquire(blocking=False)
     assert not full._threads
@@ -271,7 +273,7 @@ def test_a_coroutine_that_blocks_its_loop_is_named_once_each_time() -> None:
     loop, done, here = asyncio.new_event_loop(), threading.Event(), threading.Event()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    beat = Beat(loop, thread)
+    beat = LoopWatchdog(loop, thread)
 
     async def blocks() -> None:
         here.set()
@@ -281,18 +283,18 @@ def test_a_coroutine_that_blocks_its_loop_is_named_once_each_time() -> None:
     assert here.wait(20)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [beat.look(now) for now in (100, 101, 102, 500, 501)] == [0, 1, 2, 3, 4], "it was stopped for a while"
+        assert [beat.check(now) for now in (100, 101, 102, 500, 501)] == [0, 1, 2, 3, 4], "it was stopped for a while"
     with pytest.warns(RequestsWarning, match=r"for 5 seconds, at .*test_asking.py:\d+ in blocks"):
-        beat.look(502)
+        beat.check(502)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert beat.look(503) == 6
+        assert beat.check(503) == 6
 
     done.set()
     asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(20)
-    assert beat.look(504) == 0
+    assert beat.check(504) == 0
     asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(20)
-    assert beat.look(600) == 0
+    assert beat.check(600) == 0
     loop.call_soon_threadsafe(loop.stop)
     thread.join(20)
 
@@ -310,14 +312,14 @@ def test_a_loop_that_is_kept_for_ever_fails_the_attempt_and_the_next_one_has_ano
     async def answers(value: int) -> int:
         return value
 
-    first = Asking(blocks, Policy(1, None, None, ON), 1, "ask")
-    first.ask(1, 7)
+    first = Requester(blocks, RequestPolicy(1, None, None, ON), 1, "ask")
+    first.submit(1, 7)
     with pytest.raises(EnvironmentFailed, match=r"operator 'ask': .*event loop for 3 seconds, at .* in blocks"):
         first.wait()
     first.close()
-    second = Asking(answers, Policy(1, None, None, ON), 1, "ask")
-    second.ask(1, 7)
+    second = Requester(answers, RequestPolicy(1, None, None, ON), 1, "ask")
+    second.submit(1, 7)
 
-    assert second.wait() == (1, Answer(7))
+    assert second.wait() == (1, RequestResult(7))
     second.close()
     done.set()

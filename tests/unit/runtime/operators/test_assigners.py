@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from kafka_eos.core.errors import PlanError
-from kafka_eos.plan.window_assigners import Interval, days, defined, global_, interval, rows, session, sliding, tumbling
+from kafka_eos.plan.window_assigners import (
+    JoinInterval,
+    days,
+    describe_window,
+    global_,
+    interval,
+    rows,
+    session,
+    sliding,
+    tumbling,
+)
 
 Edges = list[tuple[int, int]]
 MOMENTS = range(-60, 60)
@@ -71,7 +81,7 @@ def test_panes_of_a_window_lie_side_by_side_from_its_start_to_its_end(kind: str)
 def test_windows_share_panes_if_one_has_several_or_may_end_within(kind: str) -> None:
     windows, _ = KINDS[kind]
 
-    assert windows.shared == ("tumbling" not in kind)
+    assert windows.is_shared == ("tumbling" not in kind)
 
 
 def at(text: str) -> int:
@@ -85,7 +95,7 @@ def test_a_day_is_a_pane_of_its_own() -> None:
     assert [windows.pane(moment) for moment in (first, first + 1, second - 1, second)] == [first, first, first, second]
     assert (windows.ends(first), windows.start(second)) == ((second,), first)
     assert (windows.panes(second), windows.panes(second - 1), windows.panes(second + 1)) == ((first,), (), ())
-    assert not windows.shared
+    assert not windows.is_shared
 
 
 def test_a_day_that_clocks_end_twice_ends_once() -> None:
@@ -125,7 +135,7 @@ def test_windows_say_what_they_are(windows: Any, text: str) -> None:
 
 
 def test_windows_of_rows_share_what_they_hold_if_they_overlap() -> None:
-    assert [windows.shared for windows in (rows(1), rows(3), rows(3, every=2), global_(every=1))] == [
+    assert [windows.is_shared for windows in (rows(1), rows(3), rows(3, every=2), global_(every=1))] == [
         False, False, True, False
     ]  # fmt: skip
 
@@ -134,7 +144,7 @@ def test_the_longest_windows_and_the_least() -> None:
     assert tumbling(seconds=0.001).size == 1
     assert (rows(1).size, rows(1).every, global_(every=1).size, global_(every=1).every) == (1, 1, None, 1)
     assert sliding(seconds=1, every=1).every == 1000
-    assert interval(lower=2, upper=2) == Interval(2000, 2000)
+    assert interval(lower=2, upper=2) == JoinInterval(2000, 2000)
 
 
 @pytest.mark.parametrize(
@@ -177,14 +187,14 @@ def test_the_first_moment_of_1970_is_in_the_window_that_begins_there() -> None:
 
 def test_a_definition_is_a_durable_format() -> None:
     assert [
-        defined(tumbling(seconds=10, offset=1)),
-        defined(tumbling(seconds=10, early=5)),
-        defined(sliding(seconds=10, every=4)),
-        defined(days("UTC")),
-        defined(session(gap=1)),
-        defined(rows(4, every=2)),
-        defined(global_(every=2)),
-        defined(interval(lower=-1, upper=2)),
+        describe_window(tumbling(seconds=10, offset=1)),
+        describe_window(tumbling(seconds=10, early=5)),
+        describe_window(sliding(seconds=10, every=4)),
+        describe_window(days("UTC")),
+        describe_window(session(gap=1)),
+        describe_window(rows(4, every=2)),
+        describe_window(global_(every=2)),
+        describe_window(interval(lower=-1, upper=2)),
     ] == [
         {"kind": "tumbling", "size": 10_000, "offset": 1000},
         {"kind": "early", "size": 10_000, "every": 5000, "offset": 0},

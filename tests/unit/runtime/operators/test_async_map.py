@@ -32,11 +32,11 @@ from kafka_eos import (
 )
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column
+from kafka_eos.core.provenance import format_provenance
 from kafka_eos.core.records import Batch, Watermark
-from kafka_eos.runtime.operators.async_io.pending_rows import Held
-from kafka_eos.runtime.operators.event_time import Pace, Signal
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.async_io.pending_rows import PendingRows
+from kafka_eos.runtime.operators.event_time import WatermarkOutput, WatermarkSchedule
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink, run_local
@@ -208,9 +208,9 @@ def test_outputs_of_one_row_keep_their_names_whichever_comes_first() -> None:
     out: list[tuple[str, int]] = []
 
     def write(batch: Batch[int]) -> None:
-        out.extend(zip(column(batch, Term(1), Epoch(1)), batch.values, strict=True))
+        out.extend(zip(format_provenance(batch, Term(1), Epoch(1)), batch.values, strict=True))
 
-    with closing(Chain(pipeline.plan(), {}, {"out": write})) as chain:
+    with closing(OperatorChain(pipeline.plan(), {}, {"out": write})) as chain:
         chain.push("in", Batch([1], range(1), ListOrigin("in", "in", 0, 5, [1], [-1])))
         chain.finish()
 
@@ -243,21 +243,21 @@ def test_rows_that_wait_are_held_until_they_are_handed_on() -> None:
     out: list[int] = []
     with closing(_timed(pipeline, lambda batch: out.extend(batch.values))) as chain:
         chain.push("in", Batch([1, 2, 3, 4], range(4), ListOrigin("in", "in", 0, 0, [1, 2, 3, 4], [-1] * 4)))
-        assert chain.full("ask-requests")
+        assert chain.is_full("ask-requests")
         until = time.monotonic() + 20
         while not out and time.monotonic() < until:
-            chain.collect()
+            chain.emit_answered()
         chain.flush()
 
-        assert (out, [batch.values for batch in chain.held("ask-requests")]) == ([1], [[2, 3, 4]])
-        assert chain.full("ask-requests") and chain.holding("ask-requests")
+        assert (out, [batch.values for batch in chain.list_pending_rows("ask-requests")]) == ([1], [[2, 3, 4]])
+        assert chain.is_full("ask-requests") and chain.has_pending("ask-requests")
 
         let_go.set()
         chain.make_room()
-        assert not chain.full("ask-requests")
+        assert not chain.is_full("ask-requests")
         chain.finish()
-        assert (out, chain.held("ask-requests")) == ([1, 2, 3, 4], [])
-        assert not chain.holding("ask-requests")
+        assert (out, chain.list_pending_rows("ask-requests")) == ([1, 2, 3, 4], [])
+        assert not chain.has_pending("ask-requests")
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -270,8 +270,8 @@ def test_a_watermark_behind_no_row_that_waits_goes_on_at_once(ordered: bool) -> 
     asked.key_by(lambda value: value, name="by").reduce(max, name="most").sink(MemorySink(), name="out")
     with closing(_timed(pipeline, lambda batch: None, {"by": told.append})) as chain:
         chain.push("in", Batch([1, 2], range(2), ListOrigin("in", "in", 0, 0, [1, 2], [-1] * 2)))
-        while chain.holding("ask-requests"):
-            chain.collect()
+        while chain.has_pending("ask-requests"):
+            chain.emit_answered()
         told.clear()
         chain.advance("ask-requests", Watermark(7))
 
@@ -283,7 +283,9 @@ def test_a_row_that_waits_is_waited_for_though_its_stream_was_idle(ordered: bool
     """It came in time, so it is not late when it is answered, however far other streams have come meanwhile."""
     let_go, clock = threading.Event(), count(1.0)
     with ExitStack() as closing:
-        bench = Meeting(_meeting(let_go, ordered).plan(), tmp_path, closing, Pace(0.0, lambda: next(clock)))
+        bench = Meeting(
+            _meeting(let_go, ordered).plan(), tmp_path, closing, WatermarkSchedule(0.0, lambda: next(clock))
+        )
         chain = bench.open(splits=("asked/0", "plain/0"))
         bench.silence()
         bench.push("plain", 90)
@@ -303,7 +305,9 @@ def test_a_stream_is_idle_again_when_the_last_row_that_waits_is_answered(tmp_pat
     """Nothing but the answer tells it: the stream itself has been idle all the time."""
     let_go, clock = threading.Event(), count(1.0)
     with ExitStack() as closing:
-        bench = Meeting(_meeting(let_go, ordered=True).plan(), tmp_path, closing, Pace(0.0, lambda: next(clock)))
+        bench = Meeting(
+            _meeting(let_go, ordered=True).plan(), tmp_path, closing, WatermarkSchedule(0.0, lambda: next(clock))
+        )
         chain = bench.open(splits=("asked/0", "plain/0"))
         bench.silence()
         chain.push("ask-requests", bench.row("asked", 100))  # of an operator that waits for the clock, say
@@ -321,7 +325,7 @@ def test_a_stream_that_was_idle_between_two_rows_is_not_while_the_second_one_wai
     first, second, clock = threading.Event(), threading.Event(), count(1.0)
     with ExitStack() as closing:
         plan = _meeting(first, ordered=True, second=second).plan()
-        bench = Meeting(plan, tmp_path, closing, Pace(0.0, lambda: next(clock)))
+        bench = Meeting(plan, tmp_path, closing, WatermarkSchedule(0.0, lambda: next(clock)))
         chain = bench.open(splits=("asked/0", "plain/0"))
         bench.push("plain", 90)
         bench.push("asked", 100)
@@ -329,9 +333,9 @@ def test_a_stream_that_was_idle_between_two_rows_is_not_while_the_second_one_wai
         bench.push("asked", 200)
         first.set()
         until = time.monotonic() + 20
-        while len(chain.held("ask-requests")[0]) > 1 or len(chain.held("ask-requests")) > 1:
+        while len(chain.list_pending_rows("ask-requests")[0]) > 1 or len(chain.list_pending_rows("ask-requests")) > 1:
             assert time.monotonic() < until, "the first row is not answered"
-            chain.collect()
+            chain.emit_answered()
         bench.push("plain", 5000)
         assert bench.values == []
 
@@ -371,19 +375,19 @@ class Meeting(Bench):
 
     def silence(self) -> None:
         for _ in range(3):
-            self.chain.nothing_read("asked")
+            self.chain.note_empty_read("asked")
 
     def row(self, source: str, value: int) -> Batch[int]:
-        return Batch([value], range(1), ListOrigin(source, source, 0, value, [value], [-1]), times=[value])
+        return Batch([value], range(1), ListOrigin(source, source, 0, value, [value], [-1]), event_times=[value])
 
     def push(self, source: str, value: int) -> None:
         self.chain.push(source, self.row(source, value))
-        self.chain.collect()
+        self.chain.emit_answered()
 
 
 def _timed(
-    pipeline: Pipeline, write: Callable[[Batch[Any]], None], signals: Mapping[str, Signal] | None = None
-) -> Chain:
+    pipeline: Pipeline, write: Callable[[Batch[Any]], None], signals: Mapping[str, WatermarkOutput] | None = None
+) -> OperatorChain:
     """With the state of its operators, and ``signals`` where watermarks leave, and rows, too."""
     backend = open_backend("memory", "in-timestamps", UNUSED, range(1), (), MemoryStorage(), by_split=True)
     states = {"in-timestamps": backend}
@@ -391,7 +395,7 @@ def _timed(
         if node.stateful and node.name not in states:
             states[node.name] = open_backend("memory", node.name, UNUSED, range(1), (), MemoryStorage())
     aside: dict[str, Callable[[Batch[Any]], None]] = {name: lambda batch: None for name in signals or {}}
-    return Chain(pipeline.plan(), states, {"out": write}, aside, signals=signals)
+    return OperatorChain(pipeline.plan(), states, {"out": write}, aside, signals=signals)
 
 
 # ---------------------------------------------------------------- mistakes
@@ -424,7 +428,7 @@ def test_a_plain_verb_says_where_a_coroutine_function_belongs() -> None:
 
 
 def test_a_watermark_alone_goes_on() -> None:
-    held = Held(ordered=True)
-    held.mark(Watermark(3))
+    held = PendingRows(ordered=True)
+    held.add_watermark(Watermark(3))
 
-    assert list(held.due()) == [Watermark(3)]
+    assert list(held.take_ready()) == [Watermark(3)]

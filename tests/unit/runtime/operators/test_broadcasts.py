@@ -32,15 +32,15 @@ from kafka_eos.connectors.kafka import Record
 from kafka_eos.core.errors import PlanError, PoisonRecord
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch, Watermark
-from kafka_eos.plan import BroadcastConnect, Plan
-from kafka_eos.runtime.exchange.routing import restorer
-from kafka_eos.runtime.operators.event_time import Pace
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.plan import BroadcastConnectNode, Plan
+from kafka_eos.runtime.exchange.routing import make_restore_router
+from kafka_eos.runtime.operators.event_time import WatermarkSchedule
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state import broadcast_copies as copies
 from kafka_eos.runtime.state.key_groups import key_group_range
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import MemoryStorage
-from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+from kafka_eos.testing import ListSource, MemorySink, TimestampedValue, run_local
 from tests.unit.runtime.operators.test_event_time import Bench, rows
 
 Rule = Record[str, int]
@@ -115,14 +115,14 @@ class Subtasks:
     letters: list[Any] = field(default_factory=list)
     sessions: int = 0
 
-    def open(self, count: int, handles: Sequence[StateHandle] = ()) -> list[Chain]:
+    def open(self, count: int, handles: Sequence[StateHandle] = ()) -> list[OperatorChain]:
         self.sessions += 1
         self.backends = [self._backends(subtask, count, handles) for subtask in range(count)]
         outputs: dict[str, Callable[[Batch[Any]], None]] = {
             sink.name: lambda batch: self.letters.extend(batch.values) for sink in self.plan.sinks
         }
         outputs["sink"] = lambda batch: self.out.extend(batch.values)
-        self.chains = [Chain(self.plan, each, outputs, subtask=at) for at, each in enumerate(self.backends)]
+        self.chains = [OperatorChain(self.plan, each, outputs, subtask=at) for at, each in enumerate(self.backends)]
         for chain in self.chains:
             self.closing.callback(chain.close)
         return self.chains
@@ -136,7 +136,7 @@ class Subtasks:
                 key_group_range(subtask, count),
                 [handle for handle in handles if handle.operator == node.name],
                 self.storage,
-                copied=isinstance(node, BroadcastConnect),
+                copied=isinstance(node, BroadcastConnectNode),
             )
             for node in self.plan.nodes
             if node.stateful
@@ -174,7 +174,7 @@ def test_each_copy_has_what_all_were_told_through_checkpoints_and_other_numbers_
                 chain.push("stream", rows([(str(number), value)], [0], source="stream"))
                 wanted += [(str(number), value, over)] if over else []
             handles = subtasks.checkpoint()
-            assert copies.differing(handles) == []
+            assert copies.find_differing_copies(handles) == []
 
     assert subtasks.out == wanted
 
@@ -375,7 +375,7 @@ def test_event_time_is_that_of_the_stream_and_timers_read_the_rules(tmp_path: Pa
 def test_timers_that_a_snapshot_has_left_read_the_rules_that_it_holds(tmp_path: Path) -> None:
     """It is taken while they fire. A rule that comes behind the restart comes behind all of them."""
     plan, keys, storage = flow(Timed5, timed=True).plan(), 3000, MemoryStorage()
-    one_step = Pace(0.0, lambda: 0.0, slice=0.0)
+    one_step = WatermarkSchedule(0.0, lambda: 0.0, slice=0.0)
     with ExitStack() as closing:
         before = Bench(plan, tmp_path / "before", closing, one_step, storage)
         chain = before.open(splits=("stream/0",))
@@ -383,15 +383,15 @@ def test_timers_that_a_snapshot_has_left_read_the_rules_that_it_holds(tmp_path: 
         chain.advance("rules-broadcast", Watermark(1_000))
         chain.push("stream", rows([(str(n), 1) for n in range(keys)], [1] * keys, source="stream"))
         chain.push("stream", rows([("last", 9)], [9], source="stream"))
-        assert chain.busy()
+        assert chain.has_due_work()
         chain.flush(whole=False)
         handles = [backend.snapshot(Epoch(1))(storage) for backend in before.backends.values()]
         made = before.values
         after = Bench(plan, tmp_path / "after", closing, one_step, storage)
         chain = after.open(handles, splits=("stream/0",))
         chain.resume()
-        while chain.busy():
-            chain.go_on({node.name for node in plan.nodes})
+        while chain.has_due_work():
+            chain.continue_due({node.name for node in plan.nodes})
         chain.push("rules", told(("second", 1)))
         made += after.values
 
@@ -400,14 +400,14 @@ def test_timers_that_a_snapshot_has_left_read_the_rules_that_it_holds(tmp_path: 
 
 
 def test_a_stream_waits_for_the_table_of_its_rules() -> None:
-    assert flow().plan().meets == {"stream": frozenset({"rules"})}
+    assert flow().plan().prerequisites == {"stream": frozenset({"rules"})}
     assert flow(Plain).plan().joins_of_tables == {"rules": frozenset({"apply-broadcast"})}
-    assert flow(table=False).plan().meets == {}
+    assert flow(table=False).plan().prerequisites == {}
 
 
 def test_rows_under_way_to_what_was_no_broadcast_state_are_refused() -> None:
     plan = flow().plan()
-    split = restorer(plan, plan.node("rules-broadcast"), 2, {})
+    split = make_restore_router(plan, plan.node("rules-broadcast"), 2, {})
 
     with pytest.raises(PlanError, match="they would not come to all workers"):
         split(0, told(("a", 1)))
@@ -442,7 +442,7 @@ def test_a_table_that_is_not_broadcast_and_a_function_of_another_kind_are_refuse
 def test_a_stream_of_rules_needs_no_table() -> None:
     made = run_local(
         flow(Plain, table=False),
-        {"stream": [Timed(("k", 5), 3), ("j", 1)], "rules": [Record("a", 2)]},
+        {"stream": [TimestampedValue(("k", 5), 3), ("j", 1)], "rules": [Record("a", 2)]},
     )
 
     # Sources come one after the other in their order: the stream is first.

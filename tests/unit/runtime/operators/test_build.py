@@ -3,21 +3,21 @@
 import pytest
 
 from kafka_eos import Bug, plan
-from kafka_eos.runtime.operators import build
+from kafka_eos.runtime.operators import build_operator
 from kafka_eos.testing import ListSource, MemorySink
 
-HERE = plan.Where("here.py", 1, "")
+HERE = plan.CodeLocation("here.py", 1, "")
 
 
 @pytest.mark.parametrize(
     "node",
     [
-        plan.Source(name="s", where=HERE, source=ListSource([])),
-        plan.Union(name="u", where=HERE, inputs=("a", "b")),
-        plan.Sink(name="k", where=HERE, inputs=("a",), sink=MemorySink()),
+        plan.SourceNode(name="s", code_line=HERE, source=ListSource([])),
+        plan.UnionNode(name="u", code_line=HERE, inputs=("a", "b")),
+        plan.SinkNode(name="k", code_line=HERE, inputs=("a",), sink=MemorySink()),
     ],
     ids=lambda node: node.kind,
 )
 def test_the_engines_own_nodes_have_no_operator(node: plan.Node) -> None:
     with pytest.raises(Bug, match=f"kind '{node.kind}' has no operator"):
-        build(node)
+        build_operator(node)

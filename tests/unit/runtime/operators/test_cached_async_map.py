@@ -20,11 +20,11 @@ from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.abc.state import StateBackend, StateHandle
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import MemoryStorage
-from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+from kafka_eos.testing import ListSource, MemorySink, TimestampedValue, run_local
 from kafka_eos.testing.list_source import ListOrigin
 from tests.unused import UNUSED
 
@@ -122,7 +122,12 @@ def test_an_answer_that_is_too_old_is_asked_for_again(ordered: bool) -> None:
     async def ask(key: str) -> str:
         return next(answers)
 
-    values = [Timed(0, 10_000), Timed(7, 19_999), Timed(14, 20_000), Timed(21, 29_000)]
+    values = [
+        TimestampedValue(0, 10_000),
+        TimestampedValue(7, 19_999),
+        TimestampedValue(14, 20_000),
+        TimestampedValue(21, 29_000),
+    ]
     out = made(ask, values, 1, ordered=ordered, cache=Ttl(10, clock="event"), capacity=1)["out"]
 
     assert out == [(0, "x"), (7, "x"), (14, "y"), (21, "y")]
@@ -223,8 +228,8 @@ def test_rows_that_wait_find_in_a_snapshot_what_was_known_then() -> None:
     with closing(chain_of(pipeline, out, before)) as chain:
         chain.push("in", batch([0, 1]))
         while not before.cache().entries:
-            chain.collect()
-        held = chain.held("ask-requests")
+            chain.emit_answered()
+        held = chain.list_pending_rows("ask-requests")
         handle = before.snapshot(Epoch(1))(storage)
         assert (out, [each.values for each in held]) == ([], [[0, 1]])
 
@@ -248,7 +253,7 @@ def test_each_value_comes_out_once_whenever_the_job_dies(steps: list[str], order
     out: list[Row] = []
     read, epoch, held, taken, handles = 0, 0, list[Batch[int]](), (0, 0), list[StateHandle]()
 
-    def begun() -> tuple[Chain, StateBackend]:
+    def begun() -> tuple[OperatorChain, StateBackend]:
         state = open_backend("memory", "ask", UNUSED, range(MAX_KEY_GROUPS), handles, storage)
         chain = chain_of(pipeline, out, state)
         for each in held:
@@ -261,10 +266,14 @@ def test_each_value_comes_out_once_whenever_the_job_dies(steps: list[str], order
             chain.push("in", batch(list(range(read, read + 3))))
             read += 3
         elif step == "collect":
-            chain.collect()
+            chain.emit_answered()
         elif step == "checkpoint":
             epoch += 1
-            handles, held, taken = [state.snapshot(Epoch(epoch))(storage)], chain.held("ask-requests"), (read, len(out))
+            handles, held, taken = (
+                [state.snapshot(Epoch(epoch))(storage)],
+                chain.list_pending_rows("ask-requests"),
+                (read, len(out)),
+            )
         else:
             chain.close()
             read, written = taken
@@ -293,9 +302,9 @@ def batch(values: list[int]) -> Batch[int]:
     return Batch(values, range(len(values)), ListOrigin("in", "in", 0, 0, values, [-1] * len(values)))
 
 
-def chain_of(pipeline: Pipeline, out: list[Row], backend: StateBackend | None = None) -> Chain:
+def chain_of(pipeline: Pipeline, out: list[Row], backend: StateBackend | None = None) -> OperatorChain:
     state = backend or open_backend("memory", "ask", UNUSED, range(MAX_KEY_GROUPS), (), MemoryStorage())
-    return Chain(pipeline.plan(), {"ask": state}, {"out": lambda written: out.extend(written.values)})
+    return OperatorChain(pipeline.plan(), {"ask": state}, {"out": lambda written: out.extend(written.values)})
 
 
 # ---------------------------------------------------------------- mistakes

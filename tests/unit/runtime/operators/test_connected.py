@@ -19,7 +19,7 @@ from kafka_eos import (
     monotonic,
 )
 from kafka_eos.abc.sink import DeadLetters
-from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+from kafka_eos.testing import ListSource, MemorySink, TimestampedValue, run_local
 
 OPEN = OutputTag("open", str)
 
@@ -67,27 +67,34 @@ def watched(on_error: Any = "stop") -> Pipeline:
 
 
 def test_each_stream_has_its_method_and_both_have_one_state() -> None:
-    out = run_local(watched(), {"numbers": [Timed(1, 1), Timed(2, 2)], "words": [Timed("so far", 3)]})
+    out = run_local(
+        watched(),
+        {"numbers": [TimestampedValue(1, 1), TimestampedValue(2, 2)], "words": [TimestampedValue("so far", 3)]},
+    )
 
     assert out == {"out": ["so far 3"], "open": []}
 
 
 def test_a_timer_waits_for_the_event_time_of_both_streams() -> None:
-    given: dict[str, list[Any]] = {"numbers": [Timed(1, 1), Timed(0, 500)], "words": [Timed("so far", 11)]}
+    given: dict[str, list[Any]] = {
+        "numbers": [TimestampedValue(1, 1), TimestampedValue(0, 500)],
+        "words": [TimestampedValue("so far", 11)],
+    }
     assert run_local(watched(), given)["open"] == []
 
-    given["words"] += [Timed("so far", 12)]
+    given["words"] += [TimestampedValue("so far", 12)]
     assert run_local(watched(), given)["open"] == ["k 1 at 11"]
 
 
 def test_a_record_that_is_refused_has_changed_nothing_in_whichever_stream() -> None:
     out = run_local(
-        watched(DeadLetters(MemorySink())), {"numbers": [Timed(1, 1), Timed(13, 2)], "words": [Timed("is", 3)]}
+        watched(DeadLetters(MemorySink())),
+        {"numbers": [TimestampedValue(1, 1), TimestampedValue(13, 2)], "words": [TimestampedValue("is", 3)]},
     )
 
     assert (out["out"], len(out["numbers-dead-letters"]), out["words-dead-letters"]) == (["is 1"], 1, [])
     with pytest.raises(PoisonRecord, match="unlucky"):
-        run_local(watched(), {"numbers": [Timed(13, 2)]})
+        run_local(watched(), {"numbers": [TimestampedValue(13, 2)]})
 
 
 def test_one_connection_may_have_several_readers() -> None:
@@ -98,7 +105,7 @@ def test_one_connection_may_have_several_readers() -> None:
         out.sink(MemorySink(), name=f"{name}-out")
         out.side_output(OPEN).sink(MemorySink(), name=f"{name}-open-rows")
 
-    found = run_local(pipeline, {"numbers": [Timed(4, 1)], "words": [Timed("is", 3)]})
+    found = run_local(pipeline, {"numbers": [TimestampedValue(4, 1)], "words": [TimestampedValue("is", 3)]})
 
     assert (found["one-out"], found["other-out"]) == (["is 4"], ["is 4"])
 
@@ -120,7 +127,7 @@ def test_streams_of_a_stream_meet_again() -> None:
     connect(first, again).process(Both, name="both").sink(MemorySink(), name="out")
 
     assert [node.kind for node in pipeline.plan().nodes].count("forward") == 1
-    found = run_local(pipeline, {"numbers": [Timed(1, 1), Timed(2, 2)]})["out"]
+    found = run_local(pipeline, {"numbers": [TimestampedValue(1, 1), TimestampedValue(2, 2)]})["out"]
     assert sorted(found) == ["k got 1", "k got 2", "k has 1", "k has 3"]
 
 
@@ -160,7 +167,7 @@ def test_both_may_be_local() -> None:
     out.sink(MemorySink(), name="out")
     out.side_output(OPEN).sink(MemorySink(), name="open")
 
-    assert pipeline.plan().keeps_local("watch")
+    assert pipeline.plan().has_local_state("watch")
 
 
 def test_a_connection_that_nobody_reads_is_refused() -> None:

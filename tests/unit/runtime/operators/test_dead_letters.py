@@ -11,9 +11,9 @@ from kafka_eos import Pipeline
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column
+from kafka_eos.core.provenance import format_provenance
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
 
@@ -38,19 +38,19 @@ def _batch() -> Batch[Any]:
     return Batch(list(VALUES), range(3), ListOrigin("numbers", "in", 0, 10, VALUES))
 
 
-def _chain(pipeline: Pipeline, got: dict[str, list[Batch[Any]]], full: str) -> Chain:
+def _chain(pipeline: Pipeline, got: dict[str, list[Batch[Any]]], full: str) -> OperatorChain:
     """Its sink ``full`` refuses the first row of every batch."""
     plan = pipeline.plan()
 
     def output(name: str) -> Any:
         def write(batch: Batch[Any]) -> None:
             if name == full:
-                chain.refuse_row(batch, 0, name, ValueError("too large"))
+                chain.reject_row(batch, 0, name, ValueError("too large"))
             got.setdefault(name, []).append(batch)
 
         return write
 
-    chain = Chain(plan, {}, {sink.name: output(sink.name) for sink in plan.sinks})
+    chain = OperatorChain(plan, {}, {sink.name: output(sink.name) for sink in plan.sinks})
     return chain
 
 
@@ -61,7 +61,7 @@ def test_letters_of_one_record_differ_in_who_refused_it_and_writers_make_letters
     (letters,) = got["numbers-dead-letters"]
 
     assert [letter.operator for letter in letters.values] == ["divide", "halve", "plain"]
-    assert column(letters, Term(1), Epoch(2)) == [
+    assert format_provenance(letters, Term(1), Epoch(2)) == [
         f"1.2/numbers/in/0/10/0.0-{number(name)}-0" for name in ("divide", "halve", "plain")
     ]
 
@@ -72,12 +72,12 @@ def test_letters_keep_the_records_apart() -> None:
     chain.push("numbers", _batch())
     (letters,) = got["numbers-dead-letters"]
 
-    assert column(letters, Term(1), Epoch(2)) == [
+    assert format_provenance(letters, Term(1), Epoch(2)) == [
         f"1.2/numbers/in/0/10/0.0-{number('divide')}-0",
         f"1.2/numbers/in/0/10/0.0-{number('halve')}-0",
         f"1.2/numbers/in/0/11/0.0-{number('halved')}-0",
     ]
-    assert [letters.origin.raw(row).offset for row in letters.rows] == [10, 10, 11]
+    assert [letters.origin.raw(row).offset for row in letters.origin_rows] == [10, 10, 11]
 
 
 def test_a_writers_refusal_stops_the_job_without_dead_letters() -> None:

@@ -13,16 +13,16 @@ import pytest
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, monotonic, on_clock, session, tumbling
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column
+from kafka_eos.core.provenance import format_provenance
 from kafka_eos.plan import Plan
-from kafka_eos.runtime.operators.due_work import Due
-from kafka_eos.runtime.operators.event_time import Pace
+from kafka_eos.runtime.operators.due_work import DueWork
+from kafka_eos.runtime.operators.event_time import WatermarkSchedule
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
 from tests.unit.runtime.operators.test_event_time import Bench, rows
 
 KEYS = 3000
-SLICES = Pace(0.0, lambda: 0.0, slice=0.0)
+SLICES = WatermarkSchedule(0.0, lambda: 0.0, slice=0.0)
 """One step at a time."""
 
 
@@ -76,7 +76,7 @@ class Sliced(Bench):
         return [backend.snapshot(Epoch(1))(self.storage) for backend in self.backends.values()]
 
     def named(self) -> list[str]:
-        return [text.partition("/")[2] for batch in self.out for text in column(batch, Term(1), Epoch(1))]
+        return [text.partition("/")[2] for batch in self.out for text in format_provenance(batch, Term(1), Epoch(1))]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def amid(kind: str, directory: Path, closing: ExitStack, storage: MemoryStorage)
     bench.begin()
     fill(bench)
     bench.chain.push("source", rows([KEYS], [10]))
-    assert bench.chain.busy()
+    assert bench.chain.has_due_work()
     return plan, bench.snapshot()
 
 
@@ -110,22 +110,22 @@ def test_what_one_watermark_makes_due_is_done_in_slices_of_which_a_snapshot_may_
     one = Sliced(plan, tmp_path / "one", closing, SLICES, storage)
     one.begin()
     fill(one)
-    assert not one.chain.busy()
+    assert not one.chain.has_due_work()
     one.chain.push("source", rows([KEYS], [10]))
     steps, here = 0, {node.name for node in plan.nodes}
     while len(one.values) < KEYS // 4:
-        assert one.chain.busy(here) and not one.chain.busy({"elsewhere"})
-        one.chain.go_on({"elsewhere"})
-        one.chain.go_on(here)
+        assert one.chain.has_due_work(here) and not one.chain.has_due_work({"elsewhere"})
+        one.chain.continue_due({"elsewhere"})
+        one.chain.continue_due(here)
         steps += 1
     handles, before = one.snapshot(), len(one.values)
-    assert one.chain.busy() and min(one.values) >= 0, "the watermark has gone on too early"
+    assert one.chain.has_due_work() and min(one.values) >= 0, "the watermark has gone on too early"
 
     other = Sliced(plan, tmp_path / "other", closing, SLICES, storage)
     other.begin(handles)
     other.chain.push("source", rows([KEYS], [10]))  # nothing new: event time is where it was
-    while other.chain.busy():
-        other.chain.go_on(here)
+    while other.chain.has_due_work():
+        other.chain.continue_due(here)
 
     values, names = one.values[:before] + other.values, one.named()[:before] + other.named()
     wanted = range(0, KEYS, 2) if kind == "timers" else range(KEYS)
@@ -154,8 +154,8 @@ def test_what_a_snapshot_has_left_is_done_before_any_row(verb: Any, tmp_path: Pa
     other = Sliced(plan, tmp_path / "other", closing, SLICES, storage)
     other.begin(handles)
     other.chain.resume()
-    while other.chain.busy():
-        other.chain.go_on({"first"})
+    while other.chain.has_due_work():
+        other.chain.continue_due({"first"})
     other.chain.push("source", rows([left], [2]))
 
     results = [(key, value) for key, value in before + other.values if key == left]
@@ -171,7 +171,7 @@ def test_what_several_operators_have_left_is_done_from_the_last_one_on(tmp_path:
     fill(one)
     one.chain.push("source", rows([KEYS], [10]))
     handles = one.snapshot()
-    other = Sliced(plan, tmp_path / "other", closing, Pace(0.0, lambda: 0.0), storage)
+    other = Sliced(plan, tmp_path / "other", closing, WatermarkSchedule(0.0, lambda: 0.0), storage)
     other.begin(handles)
     order: list[str] = []
     for node in ("first", "second"):
@@ -181,7 +181,7 @@ def test_what_several_operators_have_left_is_done_from_the_last_one_on(tmp_path:
     other.chain.resume()
 
     assert order == ["second", "first"]
-    assert not other.chain.busy()
+    assert not other.chain.has_due_work()
     assert sorted(one.values + other.values) == list(range(0, KEYS, 2))
 
 
@@ -195,11 +195,11 @@ def test_the_end_of_an_epoch_that_leaves_nothing_under_way_does_all_of_it(tmp_pa
     bench.begin()
     fill(bench)
     bench.chain.push("source", rows([KEYS], [10]))
-    assert bench.chain.busy()
+    assert bench.chain.has_due_work()
 
     bench.chain.flush()
 
-    assert not bench.chain.busy()
+    assert not bench.chain.has_due_work()
     assert bench.values[-1] == -KEYS // 2
 
 
@@ -217,7 +217,7 @@ def test_timers_that_say_nothing_let_others_come_in_between(tmp_path: Path, clos
 
     bench.chain.push("source", rows([KEYS], [10]))
 
-    assert bench.chain.busy()
+    assert bench.chain.has_due_work()
 
 
 def test_what_is_due_later_waits_for_what_is_not_done() -> None:
@@ -228,16 +228,16 @@ def test_what_is_due_later_waits_for_what_is_not_done() -> None:
             done.append(f"{name}{number}")
             yield
 
-    due = Due(0.0, lambda: 0.0)
+    due = DueWork(0.0, lambda: 0.0)
     due.begin("a", steps("a", 2))
     due.begin("b", steps("b", 1))
-    assert done == ["a0"] and due.busy({"b"})
-    due.go_on()
+    assert done == ["a0"] and due.is_pending({"b"})
+    due.run_slice()
     assert done == ["a0", "a1"]
-    due.go_on({"b"})
+    due.run_slice({"b"})
     assert done == ["a0", "a1", "b0"]
-    due.finish()
-    assert not due.busy()
+    due.run_all()
+    assert not due.is_pending()
 
 
 def test_the_time_counts_from_when_the_first_thing_is_due_until_the_last_one_is_done() -> None:
@@ -248,24 +248,24 @@ def test_the_time_counts_from_when_the_first_thing_is_due_until_the_last_one_is_
             done.append(name + part)
             yield
 
-    due = Due(0.0, lambda: now)
+    due = DueWork(0.0, lambda: now)
     due.begin("one", step("1"))
     now = 3.0
     due.begin("two", step("2"))
-    due.go_on({"elsewhere"})
-    assert done == ["1a"] and due.taken == 2.0
+    due.run_slice({"elsewhere"})
+    assert done == ["1a"] and due.seconds_pending == 2.0
     now = 4.0
-    due.go_on({"one"})
-    assert due.taken == 3.0 and due.busy({"two"})
-    due.finish()
+    due.run_slice({"one"})
+    assert due.seconds_pending == 3.0 and due.is_pending({"two"})
+    due.run_all()
     now = 9.0
-    assert done == ["1a", "1b", "2a", "2b"] and due.taken == 3.0
+    assert done == ["1a", "1b", "2a", "2b"] and due.seconds_pending == 3.0
     due.begin("three", step("3"))
     now = 10.0
-    assert due.taken == 4.0
-    due.finish()
+    assert due.seconds_pending == 4.0
+    due.run_all()
     now = 12.0
-    assert due.taken == 4.0
+    assert due.seconds_pending == 4.0
 
 
 def test_no_split_is_silent_while_what_is_due_keeps_the_worker_from_reading(tmp_path: Path, closing: ExitStack) -> None:
@@ -276,14 +276,14 @@ def test_no_split_is_silent_while_what_is_due_keeps_the_worker_from_reading(tmp_
     keyed = flow.source(ListSource([]), name="source").with_timestamps(watermarks=strategy).key_by(lambda v: v)
     windows = keyed.window(tumbling(seconds=0.010)).fold(name="first", init=int, step=lambda n, _: n + 1, state=int)
     windows.map(lambda found: found.window.end).sink(MemorySink(), name="sink")
-    bench = Sliced(flow.plan(), tmp_path, closing, Pace(0.0, lambda: now, slice=0.0))
+    bench = Sliced(flow.plan(), tmp_path, closing, WatermarkSchedule(0.0, lambda: now, slice=0.0))
     bench.open(splits=["source/0", "source/1"])
     fill(bench)
     bench.chain.push("source", rows([KEYS], [10]))
     bench.chain.push("source", rows([KEYS], [10], 1))
-    while bench.chain.busy():
+    while bench.chain.has_due_work():
         now += 0.7
-        bench.chain.go_on({node.name for node in bench.plan.nodes})
+        bench.chain.continue_due({node.name for node in bench.plan.nodes})
     assert now > 4 and set(bench.values) == {10}
 
     bench.chain.push("source", rows([KEYS], [30]))
@@ -313,7 +313,7 @@ def test_however_often_the_clock_is_looked_at_meanwhile_one_look_waits_for_its_t
     bench.begin()
     fill(bench)
     bench.chain.push("source", rows([KEYS], [10]))
-    assert bench.chain.busy()
+    assert bench.chain.has_due_work()
     looks.clear()
 
     for _ in range(50):
@@ -334,7 +334,7 @@ def test_a_slice_may_be_all_of_it() -> None:
             done.append(number)
             yield
 
-    due = Due(60.0, lambda: 0.0)
+    due = DueWork(60.0, lambda: 0.0)
     due.begin("a", steps())
 
-    assert done == [0, 1, 2] and not due.busy()
+    assert done == [0, 1, 2] and not due.is_pending()

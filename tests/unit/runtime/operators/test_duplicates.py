@@ -18,13 +18,13 @@ from kafka_eos.abc.state import StateHandle
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch
-from kafka_eos.plan import Timestamps
+from kafka_eos.plan import TimestampsNode
 from kafka_eos.runtime.operators.event_time import WITH_EACH_BATCH
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.state.memory_store import read_rows
 from kafka_eos.storage.job_storage import MemoryStorage
-from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+from kafka_eos.testing import ListSource, MemorySink, TimestampedValue, run_local
 from kafka_eos.testing.list_source import ListOrigin
 
 Event = tuple[str, int]
@@ -122,11 +122,11 @@ class Running:
             node.name: open_backend(
                 "memory", node.name, directory / f"{node.name}-{within}", range(128),
                 [] if after is None else [after._stored(node.name)], self._storage,
-                by_split=isinstance(node, Timestamps),
+                by_split=isinstance(node, TimestampsNode),
             )
             for node in plan.nodes if node.stateful
         }  # fmt: skip
-        self._chain = Chain(plan, self._backends, {"passed": lambda batch: None}, pace=WITH_EACH_BATCH)
+        self._chain = OperatorChain(plan, self._backends, {"passed": lambda batch: None}, pace=WITH_EACH_BATCH)
         closing.callback(self._chain.close)
         self._chain.assign("events", ["events/0"])
 
@@ -187,14 +187,14 @@ def test_and_with_a_time_to_live_the_first_after_that() -> None:
     keyed = made.source(ListSource([]), name="in").key_by(lambda value: "k")
     keyed.distinct(name="first", ttl=Ttl(1, clock="event")).sink(MemorySink(), name="out")
 
-    assert run_local(made, {"in": [Timed(n, n * 400) for n in range(1, 8)]})["out"] == [1, 4, 7]
+    assert run_local(made, {"in": [TimestampedValue(n, n * 400) for n in range(1, 8)]})["out"] == [1, 4, 7]
 
 
 def test_the_type_of_the_stream_stays_known() -> None:
     made = Pipeline("p")
     keyed = made.source(KafkaSource("in", value=str), name="in").key_by(lambda value: value)
     keyed.distinct(name="first", ttl=None).rebalance(name="spread").sink(MemorySink(), name="out")
-    wire: Any = next(node.wire for node in made.plan().nodes if node.name == "spread")
+    wire: Any = next(node.exchange_codec for node in made.plan().nodes if node.name == "spread")
 
     assert wire.type is str
 

@@ -18,15 +18,15 @@ from kafka_eos.abc.state import StateHandle
 from kafka_eos.connectors.kafka import KafkaSink
 from kafka_eos.core.errors import EnvironmentFailed, PlanError, PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column, parse
-from kafka_eos.core.records import BEGINNING, Batch, Watermark
-from kafka_eos.plan import Plan, Timestamps
-from kafka_eos.runtime.operators.event_time import AT_BARRIERS, WITH_EACH_BATCH, Pace
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.core.provenance import format_provenance, parse_provenance
+from kafka_eos.core.records import MIN_EVENT_TIME, Batch, Watermark
+from kafka_eos.plan import Plan, TimestampsNode
+from kafka_eos.runtime.operators.event_time import AT_BARRIERS, WITH_EACH_BATCH, WatermarkSchedule
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.state.ttl_clock import wall_clock
 from kafka_eos.storage.job_storage import MemoryStorage
-from kafka_eos.testing import ListSource, MemorySink, Timed, Wait, run_local
+from kafka_eos.testing import AdvanceClock, ListSource, MemorySink, TimestampedValue, run_local
 from kafka_eos.testing.list_source import ListOrigin
 
 Verbs = Callable[[Stream[Any]], Stream[Any]]
@@ -93,21 +93,22 @@ class Bench:
     plan: Plan
     directory: Path
     closing: ExitStack
-    pace: Pace = WITH_EACH_BATCH
+    pace: WatermarkSchedule = WITH_EACH_BATCH
     storage: MemoryStorage = field(default_factory=MemoryStorage)
     out: list[Batch[Any]] = field(default_factory=list)
     clock: Callable[[], int] = wall_clock
 
-    def open(self, handles: Sequence[StateHandle] = (), splits: Sequence[str] = ("source/0",)) -> Chain:
+    def open(self, handles: Sequence[StateHandle] = (), splits: Sequence[str] = ("source/0",)) -> OperatorChain:
         self.backends = {
             node.name: open_backend(
                 "memory", node.name, self.directory / node.name, range(128),
-                [h for h in handles if h.operator == node.name], self.storage, by_split=isinstance(node, Timestamps),
+                [h for h in handles if h.operator == node.name], self.storage, by_split=isinstance(node,
+                TimestampsNode),
             )
             for node in self.plan.nodes
             if node.stateful
         }  # fmt: skip
-        self.chain = Chain(self.plan, self.backends, self.outputs(), pace=self.pace, clock=self.clock)
+        self.chain = OperatorChain(self.plan, self.backends, self.outputs(), pace=self.pace, clock=self.clock)
         self.closing.callback(self.chain.close)
         for source in self.plan.sources:
             self.chain.assign(source.name, [split for split in splits if split.startswith(source.name)])
@@ -144,7 +145,7 @@ def test_the_time_of_a_row_is_that_of_its_record() -> None:
 
     flow = processed(Says)
 
-    assert run_local(flow, {"source": [Timed(1, 7), Timed(2, -5)]}) == {"sink": [7, 7, -5, -5]}
+    assert run_local(flow, {"source": [TimestampedValue(1, 7), TimestampedValue(2, -5)]}) == {"sink": [7, 7, -5, -5]}
 
 
 def test_or_what_a_function_says(tmp_path: Path, closing: ExitStack) -> None:
@@ -154,7 +155,7 @@ def test_or_what_a_function_says(tmp_path: Path, closing: ExitStack) -> None:
     bench = Bench(flow.plan(), tmp_path, closing)
     bench.open().push("source", rows([1, 2, 3], [0, 0, 0]))
 
-    assert [list(batch.times or ()) for batch in bench.out] == [[200, 200, 300, 300]]
+    assert [list(batch.event_times or ()) for batch in bench.out] == [[200, 200, 300, 300]]
 
 
 @pytest.mark.parametrize(
@@ -195,14 +196,16 @@ def test_refused_rows_do_not_move_event_time() -> None:
 
 def test_a_window_fires_when_event_time_has_come_to_its_end_and_not_before() -> None:
     flow = processed(Tumbling)
-    early = [Timed(("a", 1), 3), Timed(("b", 2), 8), Timed(("a", 4), 9)]
+    early = [TimestampedValue(("a", 1), 3), TimestampedValue(("b", 2), 8), TimestampedValue(("a", 4), 9)]
 
     def summed(value: tuple[str, int]) -> int:
         return value[1]
 
     flow = pipeline(lambda s: s.key_by(lambda v: v[0], values=tuple[str, int]).process(_Amounts, name="fn"))
     assert run_local(flow, {"source": early}) == {"sink": []}
-    assert run_local(flow, {"source": [*early, Timed(("c", 0), 10)]}) == {"sink": [("a", 10, 5), ("b", 10, 2)]}
+    assert run_local(flow, {"source": [*early, TimestampedValue(("c", 0), 10)]}) == {
+        "sink": [("a", 10, 5), ("b", 10, 2)]
+    }
 
 
 class _Amounts(Tumbling):
@@ -212,15 +215,15 @@ class _Amounts(Tumbling):
 
 def test_a_row_within_the_bound_is_in_its_window_and_a_later_one_finds_it_closed() -> None:
     flow = processed(Tumbling, strategy=bounded(0.005))
-    in_time = [Timed(1, 3), Timed(1, 14), Timed(1, 9), Timed(1, 16)]
+    in_time = [TimestampedValue(1, 3), TimestampedValue(1, 14), TimestampedValue(1, 9), TimestampedValue(1, 16)]
 
     assert run_local(flow, {"source": in_time}, batch_size=1) == {"sink": [("k", 10, 2)]}
 
 
 def test_timers_that_set_the_next_one_do_not_depend_on_how_far_event_time_leaps() -> None:
     flow = processed(Every)
-    at_once = [Timed(1, 5), Timed(2, 36)]
-    step_by_step = [Timed(1, 5), *(Timed(2, time) for time in range(6, 37))]
+    at_once = [TimestampedValue(1, 5), TimestampedValue(2, 36)]
+    step_by_step = [TimestampedValue(1, 5), *(TimestampedValue(2, time) for time in range(6, 37))]
     due = [(time, time, time) for time in (15, 25, 35)]
 
     assert run_local(flow, {"source": at_once}, batch_size=1)["sink"][:3] == due
@@ -237,9 +240,13 @@ def test_a_timer_for_the_past_fires_as_soon_as_event_time_goes_on() -> None:
         def on_timer(self, key: str, time: int) -> Iterable[tuple[int, int, int]]:
             return [(1, time, self.ctx.watermark)]
 
-    found = run_local(processed(Late), {"source": [Timed(1, 1), Timed(1, 50), Timed(1, 60)]}, batch_size=1)
+    found = run_local(
+        processed(Late),
+        {"source": [TimestampedValue(1, 1), TimestampedValue(1, 50), TimestampedValue(1, 60)]},
+        batch_size=1,
+    )
 
-    assert found == {"sink": [(0, 3, BEGINNING), (0, 3, 0), (1, 3, 3), (0, 50, 49), (1, 50, 50)]}
+    assert found == {"sink": [(0, 3, MIN_EVENT_TIME), (0, 3, 0), (1, 3, 3), (0, 50, 49), (1, 50, 50)]}
 
 
 def test_what_a_call_that_raises_has_set_and_deleted_does_not_count() -> None:
@@ -252,7 +259,7 @@ def test_what_a_call_that_raises_has_set_and_deleted_does_not_count() -> None:
             return super().process(key, value)
 
     flow = processed(Refusing, on_error=DeadLetters(MemorySink()))
-    found = run_local(flow, {"source": [Timed(1, 3), Timed(-1, 4), Timed(0, 40)]})
+    found = run_local(flow, {"source": [TimestampedValue(1, 3), TimestampedValue(-1, 4), TimestampedValue(0, 40)]})
 
     assert found["sink"] == [("k", 10, 1)]
 
@@ -265,7 +272,7 @@ def test_a_deleted_timer_does_not_fire() -> None:
                 self.timers.delete(9)
             return []
 
-    given = [Timed(1, 3), Timed(2, 4), Timed(1, 30)]
+    given = [TimestampedValue(1, 3), TimestampedValue(2, 4), TimestampedValue(1, 30)]
 
     assert run_local(processed(Undone), {"source": given}) == {"sink": []}
 
@@ -276,7 +283,10 @@ def test_what_on_timer_raises_stops_the_job_whatever_the_policy_and_names_key_an
             raise ZeroDivisionError("no amounts")
 
     with pytest.raises(PoisonRecord, match=r"timers of fn, key 'k', time 9.*no amounts.*Fix on_timer"):
-        run_local(processed(Broken, on_error=DeadLetters(MemorySink())), {"source": [Timed(1, 3), Timed(1, 30)]})
+        run_local(
+            processed(Broken, on_error=DeadLetters(MemorySink())),
+            {"source": [TimestampedValue(1, 3), TimestampedValue(1, 30)]},
+        )
 
 
 def test_what_a_sink_refuses_of_a_timer_is_told_as_a_firing_that_no_policy_sends_aside() -> None:
@@ -287,7 +297,7 @@ def test_what_a_sink_refuses_of_a_timer_is_told_as_a_firing_that_no_policy_sends
     stream.key_by(lambda value: "k").process(Tumbling, name="fn").sink(KafkaSink("out", value=str), name="sink")
 
     with pytest.raises(PoisonRecord) as refused:
-        run_local(pipeline, {"source": [Timed(1, 3), Timed(1, 30)]})
+        run_local(pipeline, {"source": [TimestampedValue(1, 3), TimestampedValue(1, 30)]})
 
     assert str(refused.value).startswith("the firing at timers of fn, key group ")
     assert ", time 9, failed in operator 'sink': ValueError: expected str, got tuple. " in str(refused.value)
@@ -300,7 +310,7 @@ def test_but_the_environments_fault_takes_the_job_back() -> None:
             raise ConnectionError("nobody there")
 
     with pytest.raises(EnvironmentFailed, match="nobody there"):
-        run_local(processed(Offline), {"source": [Timed(1, 3), Timed(1, 30)]})
+        run_local(processed(Offline), {"source": [TimestampedValue(1, 3), TimestampedValue(1, 30)]})
 
 
 def test_what_a_source_says_of_exceptions_holds_for_timers_behind_it() -> None:
@@ -317,7 +327,7 @@ def test_what_a_source_says_of_exceptions_holds_for_timers_behind_it() -> None:
     timed.process(Offline, name="fn").sink(MemorySink(), name="sink")
 
     with pytest.raises(EnvironmentFailed):
-        run_local(flow, {"source": [Timed(1, 3), Timed(1, 30)]})
+        run_local(flow, {"source": [TimestampedValue(1, 3), TimestampedValue(1, 30)]})
 
 
 # ---------------------------------------------------------------- where watermarks come from and meet
@@ -346,7 +356,7 @@ def test_a_partition_that_is_found_later_is_waited_for(tmp_path: Path, closing: 
 
 def test_a_silent_partition_is_not_waited_for_if_so_asked(tmp_path: Path, closing: ExitStack) -> None:
     now = [0.0]
-    pace = Pace(0.0, lambda: now[0])
+    pace = WatermarkSchedule(0.0, lambda: now[0])
     flow = processed(Tumbling, strategy=monotonic().with_idleness(1.5))
     bench = Bench(flow.plan(), tmp_path, closing, pace)
     chain = bench.open(splits=["source/0", "source/1"])
@@ -364,7 +374,9 @@ def test_barriers_behind_which_nobody_reads_are_no_silence(
 ) -> None:
     """A worker that has no room for more rows reads none: those that wait for it are not late."""
     now = [0.0]
-    bench = Bench(processed(Tumbling, strategy=strategy).plan(), tmp_path, closing, Pace(0.0, lambda: now[0]))
+    bench = Bench(
+        processed(Tumbling, strategy=strategy).plan(), tmp_path, closing, WatermarkSchedule(0.0, lambda: now[0])
+    )
     chain = bench.open(splits=["source/0", "source/1"])
     chain.push("source", rows([1, 1], [3, 25]))
     for now[0] in (0.9, 1.8, 2.7, 3.6, 4.5):
@@ -376,10 +388,12 @@ def test_barriers_behind_which_nobody_reads_are_no_silence(
 
 def test_windows_close_with_the_clock_when_no_rows_come_if_so_asked() -> None:
     flow = processed(Tumbling, strategy=monotonic().with_clock(after=5))
-    given = [Timed(1, 3), Wait(4.9), Timed(1, 4), Wait(4.9)]
+    given = [TimestampedValue(1, 3), AdvanceClock(4.9), TimestampedValue(1, 4), AdvanceClock(4.9)]
 
     assert run_local(flow, {"source": given}) == {"sink": []}
-    assert run_local(flow, {"source": [*given, Wait(0.1), Timed(1, 20_000)]}) == {"sink": [("k", 10, 2)]}
+    assert run_local(flow, {"source": [*given, AdvanceClock(0.1), TimestampedValue(1, 20_000)]}) == {
+        "sink": [("k", 10, 2)]
+    }
 
 
 def test_streams_that_meet_stand_at_the_least_of_both() -> None:
@@ -387,10 +401,16 @@ def test_streams_that_meet_stand_at_the_least_of_both() -> None:
     one, other = (flow.source(ListSource([]), name=n).with_timestamps(watermarks=monotonic()) for n in ("a", "b"))
     one.union(other).key_by(lambda v: "k").process(Tumbling, name="fn").sink(MemorySink(), name="sink")
 
-    assert run_local(flow, {"a": [Timed(1, 3), Timed(1, 30)], "b": [Timed(1, 4)]}) == {"sink": []}
-    assert run_local(flow, {"a": [Timed(1, 3), Timed(1, 30)], "b": [Timed(1, 4), Timed(1, 15)]}) == {
-        "sink": [("k", 10, 2)]
+    assert run_local(flow, {"a": [TimestampedValue(1, 3), TimestampedValue(1, 30)], "b": [TimestampedValue(1, 4)]}) == {
+        "sink": []
     }
+    assert run_local(
+        flow,
+        {
+            "a": [TimestampedValue(1, 3), TimestampedValue(1, 30)],
+            "b": [TimestampedValue(1, 4), TimestampedValue(1, 15)],
+        },
+    ) == {"sink": [("k", 10, 2)]}
 
 
 def test_outputs_of_timers_have_their_time_and_come_before_it_goes_on() -> None:
@@ -406,7 +426,7 @@ def test_outputs_of_timers_have_their_time_and_come_before_it_goes_on() -> None:
             .process(Twice, name="second")
         )
     )
-    found = run_local(flow, {"source": [*(Timed(v, v) for v in range(10)), Timed(0, 11)]})
+    found = run_local(flow, {"source": [*(TimestampedValue(v, v) for v in range(10)), TimestampedValue(0, 11)]})
 
     assert found == {"sink": [("all", 10, sum(range(10)))]}
 
@@ -433,7 +453,7 @@ def test_they_leave_at_an_exchange_behind_the_rows_and_come_in_again_behind_it(
     }
     out: list[Batch[Any]] = []
     given: Any = ({"sink": out.append}, {"key-by-1": left.append})
-    chain = Chain(plan, backends, *given, signals={"key-by-1": left.append}, pace=WITH_EACH_BATCH)
+    chain = OperatorChain(plan, backends, *given, signals={"key-by-1": left.append}, pace=WITH_EACH_BATCH)
     chain.assign("source", ["source/0"])
     chain.push("source", rows([1, 2], [3, 30]))
     batch, watermark = left
@@ -472,14 +492,14 @@ def test_a_split_takes_its_time_along_to_another_subtask(tmp_path: Path, closing
         backend = open_backend(
             "memory", "source-timestamps", tmp_path / f"{subtask}", groups, [], storage, by_split=True
         )
-        chain = Chain(plan, {"source-timestamps": backend}, {"sink": lambda batch: None})
+        chain = OperatorChain(plan, {"source-timestamps": backend}, {"sink": lambda batch: None})
         chain.assign("source", [f"source/{partition}"])
         chain.push("source", rows([1], [10 + partition], partition=partition))
         handles.append(backend.snapshot(Epoch(1))(storage))
 
     def after(splits: Sequence[str], groups: range, name: str) -> dict[Any, Any]:
         backend = open_backend("memory", "source-timestamps", tmp_path / name, groups, handles, storage, by_split=True)
-        chain = Chain(plan, {"source-timestamps": backend}, {"sink": lambda batch: None})
+        chain = OperatorChain(plan, {"source-timestamps": backend}, {"sink": lambda batch: None})
         chain.assign("source", splits)
         again = backend.snapshot(Epoch(2))(storage)
         return dict(stored(again, storage, tmp_path / f"{name}-read"))
@@ -501,7 +521,9 @@ def stored(handle: StateHandle, storage: MemoryStorage, directory: Path) -> Iter
 
 
 def texts(batches: Iterable[Batch[Any]]) -> list[str]:
-    return [parse(text).identity for batch in batches for text in column(batch, Term(1), Epoch(1))]
+    return [
+        parse_provenance(text).identity for batch in batches for text in format_provenance(batch, Term(1), Epoch(1))
+    ]
 
 
 def fired(tmp_path: Path, batches: Sequence[Batch[Any]], function: Any = Tumbling) -> list[str]:
@@ -524,7 +546,7 @@ def test_a_firing_is_called_after_operator_key_and_time_wherever_reads_begin_and
 
     assert sorted(whole) == sorted(split)
     assert len(set(whole)) == len(whole) == 3 * 5 * 2
-    first = parse(f"1.1/{whole[0]}")
+    first = parse_provenance(f"1.1/{whole[0]}")
     assert (first.source, first.topic, first.offset) == ("fn", "timers", -11)
 
 
@@ -533,7 +555,7 @@ def test_a_firing_is_called_after_operator_key_and_time_wherever_reads_begin_and
 def test_any_order_within_the_bound_gives_the_windows_of_a_batch_computation(
     order: Sequence[int], batch_size: int
 ) -> None:
-    given = [*(Timed(time, time) for time in order), Timed(0, 1000)]
+    given = [*(TimestampedValue(time, time) for time in order), TimestampedValue(0, 1000)]
     flow = processed(Tumbling, strategy=bounded(0.024))
     found = run_local(flow, {"source": given}, batch_size=batch_size)
 

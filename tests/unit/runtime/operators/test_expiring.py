@@ -9,7 +9,7 @@ import pytest
 
 from kafka_eos import ProcessContext, ProcessFunction, Ttl
 from kafka_eos.codecs import KeyCodec
-from kafka_eos.runtime.operators.process import Process, declared
+from kafka_eos.runtime.operators.process import ProcessOperator, list_declared_states
 
 HOUR = 3_600_000
 
@@ -144,6 +144,6 @@ def test_a_process_behind_a_fold_does_not_pass_on_the_numbers_of_that(bench: Any
 
 
 def test_what_a_function_declares_is_known_without_a_record() -> None:
-    (state,) = declared(Process(Once, KeyCodec(), ("process",)))
+    (state,) = list_declared_states(ProcessOperator(Once, KeyCodec(), ("process",)))
 
     assert (state.name, state.ttl) == ("seen", Ttl(3600))

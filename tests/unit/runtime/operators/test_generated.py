@@ -16,14 +16,14 @@ from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.core.errors import EnvironmentFailed, PoisonRecord
 from kafka_eos.core.ids import Epoch
-from kafka_eos.core.records import BEGINNING, Batch
-from kafka_eos.plan import Timestamps
+from kafka_eos.core.records import MIN_EVENT_TIME, Batch
+from kafka_eos.plan import TimestampsNode
 from kafka_eos.runtime.operators.event_time import WITH_EACH_BATCH
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.key_groups import key_group_range
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import MemoryStorage
-from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+from kafka_eos.testing import ListSource, MemorySink, TimestampedValue, run_local
 from kafka_eos.testing.list_source import ListOrigin
 
 
@@ -84,12 +84,12 @@ class Bench:
             if node.stateful:
                 own = [handle for handle in handles or () if handle.operator == node.name]
                 path = self._directory / str(len(list(self._directory.iterdir())))
-                by_split = isinstance(node, Timestamps)
+                by_split = isinstance(node, TimestampsNode)
                 self._backends[node.name] = open_backend(
                     "memory", node.name, path, groups, own, self._storage, by_split=by_split
                 )
         take = lambda batch: self.out.extend(batch.values)  # noqa: E731
-        self._chain = Chain(plan, self._backends, {"sink": take}, pace=WITH_EACH_BATCH)
+        self._chain = OperatorChain(plan, self._backends, {"sink": take}, pace=WITH_EACH_BATCH)
         self._closing.callback(self._chain.close)
         self._chain.assign("source", splits)
 
@@ -112,15 +112,21 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_event_time_goes_on_when_the_strategy_says_so_and_to_where_it_says() -> None:
-    rows = [Timed("a", 50), Timed("mark", 30), Timed("a", 40), Timed("mark", 70), Timed("a", 80)]
+    rows = [
+        TimestampedValue("a", 50),
+        TimestampedValue("mark", 30),
+        TimestampedValue("a", 40),
+        TimestampedValue("mark", 70),
+        TimestampedValue("a", 80),
+    ]
 
-    assert run_local(flow(), {"source": rows}, batch_size=1) == {"sink": [BEGINNING, BEGINNING, 30, 30, 70]}
+    assert run_local(flow(), {"source": rows}, batch_size=1) == {"sink": [MIN_EVENT_TIME, MIN_EVENT_TIME, 30, 30, 70]}
 
 
 def test_it_never_goes_back_whatever_is_said() -> None:
-    rows = [Timed("mark", 70), Timed("mark", 30), Timed("a", 80)]
+    rows = [TimestampedValue("mark", 70), TimestampedValue("mark", 30), TimestampedValue("a", 80)]
 
-    assert run_local(flow(), {"source": rows}, batch_size=1)["sink"] == [BEGINNING, 70, 70]
+    assert run_local(flow(), {"source": rows}, batch_size=1)["sink"] == [MIN_EVENT_TIME, 70, 70]
 
 
 def test_the_slowest_split_counts_and_one_that_says_nothing_holds_back(bench: Bench) -> None:
@@ -130,7 +136,7 @@ def test_the_slowest_split_counts_and_one_that_says_nothing_holds_back(bench: Be
     bench.read("mark", 20, partition=1)
     bench.read("a", 61)
 
-    assert bench.out == [BEGINNING, BEGINNING, BEGINNING, 20]
+    assert bench.out == [MIN_EVENT_TIME, MIN_EVENT_TIME, MIN_EVENT_TIME, 20]
 
 
 def test_what_is_known_of_a_split_goes_on_after_a_restart_with_whoever_reads_it(bench: Bench) -> None:
@@ -182,7 +188,7 @@ def test_what_goes_wrong_there_stops_the_job_with_the_record(strategy: Watermark
     pipeline = flow(strategy, on_error=DeadLetters(MemorySink()))
 
     with pytest.raises(PoisonRecord, match=rf"source/0/0(?s:.)*'times'(?s:.)*{why}(?s:.)*generated"):
-        run_local(pipeline, {"source": [Timed(1, 5)]})
+        run_local(pipeline, {"source": [TimestampedValue(1, 5)]})
 
 
 def test_the_environments_fault_takes_the_job_back() -> None:
@@ -190,7 +196,7 @@ def test_the_environments_fault_takes_the_job_back() -> None:
         raise ConnectionError
 
     with pytest.raises(EnvironmentFailed):
-        run_local(flow(generated(int, on_event=offline, watermark=int)), {"source": [Timed(1, 5)]})
+        run_local(flow(generated(int, on_event=offline, watermark=int)), {"source": [TimestampedValue(1, 5)]})
 
 
 def test_what_could_not_be_stored_or_awaited_is_refused_with_the_users_line() -> None:

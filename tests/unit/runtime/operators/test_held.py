@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.core.records import Batch, Watermark
-from kafka_eos.runtime.operators.async_io.pending_rows import Answer, Answered, Held
+from kafka_eos.runtime.operators.async_io.pending_rows import AnsweredRows, PendingRows, RequestResult
 from kafka_eos.testing.list_source import ListOrigin
 
 Step = tuple[str, int]
@@ -29,7 +29,7 @@ def run(ordered: bool, steps: list[Step]) -> Iterator[tuple[list[int], list[int]
 
     Rows are the numbers 0, 1, 2 …, and so are their tickets; a watermark is the number of rows before it.
     """
-    held = Held(ordered)
+    held = PendingRows(ordered)
     came: list[int] = []
     answered: list[int] = []
     out: list[Any] = []
@@ -41,17 +41,17 @@ def run(ordered: bool, steps: list[Step]) -> Iterator[tuple[list[int], list[int]
                 came += range(len(came), len(came) + number)
             case "answer" if open_rows:
                 ticket = open_rows[number % len(open_rows)]
-                held.answer(ticket, Answer(ticket))
+                held.complete(ticket, RequestResult(ticket))
                 answered.append(ticket)
             case "watermark":
-                held.mark(Watermark(len(came)))
+                held.add_watermark(Watermark(len(came)))
             case "due":
-                for each in held.due():
+                for each in held.take_ready():
                     out += [each] if isinstance(each, Watermark) else values(each)
                 yield came, answered, [value for batch in held.rows() for value in batch.values], out
 
 
-def values(answered: Answered) -> list[int]:
+def values(answered: AnsweredRows) -> list[int]:
     """Each row with its own answer; and the rows of a batch in their order."""
     found = [answered.batch.values[index] for index in answered.indices]
     assert found == [answer.value for answer in answered.answers] == sorted(found)
@@ -93,28 +93,28 @@ def test_a_watermark_comes_when_every_row_before_it_has_and_no_later(ordered: bo
 
 
 def test_of_several_watermarks_between_two_rows_the_last_counts() -> None:
-    held = Held(True)
+    held = PendingRows(True)
     held.add(batch_of(0, 1))
     for time in (5, 6, 7):
-        held.mark(Watermark(time))
-    held.answer(0, Answer())
+        held.add_watermark(Watermark(time))
+    held.complete(0, RequestResult())
 
-    _, *marks = held.due()
+    _, *marks = held.take_ready()
 
     assert marks == [Watermark(7)]
 
 
 def test_a_row_that_waits_since_the_first_barrier_is_told_from_those_that_have_come_later() -> None:
     for ordered in (True, False):
-        held = Held(ordered)
+        held = PendingRows(ordered)
         held.add(batch_of(0, 2))
-        assert held.barrier()
+        assert held.pass_barrier()
 
-        held.answer(1, Answer(1))
+        held.complete(1, RequestResult(1))
         held.add(batch_of(2, 2))
-        list(held.due())
-        assert held.barrier(), "row 0 waits still"
+        list(held.take_ready())
+        assert held.pass_barrier(), "row 0 waits still"
 
-        held.answer(0, Answer(0))
-        list(held.due())
-        assert not held.barrier(), "rows 2 and 3 have come later"
+        held.complete(0, RequestResult(0))
+        list(held.take_ready())
+        assert not held.pass_barrier(), "rows 2 and 3 have come later"

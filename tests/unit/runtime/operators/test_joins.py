@@ -35,9 +35,9 @@ from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.core.errors import PlanError, PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.provenance import format_provenance, parse_provenance
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.testing import ListSource, MemorySink, run_local
 from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
@@ -159,7 +159,7 @@ SPLITS = [f"{side}/{partition}" for side, partition in product(SIDES, (0, 1))]
 class TwoInputs(Bench):
     """A bench whose outputs are told apart."""
 
-    def open(self, handles: Sequence[StateHandle] = (), splits: Sequence[str] = SPLITS) -> Chain:
+    def open(self, handles: Sequence[StateHandle] = (), splits: Sequence[str] = SPLITS) -> OperatorChain:
         return super().open(handles, splits)
 
     def outputs(self) -> dict[str, Callable[[Batch[Any]], None]]:
@@ -177,7 +177,7 @@ class TwoInputs(Bench):
         """What outputs call themselves, by their sinks; in the order of the values in ``values_of``."""
         found: dict[str, list[str]] = defaultdict(list)
         for sink, batch in self.told:
-            found[sink] += [parse(text).identity for text in column(batch, Term(1), Epoch(1))]
+            found[sink] += [parse_provenance(text).identity for text in format_provenance(batch, Term(1), Epoch(1))]
         return found
 
     def values_of(self) -> dict[str, list[Any]]:
@@ -250,7 +250,7 @@ def test_a_pair_comes_when_event_time_has_come_to_its_later_row_and_has_that_tim
     bench.push("left", 0, [("b", 7, 4)], 2)
 
     ((sink, batch),) = bench.told
-    assert (sink, batch.values, batch.times) == ("pairs", [(("a", 3, 1), ("a", 6, 2))], [6])
+    assert (sink, batch.values, batch.event_times) == ("pairs", [(("a", 3, 1), ("a", 6, 2))], [6])
 
 
 def test_an_unmatched_row_comes_as_soon_as_none_can_come_for_it(tmp_path: Path, closing: ExitStack) -> None:
@@ -264,7 +264,7 @@ def test_an_unmatched_row_comes_as_soon_as_none_can_come_for_it(tmp_path: Path, 
         for side in SIDES:
             bench.push(side, 0, [("b", at, 1)], at)
 
-    assert [(batch.values, batch.times) for sink, batch in bench.told if sink == "left-alone"] == [
+    assert [(batch.values, batch.event_times) for sink, batch in bench.told if sink == "left-alone"] == [
         ([("a", 3, 1)], [10])
     ]
 

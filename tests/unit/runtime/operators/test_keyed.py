@@ -70,7 +70,7 @@ def test_a_refused_record_leaves_the_key_as_it_was(bench: Any, fails_in: str) ->
     line = bench.line(lambda s: s.key_by(key).fold(name="sum", init=int, step=step, emit=emit))
     out = bench.push(line, ["a1", "a9", "a2"])
 
-    assert (out.values, out.updates, out.rows, out.keys) == ([1, 3], [1, 2], [0, 2], ["a", "a"])
+    assert (out.values, out.updates, out.origin_rows, out.keys) == ([1, 3], [1, 2], [0, 2], ["a", "a"])
     assert [offset for offset, _ in bench.refused] == [1]
 
 
@@ -148,7 +148,7 @@ def test_process_sees_the_state_of_its_key(bench: Any) -> None:
     out = bench.run(changes, ["a1", "b5", "a1", "a2"])
 
     assert out.values == ["a:None", "a:1", "b:None", "b:1", "a:1", "a:3"]
-    assert (out.rows, out.keys) == ([0, 0, 1, 1, 3, 3], list("aabbaa"))
+    assert (out.origin_rows, out.keys) == ([0, 0, 1, 1, 3, 3], list("aabbaa"))
     assert out.updates is None
 
 

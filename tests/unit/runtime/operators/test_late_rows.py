@@ -12,10 +12,10 @@ import pytest
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, bounded, generated
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.core.ids import Epoch
-from kafka_eos.core.records import Batch, Tally, Watermark
-from kafka_eos.plan import Plan, Timestamps
+from kafka_eos.core.records import Batch, RecordCounts, Watermark
+from kafka_eos.plan import Plan, TimestampsNode
 from kafka_eos.runtime.operators.event_time import WITH_EACH_BATCH
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.key_groups import key_group_range
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import MemoryStorage
@@ -49,8 +49,8 @@ def plan(strategy: Any = None) -> Plan:
 
 
 def opened(
-    built: Plan, directory: Path, tally: Tally, handles: list[StateHandle], groups: range = range(128)
-) -> tuple[Chain, dict[str, Any]]:
+    built: Plan, directory: Path, tally: RecordCounts, handles: list[StateHandle], groups: range = range(128)
+) -> tuple[OperatorChain, dict[str, Any]]:
     backends = {
         node.name: open_backend(
             "memory",
@@ -59,25 +59,25 @@ def opened(
             groups,
             [handle for handle in handles if handle.operator == node.name],
             STORAGE,
-            by_split=isinstance(node, Timestamps),
+            by_split=isinstance(node, TimestampsNode),
         )
         for node in built.nodes
         if node.stateful
     }
     ignore = dict.fromkeys(("sink", "other"), lambda batch: None)
-    return Chain(built, backends, ignore, tally=lambda: tally, pace=WITH_EACH_BATCH), backends
+    return OperatorChain(built, backends, ignore, tally=lambda: tally, pace=WITH_EACH_BATCH), backends
 
 
 STORAGE = MemoryStorage()
 
 
-def read(chain: Chain, *times: int, partition: int = 0) -> None:
+def read(chain: OperatorChain, *times: int, partition: int = 0) -> None:
     values = list(times)
     chain.push("source", Batch(values, range(len(values)), ListOrigin("source", "t", partition, 0, values, times)))
 
 
 def test_rows_at_the_watermark_and_before_it_are_late_and_those_behind_it_are_not(tmp_path: Path) -> None:
-    tally = Tally()
+    tally = RecordCounts()
     chain, _ = opened(plan(), tmp_path, tally, [])
     with closing(chain):
         chain.assign("source", ["t/0"])
@@ -91,10 +91,10 @@ def test_rows_at_the_watermark_and_before_it_are_late_and_those_behind_it_are_no
 
 def test_where_keys_have_come_to_different_times_each_is_late_by_its_own(tmp_path: Path) -> None:
     """As after a rescale, until the others have come as far."""
-    built, tally = plan(), Tally()
+    built, tally = plan(), RecordCounts()
     handles: list[StateHandle] = []
     for subtask, time in ((0, 1000), (1, 100)):
-        chain, backends = opened(built, tmp_path, Tally(), [], key_group_range(subtask, 2))
+        chain, backends = opened(built, tmp_path, RecordCounts(), [], key_group_range(subtask, 2))
         with closing(chain):
             chain.assign("source", [f"t/{subtask}"])
             chain.advance(next(node.name for node in built.nodes if node.kind == "key-by"), Watermark(time))
@@ -111,7 +111,7 @@ def test_where_keys_have_come_to_different_times_each_is_late_by_its_own(tmp_pat
     "strategy", [None, generated(int, on_event=lambda n, v, t: max(n or 0, t), watermark=lambda n: n - 11)]
 )
 def test_how_far_each_split_has_come_is_told(tmp_path: Path, strategy: Any) -> None:
-    chain, _ = opened(plan(strategy), tmp_path, Tally(), [])
+    chain, _ = opened(plan(strategy), tmp_path, RecordCounts(), [])
     with closing(chain):
         chain.assign("source", ["t/0", "t/1", "t/2"])
         assert chain.watermarks() == {"times": {}}
@@ -121,7 +121,7 @@ def test_how_far_each_split_has_come_is_told(tmp_path: Path, strategy: Any) -> N
 
 
 def test_late_rows_add_up_and_can_be_told_since_a_count_before() -> None:
-    one, other = Tally(late={"a": 2, "b": 1}), Tally(late={"b": 4})
+    one, other = RecordCounts(late={"a": 2, "b": 1}), RecordCounts(late={"b": 4})
 
     assert one.plus(other).late == {"a": 2, "b": 5}
     assert one.plus(other).since(one).late == {"b": 4}

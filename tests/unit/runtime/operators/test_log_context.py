@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_eos import KeyedStream, Pipeline, PoisonRecord, ProcessContext, ProcessFunction, Stream, monotonic, tumbling
-from kafka_eos._util.log_context import Position, leave, position
+from kafka_eos._util.log_context import RowPosition, current_position, leave_operator
 from kafka_eos.api.aggregates import sum_
 from kafka_eos.testing import ListSource, MemorySink, run_local
 
@@ -80,10 +80,10 @@ def run(verb: Callable[[Stream[int]], Stream[Any]]) -> None:
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=list(VERBS))
 def test_a_function_is_called_at_its_record(verb: Callable[[Stream[int], Look], Stream[Any]]) -> None:
-    found: dict[int, Position | None] = {}
+    found: dict[int, RowPosition | None] = {}
 
     def look(value: int) -> int:
-        found[value] = position()
+        found[value] = current_position()
         return value
 
     run(lambda stream: verb(stream, look))
@@ -94,19 +94,19 @@ def test_a_function_is_called_at_its_record(verb: Callable[[Stream[int], Look], 
     assert {value: (at.topic, at.partition, at.offset) for value, at in found.items() if at} == {
         value: ("in", 0, value) for value in found
     }
-    assert position() is None
+    assert current_position() is None
 
 
 def test_a_function_that_a_timer_calls_has_an_operator_and_no_record() -> None:
-    found: set[Position | None] = set()
+    found: set[RowPosition | None] = set()
 
     def look(value: int) -> int:
-        found.add(position())
+        found.add(current_position())
         return value
 
     run(lambda stream: in_time(stream).process(Remembers(nothing, look), name="at"))
 
-    assert found == {Position("at")}
+    assert found == {RowPosition("at")}
 
 
 def test_where_a_function_raised_is_still_at_hand() -> None:
@@ -116,16 +116,20 @@ def test_where_a_function_raised_is_still_at_hand() -> None:
     with pytest.raises(PoisonRecord) as error:
         run(lambda stream: stream.map(raises, name="at"))
 
-    assert position() == Position("at", "in", 0, 9) == Position.parse(error.value.operator, error.value.where)
-    leave()
+    assert (
+        current_position()
+        == RowPosition("at", "in", 0, 9)
+        == RowPosition.parse(error.value.operator, error.value.where)
+    )
+    leave_operator()
 
 
 @pytest.mark.parametrize("where", ["", "key 3, time 5", "orders/0"])
 def test_what_names_no_record_has_none(where: str) -> None:
-    assert Position.parse("at", where) == Position("at")
-    assert str(Position("at")) == "operator at"
+    assert RowPosition.parse("at", where) == RowPosition("at")
+    assert str(RowPosition("at")) == "operator at"
 
 
 def test_a_topic_may_be_named_as_it_likes() -> None:
-    assert Position.parse("at", "a/b/0/17") == Position("at", "a/b", 0, 17)
-    assert str(Position("at", "a/b", 0, 17)) == "operator at, record a/b/0/17"
+    assert RowPosition.parse("at", "a/b/0/17") == RowPosition("at", "a/b", 0, 17)
+    assert str(RowPosition("at", "a/b", 0, 17)) == "operator at, record a/b/0/17"

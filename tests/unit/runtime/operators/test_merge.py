@@ -23,22 +23,22 @@ from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.abc.state import StateDescriptor, StateHandle, Ttl
 from kafka_eos.core.errors import ConfigError, PlanError, PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.provenance import format_provenance, parse_provenance
 from kafka_eos.core.records import Batch, RawOrigin, RawRecord
-from kafka_eos.plan import Fold, KeyBy, PartialFold, Plan
+from kafka_eos.plan import FoldNode, KeyByNode, PartialFoldNode, Plan
 from kafka_eos.plan.explain import explain
 from kafka_eos.runtime.exchange import wire_format as wire
-from kafka_eos.runtime.exchange.routing import router
-from kafka_eos.runtime.operators import OperatorContext, build
+from kafka_eos.runtime.exchange.routing import make_router
+from kafka_eos.runtime.operators import OperatorContext, build_operator
 from kafka_eos.runtime.operators.fold import STATE
-from kafka_eos.runtime.operators.operator import Gathering
-from kafka_eos.runtime.operators.operator_chain import Chain
-from kafka_eos.runtime.state.canonical_savepoint import canonical
-from kafka_eos.runtime.state.epoch_scratch import MemoryScratch, Scratch, unbounded
+from kafka_eos.runtime.operators.operator import BundleOperator
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
+from kafka_eos.runtime.state.canonical_savepoint import write_canonical_state
+from kafka_eos.runtime.state.epoch_scratch import MemorySpillStore, SpillStore, unbounded
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS, key_group_range
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.state.rocksdb_options import StateOptions
-from kafka_eos.runtime.state.rocksdb_store import RocksScratch
+from kafka_eos.runtime.state.rocksdb_store import RocksSpillStore
 from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink, run_local
@@ -48,7 +48,7 @@ from tests.limits import set_limits
 
 OPTIONS = StateOptions()
 Words = list[tuple[str, int]]
-Opened = Callable[[Path], Scratch]
+Opened = Callable[[Path], SpillStore]
 
 
 def both(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
@@ -63,8 +63,8 @@ def nothing() -> tuple[int, int]:
     return 0, 0
 
 
-def rocks(directory: Path, most: int) -> Scratch:
-    return RocksScratch(directory, most, OPTIONS)
+def rocks(directory: Path, most: int) -> SpillStore:
+    return RocksSpillStore(directory, most, OPTIONS)
 
 
 def made(local: bool = False, **changes: Any) -> Plan:
@@ -104,7 +104,9 @@ class Job:
         outputs = {"out": self._epoch.append}
         backends = [{"sum": backend} for backend in self.backends]
         self.chains = [
-            Chain(plan, backends[n], outputs, routes[n], scratch=lambda name, n=n: scratch(directory / f"{name}.{n}"))
+            OperatorChain(
+                plan, backends[n], outputs, routes[n], scratch=lambda name, n=n: scratch(directory / f"{name}.{n}")
+            )
             for n in range(parallelism)
         ]
         for chain in self.chains:
@@ -115,17 +117,17 @@ class Job:
 
     def _backend(self, subtask: int, directory: Path, handles: Sequence[StateHandle]) -> Any:
         groups = key_group_range(subtask, self.parallelism)
-        local = self.plan.keeps_local("sum")
+        local = self.plan.has_local_state("sum")
         given = (groups, handles, self.storage)
         return open_backend("memory", "sum", directory, *given, local=local, clock=lambda: self.now)
 
     def _sender(self, node: Any, subtask: int) -> Callable[[Batch[Any]], None]:
-        split = router(node, subtask, self.parallelism)
+        split = make_router(node, subtask, self.parallelism)
 
         def send(batch: Batch[Any]) -> None:
             for target, part in split(batch):
                 self.sent += len(part)
-                self._waiting.append((target, node.name, wire.encode(part, node.wire, keep_raw=False)))
+                self._waiting.append((target, node.name, wire.encode(part, node.exchange_codec, keep_raw=False)))
 
         return send
 
@@ -139,7 +141,7 @@ class Job:
     def deliver(self) -> None:
         waiting, self._waiting = self._waiting, []
         for target, name, frame in waiting:
-            self.chains[target].push(name, wire.decode(frame, self.plan.node(name).wire))  # type: ignore[arg-type]
+            self.chains[target].push(name, wire.decode(frame, self.plan.node(name).exchange_codec))  # type: ignore[arg-type]
 
     def end_epoch(self) -> list[tuple[str, Any]]:
         """The barriers: of the sources' segment, then of the other one."""
@@ -148,12 +150,12 @@ class Job:
                 chain.flush(segment.nodes)
             self.deliver()
         values = [value for batch in self._epoch for value in batch.values]
-        self._texts += [text for batch in self._epoch for text in column(batch, Term(1), Epoch(1))]
+        self._texts += [text for batch in self._epoch for text in format_provenance(batch, Term(1), Epoch(1))]
         self._epoch.clear()
         return values
 
     def identities(self) -> list[str]:
-        return [parse(text).identity for text in self._texts]
+        return [parse_provenance(text).identity for text in self._texts]
 
     def handles(self) -> list[StateHandle]:
         return [backend.snapshot(Epoch(1))(self.storage) for backend in self.backends]
@@ -165,7 +167,7 @@ STORAGE = MemoryStorage()
 def stored(job: Job) -> dict[str, Any]:
     """Number of outputs and accumulator of each key, as a snapshot has them."""
     node = job.plan.node("sum")
-    assert isinstance(node, Fold)
+    assert isinstance(node, FoldNode)
     with TemporaryDirectory() as directory:
         groups, handles = range(MAX_KEY_GROUPS), job.handles()
         backend = open_backend("memory", "sum", Path(directory) / "sum", groups, handles, job.storage)
@@ -188,8 +190,8 @@ lines = st.lists(words, max_size=3)
 batches = st.tuples(st.integers(0, 4), st.lists(lines, min_size=1, max_size=6))
 SCRATCHES: list[Opened] = [
     lambda directory: unbounded(),
-    lambda directory: MemoryScratch(1),
-    lambda directory: MemoryScratch(2),
+    lambda directory: MemorySpillStore(1),
+    lambda directory: MemorySpillStore(2),
     lambda directory: rocks(directory, 1),
 ]
 epochs = st.lists(st.lists(st.tuples(batches, st.booleans()), max_size=6), min_size=1, max_size=4)
@@ -280,9 +282,9 @@ def test_a_single_subtask_has_both_phases() -> None:
 
 
 def test_it_is_one_by_one_without_merge() -> None:
-    plan = made().one_by_one
+    plan = made().without_partial_folds
 
-    assert [type(node) for node in plan.nodes if isinstance(node, KeyBy)] == [KeyBy]
+    assert [type(node) for node in plan.nodes if isinstance(node, KeyByNode)] == [KeyByNode]
     assert run_local(plan, {"words": [[("a", 1)], [("a", 3)]]})["out"] == [("a", (1, 1)), ("a", (2, 4))]
 
 
@@ -295,7 +297,7 @@ def test_the_key_by_is_gone_unless_somebody_else_reads_it() -> None:
     keyed.reduce(lambda _, value: value, name="last").sink(MemorySink(), name="all")
     plan = pipeline.plan()
     assert [node.name for node in plan.exchanges] == ["key", "sum-partial"]
-    assert isinstance(plan.node("sum-partial"), PartialFold)
+    assert isinstance(plan.node("sum-partial"), PartialFoldNode)
     assert plan.node("sum-partial").inputs == ("words",)
 
 
@@ -343,7 +345,7 @@ def test_what_merge_or_emit_raises_stops_the_job_under_any_policy(broken: str, m
     summed = numbers.key_by(lambda n: n % 2).fold(name="sum", init=int, step=int.__add__, **given)
     summed.sink(MemorySink(), name="out")
 
-    with job(pipeline.plan(), 2, scratch=lambda directory: MemoryScratch(most)) as running:
+    with job(pipeline.plan(), 2, scratch=lambda directory: MemorySpillStore(most)) as running:
         for partition in (0, 1, 0, 1):
             running.read(partition, [7])  # type: ignore[list-item]
         with pytest.raises(PoisonRecord, match=r"words/[01]/[01].*overflow.*Fix merge or emit") as raised:
@@ -412,12 +414,12 @@ def test_keys_of_all_types_are_themselves_again() -> None:
     assert {(type(key), key): count for key, count in out} == {(type(key), key): 2 for key in KEYS}
 
 
-def partial_fold(scratch: Scratch) -> Gathering:
+def partial_fold(scratch: SpillStore) -> BundleOperator:
     """The first phase of the sums alone, opened."""
     pipeline = Pipeline("alone")
     plan = sums_of_themselves(pipeline, pipeline.source(ListSource([]), name="t"))
-    operator = build(plan.node("sum-partial"))
-    assert isinstance(operator, Gathering)
+    operator = build_operator(plan.node("sum-partial"))
+    assert isinstance(operator, BundleOperator)
     operator.open(
         OperatorContext("sum-partial", no_state, no_reject, keeps_raw=lambda source: True, scratch=lambda: scratch)
     )
@@ -443,14 +445,14 @@ def test_the_record_of_the_last_row_is_set_aside_with_it(tmp_path: Path) -> None
             last[offset % 7] = record
             operator.process(Batch([offset % 7], range(1), RawOrigin("t", [record])))
         for batch in operator.flush():
-            found.update(zip(batch.keys or (), map(batch.origin.raw, batch.rows), strict=True))
+            found.update(zip(batch.keys or (), map(batch.origin.raw, batch.origin_rows), strict=True))
 
     assert {key: replace(raw, headers=tuple(raw.headers)) for key, raw in found.items()} == last
 
 
 def test_many_keys_come_in_many_batches() -> None:
     """What is put together at once is bounded, and no key is in two of them."""
-    operator = partial_fold(MemoryScratch(20))
+    operator = partial_fold(MemorySpillStore(20))
     with closing(operator), set_limits(keys_per_partial_aggregate=10, partial_aggregate_buckets=7):
         for start in range(0, 90, 10):
             values = [*range(start, start + 10), *range(10)]
@@ -468,7 +470,7 @@ def test_an_accumulator_that_cannot_be_set_aside_is_named(changes: dict[str, Any
     fold = {"step": lambda acc, _: acc, "merge": lambda one, _: one, **changes}
     plan = sums_of_themselves(pipeline, pipeline.source(ListSource([]), name="words"), **fold)
     with (
-        job(plan, 1, scratch=lambda directory: MemoryScratch(1)) as running,
+        job(plan, 1, scratch=lambda directory: MemorySpillStore(1)) as running,
         pytest.raises(PlanError, match=r"'sum-partial': its accumulator cannot be stored.*state="),
     ):
         running.read(0, ["a", "b"])  # type: ignore[list-item]
@@ -550,8 +552,8 @@ def test_a_key_in_two_subtasks_is_not_made_one_by_chance() -> None:
 
 def test_a_savepoint_keeps_local_state_by_subtask(tmp_path: Path) -> None:
     plan, handles = parted()
-    with savepoints.staged(tmp_path / "savepoint") as stage:
-        kept = canonical(handles, STORAGE, stage)
+    with savepoints.draft_savepoint(tmp_path / "savepoint") as stage:
+        kept = write_canonical_state(handles, STORAGE, stage)
         for handle in kept:
             for ref in handle.files:
                 stage.files.fetch(ref, tmp_path / "file")
@@ -621,7 +623,7 @@ def test_a_key_begins_anew_when_its_time_is_up(parallelism: int) -> None:
         running.now += 3_600_000
         running.handles()
         assert [list(backend._store.rows(STATE).scan()) for backend in running.backends] == [[]] * parallelism
-        assert [parse(text).update for text in running._texts] == [None] * 5
+        assert [parse_provenance(text).update for text in running._texts] == [None] * 5
 
 
 def test_what_expires_before_the_epoch_ends_still_comes_out_at_its_end() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction
 from kafka_eos.core.errors import EnvironmentFailed
-from kafka_eos.runtime.operators.operator_chain import Chain
-from kafka_eos.runtime.state.epoch_scratch import MemoryScratch
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
+from kafka_eos.runtime.state.epoch_scratch import MemorySpillStore
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import MemoryStorage
@@ -27,7 +27,7 @@ class CannotOpen(ProcessFunction[int, int, int]):
         yield value
 
 
-class Lent(MemoryScratch):
+class Lent(MemorySpillStore):
     closed = False
 
     def close(self) -> None:
@@ -63,6 +63,6 @@ def test_what_is_open_is_closed_if_a_later_operator_cannot_be_opened(tmp_path: P
         return lent[-1]
 
     with pytest.raises(EnvironmentFailed, match="open of operator 'fails' raised OSError: the model is not there"):
-        Chain(plan, backends, {"out": lambda batch: None}, scratch=scratch)
+        OperatorChain(plan, backends, {"out": lambda batch: None}, scratch=scratch)
 
     assert lent and all(each.closed for each in lent)

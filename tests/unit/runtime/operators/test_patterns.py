@@ -18,9 +18,9 @@ from kafka_eos import OutputTag, Pattern, Pipeline, bounded, monotonic
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.core.errors import ConfigError, PlanError, PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.provenance import format_provenance, parse_provenance
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
@@ -147,7 +147,7 @@ def shuffled(draw: st.DrawFn) -> tuple[list[list[Row]], int]:
 class Sinks(Bench):
     """A bench whose outputs are told apart."""
 
-    def open(self, handles: Sequence[Any] = (), splits: Sequence[str] = ("source/0", "source/1")) -> Chain:
+    def open(self, handles: Sequence[Any] = (), splits: Sequence[str] = ("source/0", "source/1")) -> OperatorChain:
         return super().open(handles, splits)
 
     def outputs(self) -> dict[str, Callable[[Batch[Any]], None]]:
@@ -164,9 +164,9 @@ class Sinks(Bench):
     def came_out(self) -> list[tuple[str, str, Any]]:
         """The sink of each output, what it calls itself, and its value."""
         return [
-            (sink, parse(text).identity, value)
+            (sink, parse_provenance(text).identity, value)
             for sink, batch in self.told
-            for text, value in zip(column(batch, Term(1), Epoch(1)), batch.values, strict=True)
+            for text, value in zip(format_provenance(batch, Term(1), Epoch(1)), batch.values, strict=True)
         ]
 
     def left(self) -> set[Any]:

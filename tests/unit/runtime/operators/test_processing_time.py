@@ -15,14 +15,14 @@ from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.core.errors import EnvironmentFailed, PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.provenance import format_provenance, parse_provenance
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.event_time import AT_BARRIERS
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.key_groups import key_group_range
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import MemoryStorage
-from kafka_eos.testing import ListSource, MemorySink, Timed, Wait, run_local
+from kafka_eos.testing import AdvanceClock, ListSource, MemorySink, TimestampedValue, run_local
 from kafka_eos.testing.list_source import ListOrigin
 
 Said = tuple[Any, ...]
@@ -84,7 +84,7 @@ class Bench:
     storage: MemoryStorage = field(default_factory=MemoryStorage)
     out: list[Batch[Any]] = field(default_factory=list)
 
-    def open(self, handles: list[StateHandle] | None = None, groups: range = range(128)) -> Chain:
+    def open(self, handles: list[StateHandle] | None = None, groups: range = range(128)) -> OperatorChain:
         plan = self.pipeline.plan()
         opened = len(list(self.directory.iterdir()))
         self.state = open_backend(
@@ -96,11 +96,13 @@ class Bench:
             self.storage,  # type: ignore[arg-type]
         )
         self.closing.callback(self.state.close)
-        chain = Chain(plan, {"fn": self.state}, {"sink": self.out.append}, pace=AT_BARRIERS, clock=lambda: self.now)
+        chain = OperatorChain(
+            plan, {"fn": self.state}, {"sink": self.out.append}, pace=AT_BARRIERS, clock=lambda: self.now
+        )
         self.closing.callback(chain.close)
         return chain
 
-    def snapshot(self, chain: Chain) -> StateHandle:
+    def snapshot(self, chain: OperatorChain) -> StateHandle:
         chain.flush()
         return self.state.snapshot(Epoch(1))(self.storage)
 
@@ -124,7 +126,7 @@ def rows(*values: Any) -> Batch[Any]:
 
 
 def test_a_timer_fires_when_the_clock_has_come_to_it_and_its_output_has_its_time() -> None:
-    given = [1, Wait(9), 1, Wait(9.999), 2, Wait(0.001), Wait(60)]
+    given = [1, AdvanceClock(9), 1, AdvanceClock(9.999), 2, AdvanceClock(0.001), AdvanceClock(60)]
 
     found = run_local(flow(Silent), {"source": given}, now=500)["sink"]
 
@@ -132,13 +134,15 @@ def test_a_timer_fires_when_the_clock_has_come_to_it_and_its_output_has_its_time
 
 
 def test_it_needs_no_watermarks_and_those_of_events_do_not_fire_it() -> None:
-    found = run_local(flow(Both, timed=True), {"source": [Timed(1, 0), Timed(1, 50)]}, now=0, batch_size=1)["sink"]
+    found = run_local(
+        flow(Both, timed=True), {"source": [TimestampedValue(1, 0), TimestampedValue(1, 50)]}, now=0, batch_size=1
+    )["sink"]
 
     assert found == [("event", 5)]
 
 
 def test_both_kinds_are_told_apart_and_fire_once_each() -> None:
-    given = [Timed(1, 0), Wait(1), Timed(1, 50), Wait(1)]
+    given = [TimestampedValue(1, 0), AdvanceClock(1), TimestampedValue(1, 50), AdvanceClock(1)]
     found = run_local(flow(Both, timed=True, key=lambda v: "k"), {"source": given}, now=0)["sink"]
 
     # The second record sets them again: what the clock has passed, for the next moment.
@@ -161,7 +165,7 @@ def test_a_timer_that_sets_the_next_one_goes_on_step_by_step() -> None:
             self.timers.register(time + 10_000)
             yield (time,)
 
-    assert run_local(flow(Every), {"source": [1, Wait(35)]}, now=0)["sink"] == [(10_000,), (20_000,), (30_000,)]
+    assert run_local(flow(Every), {"source": [1, AdvanceClock(35)]}, now=0)["sink"] == [(10_000,), (20_000,), (30_000,)]
 
 
 def test_timers_of_one_key_and_time_are_one_and_keys_fire_in_their_order() -> None:
@@ -171,7 +175,7 @@ def test_timers_of_one_key_and_time_are_one_and_keys_fire_in_their_order() -> No
                 self.timers.register(7)
             return []
 
-    assert run_local(flow(Same), {"source": [2, 1, 2, Wait(1)]}, now=0)["sink"] == [("1", 7, 7), ("2", 7, 7)]
+    assert run_local(flow(Same), {"source": [2, 1, 2, AdvanceClock(1)]}, now=0)["sink"] == [("1", 7, 7), ("2", 7, 7)]
 
 
 def test_what_a_call_that_raises_has_set_does_not_count() -> None:
@@ -180,7 +184,7 @@ def test_what_a_call_that_raises_has_set_does_not_count() -> None:
             super().process(key, value)
             raise ValueError("no")
 
-    found = run_local(flow(Refusing, on_error=DeadLetters(MemorySink())), {"source": [1, Wait(60)]})
+    found = run_local(flow(Refusing, on_error=DeadLetters(MemorySink())), {"source": [1, AdvanceClock(60)]})
 
     assert found["sink"] == []
 
@@ -197,13 +201,13 @@ def test_a_firing_has_a_name_that_no_firing_in_event_time_has(tmp_path: Path, cl
         for node in plan.nodes
         if node.stateful
     }
-    chain = Chain(plan, backends, {"sink": bench.out.append}, clock=lambda: 10)
+    chain = OperatorChain(plan, backends, {"sink": bench.out.append}, clock=lambda: 10)
     closing.callback(chain.close)
     chain.assign("source", ["source/0"])
     chain.push("source", Batch([1, 1], range(2), ListOrigin("source", "source", 0, 0, [1, 1], [0, 50])))
     chain.flush()
 
-    names = [parse(text) for batch in bench.out for text in column(batch, Term(1), Epoch(1))]
+    names = [parse_provenance(text) for batch in bench.out for text in format_provenance(batch, Term(1), Epoch(1))]
     assert [(name.source, name.topic, name.offset) for name in names] == [
         ("fn", "timers", 5),
         ("fn", "processing-timers", 5),
@@ -213,9 +217,9 @@ def test_a_firing_has_a_name_that_no_firing_in_event_time_has(tmp_path: Path, cl
 
 
 def test_a_firing_before_1970_can_be_named() -> None:
-    assert parse("1.2/fn/processing-timers/3/-7/0.1-2-0").offset == -7
+    assert parse_provenance("1.2/fn/processing-timers/3/-7/0.1-2-0").offset == -7
     with pytest.raises(ValueError, match="not a provenance"):
-        parse("1.2/fn/other/3/-7/0.1-2-0")
+        parse_provenance("1.2/fn/other/3/-7/0.1-2-0")
 
 
 # ---------------------------------------------------------------- after a restart
@@ -281,16 +285,16 @@ def test_a_chain_says_when_it_is_worth_looking_at_the_clock(tmp_path: Path, clos
     bench = Bench(flow(Silent), tmp_path, closing)
     chain = bench.open()
     chain.tick()
-    assert chain.soonest() is None
+    assert chain.get_next_time() is None
     chain.push("source", rows(1))
     bench.now = 3000
     chain.push("source", rows(2))
     chain.tick()
-    assert chain.soonest() == 10_000
+    assert chain.get_next_time() == 10_000
     bench.now = 10_000
     chain.tick()
-    assert chain.soonest() == 13_000
-    assert list(chain.clocked) == ["fn"]
+    assert chain.get_next_time() == 13_000
+    assert list(chain.clock_operators) == ["fn"]
 
 
 # ---------------------------------------------------------------- what is refused
@@ -303,7 +307,7 @@ def test_what_it_raises_stops_the_job_and_names_key_and_time() -> None:
 
     flowing = flow(Broken, on_error=DeadLetters(MemorySink()))
     with pytest.raises(PoisonRecord, match=r"processing-timers of fn, key '1', time 10000.*Fix on_processing_timer"):
-        run_local(flowing, {"source": [1, Wait(10)]}, now=0)
+        run_local(flowing, {"source": [1, AdvanceClock(10)]}, now=0)
 
 
 def test_but_the_environments_fault_takes_the_job_back_as_the_source_says() -> None:
@@ -319,7 +323,7 @@ def test_but_the_environments_fault_takes_the_job_back_as_the_source_says() -> N
     source.key_by(str).process(Offline, name="fn").sink(MemorySink(), name="sink")
 
     with pytest.raises(EnvironmentFailed):
-        run_local(pipeline, {"source": [1, Wait(10)]})
+        run_local(pipeline, {"source": [1, AdvanceClock(10)]})
 
 
 class NoMethod(ProcessFunction[str, int, Said]):

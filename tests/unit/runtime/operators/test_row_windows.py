@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from kafka_eos import Pipeline, Stream, Ttl, Window, global_, rows
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.api.aggregates import last
-from kafka_eos.codecs.operator_state.stored_codecs import stored_codec
+from kafka_eos.codecs.operator_state.stored_codecs import get_plain_codec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column, parse
-from kafka_eos.runtime.operators.windows.count_windows import CountedWindows
+from kafka_eos.core.provenance import format_provenance, parse_provenance
+from kafka_eos.runtime.operators.windows.count_windows import RowCountWindowOperator
 from kafka_eos.testing import ListSource, MemorySink, run_local
 from tests.examples import examples
 from tests.unit.runtime.operators.conftest import Bench as Line
@@ -67,7 +67,7 @@ def test_windows_of_rows_hold_the_last_so_many(
             if number == restart:
                 bench.open(bench.checkpoint())
         found = shown(bench.values)
-        texts = [parse(text) for out in bench.out for text in column(out, Term(1), Epoch(1))]
+        texts = [parse_provenance(text) for out in bench.out for text in format_provenance(out, Term(1), Epoch(1))]
         remains = left(bench)
 
     expected, held = [], set[str]()
@@ -123,7 +123,7 @@ def test_a_time_to_live_is_for_windows_that_do_not_end(assigner: Any, ttl: Any, 
 def test_a_result_comes_from_the_row_that_fills_the_window_whatever_was_refused_before(bench: Any) -> None:
     out = bench.push(bench.line(windows(rows(2), None)), ["a1", "ax", "a2", "ay", "a4", "a8"])
 
-    assert list(zip(out.values, out.rows, strict=True)) == [(("a", 0, 2, 3), 2), (("a", 0, 2, 12), 5)]
+    assert list(zip(out.values, out.origin_rows, strict=True)) == [(("a", 0, 2, 3), 2), (("a", 0, 2, 12), 5)]
 
 
 def test_what_a_window_of_rows_holds_is_copied_for_its_result_and_not_for_each_row(bench: Any) -> None:
@@ -174,7 +174,7 @@ def test_an_aggregate_of_event_time_goes_by_it_in_windows_of_rows_too() -> None:
 def test_windows_of_rows_declare_what_they_store(ttl: Ttl | None) -> None:
     node: Any = flow(lambda s: summed(s.window(rows(3), ttl=ttl))).plan().node("sums")
 
-    assert [(state.name, state.ttl) for state in CountedWindows(node).states()] == [("windows", ttl)]
+    assert [(state.name, state.ttl) for state in RowCountWindowOperator(node).states()] == [("windows", ttl)]
 
 
 @pytest.mark.parametrize("ttl", [None, Ttl(3600)])
@@ -290,7 +290,7 @@ def test_what_windows_of_rows_hold_is_read_without_the_program(bench: Any) -> No
     bench.push(bench.line(windows(rows(4, every=2), Ttl(3600))), ["a1", "a2", "a4"])
     (state,) = bench.snapshot("sums").states
     name, schema = state["value"]["name"], state["value"]["schema"]
-    codec = stored_codec(name, schema)
+    codec = get_plain_codec(name, schema)
     held = {"updates": 3, "accumulator": [{"first": 0, "value": 3}, {"first": 2, "value": 4}]}
 
     assert (name, codec.decode(codec.encode(held))) == ("counted-row-panes-msgpack", held)

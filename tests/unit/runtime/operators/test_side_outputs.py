@@ -13,12 +13,12 @@ import pytest
 from kafka_eos import OutputTag, Pipeline, PlanError, ProcessContext, ProcessFunction, monotonic
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.provenance import format_provenance, parse_provenance
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import MemoryStorage
-from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+from kafka_eos.testing import ListSource, MemorySink, TimestampedValue, run_local
 from kafka_eos.testing.list_source import ListOrigin
 
 ODD = OutputTag("odd", int)
@@ -80,8 +80,8 @@ def flow(function: Any = Parts, on_error: Any = "stop") -> Pipeline:
     return pipeline
 
 
-def timed(*values: int) -> list[Timed]:
-    return [Timed(value, 10 * index) for index, value in enumerate(values)]
+def timed(*values: int) -> list[TimestampedValue]:
+    return [TimestampedValue(value, 10 * index) for index, value in enumerate(values)]
 
 
 def test_each_value_goes_to_the_stream_of_its_tag() -> None:
@@ -128,11 +128,11 @@ def test_ordinals_count_within_each_stream_so_no_name_depends_on_the_other(tmp_p
     out: dict[str, list[str]] = {sink.name: [] for sink in plan.sinks}
 
     def note(name: str, batch: Batch[Any]) -> None:
-        out[name] += [parse(text).identity for text in column(batch, Term(1), Epoch(1))]
+        out[name] += [parse_provenance(text).identity for text in format_provenance(batch, Term(1), Epoch(1))]
 
     states = {n.name: open_backend("memory", n.name, tmp_path / n.name, range(128), (), MemoryStorage())
               for n in plan.nodes if n.stateful}  # fmt: skip
-    with closing(Chain(plan, states, {name: partial(note, name) for name in out})) as chain:
+    with closing(OperatorChain(plan, states, {name: partial(note, name) for name in out})) as chain:
         values = [1, 2, 3]
         chain.push("source", Batch(values, range(3), ListOrigin("source", "t", 0, 0, values, [0, 0, 0])))
 

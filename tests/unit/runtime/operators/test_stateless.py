@@ -10,26 +10,26 @@ from hypothesis import strategies as st
 from kafka_eos import EnvironmentFailed, PlanError, Retryable
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.operator import OperatorContext
-from kafka_eos.runtime.operators.stateless import Filter, FlatMap, Map, MapBatches
+from kafka_eos.runtime.operators.stateless import FilterOperator, FlatMapOperator, MapBatchesOperator, MapOperator
 from kafka_eos.testing.list_source import ListOrigin
 
 
 def test_map_changes_values_and_nothing_else(bench: Any) -> None:
     out = bench.run(lambda s: s.map(lambda n: n * 10), [1, 2, 3])
 
-    assert (out.values, list(out.rows)) == ([10, 20, 30], [0, 1, 2])
+    assert (out.values, list(out.origin_rows)) == ([10, 20, 30], [0, 1, 2])
 
 
 def test_filter_keeps_the_rows_of_what_it_keeps(bench: Any) -> None:
     out = bench.run(lambda s: s.filter(lambda n: n % 2), [1, 2, 3])
 
-    assert (out.values, out.rows) == ([1, 3], [0, 2])
+    assert (out.values, out.origin_rows) == ([1, 3], [0, 2])
 
 
 def test_flat_map_repeats_the_row_for_each_output(bench: Any) -> None:
     out = bench.run(lambda s: s.flat_map(lambda n: range(n)), [2, 0, 1])
 
-    assert (out.values, out.rows) == ([0, 1, 0], [0, 0, 2])
+    assert (out.values, out.origin_rows) == ([0, 1, 0], [0, 0, 2])
 
 
 def test_key_by_sets_the_key_column(bench: Any) -> None:
@@ -63,7 +63,7 @@ def test_a_row_that_fails_is_left_out_and_the_rest_goes_on(bench: Any, verb: str
 
     out = bench.run(verbs, [0, 1, 2, 3])
 
-    assert (out.values, list(out.rows)) == ([1, 3], [1, 3])
+    assert (out.values, list(out.origin_rows)) == ([1, 3], [1, 3])
     assert bench.refused == [(0, "KeyError: 0"), (2, "KeyError: 2")]
 
 
@@ -87,7 +87,7 @@ def test_a_generator_that_fails_half_way_gives_nothing(bench: Any) -> None:
 
     out = bench.run(lambda s: s.flat_map(half), [0, 1, 2])
 
-    assert (out.values, out.rows) == ([0, 0, 2, 2], [0, 0, 2, 2])
+    assert (out.values, out.origin_rows) == ([0, 0, 2, 2], [0, 0, 2, 2])
 
 
 def test_an_error_about_the_job_is_not_blamed_on_the_record(bench: Any) -> None:
@@ -105,7 +105,7 @@ def test_map_batches_isolates_the_rows_at_fault(bench: Any) -> None:
 
     out = bench.run(lambda s: s.map_batches(reciprocals), [1, 0, 2, 4, 0])
 
-    assert (out.values, list(out.rows)) == ([1.0, 0.5, 0.25], [0, 2, 3])
+    assert (out.values, list(out.origin_rows)) == ([1.0, 0.5, 0.25], [0, 2, 3])
     assert [offset for offset, _ in bench.refused] == [1, 4]
 
 
@@ -141,21 +141,21 @@ def test_operators_do_what_a_plain_loop_does(values: list[int], poison: set[int]
         return n
 
     refused: list[int] = []
-    ctx = OperatorContext("op", lambda _: None, lambda batch, index, error: refused.append(batch.rows[index]))  # type: ignore[arg-type,return-value]
+    ctx = OperatorContext("op", lambda _: None, lambda batch, index, error: refused.append(batch.origin_rows[index]))  # type: ignore[arg-type,return-value]
     batch = Batch(values, range(len(values)), ListOrigin("s", "t", 0, 0, values), updates=list(range(len(values))))
     good = [(n, row) for row, n in enumerate(values) if n not in poison]
     bad = [row for row, n in enumerate(values) if n in poison]
     cases: list[tuple[Any, list[tuple[int, int]]]] = [
-        (Map(checked), good),
-        (MapBatches(lambda many: [checked(n) for n in many]), good),
-        (Filter(lambda n: checked(n) % 2), [(n, row) for n, row in good if n % 2]),
-        (FlatMap(lambda n: [checked(n)] * n), [(n, row) for n, row in good for _ in range(n)]),
+        (MapOperator(checked), good),
+        (MapBatchesOperator(lambda many: [checked(n) for n in many]), good),
+        (FilterOperator(lambda n: checked(n) % 2), [(n, row) for n, row in good if n % 2]),
+        (FlatMapOperator(lambda n: [checked(n)] * n), [(n, row) for n, row in good for _ in range(n)]),
     ]
     for operator, expected in cases:
         refused.clear()
         operator.open(ctx)
         out = operator.process(batch)
 
-        assert list(zip(out.values, out.rows, strict=True)) == expected
-        assert out.updates == list(out.rows)
+        assert list(zip(out.values, out.origin_rows, strict=True)) == expected
+        assert out.updates == list(out.origin_rows)
         assert refused == bad

@@ -18,7 +18,7 @@ from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.connectors.kafka import KafkaSource, Record
 from kafka_eos.core.errors import PlanError, PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column
+from kafka_eos.core.provenance import format_provenance
 from kafka_eos.core.records import Watermark
 from kafka_eos.testing import ListSource, MemorySink, run_local
 from tests.unit.runtime.operators.test_event_time import Bench, rows
@@ -124,7 +124,7 @@ def test_an_output_is_named_by_the_row_of_the_stream(tmp_path: Path) -> None:
         chain.push("stream", rows([("b", 0), ("a", 1), ("a", 2)], [0, 0, 0], source="stream"))
 
         (batch,) = bench.out
-        assert column(batch, Term(1), Epoch(2)) == [f"1.2/stream/stream/0/{offset}/0.0" for offset in (1, 2)]
+        assert format_provenance(batch, Term(1), Epoch(2)) == [f"1.2/stream/stream/0/{offset}/0.0" for offset in (1, 2)]
 
 
 def test_a_row_whose_function_fails_is_refused_alone() -> None:
@@ -190,8 +190,8 @@ def test_event_time_is_that_of_the_stream_alone(tmp_path: Path) -> None:
         chain.push("rates", rows(upserts(("a", 1)), [0], source="rates"))
         chain.push("stream", rows([("a", 500)], [0], source="stream"))
 
-    assert {"rated", "rated-lookup"} <= plan.timed and "rates" not in plan.timed
-    assert bench.out[0].times == [500]
+    assert {"rated", "rated-lookup"} <= plan.event_time_nodes and "rates" not in plan.event_time_nodes
+    assert bench.out[0].event_times == [500]
     assert told[-1] == Watermark(499)
 
 
@@ -214,7 +214,7 @@ def test_a_source_waits_for_each_table_below_it_and_for_no_other() -> None:
     )
     third.sink(MemorySink(), name="other")
 
-    assert pipeline.plan().meets == {"first": {"one", "two"}, "second": {"two"}}
+    assert pipeline.plan().prerequisites == {"first": {"one", "two"}, "second": {"two"}}
 
 
 @pytest.mark.parametrize(

@@ -35,13 +35,13 @@ from kafka_eos import (
 from kafka_eos.api.aggregates import count, sum_
 from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.provenance import format_provenance, parse_provenance
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
 from kafka_eos.plan.explain import explain
 from kafka_eos.runtime.operators import windows
 from kafka_eos.runtime.state.memory_store import read_rows
-from kafka_eos.testing import ListSource, MemorySink, Timed, Wait, run_local
+from kafka_eos.testing import AdvanceClock, ListSource, MemorySink, TimestampedValue, run_local
 from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
 from tests.unit.runtime.operators.test_event_time import Bench
@@ -60,9 +60,9 @@ def built(verb: Verb, strategy: Any = None) -> Plan:
     return pipeline.plan()
 
 
-def out(verb: Verb, given: Iterable[Row | Wait], strategy: Any = None, batch_size: int = 500) -> list[Any]:
+def out(verb: Verb, given: Iterable[Row | AdvanceClock], strategy: Any = None, batch_size: int = 500) -> list[Any]:
     """Start, end and value of each result."""
-    inputs = [each if isinstance(each, Wait) else Timed(each[1], each[0]) for each in given]
+    inputs = [each if isinstance(each, AdvanceClock) else TimestampedValue(each[1], each[0]) for each in given]
     found = run_local(built(verb, strategy), {"in": inputs}, now=NOW, batch_size=batch_size)["out"]
     return [(each.window.start, each.window.end, each.value) for each in found]
 
@@ -164,13 +164,23 @@ def test_by_count_what_a_window_holds_is_copied_for_its_results_and_not_for_each
 
 def test_by_the_clock_a_window_that_has_got_rows_has_a_result_and_no_other() -> None:
     """The clock stands at a whole multiple of ten seconds at first."""
-    given = [(0, 1), Wait(4), (1, 2), Wait(7), Wait(30), (2, 4), (11, 8), Wait(20), Wait(60)]
+    given = [
+        (0, 1),
+        AdvanceClock(4),
+        (1, 2),
+        AdvanceClock(7),
+        AdvanceClock(30),
+        (2, 4),
+        (11, 8),
+        AdvanceClock(20),
+        AdvanceClock(60),
+    ]
 
     assert out(summed(TEN, on_clock(every=10)), given, bounded(0.1)) == [(0, 10, 3), (0, 10, 7), (10, 20, 8)]
 
 
 def test_by_the_clock_overlapping_windows_have_results_for_all_that_a_row_is_in() -> None:
-    given = [(7, 1), Wait(15), (12, 2), Wait(15)]
+    given = [(7, 1), AdvanceClock(15), (12, 2), AdvanceClock(15)]
     slid = sliding(seconds=0.010, every=0.005)
 
     assert out(summed(slid, on_clock(every=10)), given, bounded(1)) == [
@@ -190,7 +200,7 @@ def test_by_the_clock_overlapping_windows_have_results_for_all_that_a_row_is_in(
 def test_by_the_clock_a_window_has_a_result_again_when_more_rows_come_to_where_some_are(
     assigner: Any, ends: list[int], lateness: float
 ) -> None:
-    given = [(7, 1), Wait(15), (8, 2), Wait(15)]
+    given = [(7, 1), AdvanceClock(15), (8, 2), AdvanceClock(15)]
 
     found = out(summed(assigner, on_clock(every=10), lateness=lateness), given, bounded(1))
 
@@ -198,7 +208,7 @@ def test_by_the_clock_a_window_has_a_result_again_when_more_rows_come_to_where_s
 
 
 def test_by_the_clock_a_session_has_its_result_so_far_and_one_that_became_another_has_none() -> None:
-    given = [(0, 1), (8, 2), Wait(15), (4, 4), Wait(15), Wait(15), (40, 0)]
+    given = [(0, 1), (8, 2), AdvanceClock(15), (4, 4), AdvanceClock(15), AdvanceClock(15), (40, 0)]
 
     assert out(summed(session(gap=0.005), on_clock(every=10)), given, bounded(0.02)) == [
         (0, 5, 1), (8, 13, 2), (0, 13, 7), (0, 13, 7),
@@ -206,7 +216,7 @@ def test_by_the_clock_a_session_has_its_result_so_far_and_one_that_became_anothe
 
 
 def test_by_the_clock_a_session_has_no_result_because_another_of_its_key_has_got_rows() -> None:
-    given = [(0, 1), (20, 2), Wait(11), (21, 4), Wait(11)]
+    given = [(0, 1), (20, 2), AdvanceClock(11), (21, 4), AdvanceClock(11)]
 
     found = out(summed(session(gap=0.005), on_clock(every=10)), given, strategy=bounded(1))
 
@@ -214,7 +224,7 @@ def test_by_the_clock_a_session_has_no_result_because_another_of_its_key_has_got
 
 
 def test_by_the_clock_nothing_comes_of_a_session_that_became_part_of_one_that_is_gone() -> None:
-    given = [(20, 1), (18, 2), Wait(5), Wait(11)]
+    given = [(20, 1), (18, 2), AdvanceClock(5), AdvanceClock(11)]
 
     found = out(summed(session(gap=0.005), on_clock(every=10)), given, monotonic().with_clock(after=1), batch_size=1)
 
@@ -223,7 +233,7 @@ def test_by_the_clock_nothing_comes_of_a_session_that_became_part_of_one_that_is
 
 @pytest.mark.parametrize(("assigner", "end"), [(TEN, 10), (session(gap=0.005), 5)])
 def test_by_the_clock_a_window_that_is_over_and_takes_late_rows_has_no_result(assigner: Any, end: int) -> None:
-    given = [(0, 1), (end, 2), Wait(11)]
+    given = [(0, 1), (end, 2), AdvanceClock(11)]
     verb = summed(assigner, on_clock(every=10), lateness=1)
 
     assert out(verb, given, batch_size=1) == [(0, end, 1), (end, 2 * end, 2)]
@@ -231,13 +241,13 @@ def test_by_the_clock_a_window_that_is_over_and_takes_late_rows_has_no_result(as
 
 
 def test_by_the_clock_and_purging_each_row_is_in_one_result() -> None:
-    given = [(0, 1), (1, 2), Wait(15), (2, 4), Wait(5), (3, 8), (10, 0)]
+    given = [(0, 1), (1, 2), AdvanceClock(15), (2, 4), AdvanceClock(5), (3, 8), (10, 0)]
 
     assert out(summed(TEN, on_clock(every=10).purging()), given) == [(0, 10, 3), (0, 10, 4), (0, 10, 8)]
 
 
 def test_a_window_that_is_over_has_no_result_by_the_clock_any_more() -> None:
-    given = [(0, 1), (10, 2), Wait(15)]
+    given = [(0, 1), (10, 2), AdvanceClock(15)]
 
     assert out(summed(TEN, on_clock(every=10)), given) == [(0, 10, 1), (10, 20, 2)]
     assert out(summed(TEN, on_clock(every=10), lateness=0.1), given) == [(0, 10, 1), (10, 20, 2)]
@@ -256,7 +266,7 @@ def test_late_rows_make_results_again_whatever_the_trigger() -> None:
 
 
 def test_all_that_a_window_may_hold_has_results_before_its_end() -> None:
-    given = [(0, 1), (1, 5), (2, 3), Wait(11), (10, 0)]
+    given = [(0, 1), (1, 5), (2, 3), AdvanceClock(11), (10, 0)]
     for trigger, results in ((on_count(2), 2), (on_clock(every=10), 2)):
         for verb in (
             lambda windows: windows.reduce(max, name="w"),
@@ -267,7 +277,7 @@ def test_all_that_a_window_may_hold_has_results_before_its_end() -> None:
             assert len(out(lambda keyed, v=verb, t=trigger: v(keyed.window(TEN, trigger=t)), given)) == results
 
     plan = built(lambda keyed: keyed.window(TEN, trigger=on_count(2)).aggregate(count(), total=sum_(int), name="w"))
-    found = run_local(plan, {"in": [Timed(n, n) for n in range(4)]})["out"]
+    found = run_local(plan, {"in": [TimestampedValue(n, n) for n in range(4)]})["out"]
     assert [(row.start, row.end, row.count, row.total) for row in found] == [(0, 10, 2, 1), (0, 10, 4, 6)]
 
 
@@ -374,7 +384,7 @@ def test_results_by_the_clock_have_the_last_moment_of_their_window_as_time(
         clock.now += 10_000
         bench.chain.tick()
 
-    assert [list(batch.times or ()) for batch in bench.out] == [[last]]
+    assert [list(batch.event_times or ()) for batch in bench.out] == [[last]]
 
 
 def test_each_result_has_a_name_of_its_own_and_the_last_moment_of_its_window_as_time(tmp_path: Path) -> None:
@@ -388,9 +398,9 @@ def test_each_result_has_a_name_of_its_own_and_the_last_moment_of_its_window_as_
         found = [
             (value.window.end, time)
             for batch in bench.out
-            for value, time in zip(batch.values, batch.times or (), strict=True)
+            for value, time in zip(batch.values, batch.event_times or (), strict=True)
         ]
-        names = [parse(text) for batch in bench.out for text in column(batch, Term(1), Epoch(1))]
+        names = [parse_provenance(text) for batch in bench.out for text in format_provenance(batch, Term(1), Epoch(1))]
 
     assert found == [(15, 14), (20, 19)]
     assert {(name.source, name.topic, name.offset) for name in names} == {("w", "processing-timers", NOW + 10_000)}
@@ -409,7 +419,7 @@ def test_results_by_count_and_of_late_rows_have_the_last_moment_of_their_window_
         found = [
             (value.window.end - 1, time)
             for batch in bench.out
-            for value, time in zip(batch.values, batch.times or (), strict=True)
+            for value, time in zip(batch.values, batch.event_times or (), strict=True)
         ]
 
     assert len(found) == 3
@@ -421,10 +431,10 @@ def test_the_chain_knows_when_the_clock_is_to_be_looked_at(tmp_path: Path) -> No
         bench, clock = opened(tmp_path, closing, summed(TEN, on_clock(every=10)))
         chain = bench.open()
         chain.tick()
-        assert chain.soonest() is None
+        assert chain.get_next_time() is None
         clock.now += 1
         push(bench, 1)
-        assert chain.soonest() == NOW + 10_000
+        assert chain.get_next_time() == NOW + 10_000
 
 
 def test_a_function_that_fails_when_the_clock_asks_for_a_result_stops_the_job_and_is_named(tmp_path: Path) -> None:
@@ -461,8 +471,8 @@ def test_what_waits_for_the_clock_survives(tmp_path: Path) -> None:
 def test_windows_declare_what_waits_for_the_clock_beside_what_waits_for_event_time(assigner: Any) -> None:
     node: Any = built(summed(assigner, on_clock(every=10))).node("w")
 
-    assert [each.name for each in windows(node).pending()] == ["event-timers", "processing-timers", "changed"]
-    assert [each.name for each in windows(replace(node, trigger=None)).pending()] == ["event-timers"]
+    assert [each.name for each in windows(node).list_timer_states()] == ["event-timers", "processing-timers", "changed"]
+    assert [each.name for each in windows(replace(node, trigger=None)).list_timer_states()] == ["event-timers"]
 
 
 def test_a_trigger_of_the_clock_can_be_left_out_later(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from kafka_eos import (
 )
 from kafka_eos.api.aggregates import max_by
 from kafka_eos.connectors.kafka import KafkaSource
-from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+from kafka_eos.testing import ListSource, MemorySink, TimestampedValue, run_local
 
 
 class Click(Struct, frozen=True):
@@ -34,7 +34,7 @@ class Click(Struct, frozen=True):
 LATE = OutputTag("late", Click)
 CLICKS = [("ann", "/a"), ("ann", "/c"), ("ann", "/b"), ("bob", "/x")]
 SECONDS = [10, 12, 11, 13]
-END = Timed(Click("end", "/"), 1_000_000)
+END = TimestampedValue(Click("end", "/"), 1_000_000)
 
 
 def keyed(pipeline: Pipeline) -> Any:
@@ -42,10 +42,10 @@ def keyed(pipeline: Pipeline) -> Any:
     return clicks.with_timestamps(watermarks=bounded(5)).key_by(lambda click: click.user, name="by-user")
 
 
-def ran(pipeline: Pipeline, stream: Any, *more: Timed) -> list[Any]:
+def ran(pipeline: Pipeline, stream: Any, *more: TimestampedValue) -> list[Any]:
     stream.sink(MemorySink(), name="out")
     told = zip(CLICKS, SECONDS, strict=True)
-    clicks = [Timed(Click(user, page, second), second * 1000) for (user, page), second in told]
+    clicks = [TimestampedValue(Click(user, page, second), second * 1000) for (user, page), second in told]
     return run_local(pipeline, {"clicks": [*clicks, *more, END]}, batch_size=1)["out"]
 
 
@@ -64,9 +64,9 @@ def test_a_click_that_is_late_for_its_session_has_a_side_output() -> None:
     sessions = keyed(pipeline).sessionize(gap=4, name="sessions", late=LATE)
     sessions.side_output(LATE).sink(MemorySink(), name="late")
     sessions.sink(MemorySink(), name="out")
-    late = Timed(Click("bob", "/late"), 1_000)
+    late = TimestampedValue(Click("bob", "/late"), 1_000)
 
-    out = run_local(pipeline, {"clicks": [Timed(Click("ann", "/"), 60_000), late, END]}, batch_size=1)
+    out = run_local(pipeline, {"clicks": [TimestampedValue(Click("ann", "/"), 60_000), late, END]}, batch_size=1)
 
     assert out["late"] == [late.value]
 
@@ -107,7 +107,7 @@ def test_results_come_back_as_they_were_where_they_are_sent(verb: str) -> None:
         "rate": lambda: by_user.window(session(gap=4)).rate(name="made"),
     }[verb]()
     stream.rebalance(name="spread").sink(MemorySink(), name="unused")
-    wire: Any = next(node.wire for node in pipeline.plan().nodes if node.name == "spread")
+    wire: Any = next(node.exchange_codec for node in pipeline.plan().nodes if node.name == "spread")
     found = ran(pipeline, stream)
 
     assert len(found) == 2

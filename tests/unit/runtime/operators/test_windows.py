@@ -36,22 +36,22 @@ from kafka_eos import (
 )
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.abc.state import StateHandle
-from kafka_eos.codecs import wire_codec
+from kafka_eos.codecs import exchange_codec
 from kafka_eos.core.errors import Bug, PlanError, PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
-from kafka_eos.core.provenance import column, parse
+from kafka_eos.core.provenance import format_provenance, parse_provenance
 from kafka_eos.core.records import Batch
-from kafka_eos.plan import Plan, Windows
-from kafka_eos.runtime.operators import OperatorContext, build
-from kafka_eos.runtime.operators.event_time import Pace
-from kafka_eos.runtime.operators.operator import Timed as OnEventTime
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.plan import Plan, WindowNode
+from kafka_eos.runtime.operators import OperatorContext, build_operator
+from kafka_eos.runtime.operators.event_time import WatermarkSchedule
+from kafka_eos.runtime.operators.operator import EventTimeOperator as OnEventTime
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.state.memory_store import read_rows
-from kafka_eos.runtime.state.row_keys import span_of
+from kafka_eos.runtime.state.row_keys import create_key_locator
 from kafka_eos.runtime.state.schema_evolution import UNFIRED
 from kafka_eos.storage.job_storage import MemoryStorage
-from kafka_eos.testing import ListSource, MemorySink, Timed, run_local
+from kafka_eos.testing import ListSource, MemorySink, TimestampedValue, run_local
 from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
 from tests.unit.runtime.operators.test_event_time import Bench
@@ -132,7 +132,7 @@ def test_a_row_whose_result_is_refused_is_in_no_window_and_no_result_comes_from_
         push(bench.chain, [("a", at, 1 << at) for at in range(5)], 0, 0)
         (out,) = bench.out
 
-    assert (out.values, list(out.rows), list(out.times or ())) == ([[1, 4], [1, 4, 8, 16]], [2, 4], last)
+    assert (out.values, list(out.origin_rows), list(out.event_times or ())) == ([[1, 4], [1, 4, 8, 16]], [2, 4], last)
 
 
 # ---------------------------------------------------------------- which rows are in a window
@@ -299,16 +299,20 @@ def test_any_order_within_the_bound_and_any_restart_gives_what_a_batch_computati
 
         expected = batch_computed(kind, [*partitions[0], *partitions[1]])
         assert Counter(shown(bench.values)) == expected
-        assert {parse(text).topic for out in bench.out for text in column(out, Term(1), Epoch(1))} <= {"timers"}
-        assert [time for out in bench.out for time in out.times or ()] == [
+        assert {
+            parse_provenance(text).topic for out in bench.out for text in format_provenance(out, Term(1), Epoch(1))
+        } <= {"timers"}
+        assert [time for out in bench.out for time in out.event_times or ()] == [
             end - 1 for _, _, end, _ in shown(bench.values)
         ]
-        names = [parse(text).identity for out in bench.out for text in column(out, Term(1), Epoch(1))]
+        names = [
+            parse_provenance(text).identity for out in bench.out for text in format_provenance(out, Term(1), Epoch(1))
+        ]
         assert len(set(names)) == len(names)
         assert left(bench) <= {"z"}
 
 
-def push(chain: Chain, given: Sequence[Row], partition: int, first: int = 0) -> None:
+def push(chain: OperatorChain, given: Sequence[Row], partition: int, first: int = 0) -> None:
     if given:
         origin = ListOrigin("source", "source", partition, first, given, [at for _, at, _ in given])
         chain.push("source", Batch(list(given), range(len(given)), origin))
@@ -322,7 +326,7 @@ def left(bench: Bench) -> set[Any]:
 
 
 def _keys(bench: Bench, handle: StateHandle, state: str) -> Iterator[Any]:
-    spans = {str(each["name"]): span_of(each) for each in handle.states}
+    spans = {str(each["name"]): create_key_locator(each) for each in handle.states}
     with TemporaryDirectory() as scratch:
         for name, block in read_rows(handle, bench.storage, Path(scratch)):
             if name == state:
@@ -503,11 +507,11 @@ def test_rows_whose_windows_are_over_are_counted(kind: str, tmp_path: Path) -> N
     counted: list[int] = []
     refused: list[int] = []
     backend = open_backend("memory", "sums", tmp_path / "state", range(128), (), MemoryStorage())
-    operator = build(flow(lambda s: summed(s.window(KINDS[kind]))).plan().node("sums"))
+    operator = build_operator(flow(lambda s: summed(s.window(KINDS[kind]))).plan().node("sums"))
     operator.open(
         OperatorContext(
             "sums", backend.value, lambda batch, index, error: refused.append(index), timers=backend.timers,
-            late=counted.append, panes=backend.panes,
+            count_late=counted.append, panes=backend.panes,
         )
     )  # fmt: skip
     assert isinstance(operator, OnEventTime)
@@ -515,7 +519,7 @@ def test_rows_whose_windows_are_over_are_counted(kind: str, tmp_path: Path) -> N
 
     origin = ListOrigin("source", "source", 0, 0, "abc", [2, 3, 31])
     given_ = [("a", 2, 1), ("a", 3, 1), ("a", 31, 1)]
-    operator.process(Batch(given_, range(3), origin, keys=["a"] * 3, times=[2, 3, 31]))
+    operator.process(Batch(given_, range(3), origin, keys=["a"] * 3, event_times=[2, 3, 31]))
 
     assert (sum(counted), refused) == (2, [0, 1])
 
@@ -529,9 +533,9 @@ def test_a_result_that_a_late_row_makes_again_says_that_it_comes_from_that_row(
     bench.out.clear()
     push(bench.chain, [("a", 2, 5)], 0)
 
-    texts = [parse(text) for out in bench.out for text in column(out, Term(1), Epoch(1))]
+    texts = [parse_provenance(text) for out in bench.out for text in format_provenance(out, Term(1), Epoch(1))]
     assert [(text.topic, text.offset, text.ordinal) for text in texts] == [("source", 0, "0"), ("source", 0, "1")]
-    assert [time for out in bench.out for time in out.times or ()] == [5, 9]
+    assert [time for out in bench.out for time in out.event_times or ()] == [5, 9]
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "session"])
@@ -541,7 +545,7 @@ def test_it_does_so_behind_a_row_that_is_refused(kind: str, tmp_path: Path, clos
     push(bench.open(), [("b", 50, 1)], 0)
     push(bench.chain, [("a", 1, 1), ("a", 31, 5)], 0, first=1)
 
-    texts = [parse(text) for out in bench.out for text in column(out, Term(1), Epoch(1))]
+    texts = [parse_provenance(text) for out in bench.out for text in format_provenance(out, Term(1), Epoch(1))]
     assert {(text.topic, text.offset) for text in texts} == {("source", 2)}
     assert {value for key, *_, value in shown(bench.values) if key == "a"} == {5}
 
@@ -592,7 +596,7 @@ def test_what_a_snapshot_has_left_of_windows_comes_first_and_nothing_that_is_not
     """Before any row, any watermark, and any result by the clock."""
     plan = flow(lambda s: summed(s.window(KINDS["tumbling"], trigger=on_clock(every=10)))).plan()
     now = [1_700_000_000_000]
-    bench = Bench(plan, tmp_path, closing, pace=Pace(0.0, lambda: 0.0, slice=0.0), clock=lambda: now[0])
+    bench = Bench(plan, tmp_path, closing, pace=WatermarkSchedule(0.0, lambda: 0.0, slice=0.0), clock=lambda: now[0])
 
     def restore() -> bool:
         """Does the snapshot say that something is left?"""
@@ -600,8 +604,8 @@ def test_what_a_snapshot_has_left_of_windows_comes_first_and_nothing_that_is_not
         handles = [backend.snapshot(Epoch(1))(bench.storage) for backend in bench.backends.values()]
         bench.open(handles)
         bench.chain.resume()
-        while bench.chain.busy():
-            bench.chain.go_on({"sums"})
+        while bench.chain.has_due_work():
+            bench.chain.continue_due({"sums"})
         told = {str(state["name"]): UNFIRED in state for handle in handles for state in handle.states}
         return told["event-timers"]
 
@@ -612,16 +616,16 @@ def test_what_a_snapshot_has_left_of_windows_comes_first_and_nothing_that_is_not
     assert bench.values == [], "event time is at 8: the window is open for one moment more"
     push(bench.chain, [("e", 10, 4)], 0)
     while not bench.values:
-        bench.chain.go_on({node.name for node in plan.nodes})
-    assert bench.chain.busy() and len(bench.values) == 1
+        bench.chain.continue_due({node.name for node in plan.nodes})
+    assert bench.chain.has_due_work() and len(bench.values) == 1
     assert restore()
     whole = [("a", 0, 10, 1), ("b", 0, 10, 1), ("c", 0, 10, 1), ("d", 0, 10, 3)]
     assert sorted(shown(bench.values)) == whole
 
     now[0] += 20_000
     bench.chain.tick()
-    while bench.chain.busy():
-        bench.chain.go_on({"sums"})
+    while bench.chain.has_due_work():
+        bench.chain.continue_due({"sums"})
 
     assert sorted(shown(bench.values)) == [*whole, ("e", 10, 20, 4)]
 
@@ -710,7 +714,7 @@ def test_values_reduce_and_keep_their_type_on_their_way() -> None:
     largest = timed.window(tumbling(seconds=0.010)).reduce(larger, name="largest")
     again = largest.key_by(lambda found: found.key[0])
     again.reduce(lambda a, b: b, name="last").sink(MemorySink(), name="sink")
-    given = [Timed(Order(user="ann", amount=n), n) for n in (1, 5, 3, 12)]
+    given = [TimestampedValue(Order(user="ann", amount=n), n) for n in (1, 5, 3, 12)]
 
     out = run_local(pipeline, {"source": given})
 
@@ -765,7 +769,7 @@ def test_parts_that_nobody_can_put_together_are_a_bug_of_ours(parts: int, tmp_pa
     """The plan has seen to it; a result of one part only would be wrong."""
     plan = flow(lambda s: summed(s.window(KINDS["early"]))).plan()
     nodes = [
-        replace(node, contents=replace(node.contents, merge=None)) if isinstance(node, Windows) else node
+        replace(node, contents=replace(node.contents, merge=None)) if isinstance(node, WindowNode) else node
         for node in plan.nodes
     ]
     given = [("a", 1, 1), ("a", 6, 2)][:parts]
@@ -867,7 +871,7 @@ def test_results_of_windows_that_hold_the_same_are_streams_of_one_type() -> None
     other = rows_.window(KINDS["offset"]).fold(name="other", init=int, step=lambda acc, row: acc)
     found = Windowed(("ann", 7), Window(-10, 0), Order(user="ann", amount=1))
 
-    codec = wire_codec(first.union(second)._type)
+    codec = exchange_codec(first.union(second)._type)
 
     assert codec.decode(codec.encode([found])) == [found]
     assert first.union(other)._type is None

@@ -11,10 +11,10 @@ import pytest
 
 from kafka_eos import Pipeline
 from kafka_eos.core.records import Batch
-from kafka_eos.plan import PartialFold
+from kafka_eos.plan import PartialFoldNode
 from kafka_eos.runtime.operators import operator_chain as chain
 from kafka_eos.runtime.operators import operator_stats as worked
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import MemoryStorage
@@ -45,7 +45,7 @@ def batch(*values: int) -> Batch[Any]:
 
 
 @pytest.fixture
-def counted(time: Time, tmp_path: Path) -> Iterator[Chain]:
+def counted(time: Time, tmp_path: Path) -> Iterator[OperatorChain]:
     """Twice each number, odd ones aside, and sums by key: the map takes 1 s a row, the sum 10 s, the sink 100 s."""
 
     def doubled(n: int) -> int:
@@ -63,23 +63,23 @@ def counted(time: Time, tmp_path: Path) -> Iterator[Chain]:
         name="sum", init=int, step=added, emit=lambda key, n: n, state=int
     ).sink(MemorySink(), name="out")
     state = open_backend("memory", "sum", tmp_path / "sum", range(MAX_KEY_GROUPS), [], MemoryStorage())
-    opened = Chain(pipeline.plan(), {"sum": state}, {"out": lambda rows: time.takes(100)})
+    opened = OperatorChain(pipeline.plan(), {"sum": state}, {"out": lambda rows: time.takes(100)})
     yield opened
     opened.close()
     state.close()
 
 
-def test_an_operator_is_as_busy_as_its_own_code(counted: Chain) -> None:
+def test_an_operator_is_as_busy_as_its_own_code(counted: OperatorChain) -> None:
     counted.push("numbers", batch(1, 2, 3))
 
-    busy = {name: did.busy for name, did in counted.worked.items() if did.busy}
+    busy = {name: did.busy for name, did in counted.stats.items() if did.busy}
     assert busy == {"doubled": 3, "sum": 20, "out": 100}
 
 
-def test_rows_are_counted_where_they_come_in_and_where_they_go_on(counted: Chain) -> None:
+def test_rows_are_counted_where_they_come_in_and_where_they_go_on(counted: OperatorChain) -> None:
     counted.push("numbers", batch(1, 2, 3))
 
-    rows = {name: (did.came, did.left) for name, did in counted.worked.items()}
+    rows = {name: (did.rows_in, did.rows_out) for name, did in counted.stats.items()}
     assert rows == {
         "numbers": (0, 3),
         "doubled": (3, 3),
@@ -100,11 +100,11 @@ def test_what_an_operator_hands_on_at_the_barrier_is_counted_there(time: Time, t
         name="sum", init=int, step=operator.add, merge=added, emit=lambda key, n: n, state=int
     ).sink(MemorySink(), name="out")
     plan = pipeline.plan()
-    (partial,) = [node.name for node in plan.nodes if isinstance(node, PartialFold)]
+    (partial,) = [node.name for node in plan.nodes if isinstance(node, PartialFoldNode)]
     state = open_backend("memory", "sum", tmp_path / "sum", range(MAX_KEY_GROUPS), [], MemoryStorage())
-    opened = Chain(plan, {"sum": state}, {"out": lambda rows: None})
+    opened = OperatorChain(plan, {"sum": state}, {"out": lambda rows: None})
     opened.push("numbers", batch(1, 2, 3))
-    before = opened.worked[partial].came, opened.worked[partial].left
+    before = opened.stats[partial].rows_in, opened.stats[partial].rows_out
     opened.flush()
     opened.push("numbers", batch(4))
     opened.flush()
@@ -112,5 +112,5 @@ def test_what_an_operator_hands_on_at_the_barrier_is_counted_there(time: Time, t
     state.close()
 
     assert before == (3, 0)
-    assert opened.worked[partial].left == 2
-    assert opened.worked["sum"].busy == 10, "the first partial sum of a key has nothing to be merged with"
+    assert opened.stats[partial].rows_out == 2
+    assert opened.stats["sum"].busy == 10, "the first partial sum of a key has nothing to be merged with"

@@ -22,7 +22,7 @@ from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol.lineage import lineage
 from kafka_eos.runtime.state import canonical_savepoint as savepoints
 from kafka_eos.storage import retention
-from kafka_eos.storage.job_records import Base, Claim, Manifest, Receipt, publish
+from kafka_eos.storage.job_records import Manifest, Receipt, TermBase, TermClaim, publish
 from kafka_eos.storage.job_storage import JobStorage
 from kafka_eos.storage.savepoint_files import SavepointFiles
 
@@ -130,8 +130,8 @@ class Epochs(Generic[M]):
     def clean_up(self, keep: int) -> None:
         """Drop all but so many decided epochs, and files that none of them names."""
         if not self.captured and not self._given_up:
-            retention.retain(self.storage, JOB, keep, lambda: None)
-            facts = retention.gather(self.storage, JOB)
+            retention.apply_retention(self.storage, JOB, keep, lambda: None)
+            facts = retention.take_inventory(self.storage, JOB)
             kept = lineage(facts.manifests, facts.bases)
             self._decided = {epoch: self._decided[epoch] for epoch in kept}
             assert all(files <= facts.stored for files in facts.manifests.values())
@@ -150,7 +150,7 @@ class Epochs(Generic[M]):
 
     def saved(self, handles: Sequence[StateHandle], target: Path) -> list[StateHandle]:
         """The same state as a savepoint holds it, stored as a job does that begins with it."""
-        savepoint = savepoints.write(self.storage, _manifest(EpochId(Epoch(0), self._term), handles), target)
+        savepoint = savepoints.write_savepoint(self.storage, _manifest(EpochId(Epoch(0), self._term), handles), target)
         files = SavepointFiles(target)
         for ref in savepoint.files:
             assert self.storage.upload(files.path_of(ref), ref.name) == ref
@@ -159,8 +159,8 @@ class Epochs(Generic[M]):
     def _begin_term(self, base: EpochId | None) -> None:
         self._term = self._term.next()
         resumed = None if base is None else (base.epoch.n, base.term.n)
-        publish(self.storage, Claim(job=JOB, term=self._term.n, host="h", pid=1, at=0))
-        publish(self.storage, Base(job=JOB, term=self._term.n, resumed=resumed, reason="test", at=0))
+        publish(self.storage, TermClaim(job=JOB, term=self._term.n, host="h", pid=1, at=0))
+        publish(self.storage, TermBase(job=JOB, term=self._term.n, resumed=resumed, reason="test", at=0))
 
 
 def _manifest(epoch: EpochId, handles: Sequence[StateHandle]) -> Manifest:

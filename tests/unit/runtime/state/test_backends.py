@@ -20,7 +20,7 @@ from kafka_eos.core.errors import Bug, ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import Epoch
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range
 from kafka_eos.runtime.state.keyed_backend import open_backend
-from kafka_eos.runtime.state.rocksdb_options import StateOptions, Tuning
+from kafka_eos.runtime.state.rocksdb_options import RocksDBTuning, StateOptions
 from kafka_eos.storage import local_files as files
 from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
 from tests.waiting import eventually
@@ -150,13 +150,13 @@ def test_what_is_looked_up_beside_the_cache_is_counted(world: World) -> None:
     state = backend.value(TOTAL)
     state.view(["a", "b"]).update(a=1, b=2)
     state.view(["a", "b"])
-    assert backend.cache() == CacheUse(loads=2, entries=2)
+    assert backend.cache() == CacheUse(misses=2, entries=2)
 
     snapshot(world, backend)
     state.view(["c", "d", "e"]).update(c=1, d=1, e=1)
     snapshot(world, backend)
     assert state.get("a") == 1
-    assert backend.cache().loads == 2 + 3 + 1
+    assert backend.cache().misses == 2 + 3 + 1
 
 
 @pytest.mark.parametrize("parallelism", [2, 3, 5])
@@ -371,7 +371,7 @@ def test_rocksdb_uploads_only_new_tables(tmp_path: Path) -> None:
 def test_rocksdb_forgets_tables_that_were_merged(tmp_path: Path) -> None:
     """A job of months has millions."""
     world = World("rocksdb", MemoryStorage(), tmp_path)
-    backend = world.open(options=StateOptions(tuning=Tuning(level0_files=2)))
+    backend = world.open(options=StateOptions(tuning=RocksDBTuning(level0_files=2)))
     add, seen, epochs = _adder(backend), set[str](), itertools.count()
 
     def some_were_merged() -> bool:
@@ -435,8 +435,8 @@ def test_a_state_that_is_forgotten_is_gone_from_the_next_checkpoint_and_may_come
         state.put("k", 1)
     before = snapshot(world, backend, 1)
     second = world.open([before])
-    second.forget("gone")
-    second.forget("never was")
+    second.drop("gone")
+    second.drop("never was")
     kept = second.value(StateDescriptor("kept", KEY, JsonText("number")))
     after = snapshot(world, second, 2)
     third = world.open([after])
@@ -444,7 +444,7 @@ def test_a_state_that_is_forgotten_is_gone_from_the_next_checkpoint_and_may_come
     assert ([state["name"] for state in after.states], kept.get("k")) == (["kept"], 1)
     assert third.value(StateDescriptor("gone", KEY, JsonText("number"))).get("k") is None
     with pytest.raises(Bug, match="has opened"):
-        second.forget("kept")
+        second.drop("kept")
 
 
 class Unchecked(MsgpackCodec[Any]):

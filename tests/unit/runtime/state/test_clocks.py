@@ -15,10 +15,10 @@ from kafka_eos.runtime.state.ttl_clock import (
     DOWN_MS,
     LEAP_MS,
     UNKNOWN,
-    EventTime,
-    ProcessingTime,
-    believed,
-    passing,
+    EventTimeClock,
+    ProcessingTimeClock,
+    discard_future_time,
+    monotonic_clock,
     wall_clock,
 )
 
@@ -39,15 +39,15 @@ class Hands:
         self.wall += ms
         self.passed += ms
 
-    def time(self, stored: int = -1) -> ProcessingTime:
-        return ProcessingTime(lambda: self.wall, stored, lambda: self.passed)
+    def time(self, stored: int = -1) -> ProcessingTimeClock:
+        return ProcessingTimeClock(lambda: self.wall, stored, lambda: self.passed)
 
 
 # ---------------------------------------------------------------- the machine's clock
 
 
 def test_the_machines_clocks_are_read_in_milliseconds() -> None:
-    for read, nanoseconds in ((wall_clock, time_ns), (passing, lambda: clock_gettime_ns(CLOCK_BOOTTIME))):
+    for read, nanoseconds in ((wall_clock, time_ns), (monotonic_clock, lambda: clock_gettime_ns(CLOCK_BOOTTIME))):
         before = nanoseconds() // 10**6
         assert before <= read() <= nanoseconds() // 10**6
 
@@ -140,7 +140,7 @@ def test_a_session_begins_with_the_stored_time_or_the_clock(stored: int, begins:
 
 def test_a_record_of_the_future_does_not_move_event_time() -> None:
     now = [NOW]
-    time = EventTime(lambda: now[0], -1)
+    time = EventTimeClock(lambda: now[0], -1)
     for timestamp in (NOW - 5, FAR, NOW + LEAP_MS + 1, NOW - 3):
         time.advance(timestamp)
     assert time.now() == NOW - 3
@@ -158,7 +158,7 @@ def test_the_machines_clock_is_looked_at_only_for_a_record_beyond_what_it_allowe
         looks.append(NOW)
         return NOW
 
-    time = EventTime(clock, -1)
+    time = EventTimeClock(clock, -1)
     for timestamp in (NOW, NOW + 1, NOW + LEAP_MS, NOW - 1):
         time.advance(timestamp)
 
@@ -166,9 +166,9 @@ def test_the_machines_clock_is_looked_at_only_for_a_record_beyond_what_it_allowe
 
 
 def test_a_stored_time_of_the_future_says_nothing_to_records() -> None:
-    assert believed("event", NOW + LEAP_MS, NOW) == NOW + LEAP_MS
-    assert believed("event", NOW + LEAP_MS + 1, NOW) == UNKNOWN
-    assert believed("processing", NOW + LEAP_MS + 1, NOW) == NOW
+    assert discard_future_time("event", NOW + LEAP_MS, NOW) == NOW + LEAP_MS
+    assert discard_future_time("event", NOW + LEAP_MS + 1, NOW) == UNKNOWN
+    assert discard_future_time("processing", NOW + LEAP_MS + 1, NOW) == NOW
 
 
 # ---------------------------------------------------------------- state

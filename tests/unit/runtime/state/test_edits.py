@@ -13,20 +13,20 @@ from kafka_eos.abc.state import StateBackend, StateDescriptor, StateHandle, Ttl
 from kafka_eos.codecs import KeyCodec, MsgpackCodec
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Epoch
-from kafka_eos.runtime.operators.state_handles import List, Map, Writes
-from kafka_eos.runtime.state.canonical_savepoint import canonical
-from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.operators.state_handles import KeyedList, KeyedMap, PendingWrites
+from kafka_eos.runtime.state.canonical_savepoint import write_canonical_state
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range
 from kafka_eos.runtime.state.keyed_backend import open_backend
-from kafka_eos.runtime.state.timers import timers
+from kafka_eos.runtime.state.timers import create_timer_descriptor
 from kafka_eos.savepoints import SavepointBuilder, Snapshot
 from kafka_eos.storage.job_storage import LocalStorage
-from kafka_eos.storage.savepoint_files import Savepoint, staged
+from kafka_eos.storage.savepoint_files import Savepoint, draft_savepoint
 
 KEY = KeyCodec()
 INT, TEXT = MsgpackCodec[Any](int), MsgpackCodec[Any](str)
 SUM: StateDescriptor[Any] = StateDescriptor("sum", KEY, INT)
-WORDS: StateDescriptor[Any] = StateDescriptor("words", KEY, TEXT, "list", entry=NumberCodec())
+WORDS: StateDescriptor[Any] = StateDescriptor("words", KEY, TEXT, "list", entry=ElementNumberCodec())
 
 
 class Job:
@@ -46,10 +46,10 @@ class Job:
     def savepoint(self, backends: Sequence[StateBackend]) -> Snapshot:
         handles: list[StateHandle] = [backend.snapshot(Epoch(1))(self.storage) for backend in backends]
         path = self.root / f"savepoint-{len(self._opened)}"
-        with staged(path) as stage:
+        with draft_savepoint(path) as stage:
             stage.publish(
                 Savepoint(job="job", id="one", epoch=1, term=1, created_at=0, plan="", max_key_groups=128, sources={},
-                          operators=canonical(handles, self.storage, stage))
+                          operators=write_canonical_state(handles, self.storage, stage))
             )  # fmt: skip
         return Snapshot.open(path)
 
@@ -65,11 +65,11 @@ def job(tmp_path: Path) -> Iterator[Job]:
     job.close()
 
 
-def words(backend: StateBackend, descriptor: StateDescriptor[Any] = WORDS) -> tuple[Writes, List]:
+def words(backend: StateBackend, descriptor: StateDescriptor[Any] = WORDS) -> tuple[PendingWrites, KeyedList]:
     """A list state as a process function has it, for key "a"."""
-    writes = Writes(backend.value(descriptor))
+    writes = PendingWrites(backend.value(descriptor))
     writes.begin("a")
-    return writes, List(writes, False)
+    return writes, KeyedList(writes, False)
 
 
 # ---------------------------------------------------------------- lists
@@ -77,7 +77,7 @@ def words(backend: StateBackend, descriptor: StateDescriptor[Any] = WORDS) -> tu
 
 @pytest.mark.parametrize("ttl", [None, Ttl(1e9)])
 def test_the_job_adds_behind_what_was_put_into_a_list(job: Job, ttl: Ttl | None) -> None:
-    descriptor = StateDescriptor("words", KEY, TEXT, "list", entry=NumberCodec(), ttl=ttl)
+    descriptor = StateDescriptor("words", KEY, TEXT, "list", entry=ElementNumberCodec(), ttl=ttl)
     backend = job.open()
     writes, found = words(backend, descriptor)
     found.add("one")
@@ -130,7 +130,7 @@ def test_a_list_gets_its_elements_in_their_order(job: Job, form: str) -> None:
     if form == "table":
         items = pandas.DataFrame(items, columns=["k", "word"])
     backend = begun(job, items, value=str, kind="list", key="k" if form == "table" else None)
-    _, found = words(backend, StateDescriptor("state", KEY, TEXT, "list", entry=NumberCodec()))
+    _, found = words(backend, StateDescriptor("state", KEY, TEXT, "list", entry=ElementNumberCodec()))
     found.add("three")
 
     assert list(found.get()) == ["one", "two", "three"]
@@ -142,10 +142,10 @@ def test_a_map_gets_its_entries(job: Job, form: str) -> None:
     if form == "table":
         items = pandas.DataFrame([(*place, n) for place, n in items], columns=["k", "page", "n"])
     backend = begun(job, items, value=int, kind="map", key=["k", "page"] if form == "table" else None)
-    writes = Writes(backend.value(StateDescriptor("state", KEY, INT, "map", entry=KEY)))
+    writes = PendingWrites(backend.value(StateDescriptor("state", KEY, INT, "map", entry=KEY)))
     writes.begin("a")
 
-    assert dict(Map(writes, False).items()) == {"/home": 3, "/shop": 1}
+    assert dict(KeyedMap(writes, False).items()) == {"/home": 3, "/shop": 1}
 
 
 @pytest.mark.parametrize("kind", ["reducing", "aggregating"])
@@ -158,9 +158,9 @@ def test_a_reducing_or_aggregating_state_gets_its_accumulators(job: Job, kind: A
 def test_a_state_with_namespaces_gets_them(job: Job) -> None:
     elements = [(("a", 10), "one"), (("a", 20), "other"), (("a", 10), "two")]
     backend = begun(job, elements, value=str, kind="list", namespaced=True)
-    state = backend.value(StateDescriptor("state", KEY, TEXT, "list", KEY, NumberCodec()))
+    state = backend.value(StateDescriptor("state", KEY, TEXT, "list", KEY, ElementNumberCodec()))
 
-    assert [value for _, value in state.within("a", 10)] == ["one", "two"]
+    assert [value for _, value in state.scan_prefix("a", 10)] == ["one", "two"]
 
 
 @pytest.mark.parametrize("how", [{"kind": "map"}, {"namespaced": True}, {"kind": "list", "namespaced": True}])
@@ -242,7 +242,7 @@ def test_a_new_key_of_local_state_is_refused_unless_one_worker_has_all(job: Job)
 
 # ---------------------------------------------------------------- timers
 
-TIMERS = timers("event-timers", KEY)
+TIMERS = create_timer_descriptor("event-timers", KEY)
 NAMES = [f"k{n}" for n in range(300)]
 
 
@@ -253,7 +253,7 @@ def with_timers(job: Job, at: Sequence[int] = (5, 9)) -> Snapshot:
         pending = backend.timers(TIMERS)
         for key in (key for key in NAMES if group(key) in key_group_range(subtask, len(at))):
             pending.add(key, 20)
-        assert list(pending.due(at[subtask])) == []
+        assert list(pending.pop_due(at[subtask])) == []
     return job.savepoint(backends)
 
 
@@ -265,7 +265,7 @@ def test_pending_timers_are_read_as_keys_and_times(job: Job) -> None:
     snapshot = with_timers(job)
 
     assert dict(snapshot.read("op", "event-timers")) == {(key, 20): True for key in NAMES}
-    assert snapshot.find("op", "event-timers", "k7") == [(("k7", 20), True)]
+    assert snapshot.find_entries("op", "event-timers", "k7") == [(("k7", 20), True)]
     assert snapshot.get("op", "event-timers", "k7") == {20: True}
     assert snapshot.states("op")["event-timers"].kind == "timer"
 
@@ -278,9 +278,9 @@ def test_timers_can_be_edited_and_event_time_stays_where_it_was(job: Job, tmp_pa
     edited = Snapshot.open(tmp_path / "edited")
     pending = job.open(edited).timers(TIMERS)
 
-    assert {pending.now(key) for key in NAMES} == {5, 9}
-    assert [pending.now(key) for key in NAMES] == [9 if group(key) >= 64 else 5 for key in NAMES]
-    fired = [(time, key) for time, key, _ in pending.due(20)]
+    assert {pending.get_time(key) for key in NAMES} == {5, 9}
+    assert [pending.get_time(key) for key in NAMES] == [9 if group(key) >= 64 else 5 for key in NAMES]
+    fired = [(time, key) for time, key, _ in pending.pop_due(20)]
     assert (fired[0], len(fired), (20, "k8") in fired) == ((12, "k7"), len(NAMES), False)
 
 

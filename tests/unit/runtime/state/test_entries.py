@@ -12,11 +12,11 @@ from state_world import World, snapshot
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import BytesCodec
 from kafka_eos.core.errors import Bug
-from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range
 
 MAP: StateDescriptor[Any] = StateDescriptor("map", KEY, JsonText("number"), "map", entry=JsonText("entry"))
-LIST: StateDescriptor[Any] = StateDescriptor("list", KEY, JsonText("number"), "list", entry=NumberCodec())
+LIST: StateDescriptor[Any] = StateDescriptor("list", KEY, JsonText("number"), "list", entry=ElementNumberCodec())
 WINDOWS: StateDescriptor[Any] = StateDescriptor("windows", KEY, JsonText("number"), namespace=JsonText("window"))
 MAPS: StateDescriptor[Any] = StateDescriptor(
     "maps", KEY, JsonText("number"), "map", namespace=JsonText("window"), entry=JsonText("entry")
@@ -29,7 +29,7 @@ def add(state: Any, key: Any, *values: Any) -> None:
 
 
 def listed(state: Any, key: Any) -> list[Any]:
-    return [value for _, value in state.within(key)]
+    return [value for _, value in state.scan_prefix(key)]
 
 
 def test_entries_of_a_key_are_found_before_and_after_a_flush(world: World) -> None:
@@ -40,17 +40,17 @@ def test_entries_of_a_key_are_found_before_and_after_a_flush(world: World) -> No
     state.put(("other", "a"), 0)
     expected = [(("k", entry), entry * 2) for entry in "abc"]
 
-    assert list(state.within("k")) == expected
+    assert list(state.scan_prefix("k")) == expected
 
     snapshot(world, backend)
 
-    assert list(state.within("k")) == expected
+    assert list(state.scan_prefix("k")) == expected
 
     state.put(("k", "b"), 1)
     state.put(("k", "aa"), 2)
     state.delete(("k", "c"))
 
-    assert list(state.within("k")) == [(("k", "a"), "aa"), (("k", "aa"), 2), (("k", "b"), 1)]
+    assert list(state.scan_prefix("k")) == [(("k", "a"), "aa"), (("k", "aa"), 2), (("k", "b"), 1)]
     assert [state.get(("k", entry)) for entry in ("a", "c", "aa")] == ["aa", None, 2]
 
 
@@ -59,7 +59,7 @@ def test_a_view_of_entries_is_seen_by_an_iteration(world: World) -> None:
     view = state.view([("k", "a"), ("k", "b")])
     view[("k", "a")] = 1
 
-    assert list(state.within("k")) == [(("k", "a"), 1)]
+    assert list(state.scan_prefix("k")) == [(("k", "a"), 1)]
 
 
 def test_namespaces_of_a_key(world: World) -> None:
@@ -73,9 +73,9 @@ def test_namespaces_of_a_key(world: World) -> None:
     windows.delete(("k", 2))
     maps.put(("k", 1, "c"), "1c")
 
-    assert list(windows.within("k")) == [(("k", 1), 1), (("k", 3), 3)]
-    assert [value for _, value in maps.within("k")] == ["1a", "1b", "1c", "2a", "2b", "3a", "3b"]
-    assert [value for _, value in maps.within("k", 1)] == ["1a", "1b", "1c"]
+    assert list(windows.scan_prefix("k")) == [(("k", 1), 1), (("k", 3), 3)]
+    assert [value for _, value in maps.scan_prefix("k")] == ["1a", "1b", "1c", "2a", "2b", "3a", "3b"]
+    assert [value for _, value in maps.scan_prefix("k", 1)] == ["1a", "1b", "1c"]
     assert maps.get(("k", 3, "a")) == "3a"
 
 
@@ -89,24 +89,24 @@ def test_places_are_those_that_have_a_value(world: World) -> None:
     maps.put(("k", 3, "a"), 0)
     maps.view([("k", 4, "a")])
 
-    assert list(maps.places("k")) == [("k", 1, "a"), ("k", 1, "b"), ("k", 3, "a")]
-    assert list(maps.places("k", 1)) == [("k", 1, "a"), ("k", 1, "b")]
+    assert list(maps.scan_keys("k")) == [("k", 1, "a"), ("k", 1, "b"), ("k", 3, "a")]
+    assert list(maps.scan_keys("k", 1)) == [("k", 1, "a"), ("k", 1, "b")]
 
     plain = backend.value(StateDescriptor("plain", KEY, JsonText("number")))
     with pytest.raises(Bug, match="a key has one place"):
-        plain.places("k")
+        plain.scan_keys("k")
 
 
 def test_many_entries_come_in_pages(world: World) -> None:
     backend = world.open(cache_entries=100)
-    state = backend.value(StateDescriptor("map", KEY, JsonText("number"), "map", entry=NumberCodec()))
+    state = backend.value(StateDescriptor("map", KEY, JsonText("number"), "map", entry=ElementNumberCodec()))
     for entry in range(5000):
         state.put(("k", entry), entry)
     snapshot(world, backend)
     for entry in range(0, 5000, 50):
         state.delete(("k", entry))
 
-    assert [value for _, value in state.within("k")] == [entry for entry in range(5000) if entry % 50]
+    assert [value for _, value in state.scan_prefix("k")] == [entry for entry in range(5000) if entry % 50]
 
 
 def test_one_entry_is_read_and_written_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_marks_of_a_list_that_is_not_opened_are_carried_along(world: World) -> N
 def test_a_state_with_one_place_a_key_has_nothing_within(world: World) -> None:
     state = world.open().value(StateDescriptor("value", KEY, KEY))
     with pytest.raises(Bug):
-        state.within("k")
+        state.scan_prefix("k")
     with pytest.raises(Bug):
         state.next_entry()
 
@@ -197,7 +197,7 @@ def test_the_next_keys_empty_entry_is_not_within(world: World) -> None:
         state.put(place, 1)
     snapshot(world, backend)
 
-    assert [place for place, _ in state.within(key)] == [(key, b""), (key, b"\xff\xff")]
+    assert [place for place, _ in state.scan_prefix(key)] == [(key, b""), (key, b"\xff\xff")]
 
 
 def test_going_through_a_key_of_another_subtask_is_a_bug(world: World) -> None:
@@ -205,4 +205,4 @@ def test_going_through_a_key_of_another_subtask_is_a_bug(world: World) -> None:
     state = backend.value(MAP)
     foreign = next(key for key in range(1000) if group_of(KEY.encode(key)) >= 64)
     with pytest.raises(Bug):
-        list(state.within(foreign))
+        list(state.scan_prefix(foreign))

@@ -11,9 +11,9 @@ from state_codecs import KEY, JsonText
 from state_world import World, snapshot
 
 from kafka_eos.abc.state import StateDescriptor, Ttl
-from kafka_eos.codecs import AvroCodec, Counted, KeyCodec
+from kafka_eos.codecs import AvroCodec, CountedCodec, KeyCodec
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.schema_evolution import describe
 from kafka_eos.savepoints.snapshot import descriptor_of
 
@@ -35,10 +35,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "reducing": {"kind": "reducing"},
     "aggregating": {"kind": "aggregating"},
     "map": {"kind": "map", "entry": KEY},
-    "list": {"kind": "list", "entry": NumberCodec()},
+    "list": {"kind": "list", "entry": ElementNumberCodec()},
     "value with namespace": {"namespace": KEY},
     "value with ttl": {"ttl": Ttl(1000)},
-    "list with ttl": {"kind": "list", "entry": NumberCodec(), "ttl": Ttl(1000, clock="event")},
+    "list with ttl": {"kind": "list", "entry": ElementNumberCodec(), "ttl": Ttl(1000, clock="event")},
     "map with all": {"kind": "map", "namespace": KEY, "entry": KEY, "ttl": Ttl(1000)},
 }
 
@@ -131,12 +131,12 @@ def test_the_codec_of_entries_is_part_of_the_format(world: World) -> None:
     backend.value(before).put(("k", 1), 1)
     restored = world.open([snapshot(world, backend)])
     with pytest.raises(ConfigError, match=r"entry: stored .*'number'"):
-        restored.value(replace(before, entry=NumberCodec()))
+        restored.value(replace(before, entry=ElementNumberCodec()))
 
 
 def test_a_time_to_live_and_another_schema_at_once(world: World) -> None:
-    old = descriptor("value", Counted(AvroCodec(OLD)))
-    newer = replace(descriptor("value", Counted(AvroCodec(NEWER))), ttl=Ttl(1000))
+    old = descriptor("value", CountedCodec(AvroCodec(OLD)))
+    newer = replace(descriptor("value", CountedCodec(AvroCodec(NEWER))), ttl=Ttl(1000))
     backend = world.open()
     backend.value(old).put("k", (7, OLD(count=3, note="x")))
     state = world.open([snapshot(world, backend)]).value(newer)

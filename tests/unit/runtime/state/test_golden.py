@@ -21,7 +21,7 @@ from state_world import Kind
 from kafka_eos import Pipeline
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor
-from kafka_eos.codecs import Counted, KeyCodec, MsgpackCodec, state_codec
+from kafka_eos.codecs import CountedCodec, KeyCodec, MsgpackCodec, state_codec
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
@@ -62,8 +62,8 @@ class Largest(pydantic.BaseModel):
 
 
 STATES: dict[tuple[str, str], Codec[Any]] = {
-    ("total", "accumulator"): Counted(state_codec(Total)),
-    ("largest", "accumulator"): Counted(state_codec(Largest)),
+    ("total", "accumulator"): CountedCodec(state_codec(Total)),
+    ("largest", "accumulator"): CountedCodec(state_codec(Largest)),
     ("seen", "count"): MsgpackCodec(int),
     ("seen", "ids"): MsgpackCodec(list[int]),
 }
@@ -159,7 +159,7 @@ def test_state_and_rows_under_way_are_together_what_was_read(tmp_path: Path, tp:
     name = paths.manifest_name(EpochId(Epoch(1), Term(1)))
     manifest = records.decode(Manifest, name, snapshot.storage.read(name), WITH_ROWS_UNDER_WAY.name)
 
-    batches = in_flight.restored(plan(tp), snapshot.storage, tmp_path / "frames", manifest.in_flight)
+    batches = in_flight.read_rows(plan(tp), snapshot.storage, tmp_path / "frames", manifest.in_flight)
     under_way = [payment for _, _, batch in batches for payment in batch.values]
     assert {type(payment) for payment in under_way} == {tp}
     stored = sorted(snapshot.read("seen", "ids"))

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kafka_eos.savepoints import Snapshot
-from kafka_eos.testing import Timed, run_local
+from kafka_eos.testing import TimestampedValue, run_local
 from tests.marks import campaign
 from tests.unit.runtime.state.test_golden_joins import GOLDEN, lines
 
@@ -39,7 +39,7 @@ def test_an_as_of_join_goes_on_with_the_rows_and_versions_that_wait(
     command = (sys.executable, "-m", "kafka_eos", "run", "job.py", "--until-caught-up", "-p", str(workers))
     subprocess.run(command, env={**os.environ, **told}, cwd=HOME, check=True)
 
-    rates = [Timed(record, record.timestamp) for record in job["RATES"]]
+    rates = [TimestampedValue(record, record.timestamp) for record in job["RATES"]]
     whole = run_local(job["pipeline"], {"rows": job["ROWS"], "rates": rates})["out"]
     assert lines(files) == sorted(whole)
     assert 0 < len(before) < len(whole)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.protocol.source_dependencies import end_of, has_got_all
+from kafka_eos.protocol.source_dependencies import has_seen_all, remaining_end
 from kafka_eos.storage.job_records import Manifest, decode
 from kafka_eos.testing import run_local
 from tests.unit.runtime.state.test_golden_joins import GOLDEN, lines
@@ -35,7 +35,7 @@ def test_a_table_that_was_half_read_is_read_on_first(tmp_path: Path, monkeypatch
     command = (sys.executable, "-m", "kafka_eos", "run", "job.py", "--until-caught-up", "-p", "2")
     subprocess.run(command, env={**os.environ, **told}, cwd=HOME, check=True)
 
-    assert [end_of(position) for position in at.values()] == [{"index": 1001}]
-    assert [has_got_all("rated", at), has_got_all("other", at)] == [True, False]
+    assert [remaining_end(position) for position in at.values()] == [{"index": 1001}]
+    assert [has_seen_all("rated", at), has_seen_all("other", at)] == [True, False]
     whole = run_local(job["pipeline"], {"rows": job["ROWS"], "rates": job["RATES"]})
     assert lines(tmp_path / "files") == sorted(whole["out"])

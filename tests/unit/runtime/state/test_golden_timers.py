@@ -17,7 +17,7 @@ from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import KeyCodec, state_codec
 from kafka_eos.runtime.state.key_groups import key_group_range
 from kafka_eos.runtime.state.keyed_backend import open_backend
-from kafka_eos.runtime.state.timers import timers
+from kafka_eos.runtime.state.timers import create_timer_descriptor
 from kafka_eos.savepoints import Snapshot
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "timers"
@@ -44,12 +44,12 @@ def test_timers_fire_that_had_not_and_no_others(job: str, kind: Kind, parallelis
     for subtask in range(parallelism):
         groups, handles = key_group_range(subtask, parallelism), snapshot.handles_of("waits")
         backend = open_backend(kind, "waits", tmp_path / str(subtask), groups, handles, snapshot.storage)
-        of_events = backend.timers(timers("event-timers", KeyCodec()))
-        of_clock = backend.timers(timers("processing-timers", KeyCodec()))
-        assert of_events.now("a1") == WATERMARK
-        assert WATERMARK < of_clock.now("a1") < FAR
-        events += [(time, key) for time, key, _ in of_events.due(FAR)]
-        clocks += [(time, key) for time, key, _ in of_clock.due(2 * FAR)]
+        of_events = backend.timers(create_timer_descriptor("event-timers", KeyCodec()))
+        of_clock = backend.timers(create_timer_descriptor("processing-timers", KeyCodec()))
+        assert of_events.get_time("a1") == WATERMARK
+        assert WATERMARK < of_clock.get_time("a1") < FAR
+        events += [(time, key) for time, key, _ in of_events.pop_due(FAR)]
+        clocks += [(time, key) for time, key, _ in of_clock.pop_due(2 * FAR)]
         backend.close()
 
     assert sorted(events) == PENDING

@@ -80,7 +80,9 @@ def test_those_without_timers_are_read_in_the_order_of_time(backend: str) -> Non
     assert {key for key, _ in held} <= {"a0", "a1"}
     assert all(start % 5000 == 0 and acc["count"] > 0 for (_, start), acc in held.items())
     assert dict(snapshot.read("totals", "event-timers")) == {}
-    assert snapshot.find("totals", "windows", "a0") == [(place, acc) for place, acc in held.items() if place[0] == "a0"]
+    assert snapshot.find_entries("totals", "windows", "a0") == [
+        (place, acc) for place, acc in held.items() if place[0] == "a0"
+    ]
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])

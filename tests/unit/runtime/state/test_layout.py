@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import BytesCodec, KeyCodec, MsgpackCodec
-from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.key_groups import group_of
-from kafka_eos.runtime.state.row_keys import Layout, after
+from kafka_eos.runtime.state.row_keys import RowKeyCodec, compute_upper_bound
 
 RAW: Any = BytesCodec()
 SHAPES: dict[str, Any] = {
@@ -25,8 +25,8 @@ SHAPES: dict[str, Any] = {
 parts = st.binary(max_size=6) | st.binary(min_size=250, max_size=300)
 
 
-def layout(key: Any = RAW, **shape: Any) -> Layout:
-    return Layout(StateDescriptor("s", key, RAW, **shape))
+def layout(key: Any = RAW, **shape: Any) -> RowKeyCodec:
+    return RowKeyCodec(StateDescriptor("s", key, RAW, **shape))
 
 
 def test_row_keys_are_pinned() -> None:
@@ -40,7 +40,7 @@ def test_row_keys_are_pinned() -> None:
     assert layout(**SHAPES["map with namespace"]).row_keys([(b"user-1", long, b"e")]) == [
         group + b"\x06user-1\xff\x00\x00\x01\x2c" + long + b"e"
     ]
-    assert NumberCodec().encode(258) == b"\0\0\0\0\0\0\x01\x02"
+    assert ElementNumberCodec().encode(258) == b"\0\0\0\0\0\0\x01\x02"
     assert KeyCodec().encode(None) == b"\xc0"
 
 
@@ -48,11 +48,11 @@ def test_row_keys_are_pinned() -> None:
 @given(data=st.data())
 def test_a_row_key_gives_its_place_back_and_no_two_places_share_one(shape: str, data: st.DataObject) -> None:
     rows = layout(**SHAPES[shape])
-    place = parts if rows.plain else st.tuples(*[parts] * len(rows.codecs))
+    place = parts if rows.is_single_part else st.tuples(*[parts] * len(rows.codecs))
     places = data.draw(st.lists(place, unique=True, max_size=8))
     keys = rows.row_keys(places)
 
-    assert [rows.place(key) for key in keys] == places
+    assert [rows.decode(key) for key in keys] == places
     assert len(set(keys)) == len(keys)
 
 
@@ -69,16 +69,16 @@ def test_rows_of_a_key_and_of_a_namespace_are_neighbours_within_the_group(
     places: list[tuple[bytes, bytes, bytes]],
 ) -> None:
     rows = layout(**SHAPES["map with namespace"])
-    in_order = [rows.place(key) for key in sorted(rows.row_keys(places))]
+    in_order = [rows.decode(key) for key in sorted(rows.row_keys(places))]
     for size in (1, 2):
         runs = [prefix for prefix, _ in itertools.groupby(in_order, key=lambda place: place[:size])]
 
         assert len(runs) == len(set(runs))
         for prefix in runs:
             first = rows.prefix(prefix)
-            within = [k for k in rows.row_keys(places) if first <= k < after(first)]
+            within = [k for k in rows.row_keys(places) if first <= k < compute_upper_bound(first)]
 
-            assert {rows.place(key) for key in within} == {place for place in places if place[:size] == prefix}
+            assert {rows.decode(key) for key in within} == {place for place in places if place[:size] == prefix}
     assert all(key[:2] == group_of(place[0]).to_bytes(2, "big") for key, place in
                zip(rows.row_keys(places), places, strict=True))  # fmt: skip
 
@@ -86,10 +86,10 @@ def test_rows_of_a_key_and_of_a_namespace_are_neighbours_within_the_group(
 @pytest.mark.parametrize("damaged", [b"\x00\x14", b"\x00\x14\x06user", b"\x00\x14\xff\0\0", b"\x00\x14\xff\0\0\0\x09x"])
 def test_a_damaged_row_key_is_an_error(damaged: bytes) -> None:
     with pytest.raises(ValueError, match="ends within a part"):
-        layout(**SHAPES["map"]).place(damaged)
+        layout(**SHAPES["map"]).decode(damaged)
 
 
 def test_the_codec_of_keys_may_be_any() -> None:
     rows = layout(key=MsgpackCodec(Any), **SHAPES["map"])
 
-    assert rows.place(rows.row_keys([([1, "a"], b"e")])[0]) == ([1, "a"], b"e")
+    assert rows.decode(rows.row_keys([([1, "a"], b"e")])[0]) == ([1, "a"], b"e")

@@ -18,8 +18,8 @@ from state_codecs import TOTAL
 from state_epochs import Epochs, scripts
 from state_world import Kind, World
 
-from kafka_eos.abc.state import ValueState
-from kafka_eos.runtime.state.rocksdb_options import StateOptions, Tuning
+from kafka_eos.abc.state import BackendState
+from kafka_eos.runtime.state.rocksdb_options import RocksDBTuning, StateOptions
 from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
 from tests.examples import examples
 from tests.limits import drawn_limits, set_limits
@@ -45,9 +45,9 @@ class StateModel(RuleBasedStateMachine):
     def _open(self, back: int) -> None:
         handles, self.model = self.epochs.go_on_from(back)
         # Files are merged, so that epochs share some and not others.
-        options = StateOptions(tuning=Tuning(level0_files=2))
+        options = StateOptions(tuning=RocksDBTuning(level0_files=2))
         self.backend = self.world.open(handles, cache_entries=self.limit, options=options)
-        self.state: ValueState[Any] = self.backend.value(TOTAL)
+        self.state: BackendState[Any] = self.backend.value(TOTAL)
 
     @rule(key=keys, value=values)
     def put(self, key: str, value: Any) -> None:

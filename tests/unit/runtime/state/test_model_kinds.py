@@ -21,12 +21,12 @@ from state_codecs import JsonText
 from state_epochs import Epochs, scripts
 from state_world import Kind, World
 
-from kafka_eos.abc.state import Panes, StateBackend, StateDescriptor, Timers, Ttl
+from kafka_eos.abc.state import Panes, StateBackend, StateDescriptor, TimerService, Ttl
 from kafka_eos.codecs import KeyCodec
-from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range, subtask_of
-from kafka_eos.runtime.state.rocksdb_options import StateOptions, Tuning
-from kafka_eos.runtime.state.timers import TimeCodec, timers
+from kafka_eos.runtime.state.rocksdb_options import RocksDBTuning, StateOptions
+from kafka_eos.runtime.state.timers import TimeCodec, create_timer_descriptor
 from kafka_eos.storage.job_storage import LocalStorage, MemoryStorage
 from tests.examples import examples
 from tests.limits import drawn_limits, set_limits
@@ -37,15 +37,15 @@ DESCRIPTORS: dict[str, StateDescriptor[Any]] = {
     d.name: d
     for d in (
         StateDescriptor("map", KEY, VALUE, "map", entry=KEY),
-        StateDescriptor("list", KEY, VALUE, "list", entry=NumberCodec()),
+        StateDescriptor("list", KEY, VALUE, "list", entry=ElementNumberCodec()),
         StateDescriptor("windows", KEY, VALUE, namespace=KEY),
         StateDescriptor("maps", KEY, VALUE, "map", namespace=KEY, entry=KEY, ttl=Ttl(TTL / 1000)),
-        StateDescriptor("events", KEY, VALUE, "list", entry=NumberCodec(), ttl=Ttl(TTL / 1000, "event")),
+        StateDescriptor("events", KEY, VALUE, "list", entry=ElementNumberCodec(), ttl=Ttl(TTL / 1000, "event")),
         StateDescriptor("value", KEY, VALUE, ttl=Ttl(TTL / 1000, refresh="read-write")),
     )
 }
 PANES: StateDescriptor[Any] = StateDescriptor("panes", KEY, VALUE, "pane", entry=TimeCodec())
-TIMERS = timers("timers", KEY)
+TIMERS = create_timer_descriptor("timers", KEY)
 keys = st.sampled_from(["a", "ab", "b", ("a", "b"), 1, 2, b"a", "k" * 300])
 inner = st.sampled_from(["", "a", "bc", "c", 0, 7])
 values = st.integers(0, 99)
@@ -92,7 +92,7 @@ class KindsModel(RuleBasedStateMachine):
         root = Path(self.directory.name)
         self.world = World("memory", LocalStorage(root / "job") if local else MemoryStorage(), root)
         # Files are merged, so that epochs share some and not others.
-        self.limit, self.options = limit, StateOptions(tuning=Tuning(level0_files=2), ttl_cleanup_rows=clean)
+        self.limit, self.options = limit, StateOptions(tuning=RocksDBTuning(level0_files=2), ttl_cleanup_rows=clean)
         self.now = 1_000_000
         self.serial = itertools.count()
         self.epochs = Epochs(self.world.storage, Model.copy, Model())
@@ -109,7 +109,7 @@ class KindsModel(RuleBasedStateMachine):
         self.backends: list[StateBackend] = []
         self.states: list[dict[str, Any]] = []
         self.panes: list[Panes[int]] = []
-        self.timers: list[Timers] = []
+        self.timers: list[TimerService] = []
         for subtask in range(parallelism):
             groups = key_group_range(subtask, parallelism)
             backend = self.world.open(
@@ -187,8 +187,8 @@ class KindsModel(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["map", "list", "windows", "maps", "events"]), key=keys)
     def go_through(self, name: str, key: Any) -> None:
         """In the order of encoded bytes; that of a list is the order in which its elements were added."""
-        places = list(self.state(name, key).places(key))
-        found = list(self.state(name, key).within(key))
+        places = list(self.state(name, key).scan_keys(key))
+        found = list(self.state(name, key).scan_prefix(key))
         expected = {place: value for place, value in self.model.alive(name, self.now).items() if place[0] == key}
 
         assert dict(found) == expected
@@ -199,7 +199,7 @@ class KindsModel(RuleBasedStateMachine):
 
     @rule(key=keys, namespace=inner)
     def go_through_a_namespace(self, key: Any, namespace: Any) -> None:
-        found = dict(self.state("maps", key).within(key, namespace))
+        found = dict(self.state("maps", key).scan_prefix(key, namespace))
 
         assert found == {p: v for p, v in self.model.alive("maps", self.now).items() if p[:2] == (key, namespace)}
 
@@ -225,7 +225,7 @@ class KindsModel(RuleBasedStateMachine):
     def event_time_goes_on(self, ahead: int) -> None:
         """Panes up to it are taken, and timers fire, in the order of time."""
         until = self.model.event_time + ahead
-        fired = [(key, time) for found in self.timers for time, key, _ in found.due(until)]
+        fired = [(key, time) for found in self.timers for time, key, _ in found.pop_due(until)]
         taken = {place: value for part in self.panes for place, value in _taken(part, until)}
 
         assert sorted(fired, key=str) == sorted((t for t in self.model.timers if t[1] <= until), key=str)
@@ -282,8 +282,8 @@ class KindsModel(RuleBasedStateMachine):
 
 
 def _taken(part: Panes[int], until: int) -> Iterator[tuple[Any, int]]:
-    while (pane := part.first()) is not None and pane <= until:
-        for taken in part.take(pane):
+    while (pane := part.get_first_pane()) is not None and pane <= until:
+        for taken in part.take_pane(pane):
             yield from (((key, pane), value) for key, value in zip(taken.keys, taken.values, strict=True))
 
 

@@ -16,7 +16,7 @@ from kafka_eos.abc.state import StateHandle
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.runtime.state import rocksdb_store as rocksdb
-from kafka_eos.runtime.state.rocksdb_options import PROFILES, Profile, StateOptions, Tuning, spread
+from kafka_eos.runtime.state.rocksdb_options import PROFILES, Profile, RocksDBTuning, StateOptions, spread
 from kafka_eos.storage.job_storage import LocalStorage
 
 VALUE = "x" * 500
@@ -97,7 +97,7 @@ def test_settings_and_options_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         "state_compaction": "universal",
         "state_ttl_cleanup_rows": 5,
     }
-    tuning = Tuning(16 << 20, 12, "universal", 64 << 10, 12)
+    tuning = RocksDBTuning(16 << 20, 12, "universal", 64 << 10, 12)
 
     assert StateOptions.of(**Settings().state_options()) == StateOptions()
     assert StateOptions.of(**Settings.resolve(given).state_options()) == StateOptions(512 << 20, tuning, 5)

@@ -41,7 +41,7 @@ class Part:
             view[key] = view.get(key, 0) + 1
 
     def take(self, pane: int) -> dict[Any, int]:
-        found = list(self.panes.take(pane))
+        found = list(self.panes.take_pane(pane))
         return {key: value for taken in found for key, value in zip(taken.keys, taken.values, strict=True)}
 
 
@@ -85,21 +85,21 @@ def test_each_value_is_given_out_once_whatever_comes_in_between(
                 case "look":
                     assert part.panes.get((what, pane)) == model.get((what, pane))
                 case "take" | "half":
-                    first = part.panes.first()
+                    first = part.panes.get_first_pane()
                     held = [pane for _, pane in model]
                     assert not held if first is None else all(first <= pane for pane in held)
                     if first is not None:
                         wanted = {key: value for (key, pane), value in model.items() if pane == first}
-                        taking = part.panes.take(first)
+                        taking = part.panes.take_pane(first)
                         begun = _begun(taking) if step == "half" else []
                         if step == "half":
                             snapshot(world, part.backend)
                         assert sorted(_pairs([*begun, *taking])) == sorted(wanted.items())
-                        assert part.panes.first() != first
+                        assert part.panes.get_first_pane() != first
                         model = {place: value for place, value in model.items() if place[1] != first}
                         passed = max(passed, first)
-                case "cut" if (first := part.panes.first()) is not None:
-                    for key, value in _pairs(_begun(part.panes.take(first))):
+                case "cut" if (first := part.panes.get_first_pane()) is not None:
+                    for key, value in _pairs(_begun(part.panes.take_pane(first))):
                         assert model.pop((key, first)) == value
                     part = Part(world.open([snapshot(world, part.backend)], cache_entries=limit))
                 case "snapshot":
@@ -125,7 +125,7 @@ def _pairs(taking: Any) -> Any:
 
 def _all(part: Part) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
-    while (pane := part.panes.first()) is not None:
+    while (pane := part.panes.get_first_pane()) is not None:
         assert all(before < pane for _, before in found), "panes are out of order"
         found.update({(key, pane): value for key, value in part.take(pane).items()})
     return found
@@ -139,17 +139,19 @@ def test_it_comes_in_the_order_of_groups_and_keys_and_goes_with_its_groups(world
     part.add(7, keys)
     part.add(9, keys[:1])
     snapshot(world, part.backend)
-    taking = part.panes.take(7)
+    taking = part.panes.take_pane(7)
     first = [taken for taken in (next(taking) for _ in range(4)) if taken.keys]
     handle = snapshot(world, part.backend)
     rest: list[tuple[int, bytes, str]] = []
     for subtask in range(3):
         other = Part(world.open([handle], key_group_range(subtask, 3)))
-        assert {pane for pane, _ in other.panes.restored()} <= {7, 9}
+        assert {pane for pane, _ in other.panes.get_restored_panes()} <= {7, 9}
         rest += [
-            row for taken in other.panes.take(7) for row in zip(taken.groups, taken.encoded, taken.keys, strict=True)
+            row
+            for taken in other.panes.take_pane(7)
+            for row in zip(taken.groups, taken.encoded, taken.keys, strict=True)
         ]
-        assert other.panes.first() in (None, 9)
+        assert other.panes.get_first_pane() in (None, 9)
         other_handle = snapshot(world, other.backend)
         assert Part(world.open([other_handle], key_group_range(subtask, 3))).take(7) == {}
     begun = [row for taken in first for row in zip(taken.groups, taken.encoded, taken.keys, strict=True)]
@@ -166,7 +168,7 @@ def test_the_first_pane_is_that_of_what_was_restored_and_what_has_come_since(wor
     for pane in (9, 5):
         restored.add(pane, KEYS[:1])
 
-    assert restored.panes.first() == 5
+    assert restored.panes.get_first_pane() == 5
     assert [pane for _, pane in _all(restored)] == [5, *[7] * len(KEYS), 9]
 
 
@@ -187,14 +189,16 @@ def test_of_some_groups_only_what_is_theirs_is_given_out(world: World) -> None:
     part = Part(world.open())
     part.add(7, KEYS)
     restored = Part(world.open([snapshot(world, part.backend)]))
-    (taken,) = _begun(part.panes.take(7))
+    (taken,) = _begun(part.panes.take_pane(7))
     groups = sorted(set(taken.groups))
     last = [key for key, group in zip(taken.keys, taken.groups, strict=True) if group == groups[-1]]
     restored.add(7, last)
 
-    some = [key for taken in restored.panes.take(7, groups[:2]) for key in taken.keys]
+    some = [key for taken in restored.panes.take_pane(7, groups[:2]) for key in taken.keys]
 
-    assert restored.panes.restored() and {group for _, group in restored.panes.restored()} == set(groups[2:])
+    assert restored.panes.get_restored_panes() and {group for _, group in restored.panes.get_restored_panes()} == set(
+        groups[2:]
+    )
     assert 0 < len(some) < len(KEYS)
     rest = restored.take(7)
     assert sorted([*some, *rest]) == KEYS
@@ -210,7 +214,7 @@ def test_a_late_row_does_not_bring_back_what_has_been_taken_and_is_not_deleted_y
     late = restored.panes.views({7: KEYS[:2]})[7]
 
     assert not late and restored.panes.get((KEYS[3], 7)) is None and restored.take(7) == {}
-    assert Part(world.open([snapshot(world, restored.backend)])).panes.first() is None
+    assert Part(world.open([snapshot(world, restored.backend)])).panes.get_first_pane() is None
 
 
 def test_rows_are_asked_for_what_they_alone_can_know_and_once(world: World) -> None:
@@ -283,7 +287,7 @@ class Unchecked(MsgpackCodec[Any]):
     [
         lambda part: part.panes.get(("k0", 7)),
         lambda part: part.panes.views({7: ["k0"]}),
-        lambda part: list(part.panes.take(7)),
+        lambda part: list(part.panes.take_pane(7)),
     ],
 )
 def test_a_row_that_the_codec_cannot_read_says_what_to_do(world: World, read: Any) -> None:
@@ -319,7 +323,7 @@ def test_a_pane_comes_once_whatever_memory_lets_go_and_whichever_late_rows_ask_w
     part = Part(world.open(cache_entries=limit))
     part.add(7, KEYS)
     snapshot(world, part.backend)
-    taking = part.panes.take(7)
+    taking = part.panes.take_pane(7)
     (begun,) = _begun(taking)
 
     late = part.panes.views({7: begun.keys})[7]

@@ -20,11 +20,11 @@ from kafka_eos.abc.state import StateDescriptor, StateHandle, Ttl
 from kafka_eos.cli import app as cli
 from kafka_eos.codecs import (
     AvroCodec,
-    Counted,
-    Elements,
+    CountedCodec,
+    ElementsCodec,
     KeyCodec,
     MsgpackCodec,
-    RowPanes,
+    RowPanesCodec,
     StrCodec,
     register_codec,
     state_codec,
@@ -32,10 +32,10 @@ from kafka_eos.codecs import (
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, SplitId
 from kafka_eos.runtime.state import canonical_savepoint as making
-from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range
 from kafka_eos.runtime.state.keyed_backend import open_backend
-from kafka_eos.runtime.state.timers import timers
+from kafka_eos.runtime.state.timers import create_timer_descriptor
 from kafka_eos.savepoints import SavepointBuilder, Snapshot
 from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.storage.job_records import Manifest
@@ -56,11 +56,11 @@ class Largest(pydantic.BaseModel):
 
 KEY = KeyCodec()
 SUM: StateDescriptor[Any] = StateDescriptor("sum", KEY, MsgpackCodec(int))
-FOLD: StateDescriptor[Any] = StateDescriptor("accumulator", KEY, Counted(state_codec(Total)))
+FOLD: StateDescriptor[Any] = StateDescriptor("accumulator", KEY, CountedCodec(state_codec(Total)))
 AVRO: StateDescriptor[Any] = StateDescriptor("largest", KEY, AvroCodec(Largest))
 TEXT: StateDescriptor[Any] = StateDescriptor("text", KEY, StrCodec())
 MAP: StateDescriptor[Any] = StateDescriptor("map", KEY, MsgpackCodec(int), "map", entry=KEY)
-LIST: StateDescriptor[Any] = StateDescriptor("list", KEY, MsgpackCodec(int), "list", entry=NumberCodec())
+LIST: StateDescriptor[Any] = StateDescriptor("list", KEY, MsgpackCodec(int), "list", entry=ElementNumberCodec())
 WINDOWS: StateDescriptor[Any] = StateDescriptor("windows", KEY, MsgpackCodec(int), namespace=KEY)
 BOTH: StateDescriptor[Any] = StateDescriptor("both", KEY, MsgpackCodec(int), "map", namespace=KEY, entry=KEY)
 EXPIRING: StateDescriptor[Any] = StateDescriptor("expiring", KEY, MsgpackCodec(int), ttl=Ttl(10.0, "event"))
@@ -99,7 +99,7 @@ class Job:
 
     def savepoint(self, *args: Any) -> Snapshot:
         path = self.root / f"savepoint-{next(self._serial)}"
-        making.write(self.storage, self.manifest(*args), path)
+        making.write_savepoint(self.storage, self.manifest(*args), path)
         return Snapshot.open(path)
 
     def restored(
@@ -172,7 +172,7 @@ def test_the_marks_of_all_subtasks_count(job: Job) -> None:
         for h, mark in ((first, 4), (second, 9))
     ]
     values = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
-    making.write(job.storage, Manifest(**{**values, "states": tuple(marked)}), job.root / "sp")
+    making.write_savepoint(job.storage, Manifest(**{**values, "states": tuple(marked)}), job.root / "sp")
 
     assert Snapshot.open(job.root / "sp").states("total")["list"].description["marks"] == {"next": 9}
 
@@ -238,7 +238,7 @@ def test_what_has_expired_is_left_out(job: Job) -> None:
         state.put(key, time)
     handle = backend.snapshot(Epoch(4))(job.storage)
     values = {n: getattr(m, n) for m in [job.manifest("memory", 1, {})] for n in m.__struct_fields__}
-    making.write(job.storage, Manifest(**{**values, "states": (handle,)}), job.root / "sp")
+    making.write_savepoint(job.storage, Manifest(**{**values, "states": (handle,)}), job.root / "sp")
 
     assert dict(Snapshot.open(job.root / "sp").read("op")) == {"young": 20_000}
 
@@ -301,7 +301,7 @@ def test_one_namespace_of_a_key_is_read(job: Job, kind: Kind) -> None:
     texts = ("10", '"10"', '["x", 1]', "null", '"null"')
     assert [read("windows", text) for text in texts] == [[1], [2], [3], [4], [5]]
     assert read("both", "10") == [1, 2]
-    assert snapshot.find("op", "windows", "a", None) == [(("a", None), 4)]
+    assert snapshot.find_entries("op", "windows", "a", None) == [(("a", None), 4)]
     assert "nothing for key 'a' in namespace '7'" in str(read("windows", "7"))
     assert "'sum' of operator 'op'" in str(read("sum", "7")) and "has no namespaces" in str(read("sum", "7"))
 
@@ -333,8 +333,8 @@ PANES = {"updates": 3, "accumulator": [{"first": 0, "value": 3}, {"first": 2, "v
 @pytest.mark.parametrize(
     ("codec", "held", "shown"),
     [
-        (Elements(MsgpackCodec(dict)), [({"n": 1}, (5, 0, 7)), ({"n": 2}, (6, 0, 8))], ELEMENTS),
-        (Counted(RowPanes(MsgpackCodec(int))), (3, {0: 3, 2: 4}), PANES),
+        (ElementsCodec(MsgpackCodec(dict)), [({"n": 1}, (5, 0, 7)), ({"n": 2}, (6, 0, 8))], ELEMENTS),
+        (CountedCodec(RowPanesCodec(MsgpackCodec(int))), (3, {0: 3, 2: 4}), PANES),
     ],
 )
 def test_what_windows_hold_is_read_as_json_and_as_parquet_and_can_be_edited(
@@ -372,7 +372,7 @@ def test_tables(job: Job) -> None:
         (LIST, {("a", 0): 1, ("a", 1): 2}, ["key", "entry"]),
         (WINDOWS, {("a", 10): 1, ("b", 10): 2}, ["key", "namespace"]),
         (BOTH, {("a", 10, "x"): 1, ("a", 20, "x"): 2}, ["key", "namespace", "entry"]),
-        (timers("due", KEY), {("a", 10): True}, ["key", "time"]),
+        (create_timer_descriptor("due", KEY), {("a", 10): True}, ["key", "time"]),
     ],
     ids=lambda given: given.name if isinstance(given, StateDescriptor) else "",
 )
@@ -443,7 +443,7 @@ def test_a_value_is_fixed_and_the_rest_stays(job: Job) -> None:
     assert job.restored(fixed, "memory", "total", TEXT) == {"k": "v"}
     assert (fixed.job, fixed.epoch, fixed.sources) == (JOB, 4, {"in": {"in/0": {"offset": 3}}})
     assert dict(old.read("total", "sum")) == SUMS
-    assert savepoints.read(job.root / "fixed").id != savepoints.read(Path(old.path)).id
+    assert savepoints.read_savepoint(job.root / "fixed").id != savepoints.read_savepoint(Path(old.path)).id
 
 
 @pytest.mark.limits(savepoint_part_bytes=256 << 20)
@@ -477,10 +477,10 @@ def test_a_new_job_gets_its_first_state(job: Job, form: str) -> None:
 
 def test_the_number_of_updates_is_kept(job: Job) -> None:
     with SavepointBuilder.new(JOB) as builder:
-        builder.bootstrap("fold", "accumulator", [(7, (12, Total(1, 2)))], value=Counted(state_codec(Total)))
+        builder.bootstrap("fold", "accumulator", [(7, (12, Total(1, 2)))], value=CountedCodec(state_codec(Total)))
         builder.bootstrap_fold("pairs", [("a", (5, 6))], accumulator=tuple[int, int])
         with pytest.raises(ConfigError, match="not a pair of updates and accumulator"):
-            builder.bootstrap("wrong", "accumulator", [(7, Total(1, 2))], value=Counted(state_codec(Total)))
+            builder.bootstrap("wrong", "accumulator", [(7, Total(1, 2))], value=CountedCodec(state_codec(Total)))
         builder.write(job.root / "first")
 
     snapshot = Snapshot.open(job.root / "first")

@@ -17,17 +17,17 @@ from kafka_eos.abc.state import StateBackend, StateDescriptor, StateHandle, Ttl
 from kafka_eos.codecs import KeyCodec, MsgpackCodec
 from kafka_eos.core.errors import Bug, ConfigError
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.exchange.routing import router
-from kafka_eos.runtime.state.entry_states import NumberCodec
+from kafka_eos.runtime.exchange.routing import make_router
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range
-from kafka_eos.runtime.state.restore_progress import Restored
+from kafka_eos.runtime.state.restore_progress import RestoreProgress
 from kafka_eos.runtime.state.rocksdb_options import StateOptions
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin
 
 NAMES = [f"k{n}" for n in range(40)]
-LIST: StateDescriptor[Any] = StateDescriptor("list", KEY, JsonText("n"), "list", entry=NumberCodec())
+LIST: StateDescriptor[Any] = StateDescriptor("list", KEY, JsonText("n"), "list", entry=ElementNumberCodec())
 NAMED: StateDescriptor[Any] = StateDescriptor("named", KeyCodec(), MsgpackCodec[Any](int), namespace=KeyCodec())
 EVENT = value(Ttl(10, clock="event"))
 
@@ -95,16 +95,16 @@ def test_it_can_be_rescaled_again_and_again(world: World) -> None:
 def test_only_handles_that_hold_something_of_a_share_are_fetched(world: World) -> None:
     handles = filled(world, 4)
     for groups, wanted in [(range(64), handles[:2]), (range(31, 33), handles[:2]), (range(96, 128), handles[3:])]:
-        told: list[Restored] = []
-        world.open(handles, groups, told=told.append)
+        told: list[RestoreProgress] = []
+        world.open(handles, groups, on_progress=told.append)
 
         assert told[-1].of_files == told[-1].files == sum(len(handle.files) for handle in wanted)
 
 
 def test_the_same_share_of_rocksdb_goes_on_in_place_and_every_other_is_converted(rocks: World) -> None:
     def rows(handles: Sequence[StateHandle], groups: range, **options: Any) -> int:
-        told: list[Restored] = []
-        rocks.open(handles, groups, told=told.append, **options)
+        told: list[RestoreProgress] = []
+        rocks.open(handles, groups, on_progress=told.append, **options)
         return told[-1].rows
 
     two, first = filled(rocks, 2), shares(2)[0]
@@ -118,8 +118,8 @@ def test_the_same_share_of_rocksdb_goes_on_in_place_and_every_other_is_converted
 
 def test_a_handle_of_memory_is_converted(rocks: World) -> None:
     memory = World("memory", rocks.storage, rocks.root / "memory")
-    handles, told = filled(memory, 1), list[Restored]()
-    rocks.open(handles, told=told.append)
+    handles, told = filled(memory, 1), list[RestoreProgress]()
+    rocks.open(handles, on_progress=told.append)
     memory.close()
 
     assert told[-1].rows == len(NAMES)
@@ -152,7 +152,7 @@ def test_a_key_is_routed_to_the_subtask_that_has_its_state(world: World, paralle
     pipeline = Pipeline("job")
     keyed = pipeline.source(ListSource([]), name="in").key_by(str, name="by")
     keyed.reduce(lambda _, value: value, name="last", state=str).sink(MemorySink(), name="out")
-    split = router(pipeline.plan().node("by"), 0, parallelism)
+    split = make_router(pipeline.plan().node("by"), 0, parallelism)
     batch = Batch(NAMES, range(len(NAMES)), ListOrigin("in", "t", 0, 0, NAMES), keys=NAMES)
 
     found = {key: states[target].get(key) for target, part in split(batch) for key in part.keys or ()}

@@ -10,7 +10,7 @@ from kafka_eos.abc.state import StateDescriptor, StateHandle
 from kafka_eos.codecs import KeyCodec, MsgpackCodec
 from kafka_eos.core.ids import Epoch
 from kafka_eos.runtime.state.keyed_backend import open_backend
-from kafka_eos.runtime.state.restore_progress import Restoration, Restored
+from kafka_eos.runtime.state.restore_progress import RestoreFetcher, RestoreProgress
 from kafka_eos.storage.job_storage import LocalStorage
 
 ROWS = 20_000
@@ -35,9 +35,9 @@ def handle(request: pytest.FixtureRequest, storage: LocalStorage, tmp_path: Path
     return stored
 
 
-def _restored(handle: StateHandle, storage: LocalStorage, directory: Path, groups: range) -> list[Restored]:
-    told: list[Restored] = []
-    open_backend("rocksdb", "total", directory, groups, [handle], storage, told=told.append).close()
+def _restored(handle: StateHandle, storage: LocalStorage, directory: Path, groups: range) -> list[RestoreProgress]:
+    told: list[RestoreProgress] = []
+    open_backend("rocksdb", "total", directory, groups, [handle], storage, on_progress=told.append).close()
     return told
 
 
@@ -56,8 +56,10 @@ def test_rows_are_told_while_they_are_converted(handle: StateHandle, storage: Lo
 
 
 def test_rows_are_told_while_their_type_changes(handle: StateHandle, storage: LocalStorage, tmp_path: Path) -> None:
-    told: list[Restored] = []
-    backend = open_backend("rocksdb", "total", tmp_path / "next", range(128), [handle], storage, told=told.append)
+    told: list[RestoreProgress] = []
+    backend = open_backend(
+        "rocksdb", "total", tmp_path / "next", range(128), [handle], storage, on_progress=told.append
+    )
     before = told[-1].rows
     backend.value(TEXTS)
     backend.close()
@@ -69,9 +71,9 @@ def test_rows_are_told_while_their_type_changes(handle: StateHandle, storage: Lo
 def test_a_file_is_told_piece_by_piece(storage: LocalStorage, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"x" * 3_500_000)
-    told: list[Restored] = []
+    told: list[RestoreProgress] = []
     file = storage.upload(source, "rows.sst")
-    Restoration("total", storage, [file], told.append).fetch(file, tmp_path / "back")
+    RestoreFetcher("total", storage, [file], told.append).fetch(file, tmp_path / "back")
 
     assert [(restored.files, restored.bytes) for restored in told] == [
         (0, 1 << 20),
@@ -83,8 +85,11 @@ def test_a_file_is_told_piece_by_piece(storage: LocalStorage, tmp_path: Path) ->
 
 
 def test_it_is_shown_in_units_that_people_read() -> None:
-    assert str(Restored("total", 12, 40, 3_200_000_000, 9_800_000_000, 0)) == "'total': 3.2 of 9.8 GB, 12 of 40 files"
-    assert str(Restored("total", 1, 2, 0, 1500, 120_000)) == "'total': 0.0 of 1.5 KB, 1 of 2 files, 120,000 rows"
-    assert str(Restored("total", 1, 2, 2_500_000, 10**7, 0)) == "'total': 2.5 of 10.0 MB, 1 of 2 files"
-    assert str(Restored("total", 0, 1, 0, 10**6, 0)) == "'total': 0.0 of 1.0 MB, 0 of 1 files"
-    assert str(Restored("total", 0, 1, 17, 900, 0)) == "'total': 17 of 900 bytes, 0 of 1 files"
+    assert (
+        str(RestoreProgress("total", 12, 40, 3_200_000_000, 9_800_000_000, 0))
+        == "'total': 3.2 of 9.8 GB, 12 of 40 files"
+    )
+    assert str(RestoreProgress("total", 1, 2, 0, 1500, 120_000)) == "'total': 0.0 of 1.5 KB, 1 of 2 files, 120,000 rows"
+    assert str(RestoreProgress("total", 1, 2, 2_500_000, 10**7, 0)) == "'total': 2.5 of 10.0 MB, 1 of 2 files"
+    assert str(RestoreProgress("total", 0, 1, 0, 10**6, 0)) == "'total': 0.0 of 1.0 MB, 0 of 1 files"
+    assert str(RestoreProgress("total", 0, 1, 17, 900, 0)) == "'total': 17 of 900 bytes, 0 of 1 files"

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from state_world import Kind
 
 from kafka_eos.runtime.state import rocksdb_store as rocksdb
-from kafka_eos.runtime.state.epoch_scratch import Scratch
+from kafka_eos.runtime.state.epoch_scratch import SpillStore
 from kafka_eos.runtime.state.keyed_backend import open_scratch
 from kafka_eos.runtime.state.rocksdb_options import StateOptions
 
 OPTIONS = StateOptions(memory=8 << 20)
-Open = Callable[[], Scratch]
+Open = Callable[[], SpillStore]
 Put = tuple[int, bytes]
 
 
@@ -32,9 +32,9 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opened(kind: Kind, place: Path) -> Iterator[Open]:
-    made: list[Scratch] = []
+    made: list[SpillStore] = []
 
-    def again() -> Scratch:
+    def again() -> SpillStore:
         made.append(open_scratch(kind, place, 10, OPTIONS))
         return made[-1]
 
@@ -58,8 +58,8 @@ def test_blocks_come_out_once_heap_by_heap_and_in_their_order(
             for heap, block in epoch:
                 scratch.put(heap, block)
 
-            assert list(scratch.take()) == sorted(epoch, key=lambda put: put[0])
-            assert list(scratch.take()) == []
+            assert list(scratch.drain()) == sorted(epoch, key=lambda put: put[0])
+            assert list(scratch.drain()) == []
         scratch.close()
 
 
@@ -68,7 +68,7 @@ def test_more_than_write_buffers_hold(opened: Open) -> None:
     for number in range(3000):
         scratch.put(number % 7, b"%d" % number + b"v" * 5_000)
 
-    found = [(heap, int(block[:-5_000])) for heap, block in scratch.take()]
+    found = [(heap, int(block[:-5_000])) for heap, block in scratch.drain()]
 
     assert found == [(heap, number) for heap in range(7) for number in range(heap, 3000, 7)]
 
@@ -79,7 +79,7 @@ def test_nothing_is_left_after_close(opened: Open, place: Path) -> None:
     scratch.close()
     scratch.close()
 
-    assert list(scratch.take()) == []
+    assert list(scratch.drain()) == []
     assert not place.exists()
 
 
@@ -87,14 +87,14 @@ def test_close_while_somebody_reads(opened: Open, place: Path) -> None:
     scratch = opened()
     scratch.put(1, b"a")
     scratch.put(2, b"b")
-    reading = scratch.take()
+    reading = scratch.drain()
     next(reading)
     scratch.close()
 
     assert not place.exists()
     again = opened()
     again.put(3, b"c")
-    assert list(again.take()) == [(3, b"c")]
+    assert list(again.drain()) == [(3, b"c")]
 
 
 def test_it_is_on_disk_only_while_something_is_set_aside(place: Path) -> None:
@@ -102,7 +102,7 @@ def test_it_is_on_disk_only_while_something_is_set_aside(place: Path) -> None:
     assert not place.exists()
     scratch.put(1, b"a")
     assert place.exists()
-    assert list(scratch.take()) == [(1, b"a")]
+    assert list(scratch.drain()) == [(1, b"a")]
     assert not place.exists()
 
 
@@ -123,13 +123,13 @@ os.kill(os.getpid(), signal.SIGKILL)
     scratch = open_scratch("rocksdb", place, 10, OPTIONS)
 
     assert not place.exists()
-    assert list(scratch.take()) == []
+    assert list(scratch.drain()) == []
     scratch.put(2, b"b")
-    assert list(scratch.take()) == [(2, b"b")]
+    assert list(scratch.drain()) == [(2, b"b")]
 
 
 def test_a_tenth_of_what_a_state_may_keep_is_in_memory(kind: Kind, place: Path) -> None:
-    assert [open_scratch(kind, place, entries, OPTIONS).most for entries in (1, 70, 1_000_000)] == [1, 7, 100_000]
+    assert [open_scratch(kind, place, entries, OPTIONS).max_keys for entries in (1, 70, 1_000_000)] == [1, 7, 100_000]
 
 
 def test_it_is_within_the_memory_of_the_state(place: Path) -> None:
@@ -139,7 +139,7 @@ def test_it_is_within_the_memory_of_the_state(place: Path) -> None:
     for number in range(5_000):
         scratch.put(number % 256, b"%d" % number + b"v" * 10_000)
         highest = max(highest, cache.get_usage())
-    for _ in scratch.take():
+    for _ in scratch.drain():
         highest = max(highest, cache.get_usage())
 
     assert 0 < highest <= 1.2 * OPTIONS.memory

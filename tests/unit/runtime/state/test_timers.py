@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_world import World, snapshot
 
-from kafka_eos.abc.state import StateHandle, Timers, Ttl
+from kafka_eos.abc.state import StateHandle, TimerService, Ttl
 from kafka_eos.codecs import KeyCodec
 from kafka_eos.core.errors import Bug, ConfigError
-from kafka_eos.core.records import BEGINNING
+from kafka_eos.core.records import MIN_EVENT_TIME
 from kafka_eos.runtime.state.key_groups import group_of, key_group_range
 from kafka_eos.runtime.state.memory_store import MemoryRows
-from kafka_eos.runtime.state.row_keys import Layout
-from kafka_eos.runtime.state.timers import PendingTimers, PresentCodec, TimeCodec, timers
+from kafka_eos.runtime.state.row_keys import RowKeyCodec
+from kafka_eos.runtime.state.timers import PendingTimers, TimeCodec, TimerValueCodec, create_timer_descriptor
 from kafka_eos.savepoints.snapshot import descriptor_of
 from tests.limits import set_limits
 
-DESCRIPTOR = timers("event-timers", KeyCodec())
+DESCRIPTOR = create_timer_descriptor("event-timers", KeyCodec())
 ALL = range(128)
 
 
@@ -31,8 +31,8 @@ def pending(rows: MemoryRows, limit: int = 1000, groups: range = ALL) -> Pending
     return PendingTimers("op", DESCRIPTOR, rows, groups, limit, (), bounds)
 
 
-def fired(found: Timers, until: int) -> list[tuple[int, object]]:
-    return [(time, key) for time, key, _ in found.due(until)]
+def fired(found: TimerService, until: int) -> list[tuple[int, object]]:
+    return [(time, key) for time, key, _ in found.pop_due(until)]
 
 
 def test_timers_fire_in_the_order_of_time_and_of_keys_within_one() -> None:
@@ -58,8 +58,8 @@ def test_event_time_stands_at_each_timer_while_it_fires() -> None:
     found.add("a", 3)
     found.add("b", 5)
 
-    assert [(time, found.now("a")) for time, _, _ in found.due(10)] == [(3, 3), (5, 5)]
-    assert found.now("a") == 10
+    assert [(time, found.get_time("a")) for time, _, _ in found.pop_due(10)] == [(3, 3), (5, 5)]
+    assert found.get_time("a") == 10
 
 
 def test_timers_that_are_added_while_others_fire_come_in_their_turn() -> None:
@@ -67,7 +67,7 @@ def test_timers_that_are_added_while_others_fire_come_in_their_turn() -> None:
     found.add("a", 1)
     found.add("b", 2)
     seen = []
-    for time, key, _ in found.due(6):
+    for time, key, _ in found.pop_due(6):
         seen.append((time, key))
         if key == "a":
             found.add("a", time + 2)
@@ -84,19 +84,19 @@ def test_a_time_that_is_over_is_refused() -> None:
 
 
 def test_the_rows_of_a_group_are_in_the_order_of_time() -> None:
-    layout = Layout(DESCRIPTOR)
+    layout = RowKeyCodec(DESCRIPTOR)
     keys = [layout.encode(("a", time)) for time in (-(2**40), -1, 0, 1, 2**40)]
 
     assert keys == sorted(keys)
-    assert [layout.place(key) for key in keys] == [("a", time) for time in (-(2**40), -1, 0, 1, 2**40)]
+    assert [layout.decode(key) for key in keys] == [("a", time) for time in (-(2**40), -1, 0, 1, 2**40)]
 
 
 def test_these_are_the_bytes_of_a_timer() -> None:
     """Durable: whatever changes here can no longer read what is stored."""
     group = group_of(b"\xa1a")
 
-    assert Layout(DESCRIPTOR).encode(("a", 258)) == bytes([0, group]) + b"\x80\0\0\0\0\0\1\2" + b"\xa1a"
-    assert PresentCodec().encode(True) == b""
+    assert RowKeyCodec(DESCRIPTOR).encode(("a", 258)) == bytes([0, group]) + b"\x80\0\0\0\0\0\1\2" + b"\xa1a"
+    assert TimerValueCodec().encode(True) == b""
 
 
 @pytest.mark.parametrize("time", [-(2**63), 2**63 - 1])
@@ -105,11 +105,11 @@ def test_times_at_both_ends_come_back(time: int) -> None:
 
 
 def test_what_no_timer_is_stored_as_is_refused() -> None:
-    assert PresentCodec().decode(b"") is True
+    assert TimerValueCodec().decode(b"") is True
     with pytest.raises(ValueError, match="2 bytes are stored"):
-        PresentCodec().decode(b"ab")
+        TimerValueCodec().decode(b"ab")
     with pytest.raises(ValueError, match="it has no value"):
-        PresentCodec().encode(False)
+        TimerValueCodec().encode(False)
     with pytest.raises(ValueError, match="8 bytes, not 7"):
         TimeCodec().decode(bytes(7))
 
@@ -241,14 +241,14 @@ def test_many_are_written_while_they_are_set_and_deleted_while_they_fire() -> No
         assert time - 10 <= len(rows.data) <= time
     found.flush()
 
-    for time, _, _ in found.due(100):
+    for time, _, _ in found.pop_due(100):
         assert 100 - time <= len(rows.data) <= 100 - time + 10
 
 
 # ---------------------------------------------------------------- in a backend
 
 
-def opened(world: World, handles: Sequence[StateHandle], parallelism: int) -> list[Timers]:
+def opened(world: World, handles: Sequence[StateHandle], parallelism: int) -> list[TimerService]:
     shares = [key_group_range(subtask, parallelism) for subtask in range(parallelism)]
     return [world.open(handles, share).timers(DESCRIPTOR) for share in shares]
 
@@ -270,7 +270,7 @@ def filled(world: World, times: Sequence[int], at: Sequence[int]) -> list[StateH
         for key in (key for key in KEYS if owner(key, parallelism) == subtask):
             for time in times:
                 found.add(key, time)
-        assert list(found.due(at[subtask])) == []
+        assert list(found.pop_due(at[subtask])) == []
         handles.append(snapshot(world, backend))
     return handles
 
@@ -306,8 +306,8 @@ def test_what_a_snapshot_has_left_of_a_time_comes_first_and_nothing_of_later_tim
     handles, done = filled(world, [7, 30], [3, 3]), []
     amid = world.open(handles[:1], key_group_range(0, 2))
     found = amid.timers(DESCRIPTOR)
-    assert fired(found, BEGINNING) == []
-    due = iter(found.due(40))
+    assert fired(found, MIN_EVENT_TIME) == []
+    due = iter(found.pop_due(40))
     while not done or done[-1][0] == 7:
         done.append(next(due)[:2])
     handles[0] = snapshot(world, amid)
@@ -317,10 +317,10 @@ def test_what_a_snapshot_has_left_of_a_time_comes_first_and_nothing_of_later_tim
 
     mine = [key for key in KEYS if owner(key, 2) == 0]
     others = [key for key in KEYS if owner(key, 2) == 1]
-    left = [each for part in again for each in fired(part, BEGINNING)]
+    left = [each for part in again for each in fired(part, MIN_EVENT_TIME)]
     assert sorted(done + left) == sorted([(7, key) for key in mine] + [(30, key) for key in mine])
     assert sum(part.pending for part in again) == 2 * len(others)  # type: ignore[attr-defined]
-    assert [part.now(key) for part in again for key in mine if owner(key, parallelism) == again.index(part)] == (
+    assert [part.get_time(key) for part in again for key in mine if owner(key, parallelism) == again.index(part)] == (
         [30] * len(mine)
     )
     assert sorted(each for part in again for each in fired(part, 7)) == [(7, key) for key in sorted(others)]
@@ -335,14 +335,14 @@ def test_what_a_snapshot_has_left_comes_page_by_page_but_for_what_is_deleted_fir
     keys = [f"k{n}" for n in range(130 * 30)]
     for key in keys:
         found.add(key, 5)
-    first = next(iter(found.due(9)))[1]
+    first = next(iter(found.pop_due(9)))[1]
     handle = snapshot(world, backend)
 
     (again,) = opened(world, [handle], 1)
     again.remove("k77", 5)
     wanted = [key for key in sorted(keys, key=KeyCodec().encode) if key not in (first, "k77")]
     shown = list[object]()
-    for _, key, _ in again.due(BEGINNING):
+    for _, key, _ in again.pop_due(MIN_EVENT_TIME):
         shown.append(key)
         if len(shown) % 3 == 1 and len(shown) < len(wanted):
             again.remove(wanted.pop(len(shown)), 5)  # the one that is next
@@ -354,11 +354,11 @@ def test_what_a_snapshot_has_left_comes_page_by_page_but_for_what_is_deleted_fir
 def test_event_time_is_part_of_the_checkpoint(world: World) -> None:
     (found,) = opened(world, filled(world, [], [17]), 1)
 
-    assert found.now("a") == 17
+    assert found.get_time("a") == 17
 
 
 def test_before_any_watermark_it_is_the_beginning(world: World) -> None:
-    assert world.open().timers(DESCRIPTOR).now("a") == BEGINNING
+    assert world.open().timers(DESCRIPTOR).get_time("a") == MIN_EVENT_TIME
 
 
 @pytest.mark.parametrize("parallelism", [1, 3, 5])
@@ -368,7 +368,7 @@ def test_event_time_goes_back_for_no_key_when_subtasks_have_come_to_different_ti
     at = [17, 3]
     found = opened(world, filled(world, [], at), parallelism)
 
-    assert [found[owner(key, parallelism)].now(key) for key in KEYS] == [at[owner(key, 2)] for key in KEYS]
+    assert [found[owner(key, parallelism)].get_time(key) for key in KEYS] == [at[owner(key, 2)] for key in KEYS]
 
 
 def test_the_times_of_ranges_survive_another_checkpoint_and_end_when_all_have_come_there(world: World) -> None:
@@ -378,19 +378,19 @@ def test_the_times_of_ranges_survive_another_checkpoint_and_end_when_all_have_co
     handle = snapshot(world, backend)
     (again,) = opened(world, [handle], 1)
 
-    assert {found.now(key) for key in KEYS} == {again.now(key) for key in KEYS} == {17, 9}
+    assert {found.get_time(key) for key in KEYS} == {again.get_time(key) for key in KEYS} == {17, 9}
     assert handle.states[0]["watermarks"] == [[0, 63, 17], [64, 127, 9]]
     last = next(f"k{n}" for n in range(100_000) if group_of(KeyCodec().encode(f"k{n}")) == 63)
-    assert (again.now(last), again.newest()) == (17, 17)
+    assert (again.get_time(last), again.get_max_time()) == (17, 17)
 
     assert fired(again, 20) == []
-    assert {again.now(key) for key in KEYS} == {20}
+    assert {again.get_time(key) for key in KEYS} == {20}
 
 
 def test_times_are_kept_by_a_job_that_does_not_open_its_timers(world: World) -> None:
     handle = snapshot(world, world.open(filled(world, [], [17])))
 
-    assert opened(world, [handle], 1)[0].now("a") == 17
+    assert opened(world, [handle], 1)[0].get_time("a") == 17
 
 
 def test_what_is_stored_tells_how_to_read_it(world: World) -> None:

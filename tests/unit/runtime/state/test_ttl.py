@@ -10,8 +10,8 @@ from state_world import World, snapshot
 
 from kafka_eos.abc.state import StateBackend, StateDescriptor, Ttl
 from kafka_eos.core.errors import PlanError
-from kafka_eos.runtime.state.entry_states import NumberCodec
-from kafka_eos.runtime.state.expiring_state import Timed, expired, stamped, unstamped
+from kafka_eos.runtime.state.entry_states import ElementNumberCodec
+from kafka_eos.runtime.state.expiring_state import TimestampedCodec, add_timestamp, is_expired, unstamped
 from kafka_eos.runtime.state.rocksdb_options import StateOptions
 from kafka_eos.runtime.state.ttl_clock import UNKNOWN
 
@@ -48,13 +48,13 @@ def clock() -> Clock:
 
 def test_a_value_is_stored_behind_eight_bytes_of_time() -> None:
     """Changing this makes every stored state with a time to live unreadable."""
-    codec = Timed(NUMBER)
+    codec = TimestampedCodec(NUMBER)
 
     assert codec.encode((1_700_000_000_000, 7)) == bytes.fromhex("0000018bcfe56800") + b"7"
     assert codec.encode((UNKNOWN, 7)) == b"\xff" * 8 + b"7"
     for stamp in (1_700_000_000_000, UNKNOWN):
         assert codec.decode(codec.encode((stamp, 7))) == (stamp, 7)
-        assert unstamped(stamped(stamp, b"")) == (stamp, b"")
+        assert unstamped(add_timestamp(stamp, b"")) == (stamp, b"")
 
 
 def test_what_is_too_short_for_a_time_is_refused() -> None:
@@ -63,17 +63,17 @@ def test_what_is_too_short_for_a_time_is_refused() -> None:
 
 
 def test_a_timed_value_is_described_as_its_own_codec() -> None:
-    assert (Timed(NUMBER).name, Timed(NUMBER).schema) == ("json-text", "number")
+    assert (TimestampedCodec(NUMBER).name, TimestampedCodec(NUMBER).schema) == ("json-text", "number")
 
 
 @pytest.mark.parametrize("seconds", [0.5, 10])
 def test_a_value_is_gone_at_the_millisecond_and_never_without_a_time(seconds: float) -> None:
     milliseconds = int(seconds * 1000)
 
-    assert expired(5, 5 + milliseconds, seconds)
-    assert not expired(5, 4 + milliseconds, seconds)
-    assert expired(0, milliseconds, seconds), "a time like any other"
-    assert not expired(UNKNOWN, 10**15, seconds)
+    assert is_expired(5, 5 + milliseconds, seconds)
+    assert not is_expired(5, 4 + milliseconds, seconds)
+    assert is_expired(0, milliseconds, seconds), "a time like any other"
+    assert not is_expired(UNKNOWN, 10**15, seconds)
 
 
 # ---------------------------------------------------------------- reads and writes
@@ -116,7 +116,7 @@ def test_what_is_found_to_have_expired_goes_at_once(world: World, clock: Clock, 
     state.flush()
     clock.now += 10_000
 
-    assert (state.get(("k", "a")) if kind_of_read == "get" else list(state.within("k"))) in (None, [])
+    assert (state.get(("k", "a")) if kind_of_read == "get" else list(state.scan_prefix("k"))) in (None, [])
     state.flush()
     assert rows(backend) == 0
 
@@ -128,7 +128,7 @@ def test_a_read_that_counts_writes_only_if_time_has_passed(world: World, clock: 
     state.put(("k", "a"), 1)
     state.flush()
     for writes in (False, True):
-        found = state.get(("k", "a")) if kind_of_read == "get" else dict(state.within("k"))["k", "a"]
+        found = state.get(("k", "a")) if kind_of_read == "get" else dict(state.scan_prefix("k"))["k", "a"]
         assert (found, state._inner.changed(("k", "a"))) == (1, writes)
         clock.now += 1
 
@@ -226,19 +226,21 @@ def test_what_is_written_before_event_time_is_known_expires_once_it_is(world: Wo
 def test_entries_and_elements_expire_one_by_one(world: World, clock: Clock) -> None:
     backend = world.open(clock=clock)
     maps = backend.value(StateDescriptor("map", KEY, NUMBER, "map", entry=KEY, ttl=Ttl(10)))
-    descriptor: StateDescriptor[Any] = StateDescriptor("list", KEY, NUMBER, "list", entry=NumberCodec(), ttl=Ttl(10))
+    descriptor: StateDescriptor[Any] = StateDescriptor(
+        "list", KEY, NUMBER, "list", entry=ElementNumberCodec(), ttl=Ttl(10)
+    )
     lists = backend.value(descriptor)
     for entry in "abc":
         maps.put(("k", entry), entry)
         lists.put(("k", lists.next_entry()), entry)
         clock.now += 4_000
 
-    assert [[v for _, v in state.within("k")] for state in (maps, lists)] == [["b", "c"], ["b", "c"]]
+    assert [[v for _, v in state.scan_prefix("k")] for state in (maps, lists)] == [["b", "c"], ["b", "c"]]
 
     restored = world.open([snapshot(world, backend)], clock=clock)
     clock.now += 2_000
 
-    assert [v for _, v in restored.value(descriptor).within("k")] == ["c"]
+    assert [v for _, v in restored.value(descriptor).scan_prefix("k")] == ["c"]
 
 
 def test_reads_that_count_renew_what_an_iteration_returns(world: World, clock: Clock) -> None:
@@ -246,10 +248,10 @@ def test_reads_that_count_renew_what_an_iteration_returns(world: World, clock: C
     state = world.open(clock=clock).value(StateDescriptor("map", KEY, NUMBER, "map", entry=KEY, ttl=ttl))
     state.put(("k", "a"), 1)
     clock.now += 6_000
-    list(state.within("k"))
+    list(state.scan_prefix("k"))
     clock.now += 6_000
 
-    assert list(state.within("k")) == [(("k", "a"), 1)]
+    assert list(state.scan_prefix("k")) == [(("k", "a"), 1)]
 
 
 def test_places_have_not_expired_and_listing_them_renews_nothing(world: World, clock: Clock) -> None:
@@ -259,11 +261,11 @@ def test_places_have_not_expired_and_listing_them_renews_nothing(world: World, c
     clock.now += 6_000
     state.put(("k", "b"), 2)
 
-    assert list(state.places("k")) == [("k", "a"), ("k", "b")]
+    assert list(state.scan_keys("k")) == [("k", "a"), ("k", "b")]
 
     clock.now += 4_000
 
-    assert list(state.places("k")) == [("k", "b")]
+    assert list(state.scan_keys("k")) == [("k", "b")]
     assert state.get(("k", "a")) is None
 
 
@@ -276,7 +278,7 @@ def test_a_view_hides_what_has_expired_and_stamps_what_is_written(world: World, 
     view["third"] = 3
 
     assert {key: view[key] for key in view} == {"new": 2, "third": 3}
-    assert list(state.written(["third", "new"])) == [3, 2]
+    assert list(state.get_last_written(["third", "new"])) == [3, 2]
     assert (len(view), view.get("old")) == (2, None)
 
     del view["new"]
@@ -311,7 +313,9 @@ def test_the_clean_up_goes_on_in_the_next_session_where_it_was(world: World, clo
         state.put(key, key)
     handle = snapshot(world, backend, 1)
     store: Any = backend
-    in_order = [store._open["state"]._inner.place(row) for row, _ in store._store.rows("state").page(b"", b"\xff", 100)]
+    in_order = [
+        store._open["state"]._inner.decode_row_key(row) for row, _ in store._store.rows("state").page(b"", b"\xff", 100)
+    ]
     clock.now += 10_000
     left = []
     for epoch in range(2, 6):
@@ -357,7 +361,7 @@ def test_the_clean_up_writes_over_nothing(world: World, clock: Clock) -> None:
 EVERY_KIND: dict[str, StateDescriptor[Any]] = {
     "value": value(Ttl(10)),
     "map": StateDescriptor("state", KEY, NUMBER, "map", entry=KEY, ttl=Ttl(10)),
-    "list": StateDescriptor("state", KEY, NUMBER, "list", entry=NumberCodec(), ttl=Ttl(10)),
+    "list": StateDescriptor("state", KEY, NUMBER, "list", entry=ElementNumberCodec(), ttl=Ttl(10)),
     "reducing": StateDescriptor("state", KEY, NUMBER, "reducing", namespace=KEY, ttl=Ttl(10)),
 }
 

@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.source import LagOfEach
+from kafka_eos.abc.source import SupportsSplitLag
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.protocol.source_dependencies import begun, end_of, plain, resumed
-from kafka_eos.runtime.worker.source_readers import AwaitedReader
+from kafka_eos.protocol.source_dependencies import (
+    connector_positions,
+    first_positions,
+    remaining_end,
+    resumed_positions,
+)
+from kafka_eos.runtime.worker.source_readers import BootstrapReader
 from kafka_eos.testing import ListSource, SourceUnderTest, check_source
 from kafka_eos.testing.list_source import ListReader
 from tests.examples import seeds
@@ -20,14 +25,14 @@ SOURCE = ListSource(range(20), splits=2)
 START: Positions = {FIRST: {"index": 0}, SECOND: {"index": 0}}
 
 
-def reader(ends: Positions) -> AwaitedReader:
-    positions = begun(START, ends, {"join"})
-    return AwaitedReader(ListReader(SOURCE, "table", plain(positions)), positions)
+def reader(ends: Positions) -> BootstrapReader:
+    positions = first_positions(START, ends, {"join"})
+    return BootstrapReader(ListReader(SOURCE, "table", connector_positions(positions)), positions)
 
 
-def ends_of(table: AwaitedReader) -> list[object]:
+def ends_of(table: BootstrapReader) -> list[object]:
     positions = table.positions()
-    return [end_of(positions[split]) for split in (FIRST, SECOND)]
+    return [remaining_end(positions[split]) for split in (FIRST, SECOND)]
 
 
 def test_a_split_is_whole_when_it_is_read_to_its_end_and_stays_so() -> None:
@@ -41,7 +46,7 @@ def test_a_split_is_whole_when_it_is_read_to_its_end_and_stays_so() -> None:
     table.poll(4, 0)
     table.poll(10, 0)
     assert ends_of(table) == [None, None]
-    assert plain(table.positions()) == {FIRST: {"index": 10}, SECOND: {"index": 10}}
+    assert connector_positions(table.positions()) == {FIRST: {"index": 10}, SECOND: {"index": 10}}
 
 
 def test_who_reads_on_from_its_positions_waits_for_the_same_ends() -> None:
@@ -49,7 +54,7 @@ def test_who_reads_on_from_its_positions_waits_for_the_same_ends() -> None:
     first.poll(6, 0)
     positions = first.positions()
 
-    second = AwaitedReader(ListReader(SOURCE, "table", {}), {})
+    second = BootstrapReader(ListReader(SOURCE, "table", {}), {})
     second.assign(positions)
 
     assert second.positions() == positions
@@ -61,15 +66,15 @@ def test_who_reads_on_from_its_positions_waits_for_the_same_ends() -> None:
 class Telling(ListReader):
     """Knows its lag split by split, as Kafka's reader does."""
 
-    def lags(self) -> Mapping[SplitId, int | None]:
+    def get_lag_by_split(self) -> Mapping[SplitId, int | None]:
         return {FIRST: 3, SECOND: None}
 
 
 def test_it_tells_the_lag_of_each_split_if_its_connector_does() -> None:
-    table = AwaitedReader(Telling(SOURCE, "table", START), START)
+    table = BootstrapReader(Telling(SOURCE, "table", START), START)
 
-    assert isinstance(table, LagOfEach) and table.lags() == {FIRST: 3, SECOND: None}
-    assert reader({}).lags() == {}
+    assert isinstance(table, SupportsSplitLag) and table.get_lag_by_split() == {FIRST: 3, SECOND: None}
+    assert reader({}).get_lag_by_split() == {}
 
 
 def test_a_split_that_is_assigned_later_has_what_it_came_with() -> None:
@@ -79,7 +84,7 @@ def test_a_split_that_is_assigned_later_has_what_it_came_with() -> None:
     assert ends_of(table) == [{"index": 5}, None] and table.positions()[SECOND] == {"index": 3}
     table.pause([FIRST, SECOND])
     assert table.poll(5, 0) is None
-    assert (table.lag(), table.reached({FIRST: {"index": 1}}), list(table.at_end())) == (17, False, [])
+    assert (table.lag(), table.has_reached({FIRST: {"index": 1}}), list(table.list_splits_at_end())) == (17, False, [])
     table.close()
 
 
@@ -87,11 +92,15 @@ class Awaited(ListSource):
     """Read as a table is: its positions say up to where it is waited for."""
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
-        found = super().discover(ctx, None if known is None else plain(known))
-        return begun(found, self.ends(ctx), {"join"}) if known is None else resumed(found, known, {"join"})
+        found = super().discover(ctx, None if known is None else connector_positions(known))
+        return (
+            first_positions(found, self.get_end_positions(ctx), {"join"})
+            if known is None
+            else resumed_positions(found, known, {"join"})
+        )
 
     def reader(self, ctx: TaskContext, positions: Positions) -> Any:
-        return AwaitedReader(super().reader(ctx, plain(positions)), positions)
+        return BootstrapReader(super().reader(ctx, connector_positions(positions)), positions)
 
 
 def test_it_keeps_the_contract_of_a_reader() -> None:

@@ -18,13 +18,13 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.records import BEGINNING
+from kafka_eos.core.records import MIN_EVENT_TIME
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.watermark_alignment import NOBODY, Slowest
-from kafka_eos.runtime.operators.event_time import WITH_EACH_BATCH, Pace
-from kafka_eos.runtime.operators.operator_chain import Chain
+from kafka_eos.protocol.watermark_alignment import NO_SPLIT, SlowestSplits
+from kafka_eos.runtime.operators.event_time import WITH_EACH_BATCH, WatermarkSchedule
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.keyed_backend import open_backend
-from kafka_eos.runtime.worker.watermark_alignment import Drift
+from kafka_eos.runtime.worker.watermark_alignment import WatermarkAligner
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
 
@@ -40,7 +40,12 @@ class Worker:
     """One of several, with a share of the splits of every source."""
 
     def __init__(
-        self, plan: Plan, splits: Mapping[str, set[str]], chain: Chain, ends: Mapping[str, Positions], alone: bool
+        self,
+        plan: Plan,
+        splits: Mapping[str, set[str]],
+        chain: OperatorChain,
+        ends: Mapping[str, Positions],
+        alone: bool,
     ) -> None:
         self.now, self._chain = 0.0, chain
         task = TaskContext(JobContext("job", Term(1), {}), 0, 1, "source", Services())
@@ -49,7 +54,7 @@ class Worker:
             positions = {SplitId(split): {"index": 0} for split in sorted(splits[source.name])}
             self.readers[source.name] = source.source.reader(task, positions)
             chain.assign(source.name, list(positions))
-        self.drift = Drift.of(plan, self.readers, chain.making_time, ends, alone)
+        self.drift = WatermarkAligner.of(plan, self.readers, chain.get_watermark_operator, ends, alone)
         self._splits: dict[str, list[Any]] = {}
         for source in plan.sources:
             assert isinstance(source.source, ListSource)
@@ -61,12 +66,12 @@ class Worker:
 
     def read(self, most: int) -> list[tuple[str, int]]:
         """Once from every source; the splits that brought something, and their newest times."""
-        self.drift.look()
+        self.drift.update_pauses()
         found: list[tuple[str, int]] = []
         for name, reader in self.readers.items():
             batch = reader.poll(most, 0.0)
             if batch is None:
-                self._chain.nothing_read(name)
+                self._chain.note_empty_read(name)
             else:
                 found.append((f"{name}/{batch.origin.partitions[0]}", max(batch.values)))
                 self._chain.push(name, batch)
@@ -74,12 +79,16 @@ class Worker:
 
     @property
     def idle(self) -> set[str]:
-        return {split for split, each in self._chain.making_time("in-times").standings().items() if each.idle}
+        return {
+            split
+            for split, each in self._chain.get_watermark_operator("in-times").get_split_progress().items()
+            if each.idle
+        }
 
     @property
     def time(self) -> int:
         """How far event time has come behind the only source."""
-        return self._chain.making_time("in-times").watermark(None).time
+        return self._chain.get_watermark_operator("in-times").watermark(None).time
 
     @property
     def lag(self) -> int:
@@ -118,8 +127,8 @@ def workers(
                 if node.stateful
             }
             clock = Clock()
-            pace = Pace(WITH_EACH_BATCH.every, clock)
-            chain = Chain(plan, backends, {sink.name: lambda batch: None for sink in plan.sinks}, pace=pace)
+            pace = WatermarkSchedule(WITH_EACH_BATCH.every, clock)
+            chain = OperatorChain(plan, backends, {sink.name: lambda batch: None for sink in plan.sinks}, pace=pace)
             closing.callback(chain.close)
             share = {
                 name: {f"{name}/{at}" for at in range(len(splits)) if at % number == subtask}
@@ -213,19 +222,19 @@ def test_a_worker_of_several_reads_no_further_than_its_first_batch_before_it_has
     with workers({"in": (together(60), [[0, 100, 200], [5, 105, 205]])}, 2) as (one, other):
         assert [one.read(1) for _ in range(3)] == [[("in/0", 0)], [], []]
         assert other.read(1) == [("in/1", 5)]
-        other.drift.look()
-        one.drift.hear(other.drift.here)
+        other.drift.update_pauses()
+        one.drift.set_remote_slowest(other.drift.local_slowest)
         assert [one.read(1) for _ in range(3)] == [[("in/0", 100)], [], []]
 
 
 def test_a_worker_says_how_far_it_is_when_that_has_changed() -> None:
     with workers({"in": (together(60), [[0, 100], [5]])}, 2) as (one, _):
-        one.drift.look()
-        assert one.drift.news() is not None
-        assert one.drift.news() is None
+        one.drift.update_pauses()
+        assert one.drift.take_changes() is not None
+        assert one.drift.take_changes() is None
         one.read(1)
-        one.drift.look()
-        assert one.drift.news() == {"default": -1}
+        one.drift.update_pauses()
+        assert one.drift.take_changes() == {"default": -1}
 
 
 SPLITS = st.lists(st.lists(st.integers(0, 200), max_size=30).map(sorted), min_size=1, max_size=4)
@@ -239,7 +248,7 @@ def test_all_is_read_and_none_is_ahead_by_more_than_it_may_and_a_batch(
     """Of any number of workers, with words that come late or soon. Times of a split go up, so what is heard is past."""
     strategy = together(drift)
     with workers({f"s{n}": (strategy, splits) for n, splits in enumerate(sources)}, number) as found:
-        said = Slowest.of(range(number))
+        said = SlowestSplits.of(range(number))
         under_way: list[tuple[int, Mapping[str, int]]] = []
         quiet = 0
         while any(worker.lag for worker in found):
@@ -251,21 +260,25 @@ def test_all_is_read_and_none_is_ahead_by_more_than_it_may_and_a_batch(
             for split, _ in brought:
                 if split in before:
                     assert before[split] <= least + drift, "it was ahead, and read"
-            if (news := worker.drift.news()) is not None:
-                said = said.on(subtask, news)
-                under_way += [(n, each) for n, each in said.elsewhere().items() if n != subtask]
+            if (news := worker.drift.take_changes()) is not None:
+                said = said.update(subtask, news)
+                under_way += [(n, each) for n, each in said.of_others().items() if n != subtask]
             # Words to one worker come in order; how many have come by now is chance.
             for _ in range(chance.randrange(len(under_way) + 1)):
                 target, each = under_way.pop(0)
-                found[target].drift.hear(each)
+                found[target].drift.set_remote_slowest(each)
             quiet = 0 if brought else quiet + 1
             assert quiet < 1000, "nothing is read any more"
 
 
 def _slow(worker: Worker) -> int:
     """The time of the slowest that has something left."""
-    left = {split for reader in worker.readers.values() for split in reader.positions().keys() - set(reader.at_end())}
-    return min((worker.times.get(split, BEGINNING) for split in left), default=NOBODY)
+    left = {
+        split
+        for reader in worker.readers.values()
+        for split in reader.positions().keys() - set(reader.list_splits_at_end())
+    }
+    return min((worker.times.get(split, MIN_EVENT_TIME) for split in left), default=NO_SPLIT)
 
 
 @pytest.mark.parametrize("wrong", [-1, float("inf"), float("nan"), "5", None])

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_eos.core.records import BEGINNING
+from kafka_eos.core.records import MIN_EVENT_TIME
 from kafka_eos.runtime.worker import task_stats as figures
-from kafka_eos.runtime.worker.task_stats import NOTHING, Figures, Held, Operator, Read, Spent, Split, together
+from kafka_eos.runtime.worker.task_stats import (
+    NOTHING,
+    AlignmentStatus,
+    ChainTimes,
+    OperatorMetrics,
+    SourceMetrics,
+    SplitMetrics,
+    WorkerMetrics,
+    merge,
+)
 
 
-def worker(split: str, records: int, lag: int | None, held: Held | None = None) -> Figures:
-    read = {"in": Read(records, {split: Split({"offset": records}, lag)})}
+def worker(split: str, records: int, lag: int | None, held: AlignmentStatus | None = None) -> WorkerMetrics:
+    read = {"in": SourceMetrics(records, {split: SplitMetrics({"offset": records}, lag)})}
     groups, segments = {"default": held} if held else {}, {"in": {"busy": 1.5, "blocked": 0.5}}
-    operators = {"map": Operator(records, 2 * records, busy=1.0, blocked=0.5, idle=2.5, loads=1, entries=2)}
-    return Figures(read, {"out": records}, lag, groups, segments, operators, {"out": 1})
+    operators = {
+        "map": OperatorMetrics(records, 2 * records, busy=1.0, blocked=0.5, idle=2.5, cache_misses=1, entries=2)
+    }
+    return WorkerMetrics(read, {"out": records}, lag, groups, segments, operators, {"out": 1})
 
 
 def test_workers_are_told_as_one() -> None:
-    assert together([worker("a-0", 3, 10), worker("a-1", 4, 5)]) == {
+    assert merge([worker("a-0", 3, 10), worker("a-1", 4, 5)]) == {
         "records_in": 7,
         "records_out": 7,
         "lag": 15,
@@ -33,23 +44,31 @@ def test_workers_are_told_as_one() -> None:
         "written": {"out": 7},
         "segments": {"in": {"busy": 3.0, "blocked": 1.0}},
         "operators": {
-            "map": {"came": 7, "left": 14, "busy": 2.0, "blocked": 1.0, "idle": 5.0, "loads": 2, "entries": 4}
+            "map": {
+                "rows_in": 7,
+                "rows_out": 14,
+                "busy": 2.0,
+                "blocked": 1.0,
+                "idle": 5.0,
+                "cache_misses": 2,
+                "entries": 4,
+            }
         },
         "open": {"out": 2},
     }
 
 
 def test_one_worker_that_has_told_nothing_makes_the_lag_unknown() -> None:
-    assert together([worker("a-0", 3, 10), NOTHING])["lag"] is None
+    assert merge([worker("a-0", 3, 10), NOTHING])["lag"] is None
 
 
 @pytest.mark.parametrize("turn", [1, -1])
 def test_the_slowest_of_all_workers_is_who_is_waited_for(turn: int) -> None:
-    here = Held(("in", "a-0"), 500, {"in": ["a-2"]})
-    there = Held(("in", "a-1"), 100, {"in": ["a-3"]})
-    nobody = Held(None, 2**63 - 1, {})
+    here = AlignmentStatus(("in", "a-0"), 500, {"in": ["a-2"]})
+    there = AlignmentStatus(("in", "a-1"), 100, {"in": ["a-3"]})
+    nobody = AlignmentStatus(None, 2**63 - 1, {})
 
-    told = together([worker(f"a-{n}", 1, 0, held) for n, held in enumerate((here, there, nobody)[::turn])])
+    told = merge([worker(f"a-{n}", 1, 0, held) for n, held in enumerate((here, there, nobody)[::turn])])
 
     waiting = told["waiting"]
     assert isinstance(waiting, dict)
@@ -58,16 +77,16 @@ def test_the_slowest_of_all_workers_is_who_is_waited_for(turn: int) -> None:
 
 
 def test_one_that_has_told_no_time_is_the_slowest_of_all() -> None:
-    told = together([worker("a-0", 1, 0, Held(("in", "a-0"), BEGINNING, {}))])
+    told = merge([worker("a-0", 1, 0, AlignmentStatus(("in", "a-0"), MIN_EVENT_TIME, {}))])
     assert told["waiting"] == {"default": {"slowest": {"source": "in", "split": "a-0", "time": None}, "waiting": {}}}
 
 
 def test_blocked_is_from_the_first_look_without_room_to_the_next_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(figures.time, "perf_counter", lambda: clock[0])
-    spent = Spent()
+    spent = ChainTimes()
     for room in (True, False, False, True, True, False):
-        assert spent.room(room) is room
+        assert spent.note_room(room) is room
         clock[0] += 1
     clock[0] += 1
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos import Pipeline
-from kafka_eos.abc.committer import Unstored
+from kafka_eos.abc.committer import UnstoredCommittable
 from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.sink import PreCommit
 from kafka_eos.abc.state import StateHandle
@@ -22,21 +22,21 @@ from kafka_eos.abc.storage import FileRef
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.runtime.worker.control_messages import (
-    Ack,
-    Begin,
-    Decline,
-    Drop,
-    Failed,
-    Start,
-    Trigger,
+    AcknowledgeCheckpoint,
+    BeginProcessing,
+    DeclineCheckpoint,
+    EndSession,
+    SessionFailed,
+    StartSession,
+    TriggerCheckpoint,
     receive_as_supervisor,
 )
-from kafka_eos.runtime.worker.segment_task import Captured
-from kafka_eos.runtime.worker.session import Mouth, run_session
-from kafka_eos.runtime.worker.worker_runtime import OpenPlan
+from kafka_eos.runtime.worker.segment_task import ChainSnapshot
+from kafka_eos.runtime.worker.session import ControlSender, run_session
+from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import MemoryStorage
-from kafka_eos.storage.provenance_files import Shelf
+from kafka_eos.storage.provenance_files import ProvenanceReader
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.memory_sink import MemoryWriter
 from tests.unit.runtime.operators.test_due import amid
@@ -57,12 +57,12 @@ class Attentive(MemorySink):
 class AttentiveWriter(MemoryWriter):
     _sink: Attentive
 
-    def attend(self) -> None:
+    def poll(self) -> None:
         self._sink.turns.release()
 
 
-def _start(states: tuple[StateHandle, ...] = ()) -> Start:
-    return Start(
+def _start(states: tuple[StateHandle, ...] = ()) -> StartSession:
+    return StartSession(
         session=1,
         identity="0123456789ab",
         term=1,
@@ -73,8 +73,8 @@ def _start(states: tuple[StateHandle, ...] = ()) -> Start:
         states=states,
         in_flight=(),
         ends=None,
-        waiting=frozenset(),
-        silent=frozenset(),
+        waiting_sources=frozenset(),
+        excluded_sources=frozenset(),
     )
 
 
@@ -84,16 +84,16 @@ def test_a_writer_is_attended_to_again_and_again_while_there_is_nothing_to_write
     storage, told = MemoryStorage(), lambda restored: None
     start = _start()
 
-    def opened(done: Callable[[int, Sequence[Captured]], None]) -> OpenPlan:
-        return OpenPlan(pipeline.plan(), Settings(), storage, start, [tmp_path / "1"], 0, {}, done, told)
+    def opened(done: Callable[[int, Sequence[ChainSnapshot]], None]) -> SessionRuntime:
+        return SessionRuntime(pipeline.plan(), Settings(), storage, start, [tmp_path / "1"], 0, {}, done, told)
 
     ours, theirs = socket.socketpair()
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    inbox.put((Begin(session=1), []))
+    inbox.put((BeginProcessing(session=1), []))
     with ours, theirs, ThreadPoolExecutor(1) as thread:
-        session = thread.submit(run_session, opened, 10, storage, start, Mouth(ours), [tmp_path], inbox)
+        session = thread.submit(run_session, opened, 10, storage, start, ControlSender(ours), [tmp_path], inbox)
         found = [sink.turns.acquire(timeout=PATIENCE) for _ in range(2)]
-        inbox.put((Drop(session=1), []))
+        inbox.put((EndSession(session=1), []))
         session.result(PATIENCE)
 
     assert found == [True, True]
@@ -110,7 +110,7 @@ class TellingWriter(MemoryWriter):
     def seal(self, epoch: EpochId) -> PreCommit:
         content = b"of %d" % epoch.epoch.n
         ref = FileRef(f"4-{epoch.epoch}", hashlib.sha256(content).hexdigest(), len(content))
-        return lambda: (Unstored("memory", {}, 1, {"out": 1}, {}, ref, content),)
+        return lambda: (UnstoredCommittable("memory", {}, 1, {"out": 1}, {}, ref, content),)
 
 
 class FullOnce(MemoryStorage):
@@ -131,30 +131,34 @@ def test_provenance_that_cannot_be_stored_lets_the_checkpoint_fail_and_goes_with
     pipeline, storage, start = Pipeline("told"), FullOnce(), _start()
     pipeline.source(ListSource([]), name="in").sink(Telling(), name="out")
 
-    def opened(done: Callable[[int, Sequence[Captured]], None]) -> OpenPlan:
-        return OpenPlan(
+    def opened(done: Callable[[int, Sequence[ChainSnapshot]], None]) -> SessionRuntime:
+        return SessionRuntime(
             pipeline.plan(), Settings(), storage, start, [tmp_path / "1"], 0, {}, done, lambda restored: None
         )
 
     ours, theirs = socket.socketpair()
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    inbox.put((Begin(session=1), []))
+    inbox.put((BeginProcessing(session=1), []))
     with ours, theirs, ThreadPoolExecutor(1) as thread:
-        session = thread.submit(run_session, opened, 10, storage, start, Mouth(ours), [tmp_path], inbox)
-        answers = (said for said in receive_as_supervisor(theirs) if isinstance(said, Ack | Decline | Failed))
-        inbox.put((Trigger(session=1, epoch=_epoch(1), last=False, aligned=True), []))
+        session = thread.submit(run_session, opened, 10, storage, start, ControlSender(ours), [tmp_path], inbox)
+        answers = (
+            said
+            for said in receive_as_supervisor(theirs)
+            if isinstance(said, AcknowledgeCheckpoint | DeclineCheckpoint | SessionFailed)
+        )
+        inbox.put((TriggerCheckpoint(session=1, epoch=_epoch(1), last=False, aligned=True), []))
         declined = next(answers)
-        inbox.put((Trigger(session=1, epoch=_epoch(2), last=False, aligned=True), []))
+        inbox.put((TriggerCheckpoint(session=1, epoch=_epoch(2), last=False, aligned=True), []))
         taken = next(answers)
-        inbox.put((Drop(session=1), []))
+        inbox.put((EndSession(session=1), []))
         session.result(PATIENCE)
 
-    assert isinstance(declined, Decline), declined
+    assert isinstance(declined, DeclineCheckpoint), declined
     assert "no room" in declined.reason
-    assert isinstance(taken, Ack), taken
+    assert isinstance(taken, AcknowledgeCheckpoint), taken
     refs = [each.provenance for sealed in taken.sealed for each in sealed.committables]
     assert [ref.name for ref in refs if ref] == ["4-1", "4-2"]
-    assert [Shelf(storage).load(ref, Epoch(2)) for ref in refs if ref] == [b"of 1", b"of 2"]
+    assert [ProvenanceReader(storage).load(ref, Epoch(2)) for ref in refs if ref] == [b"of 1", b"of 2"]
 
 
 def _epoch(number: int) -> EpochId:
@@ -168,18 +172,24 @@ def test_what_a_snapshot_has_left_of_a_time_is_done_when_the_session_begins(tmp_
         plan, handles = amid("timers", tmp_path / "before", closing, storage)
     start = _start(tuple(handles))
 
-    def opened(done: Callable[[int, Sequence[Captured]], None]) -> OpenPlan:
-        return OpenPlan(plan, Settings(), storage, start, [tmp_path / "1"], 0, {}, done, lambda restored: None)
+    def opened(done: Callable[[int, Sequence[ChainSnapshot]], None]) -> SessionRuntime:
+        return SessionRuntime(plan, Settings(), storage, start, [tmp_path / "1"], 0, {}, done, lambda restored: None)
 
     ours, theirs = socket.socketpair()
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    inbox.put((Begin(session=1), []))
-    inbox.put((Trigger(session=1, epoch=_epoch(1), last=False, aligned=True), []))
+    inbox.put((BeginProcessing(session=1), []))
+    inbox.put((TriggerCheckpoint(session=1, epoch=_epoch(1), last=False, aligned=True), []))
     with ours, theirs, ThreadPoolExecutor(1) as thread:
-        session = thread.submit(run_session, opened, 10, storage, start, Mouth(ours), [tmp_path / "local"], inbox)
-        taken = next(said for said in receive_as_supervisor(theirs) if isinstance(said, Ack | Decline | Failed))
-        inbox.put((Drop(session=1), []))
+        session = thread.submit(
+            run_session, opened, 10, storage, start, ControlSender(ours), [tmp_path / "local"], inbox
+        )
+        taken = next(
+            said
+            for said in receive_as_supervisor(theirs)
+            if isinstance(said, AcknowledgeCheckpoint | DeclineCheckpoint | SessionFailed)
+        )
+        inbox.put((EndSession(session=1), []))
         session.result(PATIENCE)
 
-    assert isinstance(taken, Ack), taken
+    assert isinstance(taken, AcknowledgeCheckpoint), taken
     assert taken.timers["first"] == 1, "all but that of a later time"

@@ -26,41 +26,43 @@ from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.worker.control_messages import (
-    Abort,
-    Ack,
-    Assign,
-    Begin,
+    AcknowledgeCheckpoint,
+    AssignSplits,
+    BeginProcessing,
     ConfirmAbort,
-    Decline,
-    Drop,
-    Failed,
-    Message,
-    Notify,
-    Start,
-    Trigger,
+    ControlMessage,
+    DeclineCheckpoint,
+    EndSession,
+    NotifyCheckpointAborted,
+    NotifyCheckpointCommitted,
+    SessionFailed,
+    StartSession,
+    TriggerCheckpoint,
     receive_as_supervisor,
 )
-from kafka_eos.runtime.worker.segment_task import Captured
-from kafka_eos.runtime.worker.session import Mouth, run_session
-from kafka_eos.runtime.worker.worker_runtime import OpenPlan
+from kafka_eos.runtime.worker.segment_task import ChainSnapshot
+from kafka_eos.runtime.worker.session import ControlSender, run_session
+from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.memory_sink import MemoryWriter
 from tests.examples import examples
 from tests.waiting import PATIENCE
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=ControlMessage)
 
 
 class SessionThread:
     """A session on its thread, and the supervisor's end of its socket. It is dropped with ``closing``."""
 
-    def __init__(self, plan: Plan, start: Start, storage: MemoryStorage, place: Path, closing: ExitStack) -> None:
+    def __init__(
+        self, plan: Plan, start: StartSession, storage: MemoryStorage, place: Path, closing: ExitStack
+    ) -> None:
         self._start, self._inbox = start, queue.SimpleQueue[Any]()
         settings = Settings(batch_size=2, checkpoint_mode="unaligned", aligned_timeout=0.0)
 
-        def opened(done: Callable[[int, Sequence[Captured]], None]) -> OpenPlan:
-            return OpenPlan(plan, settings, storage, start, [place / "1"], 0, {}, done, lambda restored: None)
+        def opened(done: Callable[[int, Sequence[ChainSnapshot]], None]) -> SessionRuntime:
+            return SessionRuntime(plan, settings, storage, start, [place / "1"], 0, {}, done, lambda restored: None)
 
         ours, theirs = socket.socketpair()
         closing.enter_context(ours)
@@ -68,16 +70,16 @@ class SessionThread:
         thread = closing.enter_context(ThreadPoolExecutor(1))
         self._messages = receive_as_supervisor(theirs)
         self._session: Future[None] = thread.submit(
-            run_session, opened, 2, storage, start, Mouth(ours), [place], self._inbox
+            run_session, opened, 2, storage, start, ControlSender(ours), [place], self._inbox
         )
         closing.callback(self.drop)
-        self.send(Begin(session=start.session))
+        self.send(BeginProcessing(session=start.session))
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ControlMessage) -> None:
         self._inbox.put((message, []))
 
     def trigger(self, number: int, *, aligned: bool = False, last: bool = False) -> None:
-        self.send(Trigger(session=self._start.session, epoch=self.name(number), last=last, aligned=aligned))
+        self.send(TriggerCheckpoint(session=self._start.session, epoch=self.name(number), last=last, aligned=aligned))
 
     def name(self, number: int) -> EpochId:
         return EpochId(Epoch(number), Term(self._start.term))
@@ -85,18 +87,22 @@ class SessionThread:
     def hear(self, kind: type[M]) -> M:
         """The next answer, which is of this kind."""
         answer = next(
-            message for message in self._messages if isinstance(message, Ack | Decline | ConfirmAbort | Failed)
+            message
+            for message in self._messages
+            if isinstance(message, AcknowledgeCheckpoint | DeclineCheckpoint | ConfirmAbort | SessionFailed)
         )
         assert isinstance(answer, kind), answer
         return answer
 
     def drop(self) -> None:
-        self.send(Drop(session=self._start.session))
+        self.send(EndSession(session=self._start.session))
         self._session.result(PATIENCE)
 
 
-def _start(positions: Mapping[str, Positions], epoch: int = 1, term: int = 1, base: Ack | None = None) -> Start:
-    return Start(
+def _start(
+    positions: Mapping[str, Positions], epoch: int = 1, term: int = 1, base: AcknowledgeCheckpoint | None = None
+) -> StartSession:
+    return StartSession(
         session=term,
         identity="0123456789ab",
         term=term,
@@ -107,8 +113,8 @@ def _start(positions: Mapping[str, Positions], epoch: int = 1, term: int = 1, ba
         states=base.states if base else (),
         in_flight=base.in_flight if base else (),
         ends=None,
-        waiting=frozenset(),
-        silent=frozenset(),
+        waiting_sources=frozenset(),
+        excluded_sources=frozenset(),
     )
 
 
@@ -132,7 +138,7 @@ class _NumberWriter(MemoryWriter):
     def seal(self, epoch: EpochId) -> PreCommit:
         return lambda: (Committable(self._ctx.operator, {"epoch": epoch.epoch.n}, 1),)
 
-    def committed(self, epoch: EpochId) -> None:
+    def notify_committed(self, epoch: EpochId) -> None:
         self._sink.notices.append(epoch.epoch.n)
 
 
@@ -155,16 +161,16 @@ def test_an_answer_names_all_output_up_to_it_that_is_not_known_to_be_committed(s
         for step in [*script, "commit", "commit"]:
             if isinstance(step, int):
                 if step <= epoch:
-                    session.send(Notify(session=1, epoch=session.name(step)))
+                    session.send(NotifyCheckpointCommitted(session=1, epoch=session.name(step)))
                     notices.append(step)
                     undecided = [number for number in undecided if number > step]
                 continue
             epoch += 1
             undecided.append(epoch)
             session.trigger(epoch)
-            answer = session.hear(Ack)
+            answer = session.hear(AcknowledgeCheckpoint)
             if step == "abort":
-                session.send(Abort(session=1, epoch=session.name(epoch)))
+                session.send(NotifyCheckpointAborted(session=1, epoch=session.name(epoch)))
                 assert session.hear(ConfirmAbort).epoch == session.name(epoch)
             assert [sealed.epoch.n for sealed in answer.sealed] == undecided
             for sealed in answer.sealed:
@@ -219,7 +225,7 @@ def _asking(answer: threading.Semaphore) -> tuple[Plan, MemorySink, MemorySink]:
     return pipeline.plan(), before, after
 
 
-def _decide(ack: Ack, sinks: Sequence[MemorySink]) -> None:
+def _decide(ack: AcknowledgeCheckpoint, sinks: Sequence[MemorySink]) -> None:
     for committable in (each for sealed in ack.sealed for each in sealed.committables):
         (sink,) = [sink for sink in sinks if f"memory:{id(sink):x}" == committable.scope]
         sink.commit(str(committable.payload["name"]))
@@ -241,16 +247,16 @@ def test_rows_under_way_are_taken_up_once_whichever_of_many_epochs_a_session_goe
             session = SessionThread(plan, start, storage, tmp_path / str(term), closing)
             if term == 2:
                 late: Positions = {SplitId("late/0"): {"index": 0}}
-                session.send(Assign(session=term, source="late", positions=late))
+                session.send(AssignSplits(session=term, source="late", positions=late))
             for _ in range(3):
                 answer.release(3)
                 epoch += 1
                 session.trigger(epoch)
-                base = session.hear(Ack)
+                base = session.hear(AcknowledgeCheckpoint)
                 positions = {name: {**positions[name], **at} for name, at in base.positions.items()}
                 held.append(sum(file.size for part in base.in_flight for file in part.files))
                 _decide(base, sinks)
-                session.send(Notify(session=term, epoch=session.name(epoch)))
+                session.send(NotifyCheckpointCommitted(session=term, epoch=session.name(epoch)))
             assert {handle.operator for handle in base.states} == {"first", "second"}
     with ExitStack() as closing:
         answer.release(100)
@@ -258,12 +264,12 @@ def test_rows_under_way_are_taken_up_once_whichever_of_many_epochs_a_session_goe
         while positions != ends:
             epoch += 1
             session.trigger(epoch)
-            base = session.hear(Ack)
+            base = session.hear(AcknowledgeCheckpoint)
             positions = {name: {**positions[name], **at} for name, at in base.positions.items()}
             _decide(base, sinks)
-            session.send(Notify(session=9, epoch=session.name(epoch)))
+            session.send(NotifyCheckpointCommitted(session=9, epoch=session.name(epoch)))
         session.trigger(epoch + 1, aligned=True, last=True)
-        base = session.hear(Ack)
+        base = session.hear(AcknowledgeCheckpoint)
         _decide(base, sinks)
 
     assert sum(map(bool, held)) > 10

@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from kafka_eos.core.ids import Term
-from kafka_eos.core.records import BEGINNING, Batch, Tally, Watermark
-from kafka_eos.plan import Segment
-from kafka_eos.protocol.barrier_alignment import Mode
-from kafka_eos.runtime.exchange.input_queues import Input, Marker, Rows
+from kafka_eos.core.records import MIN_EVENT_TIME, Batch, RecordCounts, Watermark
+from kafka_eos.plan import ChainSpec
+from kafka_eos.protocol.barrier_alignment import CheckpointMode
+from kafka_eos.runtime.exchange.input_queues import Barrier, BatchOrFrame, InputChannel
 from kafka_eos.runtime.exchange.spilling_queue import SpillingQueue, size_of
-from kafka_eos.runtime.worker.segment_task import Captured, Parts, Task
+from kafka_eos.runtime.worker.segment_task import ChainSnapshot, Task, TaskParts
 from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import seeds
 
@@ -32,8 +32,8 @@ SUBTASKS = 3
 ROWS = 40
 WINDOW = 40
 """Bytes that may be on their way from one subtask to another: some five rows."""
-SOURCE = Segment(0, ("in",), ("key", "stay"), ("in", "key", "stay"))
-TARGET = Segment(1, ("key", "stay"), (), ("out",))
+SOURCE = ChainSpec(0, ("in",), ("key", "stay"), ("in", "key", "stay"))
+TARGET = ChainSpec(1, ("key", "stay"), (), ("out",))
 KEY, STAY = 0, 1
 EDGES = {"key": KEY, "stay": STAY}
 """Every row goes both ways: to the subtask of its key, and as a copy through a forward exchange."""
@@ -52,7 +52,7 @@ def frame_of(rows: list[Row]) -> bytes:
     return json.dumps(rows).encode()
 
 
-def rows_of(rows: Rows) -> list[Row]:
+def rows_of(rows: BatchOrFrame) -> list[Row]:
     return [(s, n) for s, n in json.loads(rows)] if isinstance(rows, bytes) else rows.values
 
 
@@ -105,7 +105,7 @@ class Subtasks:
 
     def __init__(
         self,
-        mode: Mode,
+        mode: CheckpointMode,
         aligned_timeout: float,
         seed: int,
         may_hold: int = 0,
@@ -135,7 +135,7 @@ class Subtasks:
             case 0:
                 subtask.tasks[0].read(self.random.randint(1, 4), 0.0)
             case 1:
-                subtask.tasks[1].work(self.random.randint(1, 3))
+                subtask.tasks[1].process(self.random.randint(1, 3))
             case 2:
                 channel = subtask.number, peer
                 if (queue := self.urgent[channel] or self.unsent[channel]) and self.may_leave(channel, queue[0]):
@@ -157,16 +157,16 @@ class Subtasks:
             task = receiver.tasks[1]
             match kind:
                 case "rows":
-                    task.rows(KEY, sender, what)
+                    task.receive_rows(KEY, sender, what)
                 case "watermark":
-                    task.watermark(KEY, sender, what)
+                    task.receive_watermark(KEY, sender, what)
                 case _:
-                    task.barrier(KEY, sender, what, aligned)
+                    task.receive_barrier(KEY, sender, what, aligned)
 
     def work(self, task: Task) -> None:
         """All that the task can do alone, though its exits have no room now and then."""
         for _ in range(1000):
-            task.work(5)
+            task.process(5)
 
     def drain(self) -> None:
         for _ in range(10_000):
@@ -183,18 +183,18 @@ class Subtask:
 
     cluster: Subtasks
     number: int
-    mode: Mode
+    mode: CheckpointMode
     aligned_timeout: float
     processed_rows: list[Row] = field(default_factory=list)
     at_snapshot: dict[int, list[Row]] = field(default_factory=dict)
-    done: dict[tuple[int, int], Captured] = field(default_factory=dict)
+    done: dict[tuple[int, int], ChainSnapshot] = field(default_factory=dict)
     prepared: list[Row] = field(default_factory=list)
     """Output that the answers so far name."""
     prepared_at: dict[int, list[Row]] = field(default_factory=dict)
     logs: list[tuple[int, int, Logged]] = field(default_factory=list)
-    times: dict[str, int] = field(default_factory=lambda: {"key": BEGINNING, "stay": BEGINNING})
+    times: dict[str, int] = field(default_factory=lambda: {"key": MIN_EVENT_TIME, "stay": MIN_EVENT_TIME})
     """How far event time has come, by head. The number of a row is its time."""
-    said: int = BEGINNING
+    said: int = MIN_EVENT_TIME
     """The newest watermark that this one's source has sent."""
     waiting: list[Row] = field(default_factory=list)
     """For their answers."""
@@ -209,20 +209,20 @@ class Subtask:
         self.writer = Writing()
         writers: Any = {"out": self.writer}
         self.tasks = [
-            Task(SOURCE, Parts({"in": self.reader}, {}, {}), [], EDGES, *rest),
-            Task(TARGET, Parts({}, backends, writers), inputs, EDGES, *rest),
+            Task(SOURCE, TaskParts({"in": self.reader}, {}, {}), [], EDGES, *rest),
+            Task(TARGET, TaskParts({}, backends, writers), inputs, EDGES, *rest),
         ]
 
-    def input(self, edge: int, sender: int) -> Input:
+    def input(self, edge: int, sender: int) -> InputChannel:
         if self.cluster.disk is None:
-            return Input(edge, sender)
+            return InputChannel(edge, sender)
 
         def encode(entry: Any) -> bytes | None:
-            return None if isinstance(entry, Marker | Watermark) else self.as_now(edge, entry)
+            return None if isinstance(entry, Barrier | Watermark) else self.freeze(edge, entry)
 
         file = self.cluster.disk / f"{self.number}-{edge}-{sender}"
         queue = SpillingQueue[Any](file, 2 * WINDOW, encode, size_of)
-        return Input(edge, sender, queue=queue, may_hold=self.cluster.may_hold)
+        return InputChannel(edge, sender, queue=queue, spill_limit=self.cluster.may_hold)
 
     def snapshot(self, epoch: Any) -> Any:
         """The state of the target segment is what it has processed."""
@@ -231,10 +231,10 @@ class Subtask:
     def pending_timers(self) -> None:
         """It has none."""
 
-    def sealed(self, segment: Segment) -> None:
+    def mark_sealed(self, segment: ChainSpec) -> None:
         """Nobody counts writers here."""
 
-    def push(self, segment: Segment, head: str, batch: Batch[Row] | None) -> None:
+    def push(self, segment: ChainSpec, head: str, batch: Batch[Row] | None) -> None:
         assert not self.busy(segment), "rows overtake what is due"
         if segment is TARGET:
             values = batch.values if batch else []
@@ -250,11 +250,11 @@ class Subtask:
             parts[self.cluster.target(row)].append(row)
         for target, rows in parts.items():
             if target == self.number:
-                self.tasks[1].rows(KEY, target, batch_of(rows))
+                self.tasks[1].receive_rows(KEY, target, batch_of(rows))
             else:
                 self.cluster.unsent[self.number, target].append(("rows", frame_of(rows), False))
         if batch:
-            self.tasks[1].rows(STAY, self.number, batch_of([(s, n + COPY) for s, n in batch.values]))
+            self.tasks[1].receive_rows(STAY, self.number, batch_of([(s, n + COPY) for s, n in batch.values]))
         if batch and self.cluster.random.random() < 0.5:
             self.send_watermark(Watermark(self.reader.next - 1))
 
@@ -262,31 +262,31 @@ class Subtask:
         self.processed_rows += values
         self.writer.rows += values
 
-    def busy(self, segment: Segment) -> bool:
+    def busy(self, segment: ChainSpec) -> bool:
         return segment is TARGET and self.due > 0
 
-    def go_on(self, segment: Segment) -> None:
+    def continue_due(self, segment: ChainSpec) -> None:
         assert self.busy(segment)
         self.due -= 1
 
-    def collect(self, segment: Segment) -> int:
+    def collect(self, segment: ChainSpec) -> int:
         assert not self.busy(segment), "answers overtake what is due"
         answered = self.cluster.random.choice((0, 0, 0, 0, 1, 2)) if segment is TARGET else 0
         answers, self.waiting = self.waiting[:answered], self.waiting[answered:]
         self.done_with(answers)
         return len(answers)
 
-    def full(self, head: str) -> bool:
+    def is_full(self, head: str) -> bool:
         return head == "stay" and len(self.waiting) >= CAPACITY
 
-    def holding(self, head: str) -> bool:
+    def has_pending(self, head: str) -> bool:
         return head == "stay" and bool(self.waiting)
 
-    def unanswered(self, head: str) -> bool:
+    def pass_barrier(self, head: str) -> bool:
         return False
 
-    def held(self, head: str) -> list[Batch[Row]]:
-        return [batch_of(self.waiting)] if self.holding(head) else []
+    def list_pending_rows(self, head: str) -> list[Batch[Row]]:
+        return [batch_of(self.waiting)] if self.has_pending(head) else []
 
     def send_watermark(self, watermark: Watermark) -> None:
         self.said = watermark.time
@@ -294,28 +294,28 @@ class Subtask:
             if target != self.number:
                 self.cluster.unsent[self.number, target].append(("watermark", watermark, False))
         for edge in EDGES.values():
-            self.tasks[1].watermark(edge, self.number, watermark)
+            self.tasks[1].receive_watermark(edge, self.number, watermark)
 
-    def advance_time(self, segment: Segment, head: str, watermark: Watermark) -> None:
+    def advance_time(self, segment: ChainSpec, head: str, watermark: Watermark) -> None:
         assert watermark.time > self.times[head]
         assert not self.busy(segment), "one watermark overtakes another"
         self.times[head] = watermark.time
         self.due = self.cluster.random.choice((0, 0, 1, 3))
 
-    def flush(self, segment: Segment, whole: bool) -> None:
+    def flush(self, segment: ChainSpec, whole: bool) -> None:
         assert not (whole and self.busy(segment)), "what is due would be left under way"
         self.cluster.sliced += self.busy(segment)
 
-    def tally(self, segment: Segment) -> Tally:
-        return Tally()
+    def tally(self, segment: ChainSpec) -> RecordCounts:
+        return RecordCounts()
 
-    def decode(self, edge: int, rows: Rows) -> Batch[Row]:
+    def decode(self, edge: int, rows: BatchOrFrame) -> Batch[Row]:
         return batch_of(rows_of(rows))
 
-    def as_now(self, edge: int, rows: Rows) -> bytes:
+    def freeze(self, edge: int, rows: BatchOrFrame) -> bytes:
         return frame_of(rows_of(rows))
 
-    def processed(self, edge: int, sender: int, rows: Rows) -> None:
+    def processed(self, edge: int, sender: int, rows: BatchOrFrame) -> None:
         return None
 
     def credit(self, edge: int, sender: int, size: int) -> None:
@@ -329,11 +329,11 @@ class Subtask:
     def room(self, edge: int) -> bool:
         return self.cluster.random.random() < 0.8
 
-    def log(self, segment: Segment, edge: int, epoch: int, name: str) -> Any:
+    def log(self, segment: ChainSpec, edge: int, epoch: int, name: str) -> Any:
         self.logs.append((segment.index, epoch, Logged()))
         return self.logs[-1][-1]
 
-    def forward(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> list[bytes]:
+    def send_barrier(self, edge: int, epoch: int, overtake: bool, aligned: bool) -> list[bytes]:
         overtaken: list[bytes] = []
         for target in range(SUBTASKS):
             queue = self.cluster.unsent[self.number, target]
@@ -349,10 +349,10 @@ class Subtask:
                 queue.append(("barrier", epoch, aligned))
         return overtaken
 
-    def forward_here(self, edge: int, epoch: int, aligned: bool) -> None:
-        self.tasks[1].barrier(edge, self.number, epoch, aligned)
+    def deliver_barrier(self, edge: int, epoch: int, aligned: bool) -> None:
+        self.tasks[1].receive_barrier(edge, self.number, epoch, aligned)
 
-    def captured(self, segment: Segment, epoch: int, captured: Captured) -> None:
+    def on_captured(self, segment: ChainSpec, epoch: int, captured: ChainSnapshot) -> None:
         assert (segment.index, epoch) not in self.done
         self.done[segment.index, epoch] = captured
         if segment is TARGET:
@@ -370,7 +370,7 @@ class Subtask:
 
 
 def run(
-    mode: Mode,
+    mode: CheckpointMode,
     aligned_timeout: float,
     seed: int,
     last_aligned: bool,
@@ -402,7 +402,7 @@ def run(
 
 
 def test_barriers_come_between_two_slices_of_what_is_due_but_those_that_leave_nothing_under_way() -> None:
-    clusters = [run(Mode.UNALIGNED, 0.0, seed, last_aligned=True)[0] for seed in range(20)]
+    clusters = [run(CheckpointMode.UNALIGNED, 0.0, seed, last_aligned=True)[0] for seed in range(20)]
 
     assert sum(cluster.sliced for cluster in clusters) > 0
 
@@ -432,11 +432,16 @@ def stored(cluster: Subtasks, epoch: int) -> dict[int, list[Row]]:
 
 @pytest.mark.parametrize(
     ("mode", "aligned_timeout"),
-    [(Mode.ALIGNED, math.inf), (Mode.UNALIGNED, 0.0), (Mode.UNALIGNED, 1e-6), (Mode.UNALIGNED, math.inf)],
+    [
+        (CheckpointMode.ALIGNED, math.inf),
+        (CheckpointMode.UNALIGNED, 0.0),
+        (CheckpointMode.UNALIGNED, 1e-6),
+        (CheckpointMode.UNALIGNED, math.inf),
+    ],
     ids=["aligned", "unaligned", "switches over", "never switches"],
 )
 @pytest.mark.parametrize("seed", seeds(20))
-def test_every_snapshot_is_a_consistent_cut(mode: Mode, aligned_timeout: float, seed: int) -> None:
+def test_every_snapshot_is_a_consistent_cut(mode: CheckpointMode, aligned_timeout: float, seed: int) -> None:
     cluster, epochs = run(mode, aligned_timeout, seed, last_aligned=bool(seed % 2))
 
     for epoch in epochs:
@@ -447,7 +452,7 @@ def test_every_snapshot_is_a_consistent_cut(mode: Mode, aligned_timeout: float, 
                 assert [row for row in found[target] if _way(row) == way] == channel, (epoch, way, target)
         under_way = any(d.received or any(d.overtaken.values()) for s in cluster.subtasks for d in
                         (s.done[0, epoch], s.done[1, epoch]))  # fmt: skip
-        assert not (under_way and (mode is Mode.ALIGNED or aligned_timeout == math.inf))
+        assert not (under_way and (mode is CheckpointMode.ALIGNED or aligned_timeout == math.inf))
         assert not (under_way and seed % 2 and epoch == epochs[-1]), "an aligned epoch left rows under way"
     for subtask in cluster.subtasks:
         assert len(subtask.processed_rows) == len(set(subtask.processed_rows))
@@ -456,11 +461,11 @@ def test_every_snapshot_is_a_consistent_cut(mode: Mode, aligned_timeout: float, 
 
 @pytest.mark.parametrize(
     ("mode", "aligned_timeout"),
-    [(Mode.ALIGNED, math.inf), (Mode.UNALIGNED, 0.0), (Mode.UNALIGNED, 1e-6)],
+    [(CheckpointMode.ALIGNED, math.inf), (CheckpointMode.UNALIGNED, 0.0), (CheckpointMode.UNALIGNED, 1e-6)],
     ids=["aligned", "unaligned", "switches over"],
 )
 def test_rows_that_wait_for_answers_are_in_every_cut_but_in_one_that_leaves_nothing(
-    mode: Mode, aligned_timeout: float
+    mode: CheckpointMode, aligned_timeout: float
 ) -> None:
     held = 0
     for seed in range(40):
@@ -484,11 +489,13 @@ def _way(row: Row) -> tuple[int, bool]:
 
 @pytest.mark.parametrize(
     ("mode", "aligned_timeout"),
-    [(Mode.ALIGNED, math.inf), (Mode.UNALIGNED, 0.0), (Mode.UNALIGNED, 1e-6)],
+    [(CheckpointMode.ALIGNED, math.inf), (CheckpointMode.UNALIGNED, 0.0), (CheckpointMode.UNALIGNED, 1e-6)],
     ids=["aligned", "unaligned", "switches over"],
 )
 @pytest.mark.parametrize("seed", seeds(30))
-def test_epochs_that_are_aborted_leave_their_output_to_the_next(mode: Mode, aligned_timeout: float, seed: int) -> None:
+def test_epochs_that_are_aborted_leave_their_output_to_the_next(
+    mode: CheckpointMode, aligned_timeout: float, seed: int
+) -> None:
     """What an answer names is all output up to its snapshot, that of epochs that were given up before included."""
     cluster = Subtasks(mode, aligned_timeout, seed)
     control: dict[int, deque[tuple[Any, int]]] = {n: deque() for n in range(SUBTASKS)}
@@ -518,12 +525,12 @@ def test_epochs_that_are_aborted_leave_their_output_to_the_next(mode: Mode, alig
 
 @pytest.mark.parametrize(
     ("mode", "aligned_timeout"),
-    [(Mode.UNALIGNED, 0.0), (Mode.UNALIGNED, 1e-6), (Mode.AT_LEAST_ONCE, math.inf)],
+    [(CheckpointMode.UNALIGNED, 0.0), (CheckpointMode.UNALIGNED, 1e-6), (CheckpointMode.AT_LEAST_ONCE, math.inf)],
     ids=["unaligned", "switches over", "at least once"],
 )
 @pytest.mark.parametrize("seed", seeds(20))
 def test_an_aligned_epoch_leaves_nothing_under_way_whatever_comes_late(
-    mode: Mode, aligned_timeout: float, seed: int
+    mode: CheckpointMode, aligned_timeout: float, seed: int
 ) -> None:
     """Barriers of an epoch that was given up may come between its own: they say nothing of how it is to be taken."""
     cluster = Subtasks(mode, aligned_timeout, seed)
@@ -585,7 +592,7 @@ def _abort(subtask: Subtask, epoch: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(15))
 def test_at_least_once_loses_nothing(seed: int) -> None:
-    cluster, epochs = run(Mode.AT_LEAST_ONCE, math.inf, seed, last_aligned=False)
+    cluster, epochs = run(CheckpointMode.AT_LEAST_ONCE, math.inf, seed, last_aligned=False)
 
     for epoch in epochs:
         wanted, found = below(cluster, epoch), stored(cluster, epoch)
@@ -595,10 +602,10 @@ def test_at_least_once_loses_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(15))
 def test_rows_under_way_of_the_epoch_before_are_processed_first_and_stored_again(seed: int) -> None:
-    cluster = Subtasks(Mode.UNALIGNED, 0.0, seed)
+    cluster = Subtasks(CheckpointMode.UNALIGNED, 0.0, seed)
     old = [[(100 + s.number, n) for n in range(6)] for s in cluster.subtasks]
     for subtask, rows in zip(cluster.subtasks, old, strict=True):
-        subtask.tasks[1].replay[0] = deque(batch_of([row]) for row in rows)
+        subtask.tasks[1].restored_rows[0] = deque(batch_of([row]) for row in rows)
     for _ in range(cluster.random.randint(0, 40)):
         cluster.step()
     for subtask in cluster.subtasks:
@@ -616,12 +623,12 @@ def test_rows_under_way_of_the_epoch_before_are_processed_first_and_stored_again
 
 
 def test_an_aligned_epoch_waits_for_rows_under_way_in_the_segment_of_a_source() -> None:
-    cluster = Subtasks(Mode.UNALIGNED, 0.0, 0)
+    cluster = Subtasks(CheckpointMode.UNALIGNED, 0.0, 0)
     around = cluster.subtasks[0]
-    mixed = Segment(1, ("in", "key"), (), ("in", "key", "out"))
+    mixed = ChainSpec(1, ("in", "key"), (), ("in", "key", "out"))
     readers: Any = {"in": Counting(0)}
-    task = Task(mixed, Parts(readers, {}, {}), [], EDGES, Term(1), 1, Mode.UNALIGNED, 0.0, around, around)
-    task.replay[KEY] = deque(batch_of([(1, n)]) for n in range(3))
+    task = Task(mixed, TaskParts(readers, {}, {}), [], EDGES, Term(1), 1, CheckpointMode.UNALIGNED, 0.0, around, around)
+    task.restored_rows[KEY] = deque(batch_of([(1, n)]) for n in range(3))
     task.trigger(1, aligned=True)
     task.abort(1)
     task.trigger(2, aligned=True)
@@ -630,39 +637,39 @@ def test_an_aligned_epoch_waits_for_rows_under_way_in_the_segment_of_a_source() 
     cluster.work(task)
     assert (1, 1) not in around.done
     assert not around.done[1, 2].received
-    task.replay[KEY].append(batch_of([(1, 3)]))
+    task.restored_rows[KEY].append(batch_of([(1, 3)]))
     task.trigger(3, aligned=False)
     assert [rows_of(part) for part in around.done[1, 3].received[KEY]] == [[(1, 3)]]
 
 
 def test_what_the_pipeline_does_to_a_value_later_does_not_change_a_snapshot() -> None:
     """Rows of the same worker are not encoded on their way: the log must not share its values with user code."""
-    cluster = Subtasks(Mode.UNALIGNED, 0.0, 0)
+    cluster = Subtasks(CheckpointMode.UNALIGNED, 0.0, 0)
     task = cluster.subtasks[0].tasks[1]
     batch = batch_of([(0, 1)])
-    task.rows(0, 0, batch)
-    task.barrier(0, 1, 1, aligned=False)
+    task.receive_rows(0, 0, batch)
+    task.receive_barrier(0, 1, 1, aligned=False)
     batch.values[0] = (0, 999)  # as a map function does that changes its argument
     for sender in (0, 2):
-        task.barrier(0, sender, 1, aligned=False)
-    task.barrier(STAY, 0, 1, aligned=False)
+        task.receive_barrier(0, sender, 1, aligned=False)
+    task.receive_barrier(STAY, 0, 1, aligned=False)
 
     assert [rows_of(part) for part in cluster.subtasks[0].done[1, 1].received[0]] == [[(0, 1)]]
 
 
 def test_an_epoch_that_is_given_up_frees_what_waits_for_it() -> None:
-    cluster = Subtasks(Mode.ALIGNED, math.inf, 0)
+    cluster = Subtasks(CheckpointMode.ALIGNED, math.inf, 0)
     task = cluster.subtasks[0].tasks[1]
     cluster.random = random.Random(1)
-    task.barrier(0, 1, 1, aligned=False)
-    task.rows(0, 1, batch_of([(1, 0)]))
+    task.receive_barrier(0, 1, 1, aligned=False)
+    task.receive_rows(0, 1, batch_of([(1, 0)]))
     for _ in range(20):
-        task.work(5)
+        task.process(5)
     assert cluster.subtasks[0].processed_rows == [], "a blocked channel was read"
 
     task.abort(1)
     for _ in range(20):
-        task.work(5)
+        task.process(5)
 
     assert cluster.subtasks[0].processed_rows == [(1, 0)]
 
@@ -675,7 +682,7 @@ def test_an_epoch_that_is_given_up_frees_what_waits_for_it() -> None:
 def test_a_snapshot_is_a_consistent_cut_when_blocked_channels_hold_their_rows(
     tmp_path: Path, seed: int, may_hold: int
 ) -> None:
-    cluster, epochs = run(Mode.ALIGNED, math.inf, seed, False, may_hold, tmp_path)
+    cluster, epochs = run(CheckpointMode.ALIGNED, math.inf, seed, False, may_hold, tmp_path)
 
     for epoch in epochs:
         for target in range(SUBTASKS):
@@ -688,16 +695,16 @@ def test_a_snapshot_is_a_consistent_cut_when_blocked_channels_hold_their_rows(
 
 
 def test_a_blocked_channel_lets_its_sender_go_on_as_far_as_it_may_hold(tmp_path: Path) -> None:
-    cluster = Subtasks(Mode.ALIGNED, math.inf, 1, may_hold=5 * WINDOW, disk=tmp_path)
+    cluster = Subtasks(CheckpointMode.ALIGNED, math.inf, 1, may_hold=5 * WINDOW, disk=tmp_path)
     task = cluster.subtasks[0].tasks[1]
     rows = deque(("rows", frame_of([(1, n)])) for n in range(100))
     while cluster.may_leave((1, 0), rows[0]):
-        task.rows(KEY, 1, rows.popleft()[1])
-    task.barrier(KEY, 1, 1, aligned=True)
+        task.receive_rows(KEY, 1, rows.popleft()[1])
+    task.receive_barrier(KEY, 1, 1, aligned=True)
     cluster.work(task)
     before = len(rows)
     while cluster.may_leave((1, 0), rows[0]):
-        task.rows(KEY, 1, rows.popleft()[1])
+        task.receive_rows(KEY, 1, rows.popleft()[1])
     held = before - len(rows)
 
     assert 5 * WINDOW <= held * 8 <= 7 * WINDOW, "what it may hold, and what may be on its way"
@@ -713,69 +720,73 @@ def test_a_blocked_channel_lets_its_sender_go_on_as_far_as_it_may_hold(tmp_path:
 
 
 def test_rows_before_a_barrier() -> None:
-    entry = Input(0, 1)
-    arrived: list[Rows | Marker] = [b"a", b"b", Marker(1, 0.5), b"c", Marker(2, 0.7)]
+    entry = InputChannel(0, 1)
+    arrived: list[BatchOrFrame | Barrier] = [b"a", b"b", Barrier(1, 0.5), b"c", Barrier(2, 0.7)]
     for each in arrived:
         entry.put(each)
 
-    assert [list(entry.before(epoch)) for epoch in (1, 2, 3)] == [[b"a", b"b"], [b"a", b"b", b"c"], [b"a", b"b", b"c"]]
-    assert list(entry.markers) == [Marker(1, 0.5), Marker(2, 0.7)]
-    assert (entry.marker(2), entry.marker(3)) == (Marker(2, 0.7), None)
-    assert [entry.take() for _ in range(3)] == [b"a", b"b", Marker(1, 0.5)]
-    assert (list(entry.markers), entry.marker(1)) == ([Marker(2, 0.7)], None)
+    assert [list(entry.iterate_before(epoch)) for epoch in (1, 2, 3)] == [
+        [b"a", b"b"],
+        [b"a", b"b", b"c"],
+        [b"a", b"b", b"c"],
+    ]
+    assert list(entry.markers) == [Barrier(1, 0.5), Barrier(2, 0.7)]
+    assert (entry.find_barrier(2), entry.find_barrier(3)) == (Barrier(2, 0.7), None)
+    assert [entry.take() for _ in range(3)] == [b"a", b"b", Barrier(1, 0.5)]
+    assert (list(entry.markers), entry.find_barrier(1)) == ([Barrier(2, 0.7)], None)
 
 
 def test_credit_is_given_once_for_what_is_held_or_else_when_it_is_processed() -> None:
-    entry = Input(0, 1, may_hold=5)
+    entry = InputChannel(0, 1, spill_limit=5)
     for each in (b"aaa", b"bb", b"c", b"dddd"):
         entry.put(each)
 
-    assert (entry.owed, entry.unpaid) == (3, 4)
-    assert entry.hold() == 5, "two of them"
-    assert (entry.hold(), entry.owed, entry.unpaid) == (0, 0, 2)
-    assert [entry.take(), entry.hold(), entry.take(), entry.owed] == [b"aaa", 5, b"bb", 0]
-    for more in (b"ee", Marker(1, 0.5)):
+    assert (entry.credit_due, entry.uncredited) == (3, 4)
+    assert entry.credit_early() == 5, "two of them"
+    assert (entry.credit_early(), entry.credit_due, entry.uncredited) == (0, 0, 2)
+    assert [entry.take(), entry.credit_early(), entry.take(), entry.credit_due] == [b"aaa", 5, b"bb", 0]
+    for more in (b"ee", Barrier(1, 0.5)):
         entry.put(more)
-    taken = [(entry.owed, entry.take()) for _ in range(4)]
-    assert taken == [(0, b"c"), (0, b"dddd"), (2, b"ee"), (0, Marker(1, 0.5))]
-    assert (entry.unpaid, entry.waiting) == (0, 0)
+    taken = [(entry.credit_due, entry.take()) for _ in range(4)]
+    assert taken == [(0, b"c"), (0, b"dddd"), (2, b"ee"), (0, Barrier(1, 0.5))]
+    assert (entry.uncredited, entry.queued) == (0, 0)
 
 
 def test_what_is_held_is_counted_as_it_came_whatever_the_disk_made_of_it(tmp_path: Path) -> None:
     """Rows of the same worker have no size, but those that were on the disk come back as bytes."""
     queue = SpillingQueue[Any](tmp_path / "held", 1, lambda e: e if isinstance(e, bytes) else frame_of(rows_of(e)))
-    entry = Input(0, 0, queue=queue, may_hold=100)
+    entry = InputChannel(0, 0, queue=queue, spill_limit=100)
     for _ in range(3):
         for n in range(5):
             entry.put(batch_of([(0, n)]))
-        entry.hold()
-        while entry.waiting:
+        entry.credit_early()
+        while entry.queued:
             entry.take()
 
     for _ in range(100):
         entry.put(bytes(10))
-    assert entry.hold() == 100
+    assert entry.credit_early() == 100
 
 
 @pytest.mark.parametrize("given_up", [True, False], ids=["given up", "complete"])
 def test_barriers_of_epochs_that_are_over_do_not_hide_one_that_drags(given_up: bool) -> None:
     """They keep their places among rows that take long."""
-    cluster = Subtasks(Mode.UNALIGNED, 1e-3, 0)
+    cluster = Subtasks(CheckpointMode.UNALIGNED, 1e-3, 0)
     subtask = cluster.subtasks[0]
     task = subtask.tasks[1]
     for edge, sender in task.inputs:
-        task.rows(edge, sender, batch_of([(sender, 0)]))
-        task.barrier(edge, sender, 1, aligned=given_up)
+        task.receive_rows(edge, sender, batch_of([(sender, 0)]))
+        task.receive_barrier(edge, sender, 1, aligned=given_up)
     if given_up:
         task.abort(1)
     else:
         time.sleep(0.002)
-        task.work(0)
+        task.process(0)
         assert (1, 1) in subtask.done
     for edge, sender in task.inputs:
-        task.barrier(edge, sender, 2, aligned=False)
+        task.receive_barrier(edge, sender, 2, aligned=False)
     time.sleep(0.002)
-    task.work(0)
+    task.process(0)
 
     assert (1, 2) in subtask.done
     assert subtask.processed_rows == []

@@ -7,7 +7,7 @@ from typing import Any
 from kafka_eos.abc.context import TaskContext
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.runtime.worker.source_readers import WaitingReader
+from kafka_eos.runtime.worker.source_readers import DeferredReader
 from kafka_eos.testing import SOURCE_CHECKS, ListSource, SourceUnderTest, check_source
 from kafka_eos.testing.list_source import ListReader
 from tests.examples import seeds
@@ -21,7 +21,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.made: list[Positions] = []
-        self.reader = WaitingReader(self._open, {FIRST: {"index": 3}})
+        self.reader = DeferredReader(self._open, {FIRST: {"index": 3}})
 
     def _open(self, positions: Positions) -> ListReader:
         self.made.append(dict(positions))
@@ -35,8 +35,8 @@ def test_nothing_is_opened_before_the_first_poll() -> None:
     reader.assign({SECOND: {"index": 9}})
 
     assert reader.positions() == {FIRST: {"index": 3}, SECOND: {"index": 9}}
-    assert (reader.lag(), reader.lags(), reader.at_end()) == (None, {}, ())
-    assert reader.reached({}) and not reader.reached({FIRST: {"index": 3}})
+    assert (reader.lag(), reader.get_lag_by_split(), reader.list_splits_at_end()) == (None, {}, ())
+    assert reader.has_reached({}) and not reader.has_reached({FIRST: {"index": 3}})
     reader.close()
     assert bench.made == []
 
@@ -54,14 +54,14 @@ def test_it_is_opened_once_where_it_was_to_be_and_as_it_was_told() -> None:
     assert reader.positions() == {FIRST: {"index": 3}, SECOND: {"index": 10}}
     reader.pause([])
     assert reader.poll(2, 0) is not None
-    assert reader.reached({FIRST: {"index": 5}}) and reader.lag() == 5
+    assert reader.has_reached({FIRST: {"index": 5}}) and reader.lag() == 5
 
 
 class Waiting(ListSource):
     """Each reader of it is opened when it is polled first."""
 
     def reader(self, ctx: TaskContext, positions: Positions) -> Any:
-        return WaitingReader(lambda at: super(Waiting, self).reader(ctx, at), positions)
+        return DeferredReader(lambda at: super(Waiting, self).reader(ctx, at), positions)
 
 
 def test_it_keeps_the_contract_of_a_reader() -> None:

@@ -1,6 +1,6 @@
-"""Files that are staged: what a writer asks of a place, and the hidden files of a directory.
+"""Staged files: the interface between a writer and a location, and hidden files in a directory.
 
-Rule: every step that others rely on is fsynced, the directory's entry included. What a name means is in ``names``.
+Rule: every step that others rely on is fsynced, including the directory entry. ``file_names`` defines the names.
 """
 
 from __future__ import annotations
@@ -12,53 +12,54 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
 from kafka_eos.connectors.files import disk
-from kafka_eos.connectors.files.file_names import Kind, Part, Promise
+from kafka_eos.connectors.files.file_names import FileCommittable, PartId, PartState
 from kafka_eos.core.errors import Fenced, RestartFromCheckpoint
 from kafka_eos.core.json_values import Json
 
 
 class StagedFile(Protocol):
-    """A file that nobody sees."""
+    """A file that readers do not see yet."""
 
     @property
     def size(self) -> int:
-        """Bytes that were written."""
+        """Return the bytes that were written."""
 
     def write(self, data: bytes, /) -> int: ...
 
     def finish(self) -> None:
-        """All of it is durable when this returns."""
+        """Make all of the content durable."""
 
-    def let_go(self) -> None:
-        """Undo nothing; what is written afterwards goes nowhere."""
+    def discard(self) -> None:
+        """Close without finishing. Later writes are ignored, and nothing is deleted."""
 
 
 F = TypeVar("F", bound=StagedFile)
 
 
-class Staging(Protocol[F]):
-    """Where a writer stages files. Raises OSError, or Fenced if a newer term has ended one."""
+class FileStaging(Protocol[F]):
+    """The staging of one writer's files. It raises Fenced if a newer term has aborted one."""
 
     where: str
 
-    def open(self, part: Part, place: str, extension: str, announced: bool) -> F:
-        """``place``: the directory of its partition, "" if it is in none. ``announced``: see ``FileSink``."""
+    def open(self, part: PartId, place: str, extension: str, announced: bool) -> F:
+        """Open a file. ``place``: the directory of its partition, or "". ``announced``: see
+        ``FileSink(epoch_files=…)``."""
 
     def prepare(self, files: Sequence[F]) -> Sequence[Mapping[str, Json]]:
-        """Of finished files what committables say; any process can commit them then."""
+        """Prepare finished files; return the payloads of their committables, which any process can commit."""
 
 
-class DiskFile:
-    """A hidden file, counted and summed up on its way to the disk."""
+class HiddenFile:
+    """A hidden file that is counted and hashed while it is written."""
 
-    def __init__(self, directory: Path, part: Part, final: str, announced: bool) -> None:
-        self.part, self.path = part, directory / part.hidden(Kind.OPEN)
+    def __init__(self, directory: Path, part: PartId, final: str, announced: bool) -> None:
+        self.part, self.path = part, directory / part.build_hidden_name(PartState.OPEN)
         self._final, self._announced = final, announced
         self._file: BinaryIO | None = open(self.path, "xb")  # noqa: SIM115 - lives until the file is prepared
         self._digest, self.size = hashlib.sha256(), 0
 
     def write(self, data: bytes, /) -> int:
-        if self._file is not None:  # a library may write an end to what was let go
+        if self._file is not None:  # a library may still write a footer after ``discard``
             self._file.write(data)
             self._digest.update(data)
             self.size += len(data)
@@ -73,26 +74,26 @@ class DiskFile:
                 raise RestartFromCheckpoint(f"{self.path} is not as long as what was written to it")
         self._file = None
 
-    def let_go(self) -> None:
+    def discard(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
     def payload(self) -> dict[str, Json]:
-        return Promise(self.part, self.size, self._digest.hexdigest(), self._final, self._announced).payload()
+        return FileCommittable(self.part, self.size, self._digest.hexdigest(), self._final, self._announced).payload()
 
 
-class DiskStaging:
-    """Hidden files of one directory."""
+class DirectoryStaging:
+    """The staging of hidden files in one directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory, self.where = directory, str(directory)
 
-    def open(self, part: Part, place: str, extension: str, announced: bool) -> DiskFile:
-        name = part.final(extension)
-        return DiskFile(self._directory, part, f"{place}/{name}" if place else name, announced)
+    def open(self, part: PartId, place: str, extension: str, announced: bool) -> HiddenFile:
+        name = part.build_final_name(extension)
+        return HiddenFile(self._directory, part, f"{place}/{name}" if place else name, announced)
 
-    def prepare(self, files: Sequence[DiskFile]) -> list[dict[str, Json]]:
+    def prepare(self, files: Sequence[HiddenFile]) -> list[dict[str, Json]]:
         for file in files:
             try:
                 os.rename(file.path, self._directory / file.part.staged)

@@ -10,32 +10,32 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kafka_eos.connectors.kafka.sink.dead_letters import Letter
+from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter
 from kafka_eos.core.record_preview import Excerpt, printable
 from kafka_eos.ops.dead_letters.selection import Selection
 
 _MOST_REASONS: Final = 1000
-"""That are counted by themselves; an error's name is whatever code has called it."""
+"""Maximum number of errors counted separately: error names are arbitrary, so their number is unbounded."""
 OTHERS: Final = ("(others)", "")
 
 
-class Counts:
-    """How many letters by operator and error, with the first and the last place of each."""
+class DeadLetterSummary:
+    """Dead letters by operator and error, with the first and last location."""
 
     def __init__(self) -> None:
         self.total = 0
-        self.strangers = 0
-        """Records that are no dead letters."""
+        self.other_records = 0
+        """Records that are not dead letters."""
         self.operators: set[str] = set()
-        """Who has refused something, also what is not meant; of very many only some, and the one that is meant."""
+        """Operators that rejected records, selected or not; of very many only some, and always the selected one."""
         self._found: dict[tuple[str, str], list[Any]] = {}
 
-    def add(self, letter: Letter | None, meant: Selection) -> None:
+    def add(self, letter: DeadLetter | None, meant: Selection) -> None:
         """Count it, if it is meant; None is no letter."""
         if letter is not None and (len(self.operators) < _MOST_REASONS or letter.operator == meant.operator):
             self.operators.add(letter.operator)
         if letter is None or not meant.includes(letter):
-            self.strangers += letter is None
+            self.other_records += letter is None
             return
         self.total += 1
         reason = (letter.operator, letter.error)
@@ -51,8 +51,8 @@ class Counts:
             yield {"operator": operator, "error": error, "count": count, "first": first, "last": last}
 
 
-def lines(place: str, letter: Letter, most: int) -> Iterator[str]:
-    """``most``: characters shown of a value, a key, a header, a message."""
+def format_dead_letter(place: str, letter: DeadLetter, most: int) -> Iterator[str]:
+    """Format a dead letter as lines of text."""
     yield f"{readable(letter.where, most)}  {_time(letter.timestamp)}  refused by {readable(letter.operator, most)}"
     yield f"  {readable(letter.error, most)}: {readable(letter.message, most)}"
     key = "no key" if letter.key is None else f"key {readable(letter.key, most)}"
@@ -63,8 +63,8 @@ def lines(place: str, letter: Letter, most: int) -> Iterator[str]:
         yield f"  {readable(letter.value, most)}"
 
 
-def as_json(place: str, letter: Letter) -> dict[str, Any]:
-    """All of it. Bytes that are no text have ``…_base64`` instead."""
+def as_json(place: str, letter: DeadLetter) -> dict[str, Any]:
+    """Return a dead letter as JSON. Bytes that are not text are in a field ``…_base64`` instead."""
     return {
         "letter": place,
         "topic": letter.topic,

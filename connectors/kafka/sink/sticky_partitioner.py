@@ -1,7 +1,7 @@
-"""The partitions of records, chosen here and not in the client: who keeps provenance beside the data must know them.
+"""Selection of partitions here instead of in the client: provenance in the ledger needs to know them.
 
-Rule: a record with a key goes where librdkafka's partitioner of that name would send it. Those that may go anywhere go
-to one partition for a while, and then to the next, as librdkafka does: it sends batches of one partition.
+Rule: a record with a key goes to the partition that librdkafka's partitioner of that name would choose. Records without
+a key go to one partition for a while, and then to the next, as librdkafka does: it sends batches to one partition.
 """
 
 from __future__ import annotations
@@ -11,38 +11,43 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Final
 
-from kafka_eos.connectors.kafka.sink.encoding import Key
 from kafka_eos.connectors.kafka.sink.partitioner_hashes import HASHES
+from kafka_eos.connectors.kafka.sink.record_encoders import Key
 from kafka_eos.core.errors import ConfigError
 
 _STICKY_SECONDS: Final = 0.01
-"""For so long records without keys go to one partition, as librdkafka's do."""
+"""Seconds for which records without keys go to one partition, as in librdkafka."""
 _RANDOM: Final = "random"
 _FREE: Final[Mapping[str, Sequence[Key]]] = {
     "consistent_random": (None, "", b""),
     "murmur2_random": (None,),
     "fnv1a_random": (None,),
 }
-"""Keys that may go anywhere."""
+"""Keys that may go to any partition, by partitioner."""
 
 
-class Places:
-    """The partitions of one topic, for the writers of one worker."""
+class StickyPartitioner:
+    """The selection of one topic's partitions for the writers of a worker."""
 
     def __init__(self, partitioner: str | None, first: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """``first``: where records without keys go first. ConfigError for a partitioner that only the client knows."""
+        """Create it. ``first``: the first partition for records without keys.
+
+        Raises ConfigError for a partitioner that only the client implements.
+        """
         if partitioner is None or not (partitioner == _RANDOM or partitioner in HASHES):
             raise ConfigError(
                 'provenance="ledger" has to know how partitions are chosen: give the sink config={"partitioner": …} '
                 f'with one of {", ".join([*HASHES, _RANDOM])}, or provenance="header"'
             )
         self._hash, self._free = HASHES.get(partitioner), _FREE.get(partitioner, ())
-        self._turn, self._clock, self._since = first, clock, clock()
+        self._turn = first
+        self._clock = clock
+        self._since = clock()
 
     def of(self, keys: Iterable[Key], count: int, partitions: int) -> list[int]:
-        """Where the next ``count`` records go, of a topic with so many partitions.
+        """Return the partitions of the next ``count`` records, in a topic with this many partitions.
 
-        A key of a wrong type goes anywhere: the client refuses it.
+        A key of a wrong type goes to any partition: the client rejects it.
         """
         turn = self._whose_turn() % partitions
         if self._hash is None:

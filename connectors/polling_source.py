@@ -1,13 +1,13 @@
-"""A source in four methods: ``PollingSource``, for inputs whose records are asked for by number.
+"""A source in four methods: ``PollingSource``, for inputs whose records are read by number.
 
     class Orders(PollingSource[Order]):
-        def describe(self): …             what is read, for people
-        def splits(self): …               which splits there are, and which offsets of each can be read
+        def describe(self): …             a description of the input
+        def splits(self): …               the splits, and the readable offsets of each
         def read(self, split, first, most): …
         def decode(self, data): …
 
-Rule: offsets of a split follow each other without gaps. So an offset that does not come is input that is lost, and a
-position is one number: the offset to read next.
+Rule: the offsets of a split are consecutive. So a missing offset means lost input, and a position is one number: the
+offset to read next.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from kafka_eos._util.bulk_calls import each
+from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.core.errors import ConfigError, InputLost
@@ -31,36 +31,36 @@ T = TypeVar("T")
 
 
 class PollingSource(ABC, Generic[T]):
-    """A source of which one asks: what is there from this offset on? Positions and readers are here."""
+    """A source that returns the records of a split from an offset on. Positions and readers are provided."""
 
     guarantee = Guarantee.EXACTLY_ONCE
     value_type: Any = None
-    """The type of the values, if you say: several workers send rows to each other by its codec."""
+    """The type of the values, if set: several workers use its codec to send rows to each other."""
 
     @abstractmethod
     def describe(self) -> Mapping[str, Json]:
-        """What is read, without secrets, for ``explain``."""
+        """Return a description of the input for ``explain``, without secrets."""
 
     @abstractmethod
     def splits(self) -> Mapping[str, range]:
-        """Each split, as ``topic/partition``, with the offsets that can be read now.
+        """Return each split, as ``topic/partition``, with the offsets that can be read now.
 
-        Raises Retryable if nobody can tell now, ConfigError if it cannot be read as it is set up.
+        Raise Retryable if that is unknown now, ConfigError if the source cannot be read as configured.
         """
 
     @abstractmethod
     def read(self, split: str, first: int, most: int) -> Sequence[tuple[int, bytes]]:
-        """Records from ``first`` on with their offsets, ``most`` at most; none if there are none yet.
+        """Return at most ``most`` records from ``first`` on, with their offsets; none if there are none yet.
 
-        They are the same whenever they are read. Raises RestartFromCheckpoint if it cannot be read now.
+        Records must be the same whenever they are read. Raise RestartFromCheckpoint if they cannot be read now.
         """
 
     @abstractmethod
     def decode(self, data: bytes) -> T:
-        """The value of a record. What it raises refuses the record."""
+        """Return the value of a record. An error that it raises rejects the record."""
 
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
-        """See ``abc.Source``."""
+        """Return the splits with their positions. See ``Source.discover``."""
         there = _checked_splits(self)
         for split, position in (known or {}).items():
             if split not in there:
@@ -75,19 +75,19 @@ class PollingSource(ABC, Generic[T]):
                 )
         return {split: (known or {}).get(split, _position(offsets.start)) for split, offsets in there.items()}
 
-    def ends(self, ctx: JobContext) -> Positions:
-        """See ``abc.Source``."""
+    def get_end_positions(self, ctx: JobContext) -> Positions:
+        """Return the present end of each split. See ``Source.get_end_positions``."""
         return {split: _position(offsets.stop) for split, offsets in _checked_splits(self).items()}
 
     def reader(self, ctx: TaskContext, positions: Positions) -> PollingReader[T]:
         return PollingReader(self, ctx, positions)
 
-    def completed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
-        """Nobody watches the lag, unless you override this."""
+    def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
+        """Do nothing. Override it to report the lag."""
 
 
 class PollingReader(Generic[T]):
-    """Reads its splits in turn."""
+    """The reader of a polling source's splits, in turn."""
 
     def __init__(self, source: PollingSource[T], ctx: TaskContext, positions: Positions) -> None:
         self._source, self._operator = source, ctx.operator
@@ -95,14 +95,14 @@ class PollingReader(Generic[T]):
         self._next: dict[SplitId, int] = {}
         self._paused: frozenset[SplitId] = frozenset()
         self._empty: set[SplitId] = set()
-        """Splits that had no more when they were last asked."""
+        """Splits that returned no records at their last read."""
         self.assign(positions)
 
     def poll(self, max_records: int, timeout: float) -> Batch[T] | None:
         for split in [split for split in self._next if split not in self._paused]:
             raws = self._read(split, max_records)
             batch = self._decoded(raws) if raws else None
-            self._next[split] = self._next.pop(split) + len(raws)  # behind the others, whose turn is next
+            self._next[split] = self._next.pop(split) + len(raws)  # move the split behind the others
             (self._empty.discard if raws else self._empty.add)(split)
             if batch is not None and batch.values:
                 return batch
@@ -120,7 +120,7 @@ class PollingReader(Generic[T]):
         return [RawRecord(topic, int(partition), offset, -1, None, data, ()) for offset, data in found]
 
     def _decoded(self, raws: Sequence[RawRecord]) -> Batch[T]:
-        values, refused = each(
+        values, refused = map_rows(
             lambda raw: self._source.decode(raw.value),
             raws,
             refuse=lambda row, error: self._reject(raws[row], error),
@@ -137,22 +137,22 @@ class PollingReader(Generic[T]):
     def pause(self, splits: Collection[SplitId]) -> None:
         self._paused = frozenset(splits)
 
-    def at_end(self) -> Collection[SplitId]:
+    def list_splits_at_end(self) -> Collection[SplitId]:
         return [*self._empty]
 
     def lag(self) -> int | None:
-        """How much more there is, nobody has told."""
+        """Return 0 if no split has more records; None if that is unknown."""
         return 0 if self._empty == self._next.keys() else None
 
-    def reached(self, ends: Positions) -> bool:
+    def has_reached(self, ends: Positions) -> bool:
         return all(split in self._next and self._next[split] >= _offset(end) for split, end in ends.items())
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resource is held open."""
 
 
 def _checked_splits(source: PollingSource[Any]) -> Mapping[SplitId, range]:
-    """What ``splits`` returned. Raises ConfigError, which says what it must return."""
+    """Return the result of ``splits``. Raise ConfigError with the required form if it is not valid."""
     called = f"{type(source).__name__}.splits()"
     found: Mapping[str, Any] = source.splits()
     for split, offsets in found.items():
@@ -168,7 +168,7 @@ def _checked_splits(source: PollingSource[Any]) -> Mapping[SplitId, range]:
 
 
 def _checked_records(source: PollingSource[Any], split: SplitId, first: int, most: int) -> Sequence[tuple[int, bytes]]:
-    """What ``read`` returned. Raises ConfigError, which says what it must return."""
+    """Return the result of ``read``. Raise ConfigError with the required form if it is not valid."""
     called = f"{type(source).__name__}.read({split!r}, {first}, {most})"
     found: Any = source.read(split, first, most)
     if not isinstance(found, Sequence):

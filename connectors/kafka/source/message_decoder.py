@@ -1,7 +1,7 @@
-"""Records of one poll into a batch: values, and where each came from.
+"""Decoding of the records of one poll into a batch: values, and their origins.
 
-Rule: the same for a reader and for whoever decodes its records again (``replay``). A record that cannot be decoded is
-handed to ``refuse``, never skipped.
+Rule: a reader and a later replay (``replay_decoding``) decode in the same way. A record that cannot be decoded is
+passed to ``refuse``, never skipped.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kafka_eos._util.bulk_calls import each
-from kafka_eos.abc.codec import Codec, InBatches, InHeaders
+from kafka_eos._util.bulk_calls import map_rows
+from kafka_eos.abc.codec import Codec, SupportsBatches, SupportsHeaders
 from kafka_eos.connectors.kafka.client.librdkafka import Message
 from kafka_eos.core.records import Batch, Headers, RawRecord, Record
 
 Reject: TypeAlias = Callable[[RawRecord, Exception], None]
 HeaderFilter: TypeAlias = Callable[[Mapping[str, bytes | None]], object]
-"""Is a record with these headers one of the source's? Of several with one name, the last one is given."""
+"""A predicate on a record's headers: whether the record belongs to the source. The last of equal names is given."""
 Columns: TypeAlias = Callable[[list[Message]], tuple[list[Any], Callable[[Any], Any] | None]]
-"""The column of what is to be decoded, and what decodes one of it; None if the column is decoded."""
+"""Returns the column to decode, and the decoder of one cell; None if the column is decoded already."""
 
 _value: Callable[[Message], bytes | None] = Message.value
 _key: Callable[[Message], bytes | None] = Message.key
@@ -29,7 +29,7 @@ _timestamp = Message.timestamp
 
 
 class KafkaOrigin:
-    """The records of one poll. Timestamps and raw records are made only when asked for."""
+    """The records of one poll. Timestamps and raw records are created only when requested."""
 
     __slots__ = ("_messages", "_times", "offsets", "partitions", "source", "topic")
 
@@ -46,7 +46,7 @@ class KafkaOrigin:
         return self._times
 
     def weight(self) -> int:
-        """Bytes of all keys and values; the length of a message is that of its value."""
+        """Return the bytes of all keys and values; the length of a message is that of its value."""
         return sum(map(len, self._messages)) + sum(map(len, filter(None, map(_key, self._messages))))
 
     def raw(self, row: int) -> RawRecord:
@@ -73,10 +73,10 @@ def _time(message: Message) -> int:
 
 
 def value_decoder(codec: Codec[Any]) -> Columns:
-    """Streams of plain values: the column of raw values, and what decodes one of them."""
-    if isinstance(codec, InHeaders):
+    """Return the column of raw values and their decoder, for streams of plain values."""
+    if isinstance(codec, SupportsHeaders):
         return _with_headers(codec.decode_with)
-    decode, decode_batch = codec.decode, codec.decode_batch if isinstance(codec, InBatches) else None
+    decode, decode_batch = codec.decode, codec.decode_batch if isinstance(codec, SupportsBatches) else None
 
     def no_tombstones(value: bytes | None) -> Any:
         return decode(_expect_value(value))
@@ -92,7 +92,7 @@ def value_decoder(codec: Codec[Any]) -> Columns:
 
 
 def _with_headers(decode_with: Callable[[bytes, Headers], Any]) -> Columns:
-    """The column of whole messages, of which the value and the headers are decoded together."""
+    """Return the column of messages, and a decoder that uses the value and the headers."""
 
     def decode(message: Message) -> Any:
         return decode_with(_expect_value(message.value()), _headers(message))
@@ -107,7 +107,7 @@ def _expect_value(value: bytes | None) -> bytes:
 
 
 def record_decoder(key: Codec[Any], value: Codec[Any]) -> Columns:
-    """Streams of whole records."""
+    """Return the column of messages and the decoder, for streams of whole records."""
     decode_key, decode_value = _decode_with(key), _decode_with(value)
 
     def decode(message: Message) -> Record[Any, Any]:
@@ -128,26 +128,26 @@ def record_decoder(key: Codec[Any], value: Codec[Any]) -> Columns:
 
 
 def _decode_with(codec: Codec[Any]) -> Callable[[bytes, Headers], Any]:
-    if isinstance(codec, InHeaders):
+    if isinstance(codec, SupportsHeaders):
         return codec.decode_with
     decode = codec.decode
     return lambda data, headers: decode(data)
 
 
 @dataclass(frozen=True, slots=True)
-class Decoding:
-    """What makes values of the records of a source. ``columns`` gives it by topic.
+class MessageDecoder:
+    """The decoder of a source's polled messages into batches. ``columns``: the decoding by topic.
 
-    ``keeps`` tells by the headers of a record whether it is one of the source's: the others are left out, undecoded.
+    ``header_filter``: whether a record belongs to the source, by its headers; others are filtered out without decoding.
     """
 
     columns: Callable[[str], Columns]
-    keeps: HeaderFilter | None = None
+    header_filter: HeaderFilter | None = None
 
     def batch(self, source: str, topic: str, messages: list[Message], refuse: Reject) -> tuple[Batch[Any], int]:
-        """The batch of all records but those that ``refuse`` took, and how many were left out.
+        """Return the batch of all records except those that ``refuse`` took, and the number filtered out.
 
-        Raises what ``refuse`` raises.
+        Errors that ``refuse`` raises propagate.
         """
         origin = KafkaOrigin(source, topic, messages)
         rows, left_out = self._kept(origin, messages, refuse)
@@ -155,17 +155,17 @@ class Decoding:
         raws, decode = self.columns(topic)(some)
         if decode is None:
             return Batch(raws, rows, origin), left_out
-        values, refused = each(decode, raws, refuse=lambda row, error: refuse(origin.raw(rows[row]), error))
+        values, refused = map_rows(decode, raws, refuse=lambda row, error: refuse(origin.raw(rows[row]), error))
         bad = frozenset(refused)
         return Batch(values, [row for at, row in enumerate(rows) if at not in bad] if bad else rows, origin), left_out
 
     def _kept(self, origin: KafkaOrigin, messages: Sequence[Message], refuse: Reject) -> tuple[Sequence[int], int]:
-        """The rows that are the source's, and how many are not. What the function refuses is neither."""
-        keeps = self.keeps
+        """Return the rows that belong to the source, and the number filtered out. Rejected rows are in neither."""
+        keeps = self.header_filter
         if keeps is None:
             return range(len(messages)), 0
         headers = [dict(_headers(message)) for message in messages]
-        verdicts, refused = each(keeps, headers, refuse=lambda row, error: refuse(origin.raw(row), error))
+        verdicts, refused = map_rows(keeps, headers, refuse=lambda row, error: refuse(origin.raw(row), error))
         bad = frozenset(refused)
         judged = [row for row in range(len(messages)) if row not in bad]
         rows = [row for row, keep in zip(judged, verdicts, strict=True) if keep]

@@ -1,4 +1,4 @@
-"""Batches into the columns that a producer sends: values, keys, timestamps, headers.
+"""Encoding of batches into the columns that a producer sends: values, keys, timestamps, headers.
 
 Rule: lists in, lists out. Rows that cannot be encoded are named (BadRows), never skipped.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Literal, Protocol, TypeAlias
 
-from kafka_eos.abc.codec import Codec, InBatches, InHeaders
-from kafka_eos.connectors._shared.row_errors import each_row
+from kafka_eos.abc.codec import Codec, SupportsBatches, SupportsHeaders
+from kafka_eos.connectors._shared.row_errors import map_rows
 from kafka_eos.core.records import Batch, Headers, Record
 
 Key: TypeAlias = "str | bytes | None"
@@ -19,10 +19,11 @@ Timestamp: TypeAlias = "Literal['source'] | Callable[[Any], int] | None"
 
 
 @dataclass(slots=True)
-class Columns:
-    """What to produce. A timestamp of 0 means now; ``headers`` None means none of the user's.
+class ProducerColumns:
+    """The values, keys, timestamps and headers of the records to produce.
 
-    A partition of -1 leaves the choice to the partitioner; ``partitions`` None means that for all rows.
+    A timestamp of 0 means now. ``headers`` None means that the user adds none. A partition of -1 leaves the choice to
+    the partitioner; ``partitions`` None means that for all rows.
     """
 
     values: Sequence[bytes | None]
@@ -33,15 +34,15 @@ class Columns:
 
 
 class Encoder(Protocol):
-    """Turns a batch of one kind of values into columns."""
+    """The conversion of a batch of one kind of values to columns."""
 
-    def __call__(self, batch: Batch[Any]) -> Columns:
-        """Raises BadRows: whoever calls lets the policy decide, and comes back with the other rows."""
+    def __call__(self, batch: Batch[Any]) -> ProducerColumns:
+        """Encode a batch. Raise BadRows: the caller applies the error policy, and retries with the other rows."""
 
 
 def source_times(batch: Batch[Any]) -> list[int]:
-    """The input record's timestamp for each output; 0 (now) where it has none."""
-    times, rows = batch.origin.timestamps(), batch.rows
+    """Return the input record's timestamp for each output; 0 (now) if it has none."""
+    times, rows = batch.origin.timestamps(), batch.origin_rows
     chosen = list(times) if isinstance(rows, range) and len(rows) == len(times) else list(map(times.__getitem__, rows))
     return list(map(_or_now, chosen)) if min(chosen, default=0) < 0 else chosen
 
@@ -52,7 +53,7 @@ def _or_now(time: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ValueEncoder:
-    """Streams of plain values: key, headers and timestamp come from functions of the value."""
+    """The encoder for streams of plain values: functions of the value give key, headers and timestamp."""
 
     value: Codec[Any]
     key: Callable[[Any], Any] | None
@@ -60,41 +61,41 @@ class ValueEncoder:
     headers: Callable[[Any], Headers] | None
     timestamp: Timestamp
 
-    def __call__(self, batch: Batch[Any]) -> Columns:
+    def __call__(self, batch: Batch[Any]) -> ProducerColumns:
         values = batch.values
         keys: Iterable[Key] = repeat(None)
         if self.key is not None:
             encode = self.key_codec.encode if self.key_codec is not None else _plain_key
-            keys = each_row(encode, each_row(self.key, values))
+            keys = map_rows(encode, map_rows(self.key, values))
         times: Iterable[int] = repeat(0)
         if self.timestamp == "source":
             times = source_times(batch)
         elif self.timestamp is not None:
-            times = each_row(self.timestamp, values)
-        headers = None if self.headers is None else each_row(self.headers, values)
-        return Columns(
+            times = map_rows(self.timestamp, values)
+        headers = None if self.headers is None else map_rows(self.headers, values)
+        return ProducerColumns(
             _encoded(self.value, values), keys, times, _also(headers, len(values), self.key_codec, self.value)
         )
 
 
 def _encoded(codec: Codec[Any], values: Sequence[Any]) -> list[bytes]:
-    """All of them. BadRows names those that cannot be."""
-    made = codec.encode_batch(values) if isinstance(codec, InBatches) else None
-    return each_row(codec.encode, values) if made is None else made
+    """Return all values encoded. Raise BadRows with those that cannot be."""
+    made = codec.encode_batch(values) if isinstance(codec, SupportsBatches) else None
+    return map_rows(codec.encode, values) if made is None else made
 
 
 def _also(headers: Sequence[Headers] | None, rows: int, *codecs: Codec[Any] | None) -> Sequence[Headers] | None:
-    """The headers of rows, and behind them those that the codecs of their keys and values need."""
+    """Return the headers of rows, followed by those that the codecs of their keys and values need."""
     if not (needed := needed_headers(*codecs)):
         return headers
     return [needed] * rows if headers is None else [[*some, *needed] for some in headers]
 
 
 def needed_headers(*codecs: Any) -> list[tuple[str, bytes | None]]:
-    """Those without which nobody can decode what these codecs encode."""
+    """Return the headers that a reader needs to decode what these codecs encode."""
     found: list[tuple[str, bytes | None]] = []
     for codec in codecs:
-        if isinstance(codec, InHeaders):
+        if isinstance(codec, SupportsHeaders):
             found += codec.headers()
     return found
 
@@ -107,22 +108,22 @@ def _plain_key(key: object) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class RecordEncoder:
-    """Streams of whole records, tombstones among them."""
+    """The encoder for streams of whole records, including tombstones."""
 
     value: Codec[Any]
     key_codec: Codec[Any]
     timestamp: Timestamp
 
-    def __call__(self, batch: Batch[Record[Any, Any]]) -> Columns:
+    def __call__(self, batch: Batch[Record[Any, Any]]) -> ProducerColumns:
         encode_key, encode_value, records = self.key_codec.encode, self.value.encode, batch.values
-        keys = each_row(lambda r: None if r.key is None else encode_key(r.key), records)
-        values = each_row(lambda r: None if r.value is None else encode_value(r.value), records)
+        keys = map_rows(lambda r: None if r.key is None else encode_key(r.key), records)
+        values = map_rows(lambda r: None if r.value is None else encode_value(r.value), records)
         if self.timestamp == "source":
             default = source_times(batch)
         elif self.timestamp is None:
             default = [0] * len(records)
         else:
-            default = each_row(self.timestamp, records)
+            default = map_rows(self.timestamp, records)
         times = [d if r.timestamp is None else r.timestamp for r, d in zip(records, default, strict=True)]
         headers = _also([r.headers for r in records], len(records), self.key_codec, self.value)
-        return Columns(values, keys, times, headers)
+        return ProducerColumns(values, keys, times, headers)
