@@ -51,7 +51,7 @@ def _point(options: argparse.Namespace, home: Path, turn: int, workers: int, ver
 
 
 def tables(rows: Sequence[Row]) -> str:
-    headings = ("verb, workers", "k rows/s", "CPU s/M", "MB", "state MB", "blocked ms", "load before")
+    headings = ("operation, workers", "k rows/s", "CPU s/M", "MB", "state MB", "blocked ms", "load before")
     lines = []
     for verb in VERBS:
         for workers in WORKERS:

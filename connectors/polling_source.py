@@ -83,7 +83,7 @@ class PollingSource(ABC, Generic[T]):
         return PollingReader(self, ctx, positions)
 
     def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
-        """Do nothing. Override it to report the lag."""
+        """Report no lag to the external system. Override this method to report it."""
 
 
 class PollingReader(Generic[T]):

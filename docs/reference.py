@@ -28,6 +28,7 @@ from kafka_eos.connectors import kafka
 
 PAGE: Final = Path(__file__).with_name("api.md")
 _WIDTH: Final = 110
+_PAGE_WIDTH: Final = 100
 _CONNECTORS: Final = ("kafka_eos.connectors", "kafka_eos.testing")
 """Modules of classes whose methods are called by the engine, but for those that make one."""
 
@@ -189,10 +190,12 @@ def page() -> str:
     contents = "\n".join(f"- [{section.title}](#{_anchor(section.title)})" for section in SECTIONS)
     parts = [
         "# API reference",
-        "Every public name of pipelines, with its signature and what it does. This page is written from the code by "
-        "`docs/reference.py`; the pages that it links have examples, which are run as tests. Not here: "
-        "[errors](failures-and-recovery.md#errors), [settings](configuration.md#settings), other connectors, and the "
-        "contracts for [sources](writing-a-source.md) and [sinks](writing-a-sink.md) of your own.",
+        _wrapped(
+            "Every public name of pipelines, with its signature and what it does. This page is written from the code "
+            "by `docs/reference.py`; the pages that it links have examples, which are run as tests. Not here: "
+            "[errors](failures-and-recovery.md#errors), [settings](configuration.md#settings), other connectors, and "
+            "the contracts for [sources](writing-a-source.md) and [sinks](writing-a-sink.md) of your own."
+        ),
         contents,
     ]
     for section in SECTIONS:
@@ -332,8 +335,12 @@ def _block(block: str) -> str:
         if indented:
             parts.append(f"```text\n{textwrap.dedent(chr(10).join(lines)).replace('``', '')}\n```")
         else:
-            parts.append(re.sub(r"``(.+?)``", r"`\1`", " ".join(lines)))
+            parts.append(_wrapped(re.sub(r"``(.+?)``", r"`\1`", " ".join(lines))))
     return "\n\n".join(parts)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _PAGE_WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _anchor(title: str) -> str:

@@ -21,7 +21,7 @@ from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.commit_status import TAKEN_OVER, LogState, derive_status, is_older_than
 from kafka_eos.connectors._lake.file_names import LakeCommittable
 from kafka_eos.connectors._lake.file_store import TableStore
-from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, Incarnation, LakeTable
+from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, LakeIncarnation, LakeTable
 from kafka_eos.connectors._lake.row_replacement import FileReplacement, explain_mismatch, rewrite_files
 from kafka_eos.connectors.files.file_names import PartId
 from kafka_eos.connectors.files.os_errors import map_errors
@@ -75,7 +75,7 @@ class LakeCommitter:
         return [outcome] * len(promises)
 
     def _commit_once(
-        self, epoch: EpochId, life: Incarnation, promises: Sequence[LakeCommittable], files: Sequence[DataFile]
+        self, epoch: EpochId, life: LakeIncarnation, promises: Sequence[LakeCommittable], files: Sequence[DataFile]
     ) -> CommitOutcome:
         seen = self._table.read_state(life)
         probes = [self._judged(promise, seen) for promise in promises]
@@ -103,7 +103,7 @@ class LakeCommitter:
     def _replace(
         self,
         seen: LogState,
-        life: Incarnation,
+        life: LakeIncarnation,
         fence: int,
         epoch: EpochId,
         files: Sequence[DataFile],
@@ -213,7 +213,7 @@ class LakeCommitter:
     def _sign(self, job: str, identity: JobIdentity | None, newest: StagedOutput | None) -> IncarnationSign:
         if newest is not None:
             return IncarnationSign(identity, self._table.display_name, newest.name, newest.term, IncarnationState.OPEN)
-        fence = self._table.read_state(Incarnation(job, identity)).fence
+        fence = self._table.read_state(LakeIncarnation(job, identity)).fence
         state = IncarnationState.OVER if fence == TAKEN_OVER else IncarnationState.ENDED
         return IncarnationSign(
             identity, self._table.display_name, "its mark", None if fence in (None, TAKEN_OVER) else Term(fence), state
@@ -221,7 +221,7 @@ class LakeCommitter:
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """Return which committed output the table lacks, or None. See ``SupportsLossCheck``."""
-        seen = self._table.read_state(Incarnation(ctx.job, ctx.identity))
+        seen = self._table.read_state(LakeIncarnation(ctx.job, ctx.identity))
         promises = (LakeCommittable.read(each.payload) for each in committables)
         there = [promise.part.epoch for promise in promises if promise.table == seen.table]
         wrote = max(there, key=lambda epoch: (epoch.term, epoch.epoch), default=None)
@@ -238,13 +238,13 @@ class LakeCommitter:
         """Register the incarnation with a file, which others list, and with the fence in the log, which is decisive."""
         if ctx.identity is None:
             return
-        life = Incarnation(ctx.job, ctx.identity)
+        life = LakeIncarnation(ctx.job, ctx.identity)
         with map_errors(Retryable, f"leave the mark of job {ctx.job!r} in {self._table.display_name}"):
             self._store.create(names.build_registration_name(ctx.job, ctx.identity))
         self._retry_conflicts(lambda: self._fence_older_terms(ctx, life))
         self._term = ctx.term.n
 
-    def _fence_older_terms(self, ctx: JobContext, life: Incarnation) -> CommitOutcome:
+    def _fence_older_terms(self, ctx: JobContext, life: LakeIncarnation) -> CommitOutcome:
         seen = self._table.read_state(life)
         if seen.fence == TAKEN_OVER:
             raise Fenced(taken_over(ctx, self._table.display_name))
@@ -261,10 +261,10 @@ class LakeCommitter:
     def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
         """End an incarnation. Without its fence it commits nothing any more; then its staged files are removed."""
         if identity is not None:
-            self._retry_conflicts(lambda: self._ended(Incarnation(ctx.job, identity)))
+            self._retry_conflicts(lambda: self._ended(LakeIncarnation(ctx.job, identity)))
         return self._end(lambda part: part.job == ctx.job and part.identity == identity)
 
-    def _ended(self, life: Incarnation) -> CommitOutcome:
+    def _ended(self, life: LakeIncarnation) -> CommitOutcome:
         seen = self._table.read_state(life)
         if seen.fence == TAKEN_OVER:
             return CommitOutcome.ALREADY
@@ -313,12 +313,12 @@ class LakeCommitter:
             )
         return f"a newer term has committed epoch {seen.marker} to {table}; what became of {name} is not known any more"
 
-    def _fenced(self, life: Incarnation, seen: LogState, term: Term) -> str:
+    def _fenced(self, life: LakeIncarnation, seen: LogState, term: Term) -> str:
         return f"term {seen.fence} of job {life.job!r} writes to {self._table.display_name}; this is term {term}"
 
 
-def _life(part: PartId) -> Incarnation:
-    return Incarnation(part.job, part.identity)
+def _life(part: PartId) -> LakeIncarnation:
+    return LakeIncarnation(part.job, part.identity)
 
 
 def _is_committed(part: PartId, seen: LogState) -> bool:

@@ -19,7 +19,7 @@ from kafka_eos.core.ids import EpochId, JobIdentity
 
 
 @dataclass(frozen=True, slots=True)
-class Incarnation:
+class LakeIncarnation:
     """One incarnation of a job."""
 
     job: str
@@ -93,10 +93,10 @@ class LakeTable(Protocol):
     def store(self) -> TableStore:
         """Return the storage of its data files."""
 
-    def read_state(self, life: Incarnation) -> LogState:
+    def read_state(self, life: LakeIncarnation) -> LogState:
         """Return the state of an incarnation in the newest version of the log."""
 
-    def fence(self, seen: LogState, life: Incarnation, term: int) -> None:
+    def fence(self, seen: LogState, life: LakeIncarnation, term: int) -> None:
         """Commit an empty entry on ``seen.version`` so that terms before ``term`` can commit nothing any more.
 
         Raises CommitConflict. If ``seen`` has no fence, ``term`` is also written as the first one.
@@ -105,7 +105,7 @@ class LakeTable(Protocol):
     def commit_files(
         self,
         seen: LogState,
-        life: Incarnation,
+        life: LakeIncarnation,
         fence: int,
         epoch: EpochId,
         added: Sequence[DataFile],

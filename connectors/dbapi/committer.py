@@ -150,7 +150,7 @@ class DbApiCommitter:
                 self._books.raise_term(session, life, ctx.term)
                 mark = self._books.read_registration(session, life)
         if mark is None:
-            raise Retryable(f"somebody has just removed the mark of job {ctx.job!r} from {self._scope}")
+            raise Retryable(f"another process has just removed the registration of job {ctx.job!r} from {self._scope}")
         ensure_registered(ctx, self._scope, mark)
 
     def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:

@@ -33,7 +33,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from kafka_eos.connectors._lake.commit_status import LogState
 from kafka_eos.connectors._lake.file_store import TableStore
 from kafka_eos.connectors._lake.keyed_rows import aligned
-from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, Incarnation, LiveFile, TableSpec
+from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, LakeIncarnation, LiveFile, TableSpec
 from kafka_eos.connectors._lake.partitions import ColumnPartitioning
 from kafka_eos.connectors.delta.log_location import DeltaLocation
 from kafka_eos.connectors.files.file_names import PARTITION_NAME
@@ -73,7 +73,7 @@ class DeltaLakeTable:
     def store(self) -> TableStore:
         return self._place.store()
 
-    def read_state(self, life: Incarnation) -> LogState:
+    def read_state(self, life: LakeIncarnation) -> LogState:
         with self.mapped(Retryable, "look into"):
             table = self._newest = self.opened()
             names = (f"kafka_eos/{life}/{what}" for what in ("term", "epoch", "since"))
@@ -81,7 +81,7 @@ class DeltaLakeTable:
             name, of = str(table.metadata().id), None if marker is None else _epoch(marker)
             return LogState(name, _in_short(table), table.version(), fence, of, since)
 
-    def fence(self, seen: LogState, life: Incarnation, term: int) -> None:
+    def fence(self, seen: LogState, life: LakeIncarnation, term: int) -> None:
         marks = {f"kafka_eos/{life}/term": term}
         if seen.fence is None:
             marks[f"kafka_eos/{life}/since"] = term
@@ -90,7 +90,7 @@ class DeltaLakeTable:
     def commit_files(
         self,
         seen: LogState,
-        life: Incarnation,
+        life: LakeIncarnation,
         fence: int,
         epoch: EpochId,
         added: Sequence[DataFile],

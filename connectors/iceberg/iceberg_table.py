@@ -66,7 +66,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from kafka_eos.connectors._lake.commit_status import LogState
 from kafka_eos.connectors._lake.file_store import TableStore
 from kafka_eos.connectors._lake.keyed_rows import aligned
-from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, Incarnation, LiveFile, TableSpec
+from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, LakeIncarnation, LiveFile, TableSpec
 from kafka_eos.connectors.iceberg import catalogs, partitions
 from kafka_eos.connectors.iceberg import table_location as places
 from kafka_eos.connectors.iceberg.durable_file_io import DurableFileIO
@@ -114,7 +114,7 @@ class IcebergTable:
                 raise ConfigError(_elsewhere(self.display_name, table.location()))
             return store
 
-    def read_state(self, life: Incarnation) -> LogState:
+    def read_state(self, life: LakeIncarnation) -> LogState:
         with self.mapped(Retryable, "look into"):
             table = self._newest = self.opened()
             names = (f"{_PREFIX}.{life}.{what}" for what in ("term", "epoch", "since"))
@@ -128,7 +128,7 @@ class IcebergTable:
                 None if since is None else int(since),
             )
 
-    def fence(self, seen: LogState, life: Incarnation, term: int) -> None:
+    def fence(self, seen: LogState, life: LakeIncarnation, term: int) -> None:
         marks = {f"{_PREFIX}.{life}.term": str(term)}
         if seen.fence is None:
             marks[f"{_PREFIX}.{life}.since"] = str(term)
@@ -137,7 +137,7 @@ class IcebergTable:
     def commit_files(
         self,
         seen: LogState,
-        life: Incarnation,
+        life: LakeIncarnation,
         fence: int,
         epoch: EpochId,
         added: Sequence[DataFile],

@@ -95,9 +95,9 @@ class BaseStream:
         )
         return function if isinstance(function, type) else lambda: copy.deepcopy(function)
 
-    def _expect_functions(self, verb: str, **functions: object) -> None:
+    def _expect_functions(self, operation: str, **functions: object) -> None:
         """Raise PlanError with the user's line if a function does not return one value when it is called."""
-        call_quoting_user(lambda: expect_functions(verb, **functions))
+        call_quoting_user(lambda: expect_functions(operation, **functions))
 
     def _expect_tags(self, **tags: object) -> None:
         """Raise PlanError with the user's line if a side output parameter is not an OutputTag."""

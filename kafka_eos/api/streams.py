@@ -282,12 +282,12 @@ class Stream(BaseStream, Generic[T]):
 
     if not TYPE_CHECKING:
 
-        def __getattr__(self, verb: str) -> Any:
-            if verb in _KEYED:
+        def __getattr__(self, operation: str) -> Any:
+            if operation in _KEYED:
                 raise plan_error(
-                    f".{verb}(...) keeps state for a key, and this stream has none; put .key_by(...) before it."
+                    f".{operation}(...) keeps state for a key, and this stream has none; put .key_by(...) before it."
                 )
-            raise AttributeError(f"a Stream has no {verb!r}")
+            raise AttributeError(f"a Stream has no {operation!r}")
 
 
 class BroadcastStream(Stream[T], Broadcast[T]):
@@ -710,22 +710,22 @@ class KeyedStream(BaseStream, Generic[K, T]):
         return self._add_table_join("left_join", table, fn, name, unmatched=True)
 
     def _add_table_join(
-        self, verb: str, table: Table[K, V], fn: Callable[..., U], name: str | None, *, unmatched: bool
+        self, operation: str, table: Table[K, V], fn: Callable[..., U], name: str | None, *, unmatched: bool
     ) -> Stream[U]:
         if isinstance(table, VersionedTable):
             raise plan_error(
-                f"{table!r} has event times: {verb}_as_of looks it up; {verb} takes pipeline.table(...) as it is, "
-                "without with_timestamps."
+                f"{table!r} has event times: {operation}_as_of looks it up; {operation} takes pipeline.table(...) as "
+                "it is, without with_timestamps."
             )
         if not isinstance(table, Table):
             raise plan_error(
-                f"{verb} is with a table, pipeline.table(...), not {table!r}; two streams are joined behind "
+                f"{operation} is with a table, pipeline.table(...), not {table!r}; two streams are joined behind "
                 "connect(left, right)."
             )
         table._check(self, self._draft._key_by(self._node).fn)
         given, derived = self._draft._name(name, plan.TableJoinNode.kind)
         both = self._append_node(plan.TableConnectNode, f"{given}-lookup", inputs=(self._node, table._node))
-        self._expect_functions(verb, fn=fn)
+        self._expect_functions(operation, fn=fn)
         parts: dict[str, Any] = {
             "name": given,
             "has_generated_name": derived,
@@ -769,7 +769,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
 
     def _looked_up_as_of(
         self,
-        verb: str,
+        operation: str,
         table: VersionedTable[K, V],
         fn: Callable[..., U],
         name: str | None,
@@ -779,14 +779,14 @@ class KeyedStream(BaseStream, Generic[K, T]):
     ) -> Stream[U]:
         if not isinstance(table, VersionedTable):
             raise plan_error(
-                f"{verb} is with a table that has event times, not {table!r}: "
+                f"{operation} is with a table that has event times, not {table!r}: "
                 "pipeline.table(...).with_timestamps(watermarks=...)."
             )
         table._check(self, self._draft._key_by(self._node).fn)
         self._expect_tags(late=late)
         given, derived = self._draft._name(name, plan.AsOfJoinNode.kind)
         both = self._append_node(plan.ConnectNode, f"{given}-lookup", inputs=(self._node, table._node))
-        self._expect_functions(verb, fn=fn)
+        self._expect_functions(operation, fn=fn)
         parts: dict[str, Any] = {
             "name": given,
             "has_generated_name": derived,

@@ -4,7 +4,7 @@
     sys.exit(verdict.exit_code)
 
 It reads input and output with Spark's Kafka connector, runs the pipeline's own functions over the input again,
-and compares record by record (``auditor`` has the steps, ``verdict`` the judgement).
+and compares record by record (``auditor`` has the steps, ``verdict`` the judgment).
 """
 
 from kafka_eos.audit.checks.verdict import Check, Conclusion, Finding, Observations, Verdict, Violation, judge

@@ -55,7 +55,7 @@ def list_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
 
 
 def _cells(manifest: Manifest) -> tuple[str, str, str]:
-    """When it was decided, the size of its state, and its output."""
+    """Return the epoch's decision time, the size of its state, and its output."""
     size = sum(file.size for handle in manifest.states for file in handle.files)
     records = sum(committable.records for committable in manifest.committables)
     return _when(manifest.created_at), format_bytes(size), f"{records:,} records"

@@ -57,7 +57,7 @@ class JsonCodec(Generic[T]):
             raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
 
     def reader_of(self, schema: Json) -> JsonCodec[T]:
-        """Return itself.
+        """Return this codec, which reads every schema.
 
         JSON names its fields, so no resolution is needed: new fields need a default, dropped ones are ignored.
         """

@@ -79,7 +79,10 @@ class MsgpackCodec(Generic[T]):
             raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
 
     def reader_of(self, schema: Json) -> MsgpackCodec[T]:
-        """Return itself. Fields are stored by name: new fields need a default, dropped ones are ignored."""
+        """Return this codec, which reads every schema.
+
+        Fields are stored by name: new fields need a default, dropped ones are ignored.
+        """
         return self
 
 

@@ -140,7 +140,7 @@ class Coordinator:
             case Manifest() as manifest:
                 self._ensure_same_origin()
         self._epochs.continue_from(manifest)
-        self._abort_orphans()
+        self._abort_leftovers()
         self._stored.ensure_complete(manifest)
         # Select the state first: a start that is refused must not have decided where new sources begin.
         states, in_flight = self._select_state(manifest)
@@ -182,7 +182,7 @@ class Coordinator:
     def abort_open_output(self) -> None:
         """Complete the decided epoch and abort all other output. Raise the errors of ``complete_decided``."""
         self.complete_decided()
-        self._abort_orphans()
+        self._abort_leftovers()
 
     def abort_own_leftovers(self) -> None:
         """Abort output that lost attempts of this term left open, and fence their producers.
@@ -205,7 +205,7 @@ class Coordinator:
             self._allow_dropped,
         ).begin(self._start_from)
 
-    def _abort_orphans(self) -> None:
+    def _abort_leftovers(self) -> None:
         """Abort output of earlier terms that no manifest names."""
         self._outputs.abort_leftovers(self._context)
 

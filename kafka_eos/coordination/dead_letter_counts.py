@@ -22,7 +22,7 @@ from kafka_eos.storage import object_names as paths
 
 
 @dataclass
-class _Newest:
+class _NewestCounts:
     epoch: EpochId
     tally: RecordCounts
     before: DeadLetterTotals
@@ -44,7 +44,7 @@ class DeadLetterMonitor:
         self._keep = keep
         self._totals = DeadLetterTotals()
         """Totals including the newest epoch, which may not be decided yet."""
-        self._newest: _Newest | None = None
+        self._newest: _NewestCounts | None = None
         """The newest epoch, the only one that may be undone."""
 
     def check_epoch(self, epoch: EpochId, tally: RecordCounts) -> None:
@@ -52,7 +52,10 @@ class DeadLetterMonitor:
         excess = self._totals.find_excess(tally, self._limit)
         if excess is not None:
             raise TooManyDeadLetters(_sentence(excess, self._limit_text, share=self._limit.share is not None))
-        self._newest, self._totals = _Newest(epoch, tally, self._totals), self._totals.with_epoch(tally, self._limit)
+        self._newest, self._totals = (
+            _NewestCounts(epoch, tally, self._totals),
+            self._totals.with_epoch(tally, self._limit),
+        )
 
     def confirm(self) -> None:
         """Report the counts of the newest epoch: it is decided now."""

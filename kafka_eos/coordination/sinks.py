@@ -109,7 +109,7 @@ class SinkCoordinator:
         """Abort output of earlier terms that no manifest names."""
         for scope, committer in self.committers.items():
             names = self._patience.retry(
-                f"abort orphans in {scope}",
+                f"abort left-over output in {scope}",
                 lambda c=committer: c.abort_leftovers(ctx),  # type: ignore[misc]
             )
             if names:

@@ -91,7 +91,7 @@ class AttemptRunner:
         policy: AttemptPolicy,
         meets: Mapping[str, Collection[str]],
         following: Collection[str],
-        desk: RequestHandler,
+        request_handler: RequestHandler,
         worker_timeout: float,
     ) -> None:
         """Create the runner of one attempt. ``meets``, ``following``: see ``plan.Graph``."""
@@ -102,7 +102,7 @@ class AttemptRunner:
         self._events = events
         self._observe = observe
         self._ends = ends
-        self._desk = desk
+        self._request_handler = request_handler
         self._worker_timeout, self._session = worker_timeout, resumed.term.n
         held = bootstrap.WaitingSources.at_start(meets, following, resumed.positions)
         self._attempt = Attempt.of(
@@ -183,8 +183,8 @@ class AttemptRunner:
             self._look_at_restores(now)
             self._apply(facts.Tick())
         else:
-            self._desk.poll(now)
-            self._apply(self._desk.pending)
+            self._request_handler.poll(now)
+            self._apply(self._request_handler.pending)
 
     def _look_at_restores(self, now: float) -> None:
         if stuck := self._preparation.stuck(now):
@@ -305,7 +305,7 @@ class AttemptRunner:
             case do.NotifyCommit(epoch, seconds):
                 self._notify(epoch, seconds)
             case do.RunCleanup():
-                self._background.sweep()
+                self._background.clean_up()
             case do.PauseSources():
                 self._crew.broadcast(control.PauseReading(session=self._session))
             case do.RequestCounts(number):
@@ -334,7 +334,7 @@ class AttemptRunner:
         self._answers.open(epoch)
         self._observe("triggered", epoch=epoch.epoch.n)
         if kind.serves_requests:
-            self._desk.on_triggered(epoch)
+            self._request_handler.on_triggered(epoch)
         last, aligned = kind is EpochKind.FINAL, kind.must_drain
         self._crew.broadcast(control.TriggerCheckpoint(session=self._session, epoch=epoch, last=last, aligned=aligned))
 
@@ -343,7 +343,7 @@ class AttemptRunner:
         self._observe("notice", text=f"{abort.reason}; its output goes into the next one")
         self._observe("given-up", epoch=abort.epoch.epoch.n, term=self._session)
         self._crew.broadcast(control.NotifyCheckpointAborted(session=self._session, epoch=abort.epoch))
-        self._desk.on_aborted(abort)
+        self._request_handler.on_aborted(abort)
 
     def _decide(self, decision: do.DecideEpoch) -> None:
         hit("coordinator.acked")
@@ -384,11 +384,11 @@ class AttemptRunner:
         self._observe("committed", seconds=seconds, **commit_metrics(manifest, self._background.finished))
         self._crew.broadcast(control.NotifyCheckpointCommitted(session=self._session, epoch=epoch))
         # Answer last: the calls above may end the attempt, and the next attempt would not know about an answered stop.
-        self._desk.on_committed(manifest)
+        self._request_handler.on_committed(manifest)
 
     def _end(self, how: JobOutcome) -> None:
         if how is JobOutcome.CANCELLED:
-            self._desk.on_job_end()
+            self._request_handler.on_job_end()
             raise RetryInterrupted(
                 "ended on request, without a last checkpoint; the next start continues at the one before"
             )

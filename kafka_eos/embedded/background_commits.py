@@ -43,9 +43,9 @@ class BackgroundWork:
         """Let the sinks commit a decided epoch; ``EpochCommitted`` follows."""
         self._run(self._commits, lambda: self._commit(manifest))
 
-    def sweep(self) -> None:
+    def clean_up(self) -> None:
         """Delete files that no checkpoint references; ``CleanupFinished`` follows."""
-        self._run(self._commits, self._sweep)
+        self._run(self._commits, self._clean_up)
 
     def discover(self, known: Mapping[str, Positions]) -> None:
         """Look for splits that are not known yet; ``SplitsDiscovered`` follows."""
@@ -72,7 +72,7 @@ class BackgroundWork:
             self._observe("notice", text=failed)
         return BackgroundDone(self._term, facts.EpochCommitted(manifest.id))
 
-    def _sweep(self) -> SupervisorEvent:
+    def _clean_up(self) -> SupervisorEvent:
         self._coordinator.drop_old_epochs()
         return BackgroundDone(self._term, facts.CleanupFinished())
 

@@ -54,7 +54,7 @@ class DeduplicateFunction(ProcessFunction[K, T, T]):
     def _refuse(self, value: T, at: int) -> None:
         if self._late is None:
             raise ValueError(
-                f"late: its time is {at} and event time has come to {self._ctx.watermark}; whether such a row has "
+                f"late: its time is {at} and the watermark is {self._ctx.watermark}; whether such a row has "
                 f"passed before is known for {self._within} ms"
             )
         self._ctx.output(self._late, value)

@@ -229,7 +229,7 @@ def settings_shown(settings: Settings) -> list[str]:
 
 def _notices(plan: Plan, settings: Settings | None) -> Iterator[str]:
     """Yield notices for readers of the plan."""
-    for part in (_vouched, _held_back, _growing, _untyped, _derived):
+    for part in (_guaranteed, _held_back, _growing, _untyped, _derived):
         yield from part(plan)
     if settings is not None and settings.checkpoint_mode == "unaligned":
         yield from _aligned(plan)
@@ -244,13 +244,14 @@ def _aligned(plan: Plan) -> Iterator[str]:
             )
 
 
-def _vouched(plan: Plan) -> Iterator[str]:
+def _guaranteed(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
         if isinstance(node, KeyByNode) and node.local:
             yield (
-                f"{node.kind} {node.name!r} is local=True: you vouch that all records of a key are in one partition of "
-                "every source, and that partitions of the same number hold the same keys; state behind it can be "
-                "restored with the same parallelism, or with 1, so set it: by default it is the number of cores"
+                f"{node.kind} {node.name!r} is local=True: you guarantee that all records of a key are in one "
+                "partition of every source, and that partitions of the same number hold the same keys; state behind "
+                "it can be restored with the same parallelism, or with 1, so set it: by default it is the number of "
+                "cores"
             )
 
 
@@ -268,7 +269,7 @@ def _held_back(plan: Plan) -> Iterator[str]:
 
 def _keeps_all(node: Node) -> str:
     return (
-        f"{node.kind} {node.name!r} keeps a row for every key it has seen, for ever; if keys come and go, let what "
+        f"{node.kind} {node.name!r} keeps a row for every key it has seen, forever; if keys come and go, let what "
         "they leave end with ttl=Ttl(…)"
     )
 
@@ -283,7 +284,7 @@ def _growing(plan: Plan) -> Iterator[str]:
             case CountWindowNode(ttl=None):
                 yield (
                     f"{node.kind} {node.name!r} ({node.assigner}) keeps what an unfinished window holds, for "
-                    "every key it has seen, for ever; if keys come and go, let what they leave end with "
+                    "every key it has seen, forever; if keys come and go, let what they leave end with "
                     ".window(…, ttl=Ttl(…)), or use a window of time"
                 )
 
@@ -308,7 +309,10 @@ def _untyped(plan: Plan) -> Iterator[str]:
 def _derived(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
         if node.stateful and node.has_generated_name:
-            yield f"{node.kind} {node.name!r} has no name of its own; editing the pipeline can orphan its state"
+            yield (
+                f"{node.kind} {node.name!r} has a generated name: editing the pipeline can leave its state behind. "
+                "Give it a name"
+            )
 
 
 def _width(texts: Iterable[str]) -> int:

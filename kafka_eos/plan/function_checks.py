@@ -15,24 +15,24 @@ from typing import Any
 from kafka_eos.core.errors import PlanError
 
 
-def expect_functions(verb: str, **functions: object) -> None:
+def expect_functions(operation: str, **functions: object) -> None:
     """Raise PlanError if a function, named by its parameter, does not return one value when it is called."""
     for parameter, fn in functions.items():
-        _expect_ordinary(verb, parameter, fn)
-        _expect_one_value(verb, parameter, fn)
+        _expect_ordinary(operation, parameter, fn)
+        _expect_one_value(operation, parameter, fn)
 
 
-def expect_iterables(verb: str, **functions: object) -> None:
+def expect_iterables(operation: str, **functions: object) -> None:
     """Raise PlanError if a function does not return any number of values; generators are allowed."""
     for parameter, fn in functions.items():
-        _expect_ordinary(verb, parameter, fn)
+        _expect_ordinary(operation, parameter, fn)
 
 
-def expect_requests(verb: str, **functions: object) -> None:
+def expect_requests(operation: str, **functions: object) -> None:
     """Raise PlanError if a function cannot be awaited or called in a thread; coroutine functions are allowed."""
     for parameter, fn in functions.items():
-        _expect_callable(verb, parameter, fn)
-        _expect_one_value(verb, parameter, fn)
+        _expect_callable(operation, parameter, fn)
+        _expect_one_value(operation, parameter, fn)
 
 
 def drop_none(**functions: object) -> dict[str, object]:
@@ -40,26 +40,26 @@ def drop_none(**functions: object) -> dict[str, object]:
     return {parameter: fn for parameter, fn in functions.items() if fn is not None}
 
 
-def _expect_ordinary(verb: str, parameter: str, fn: object) -> None:
-    _expect_callable(verb, parameter, fn)
+def _expect_ordinary(operation: str, parameter: str, fn: object) -> None:
+    _expect_callable(operation, parameter, fn)
     if kind := asynchronous(fn):
         raise PlanError(
-            f"{parameter} of {verb} is {kind}, and nothing would await it here. Give an ordinary "
+            f"{parameter} of {operation} is {kind}, and nothing would await it here. Give an ordinary "
             "function; what has to wait for a service goes into .async_map(...) before it"
         )
 
 
-def _expect_callable(verb: str, parameter: str, fn: object) -> None:
+def _expect_callable(operation: str, parameter: str, fn: object) -> None:
     if not callable(fn):
         instead = f", such as lambda: {fn!r:.80}" if parameter == "init" else ", such as lambda row: row.field"
-        raise PlanError(f"{parameter} of {verb} is a function, not {fn!r:.80}. Give one{instead}")
+        raise PlanError(f"{parameter} of {operation} is a function, not {fn!r:.80}. Give one{instead}")
 
 
-def _expect_one_value(verb: str, parameter: str, fn: object) -> None:
+def _expect_one_value(operation: str, parameter: str, fn: object) -> None:
     if kind := _generator(fn):
         raise PlanError(
-            f"{parameter} of {verb} is {kind}, and one value is expected of it. Return the value; any number of values "
-            "are made by .flat_map(...)"
+            f"{parameter} of {operation} is {kind}, and one value is expected of it. Return the value; any number of "
+            "values are made by .flat_map(...)"
         )
 
 

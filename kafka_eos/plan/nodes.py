@@ -50,7 +50,7 @@ class Partitioning(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One operator. ``inputs`` are names of nodes; ``has_generated_name``: the user has not given the name."""
+    """One operator of the plan. ``inputs`` are names of nodes; ``has_generated_name``: the user gave no name."""
 
     kind: ClassVar[str] = "node"
     stateful: ClassVar[bool] = False

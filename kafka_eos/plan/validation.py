@@ -167,7 +167,7 @@ def _check_local(plan: Graph) -> None:
         if isinstance(node, KeyByNode) and node.local and node.name in below:
             raise PlanError(
                 f"{node.kind} {node.name!r} is local=True in a loop: rows that come back were never dealt out by "
-                f"partition, so nobody can vouch for where their keys are. Leave local=True out.\n  {node.code_line}"
+                f"partition, so nothing guarantees where their keys are. Leave local=True out.\n  {node.code_line}"
             )
         if isinstance(node, PartialFoldNode) and any(isinstance(plan.node(name), LoopNode) for name in below):
             raise PlanError(
@@ -225,7 +225,7 @@ def _check_alignment(plan: Graph) -> None:
         if (other := first.setdefault(node.source, node)) is not node:
             raise PlanError(
                 f"source {node.source!r} has event times from {other.name!r} and from {node.name!r}, and both say "
-                "with_alignment: its partitions might be ahead by the one and behind by the other, and wait for ever. "
+                "with_alignment: its partitions might be ahead by the one and behind by the other, and wait forever. "
                 f"Leave it out of one of them.\n  {other.code_line}\n  {node.code_line}"
             )
 

@@ -96,7 +96,7 @@ class Attempt:
         policy: AttemptPolicy,
         first: EpochId,
         base: EpochId,
-        housekeeping: CleanupSchedule,
+        cleanup: CleanupSchedule,
         now: float,
         under_way: bool,
         filling: bool = False,
@@ -108,7 +108,7 @@ class Attempt:
             next_epoch=first.epoch,
             pending_epochs=PendingEpochs(policy.is_batch, base),
             failures=FailureCounter(policy.tolerated_failures),
-            cleanup=housekeeping,
+            cleanup=cleanup,
             triggered_at=now,
             committed_at=now,
             discovered_at=now,
@@ -215,10 +215,10 @@ class Attempt:
         )
         return found, ()
 
-    def _counted(self, standstill: Quiescence) -> Step:
-        asks = standstill.round if standstill != self.quiescence else None
+    def _counted(self, quiescence: Quiescence) -> Step:
+        asks = quiescence.round if quiescence != self.quiescence else None
         again = (do.RequestCounts(asks.number),) if asks is not None and not asks.answers else ()
-        return replace(self, quiescence=standstill), again
+        return replace(self, quiescence=quiescence), again
 
     # ------------------------------------------------------------ rules that produce actions
 
@@ -340,8 +340,8 @@ class Attempt:
             return None
         if not self.pending_epochs.is_empty or self.pending_epochs.leftovers:
             return None
-        begun, sweep = keeping.start(now)
-        return replace(self, cleanup=begun), (sweep,)
+        begun, cleanup = keeping.start(now)
+        return replace(self, cleanup=begun), (cleanup,)
 
     def _answer(self, now: float) -> Step | None:
         """Answer waiting requests of a batch engine.

@@ -129,7 +129,7 @@ class Cadence:
 
 
 @dataclass(frozen=True, slots=True)
-class Aborting:
+class AbortingEpoch:
     """An aborted epoch that some subtasks may still work on."""
 
     id: EpochId
@@ -155,7 +155,7 @@ class PendingEpochs:
     overlaps: bool = False
     last_decided: EpochId | None = None
     committing: PendingEpoch | None = None
-    current: PendingEpoch | Aborting | None = None
+    current: PendingEpoch | AbortingEpoch | None = None
     leftovers: bool = False
 
     @property
@@ -174,9 +174,9 @@ class PendingEpochs:
         return self.current if isinstance(self.current, PendingEpoch) else None
 
     @property
-    def aborting(self) -> Aborting | None:
+    def aborting(self) -> AbortingEpoch | None:
         """Return the aborted epoch that some subtasks may still work on, or None."""
-        return self.current if isinstance(self.current, Aborting) else None
+        return self.current if isinstance(self.current, AbortingEpoch) else None
 
     def trigger(
         self, epoch: EpochId, expected: frozenset[int], now: float, kind: EpochKind = EpochKind.PERIODIC
@@ -209,7 +209,7 @@ class PendingEpochs:
         pending = self.pending
         if pending is None or pending.id != epoch:
             raise Bug(f"epoch {epoch} cannot be aborted: {self.current} is in flight")
-        return replace(self, current=Aborting(epoch, pending.kind, pending.expected, now), leftovers=True)
+        return replace(self, current=AbortingEpoch(epoch, pending.kind, pending.expected, now), leftovers=True)
 
     def confirm_abort(self, epoch: EpochId, subtask: int) -> PendingEpochs:
         """Record that a subtask no longer works on an aborted epoch. Changes nothing for any other epoch."""
@@ -229,7 +229,7 @@ class PendingEpochs:
         late = pending is not None and not pending.complete and cadence.is_expired(pending.triggered_at, now)
         return pending if late else None
 
-    def overdue(self, cadence: Cadence, now: float) -> Aborting | None:
+    def overdue(self, cadence: Cadence, now: float) -> AbortingEpoch | None:
         """Return the aborted epoch if subtasks have not confirmed the abort in time."""
         aborting = self.aborting
         return aborting if aborting is not None and cadence.is_expired(aborting.since, now) else None

@@ -50,12 +50,12 @@ class CleanupSchedule:
 
     def start(self, now: float) -> tuple[CleanupSchedule, RunCleanup]:
         """Start the cleanup that is due."""
-        sweep = RunCleanup(self.is_due(now), self.has_leftovers)
-        return replace(self, running=sweep), sweep
+        cleanup = RunCleanup(self.is_due(now), self.has_leftovers)
+        return replace(self, running=cleanup), cleanup
 
     def finish(self, now: float) -> CleanupSchedule:
         """Record that the cleanup has finished."""
-        if (sweep := self.running) is None:
+        if (cleanup := self.running) is None:
             return self
-        done = replace(self, epochs_since=0, running=None, has_leftovers=self.has_leftovers and not sweep.fence)
-        return replace(done, looked_at=now) if sweep.find_leftovers else done
+        done = replace(self, epochs_since=0, running=None, has_leftovers=self.has_leftovers and not cleanup.fence)
+        return replace(done, looked_at=now) if cleanup.find_leftovers else done

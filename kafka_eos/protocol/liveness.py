@@ -31,7 +31,7 @@ class Stall:
 
     def __str__(self) -> str:
         if not self.alive:
-            return f"subtask {self.subtask} gives no sign of life: its whole process stands still"
+            return f"subtask {self.subtask} sends no heartbeats: its process is frozen"
         return f"subtask {self.subtask} lives, and the thread that processes its rows does not come on" + (
             f", in {self.at}" if self.at else ""
         )

@@ -19,8 +19,8 @@ _LOOK = 10.0
 """Seconds between two looks for what a task left that outlived its executor, or the driver before this one."""
 
 
-def housekeeping(now: float) -> CleanupSchedule:
-    """When upkeep is due."""
+def create_cleanup_schedule(now: float) -> CleanupSchedule:
+    """Return the schedule of cleanups, with none due before the first epoch."""
     return CleanupSchedule(_EPOCHS, now, _LOOK)
 
 
@@ -34,9 +34,9 @@ class CleanupRunner:
         self._coordinator, self._observe = coordinator, observe
         self.generation = 0
 
-    def run(self, sweep: RunCleanup) -> None:
+    def run(self, cleanup: RunCleanup) -> None:
         """Abort left-over output, if the search found any, and drop old epochs."""
-        if sweep.fence or (sweep.find_leftovers and self._has_left_over_output()):
+        if cleanup.fence or (cleanup.find_leftovers and self._has_left_over_output()):
             self._coordinator.abort_own_leftovers()
             self.generation += 1
         self._coordinator.drop_old_epochs()

@@ -36,7 +36,7 @@ from kafka_eos.protocol.checkpoint_schedule import Cadence
 from kafka_eos.protocol.engine_policy import AttemptPolicy
 from kafka_eos.protocol.events import AttemptEvent
 from kafka_eos.runtime.epoch_reports import CommitResult, RestorePoint
-from kafka_eos.spark.cleanup import CleanupRunner, housekeeping
+from kafka_eos.spark.cleanup import CleanupRunner, create_cleanup_schedule
 from kafka_eos.spark.epoch_figures import ProgressReporter
 from kafka_eos.spark.epoch_inputs import EpochInputs
 from kafka_eos.spark.messages import StageSpec
@@ -83,7 +83,7 @@ class SparkAttempt:
         aligned: Sequence[tuple[TimestampsNode, WatermarkAlignment]],
         meets: Mapping[str, Collection[str]],
         following: Collection[str],
-        desk: RequestHandler,
+        request_handler: RequestHandler,
         newest: Callable[[], Manifest],
     ) -> None:
         now = time.monotonic()
@@ -91,7 +91,7 @@ class SparkAttempt:
         self._template = template
         self._timeout = cadence.timeout
         self._watch = watch
-        self._desk = desk
+        self._request_handler = request_handler
         self._newest = newest
         self._states: tuple[StateHandle, ...] = resumed.states
         self._in_flight: tuple[InFlightRows, ...] = resumed.in_flight
@@ -102,7 +102,7 @@ class SparkAttempt:
             AttemptPolicy(frozenset({_JOB}), cadence, tolerated_failures=0, discovery_interval=_LOOK, is_batch=True),
             EpochId(resumed.first_epoch, resumed.term),
             resumed.base,
-            housekeeping(now),
+            create_cleanup_schedule(now),
             now,
             under_way=bool(resumed.in_flight),
         )
@@ -114,7 +114,7 @@ class SparkAttempt:
             coordinator, resumed.positions, cadence, goal, aligned, meets, following, watch.observe
         )
         self._overlap = EpochThreads(runner.run, runner.cancel, self._commit)
-        self._upkeep = CleanupRunner(coordinator, watch.observe)
+        self._cleanup = CleanupRunner(coordinator, watch.observe)
         self._figures = ProgressReporter(watch.observe, resumed.positions)
 
     def run(self) -> None:
@@ -159,8 +159,8 @@ class SparkAttempt:
             yield facts.EpochAcked(epoch, _JOB)
         if self._watch.stopping():
             yield facts.StopSignalled()
-        self._desk.poll(time.monotonic())
-        yield self._desk.pending
+        self._request_handler.poll(time.monotonic())
+        yield self._request_handler.pending
 
     # ------------------------------------------------------------ actions
 
@@ -179,12 +179,12 @@ class SparkAttempt:
             case do.DiscoverSplits(at_once):
                 self._discover(at_once)
             case do.RunCleanup():
-                self._upkeep.run(action)
+                self._cleanup.run(action)
                 self._learned.append(facts.CleanupFinished())
             case do.AnswerRequests():
                 manifest = self._newest()
-                self._desk.on_triggered(manifest.id)
-                self._desk.on_committed(manifest)
+                self._request_handler.on_triggered(manifest.id)
+                self._request_handler.on_committed(manifest)
             case do.ReplaceAttempt():
                 raise RestartFromCheckpoint(
                     f"the epoch's Spark job did not end within {self._timeout:.0f} s (checkpoint_timeout, which must "
@@ -203,13 +203,13 @@ class SparkAttempt:
         self._learned.append(facts.DiscoveryFinished(ends is not None, self._inputs.has_reached_goal))
 
     def _begin(self, epoch: EpochId) -> None:
-        self._desk.on_triggered(epoch)
+        self._request_handler.on_triggered(epoch)
         self._watch.observe("triggered", epoch=epoch.epoch.n)
         spec = msgspec.structs.replace(
             self._template,
             epoch=epoch.epoch.n,
             finished=self._finished,
-            generation=self._upkeep.generation,
+            generation=self._cleanup.generation,
             positions=self._inputs.positions,
             ends=dict(self._ends),
             states=self._states,
@@ -239,10 +239,10 @@ class SparkAttempt:
         manifest = self._overlap.manifest
         self._finished = manifest.epoch
         self._figures.committed(manifest, seconds, self._commit_result)
-        self._desk.on_committed(manifest)
+        self._request_handler.on_committed(manifest)
 
     def _end(self, how: JobOutcome) -> None:
         if how is JobOutcome.CANCELLED:
-            self._desk.on_job_end()
+            self._request_handler.on_job_end()
             raise RetryInterrupted("ended on request, without the epoch at hand; the next start reads it again")
         self._ended = True

@@ -118,10 +118,19 @@ class _SparkRun:
             self._template, identity=resumed.identity.text, term=resumed.term.n, claim=claim
         )
         newest = partial(savepoints.newest_committed, storage, self._plan.name)
-        plan, desk = self._plan, job_master.new_request_handler
+        plan, request_handler = self._plan, job_master.new_request_handler
         held_back = plan.watermark_alignments, plan.prerequisites, plan.deferred_sources
         driver = SparkAttempt(
-            coordinator, resumed, self._runner, template, cadence, watch, self._goal, *held_back, desk, newest
+            coordinator,
+            resumed,
+            self._runner,
+            template,
+            cadence,
+            watch,
+            self._goal,
+            *held_back,
+            request_handler,
+            newest,
         )
         driver.run()
 

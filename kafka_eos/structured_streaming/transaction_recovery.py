@@ -204,7 +204,7 @@ def recover(settling: TransactionResolver, *, adopt: bool, alone: bool) -> Recov
         open_promises = []
     hit("recovery.committed")
     kept = frozenset[str]().union(*(promise.ids for promise in open_promises))
-    settling.patience.retry("abort orphans", lambda: settling.committer.abort_leftovers(settling.ctx, kept))
+    settling.patience.retry("abort left-over output", lambda: settling.committer.abort_leftovers(settling.ctx, kept))
     hit("recovery.aborted")
     return RecoveredQuery(newest, max((promise.batch for promise in open_promises), default=None))
 

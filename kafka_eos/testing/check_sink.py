@@ -171,7 +171,7 @@ def _staged(trial: SinkHarness) -> None:
     trial.prepare(trial.writer(2, first=2), epoch_id(2, 2), 3, 5)
     trial.expect_staged(trial.committer(3), True, "after the pre-commit of a later term")
     trial.committer(3).abort_leftovers(trial.context(3))
-    trial.expect_staged(trial.committer(3), False, "after abort_orphans")
+    trial.expect_staged(trial.committer(3), False, "after abort_leftovers")
 
 
 # ---------------------------------------------------------------- several epochs and writers
@@ -243,43 +243,45 @@ def _writer_killed(trial: SinkHarness) -> None:
     trial.commit(epoch_id(2), [*aborted, *decided], committer)
     committer.abort_leftovers(trial.context(2))
     trial.expect_visible(trial.rows[:5], "after a newer term committed what the killed process prepared")
-    _expect_standing(committer, ahead, CommitStatus.LOST, "after abort_orphans, of an epoch that was not decided")
+    _expect_standing(committer, ahead, CommitStatus.LOST, "after abort_leftovers, of an epoch that was not decided")
 
 
-def _orphans(trial: SinkHarness) -> None:
-    """abort_orphans removes what older terms prepared or left open, and keeps what is committed."""
+def _leftovers(trial: SinkHarness) -> None:
+    """abort_leftovers removes what older terms prepared or left open, and keeps what is committed."""
     writer, committer = trial.writer(), trial.committer()
     kept = trial.prepare(writer, epoch_id(1), 0, 2)
     trial.commit(epoch_id(1), kept)
     writer.notify_committed(epoch_id(1))
-    orphans = trial.prepare(writer, epoch_id(2), 2, 4)
-    permit = trial.permit(epoch_id(2), committer, orphans)
+    leftovers = trial.prepare(writer, epoch_id(2), 2, 4)
+    permit = trial.permit(epoch_id(2), committer, leftovers)
     writer.write(trial.batch(4, 6))
     names = trial.committer(2).abort_leftovers(trial.context(2))
-    expect(bool(names), "abort_orphans removed output of an older term and must return its name")
-    _expect_gone(trial, permit, orphans, (CommitStatus.LOST,), "after abort_orphans")
+    expect(bool(names), "abort_leftovers removed output of an older term and must return its name")
+    _expect_gone(trial, permit, leftovers, (CommitStatus.LOST,), "after abort_leftovers")
     trial.committer(3).abort_leftovers(trial.context(3))
-    _expect_standing(trial.committer(3), kept, CommitStatus.COMMITTED, "after abort_orphans")
-    trial.expect_visible(trial.rows[:2], "after abort_orphans")
+    _expect_standing(trial.committer(3), kept, CommitStatus.COMMITTED, "after abort_leftovers")
+    trial.expect_visible(trial.rows[:2], "after abort_leftovers")
 
 
 def _own_term(trial: SinkHarness) -> None:
-    """abort_orphans spares the term that calls it."""
+    """abort_leftovers spares the term that calls it."""
     committables = trial.prepare(trial.writer(2), epoch_id(1, 2), 0, 2)
     trial.committer(2).abort_leftovers(trial.context(2))
-    _expect_standing(trial.committer(2), committables, CommitStatus.PREPARED, "after abort_orphans of the same term")
+    _expect_standing(trial.committer(2), committables, CommitStatus.PREPARED, "after abort_leftovers of the same term")
     trial.commit(epoch_id(1, 2), committables, trial.committer(2))
-    trial.expect_visible(trial.rows[:2], "after abort_orphans and a commit of the same term")
+    trial.expect_visible(trial.rows[:2], "after abort_leftovers and a commit of the same term")
 
 
 def _other_jobs(trial: SinkHarness) -> None:
-    """abort_orphans spares other jobs, also one whose name begins with this job's name."""
+    """abort_leftovers spares other jobs, also one whose name begins with this job's name."""
     others = [f"{trial.job}-2", f"{trial.job}-1-1-0-out", f"{trial.job}2"]
     prepared = [trial.prepare(trial.writer(job=job), epoch_id(1), 2 * n, 2 * n + 2) for n, job in enumerate(others)]
     trial.prepare(trial.writer(), epoch_id(1), 6, 8)
     trial.committer(9).abort_leftovers(trial.context(9))
     for job, committables in zip(others, prepared, strict=True):
-        _expect_standing(trial.committer(job=job), committables, CommitStatus.PREPARED, f"abort_orphans hit job {job}")
+        _expect_standing(
+            trial.committer(job=job), committables, CommitStatus.PREPARED, f"abort_leftovers hit job {job}"
+        )
         trial.commit(epoch_id(1), committables, trial.committer(job=job))
     trial.expect_visible(trial.rows[:6], "after the other jobs committed", any_order=True)
 
@@ -291,13 +293,13 @@ def _other_lives(trial: SinkHarness) -> None:
     trial.prepare(trial.writer(identity=own), epoch_id(1), 6, 8)
     trial.committer(9).abort_leftovers(trial.context(9, identity=own))
     for life, committables in zip((other, None), kept, strict=True):
-        _expect_standing(trial.committer(), committables, CommitStatus.PREPARED, f"abort_orphans hit life {life}")
+        _expect_standing(trial.committer(), committables, CommitStatus.PREPARED, f"abort_leftovers hit life {life}")
         trial.commit(epoch_id(1), committables)
     trial.expect_visible(trial.rows[:4], "after the other lives committed", any_order=True)
 
 
 def _zombie(trial: SinkHarness) -> None:
-    """A writer of an older term makes nothing visible after abort_orphans, and does not disturb the new term."""
+    """A writer of an older term makes nothing visible after abort_leftovers, and does not disturb the new term."""
     zombie, known = trial.writer(1), epoch_id(1)
     old = trial.prepare(zombie, known, 0, 2)
     permit = trial.permit(known, trial.committer(), old)
@@ -311,7 +313,7 @@ def _zombie(trial: SinkHarness) -> None:
     probes = probe_committables(trial.committer(2), late)
     expect(
         all(probe.status in (CommitStatus.LOST, CommitStatus.UNKNOWN) for probe in probes),
-        f"output that was open when abort_orphans ran must not be committable afterwards: {probes}",
+        f"output that was open when abort_leftovers ran must not be committable afterwards: {probes}",
     )
     trial.expect_visible(trial.rows[8:10], "after a zombie went on writing")
 
@@ -335,7 +337,7 @@ def _taken_away(trial: SinkHarness) -> None:
     commit_committables(trial.committer(), permit, committables)
     trial.expect_visible(trial.rows[:3], "after the commit")
     trial.target.remove_visible()
-    for moment in ("after it was taken away", "after abort_orphans of a newer term"):
+    for moment in ("after it was taken away", "after abort_leftovers of a newer term"):
         _expect_not_lost(trial.committer(2), committables, moment)
         _commit_taken(trial, permit, committables, moment)
         trial.committer(2).abort_leftovers(trial.context(2))
@@ -405,7 +407,7 @@ SINK_CHECKS: Mapping[str, Callable[[SinkHarness], None]] = MappingProxyType(
         "recovery": _recovery,
         "schedules": _schedules,
         "writer-killed": _writer_killed,
-        "abort-orphans": _orphans,
+        "abort-leftovers": _leftovers,
         "abort-spares-own-term": _own_term,
         "abort-spares-other-jobs": _other_jobs,
         "abort-spares-other-lives": _other_lives,

@@ -4,7 +4,7 @@
         check_source(lambda: SourceUnderTest(lambda: MySource(filled(tmp_path)), values=["a", "b", "c", "d"]))
 
 Each check gets a fresh input and states its claim in its docstring. Rule: a check looks only through the source's own
-interface, and every position goes through JSON before anybody reads on from it, as a checkpoint does to it.
+interface, and every position goes through JSON before a reader continues from it, as a checkpoint does to it.
 """
 
 from __future__ import annotations

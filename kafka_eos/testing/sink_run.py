@@ -246,7 +246,7 @@ class _Run:
             attempt.seal_up_to(max(attempt.sealed) + 1)
         for probe in probe_committables(self._committer, through_json(found)):
             gone = probe.status in (CommitStatus.LOST, CommitStatus.UNKNOWN)
-            expect(gone, f"output that was open when abort_orphans ran must not be committable afterwards: {probe}")
+            expect(gone, f"output that was open when abort_leftovers ran must not be committable afterwards: {probe}")
         self._check_visible()
 
     # ------------------------------------------------------------ commits

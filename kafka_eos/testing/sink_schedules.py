@@ -135,7 +135,7 @@ class DecidedEpoch:
 
 
 class JobModel:
-    """The epochs of a job with one sink. Each verb is a step; Bug if no engine takes it now."""
+    """The epochs of a job with one sink. Each operation is a step. Raise Bug if no engine could take it now."""
 
     def __init__(self, workers: Sequence[int], rows: int) -> None:
         """``workers``: the worker of each writer, from 0; ``rows``: as many may be written in all."""

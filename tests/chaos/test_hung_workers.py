@@ -65,7 +65,7 @@ def test_a_call_in_c_that_keeps_all_threads_from_running_is_told_as_a_silent_pro
 
     silent = run.events("silent")[-1]
     assert "in never_comes_back" in silent["stacks"]
-    assert "gives no sign of life" in replaced[0]["reason"], replaced
+    assert "sends no heartbeats" in replaced[0]["reason"], replaced
     assert len(read(job.bootstrap, job.output)) == PAID
 
 
@@ -82,5 +82,5 @@ def test_a_worker_that_was_stopped_is_told_as_a_silent_process_and_replaced(new_
     silent = run.events("silent")[-1]
     assert silent["process"] == stopped
     assert "it is stopped (SIGSTOP)" in silent["stacks"]
-    assert "gives no sign of life" in replaced[0]["reason"], replaced
+    assert "sends no heartbeats" in replaced[0]["reason"], replaced
     assert len(read(job.bootstrap, job.output)) == PAID

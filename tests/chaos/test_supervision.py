@@ -69,7 +69,7 @@ def test_a_worker_that_gives_no_sign_of_life_is_replaced(new_job: NewJob) -> Non
         worker = run.worker
         with feeding(job):
             run.until(lambda: job.fired and frozen(worker), "stop the worker")
-        run.until(lambda: any("no sign of life" in e["reason"] for e in run.events("restarting")), "give it up")
+        run.until(lambda: any("no heartbeats" in e["reason"] for e in run.events("restarting")), "give it up")
 
         run.until_all_committed()
         run.drain()

@@ -94,9 +94,9 @@ def test_sqlite(check: str, options: dict[str, Json], tmp_path: Path) -> None:
     "check",
     [
         "happy-path",
-        "abort-orphans",
+        "abort-leftovers",
         "zombie",
-        *(campaign(name) for name in SINK_CHECKS if name not in ("happy-path", "abort-orphans", "zombie")),
+        *(campaign(name) for name in SINK_CHECKS if name not in ("happy-path", "abort-leftovers", "zombie")),
     ],
 )
 def test_another_database(check: str, options: dict[str, Json], database: Callable[[], str]) -> None:

@@ -21,7 +21,7 @@ from pyiceberg.types import StringType
 
 from kafka_eos.abc.committer import CommitOutcome
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.connectors._lake.lake_table import CommitConflict, Incarnation
+from kafka_eos.connectors._lake.lake_table import CommitConflict, LakeIncarnation
 from kafka_eos.connectors.iceberg import IcebergSink, catalogs
 from kafka_eos.connectors.iceberg.table_location import in_bucket, local_path, store_of
 from kafka_eos.core.errors import ConfigError, Retryable
@@ -206,12 +206,12 @@ def test_a_commit_that_is_refused_because_it_was_made_already_keeps_its_manifest
 def test_a_commit_that_is_refused_leaves_no_manifests(lake: IcebergLake, life: Life) -> None:
     committer = life.recovered(1)
     committables = life.prepared(1, 1, [1])
-    seen = committer._table.read_state(Incarnation("orders", life.identity))
+    seen = committer._table.read_state(LakeIncarnation("orders", life.identity))
     lake.others_append()
     before = {*(lake.where / "metadata").iterdir()}
 
     with pytest.raises(CommitConflict):
-        committer._table.fence(seen, Incarnation("orders", life.identity), 1)
+        committer._table.fence(seen, LakeIncarnation("orders", life.identity), 1)
 
     assert {*(lake.where / "metadata").iterdir()} == before
     assert commit(committer, at(1, 1), committables) == {CommitOutcome.COMMITTED}

@@ -19,7 +19,7 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.file_names import CONTROL
-from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, Incarnation
+from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, LakeIncarnation
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.core.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Term
@@ -175,7 +175,7 @@ def test_a_commit_on_its_way_when_a_newer_term_begins_never_lands(lake: Lake, li
     old = life.recovered(1)
     committables = life.prepared(1, 1, [1, 2])
     right, table = permit(old, at(1, 1), committables), old._table
-    orders = Incarnation("orders", life.identity)
+    orders = LakeIncarnation("orders", life.identity)
     seen = table.read_state(orders)
     (promise,) = (names.LakeCommittable.read(each.payload) for each in committables)
     new = life.committer()
@@ -309,7 +309,7 @@ def test_a_life_that_was_taken_over_commits_nothing_any_more(lake: Lake, life: L
     old, heir = life.recovered(1), Life(lake)
     committables = life.prepared(1, 1, [1])
     right = permit(old, at(1, 1), committables)
-    orders = Incarnation("orders", life.identity)
+    orders = LakeIncarnation("orders", life.identity)
     seen = old._table.read_state(orders)
 
     new = heir.recovered(1)

@@ -117,7 +117,7 @@ def test_a_sink_with_a_key_is_told_why_it_cannot_have_it(kit: Kit) -> None:
     kit.ask("ALTER TABLE accounts ADD PRIMARY KEY (name)")
 
     assert "wait in staging tables, and each is written twice: with key=…" in " ".join(kit.upsert().check(job()))
-    with pytest.raises(ConfigError, match="would wait for its rows for ever"):
+    with pytest.raises(ConfigError, match="would wait for its rows forever"):
         kit.sink(key="name", strategy="prepare").check(job())
 
 

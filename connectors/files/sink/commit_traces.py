@@ -32,16 +32,16 @@ class MarkerStore(Protocol):
 class CommitMarkers:
     """The commit and abort markers: creation and deletion. Thread-safe."""
 
-    def __init__(self, shelf: MarkerStore) -> None:
-        self._shelf, self._lock = shelf, Lock()
+    def __init__(self, markers: MarkerStore) -> None:
+        self._store, self._lock = markers, Lock()
         self._noted: dict[str, Epoch] = {}
         self._settled: Epoch | None = None
         """The epoch whose first commit has deleted old markers; its other files need not repeat that."""
-        self._swept: Term | None = None
+        self._cleaned_term: Term | None = None
 
     def make(self, part: PartId, permit: EpochId) -> bool:
         """Create the marker of a commit, without a sync. Return False if it exists."""
-        first = self._shelf.create(part.build_hidden_name(PartState.COMMITTED))
+        first = self._store.create(part.build_hidden_name(PartState.COMMITTED))
         self.note(part, PartState.COMMITTED, permit)
         return first
 
@@ -58,11 +58,11 @@ class CommitMarkers:
                 self._settled = permit.epoch
             for name in settled:
                 del self._noted[name]
-            sweep = self._swept is None or self._swept < permit.term
-            self._swept = permit.term
-        if sweep:
-            old = [each for each in self._shelf.hidden(of.job) if each[2].identity == of.identity]
+            is_first = self._cleaned_term is None or self._cleaned_term < permit.term
+            self._cleaned_term = permit.term
+        if is_first:
+            old = [each for each in self._store.hidden(of.job) if each[2].identity == of.identity]
             traces = (PartState.COMMITTED, PartState.ABORTED)
             settled += [name for name, kind, part in old if kind in traces and part.epoch.term < permit.term]
         for name in settled:
-            self._shelf.remove(name)
+            self._store.remove(name)

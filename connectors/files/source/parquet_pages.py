@@ -44,7 +44,7 @@ _SHARE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """One page. ``begins``: the offset behind its header; ``packed``: the compressed length from there."""
+    """One page of a column. ``begins``: the offset behind its header; ``packed``: the compressed length from there."""
 
     dictionary: bool
     unpacked: int

@@ -49,5 +49,5 @@ def expect_room(config: Mapping[str, Any]) -> None:
     if room < largest:
         raise ConfigError(
             f"a producer may hold {room} bytes (kafka_memory, or queue.buffering.max.kbytes), and one record up to "
-            f"{largest} (message.max.bytes): it would wait for room for ever. Raise the first, or lower the second."
+            f"{largest} (message.max.bytes): it would wait for room forever. Raise the first, or lower the second."
         )

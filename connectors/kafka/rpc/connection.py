@@ -74,7 +74,7 @@ class BrokerConnection:
     """
 
     def __init__(self, host: str, port: int, security: Security, until: float) -> None:
-        """Connect. Raise Retryable if that is not done at ``until``."""
+        """Connect to the broker. Raise Retryable if the connection is not ready at ``until``."""
         self._host = host
         self._port = port
         self._security = security

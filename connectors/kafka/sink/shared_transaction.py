@@ -216,7 +216,7 @@ class SharedTransactions:
         group: Callable[[int], MarkerGroup],
         keep: Callable[[Sequence[EpochTransaction]], None] | None = None,
     ) -> None:
-        """Create them. ``group``: returns the marker group of a slot.
+        """Create a worker's transactions. ``group``: returns the marker group of a slot.
 
         ``keep``: takes the prepared transactions at the end, if the clients belong to another owner.
         """

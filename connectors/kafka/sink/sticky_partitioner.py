@@ -30,7 +30,7 @@ class StickyPartitioner:
     """The selection of one topic's partitions for the writers of a worker."""
 
     def __init__(self, partitioner: str | None, first: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create it. ``first``: the first partition for records without keys.
+        """Create a topic's partitioner. ``first``: the first partition for records without keys.
 
         Raises ConfigError for a partitioner that only the client implements.
         """

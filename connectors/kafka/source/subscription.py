@@ -119,14 +119,14 @@ class Subscription:
             return None
         if refused:
             return (
-                f"reads topic {topic}, where its own dead letters go: each of them would be refused again, for ever. "
+                f"reads topic {topic}, where its own dead letters go: each of them would be rejected again, forever. "
                 + (f"Take it out, exclude=[{topic!r}]." if self.pattern else "Send them to another topic.")
             )
         if self.pattern is None:
             return None
         return (
             f"reads all topics that match {self.text}, and {topic} is one that its own rows are written to: they would "
-            f"come round for ever. Take it out, exclude=[{topic!r}]; if it is meant, name the topics in a list."
+            f"come round forever. Take it out, exclude=[{topic!r}]; if it is meant, name the topics in a list."
         )
 
     def check(self, known: Iterable[SplitId]) -> None:

@@ -83,8 +83,10 @@ class PatternCodecs:
     """
 
     def __init__(self, shown: RegistryCodec[Any], there: Callable[[], Mapping[str, RegistryCodec[Any]]]) -> None:
-        """Create them. ``shown``: a codec that represents all. ``there``: returns those with subjects in the registry,
-        by topic."""
+        """Create the codecs of several topics.
+
+        ``shown``: a codec that represents all. ``there``: returns those with subjects in the registry, by topic.
+        """
         self._shown, self._there = shown, there
 
     def describe(self) -> str:

@@ -51,7 +51,7 @@ class PostgresTransactionStaging:
         table: TableInfo,
         target: TargetTable,
     ) -> None:
-        """Create it. ``first``: an open connection. ``connect``: opens others."""
+        """Create the strategy for one table. ``first``: an open connection. ``connect``: opens others."""
         self._connect, self._ledger = connect, ledger
         self._judge = _RowChecker(self._connected, table, target)
         self._lock = Lock()

@@ -70,5 +70,5 @@ def _end(connection: Connection, how: str, of: uuid.UUID) -> bool:
     except psycopg.errors.UndefinedObject:
         return False
     except psycopg.errors.ObjectNotInPrerequisiteState as error:
-        raise Retryable(f"somebody else is ending transaction {build_transaction_name(of)}") from error
+        raise Retryable(f"another process is ending transaction {build_transaction_name(of)}") from error
     return True

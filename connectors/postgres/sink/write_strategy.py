@@ -58,7 +58,7 @@ def obstacles(facts: StrategyFacts) -> Iterator[str]:
     if facts.keyed:
         yield (
             "with key=… it replaces rows, and those of a prepared transaction stay locked: an epoch that is given up "
-            "late goes with the next one, which would wait for its rows for ever"
+            "late goes with the next one, which would wait for its rows forever"
         )
     if facts.ties:
         yield (

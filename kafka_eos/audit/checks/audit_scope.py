@@ -47,7 +47,7 @@ class Scope:
 
     @property
     def changed(self) -> bool:
-        """Was a table read beyond the end before which no stream was?"""
+        """Return whether a table was read beyond the end up to which it was read before any stream."""
         first = self.ledger.first_ends
         return any(
             end > first.get(source.stream, {}).get(partition, 0)

@@ -74,7 +74,7 @@ class ComparisonTables:
 
     @property
     def free(self) -> bool:
-        """Are there keys with an order that nothing tells?"""
+        """Return whether the order of the rows of some keys is unknown."""
         return self._recomputed[1]
 
     @property
@@ -136,7 +136,7 @@ class ComparisonTables:
 
     @property
     def told_firsts(self) -> DataFrame:
-        """``ObservedTables.firsts`` without them."""
+        """Return ``ObservedTables.firsts`` without the rows of ``untold``."""
         untold = self.untold
         return self._seen.firsts if untold is None else self._seen.firsts.join(untold, ["sink", "id"], "left_anti")
 

@@ -94,7 +94,7 @@ def unordered(cut: Cut, sinks: Collection[str]) -> list[str]:
 
 
 def _mixed(cut: Cut, sink: str) -> bool:
-    """Do rows of a key reach it in no order, or from several states with update numbers of their own?"""
+    """Return whether rows of a key reach the sink unordered, or from several states that number their updates."""
     todo, seen, stateful = [sink], {sink}, 0
     below_state = True
     while todo:

@@ -101,7 +101,7 @@ class Counts:
         return wrong
 
     def whole(self, epoch: EpochId, seen: Seen) -> bool:
-        """Does the epoch show just what it committed? False if that cannot be told."""
+        """Return whether the epoch shows exactly what it committed; False if that is unknown."""
         return self._all_here(self.recorded[epoch]) and not self.wrong(epoch, seen)
 
     def uncounted(self) -> int:
@@ -110,7 +110,7 @@ class Counts:
         return sum(bool(self._anywhere(recorded)) for recorded in self.recorded.values()) if several else 0
 
     def _all_here(self, recorded: RecordedCounts) -> bool:
-        """Is all that was committed in sinks that can be counted, or known to be elsewhere?"""
+        """Return whether all committed outputs are in sinks that can be counted, or known to be elsewhere."""
         return not self._anywhere(recorded) or not (self.others or recorded.by_sink.keys() - self.sinks)
 
     def _anywhere(self, recorded: RecordedCounts) -> int:
@@ -125,7 +125,7 @@ def counts_of(ledger: Ledger, subject: Subject) -> Counts:
 
 
 def all_there(ledger: Ledger, counts: Counts, visible: ByEpoch) -> bool:
-    """Does every committed epoch show at least as many outputs as it committed?"""
+    """Return whether every committed epoch shows at least as many outputs as it committed."""
     return ledger.committed <= counts.recorded.keys() and not any(
         wrong.shown < wrong.promised
         for epoch in counts.recorded

@@ -80,7 +80,7 @@ class Scan:
         return _by_epoch(self.seen.hidden)
 
     def doubled(self) -> bool:
-        """Is any output visible twice?"""
+        """Return whether any output is visible twice."""
         return bool(self.seen.marked) and not self.seen.visible.where("copy > 1").isEmpty()
 
     def differing(self, sinks: Collection[str]) -> dict[str, int]:

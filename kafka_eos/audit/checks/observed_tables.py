@@ -21,7 +21,7 @@ from kafka_eos.audit.facts.audit_subject import DatabaseTable, Directory, Place,
 from kafka_eos.audit.tables import topic_tables as reads
 from kafka_eos.audit.tables.file_formats import rows
 from kafka_eos.audit.tables.partition_placement import PartitionPlacement, with_homes
-from kafka_eos.audit.tables.readable_values import Legible
+from kafka_eos.audit.tables.readable_values import ReadableValues
 from kafka_eos.audit.tables.topic_tables import Bounds
 from kafka_eos.core.ids import EpochId
 
@@ -58,7 +58,7 @@ class ObservedTables:
 
     def _parsed(self, records: DataFrame) -> DataFrame:
         scope = self._scope
-        return reads.parsed(records, Legible.of(scope.app, scope.cut, scope.rounded))
+        return reads.parsed(records, ReadableValues.of(scope.app, scope.cut, scope.rounded))
 
     def _records(self, sinks: Sequence[Place], *, committed: bool) -> list[DataFrame]:
         """Uncommitted files are hidden and no part of it, nor are uncommitted rows of tables."""

@@ -254,7 +254,7 @@ def _in_order(table: DataFrame, cut: Cut, series: Sequence[str]) -> DataFrame:
 
 
 def _same_record_later() -> Column:
-    """Does what stands before come of the same record, by a later way?"""
+    """Return whether the preceding row comes from the same record, by a later path."""
     further = (F.col("head") == F.col("written_head")) & (F.col("rest") < F.col("written_rest"))
     return (F.col("number") == F.col("written_number")) & ((F.col("head") < F.col("written_head")) | further)
 

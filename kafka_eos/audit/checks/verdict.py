@@ -124,7 +124,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class SkippedCheck:
-    """Why a check could not be made."""
+    """The reason why a check could not be made."""
 
     reason: str
 

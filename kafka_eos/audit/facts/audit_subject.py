@@ -30,7 +30,7 @@ class AuditableSource(Protocol):
 
     @property
     def several(self) -> bool:
-        """May it read several topics? Then its positions say which."""
+        """Return whether the source may read several topics. Its positions then contain the topic."""
 
     def decode(
         self, source_name: str, raws: Sequence[RawRecord], reject: Callable[[RawRecord, Exception], None]
@@ -111,7 +111,7 @@ class Subject:
 
     @property
     def why_blind(self) -> str | None:
-        """Why nothing can be recomputed; None if it can."""
+        """Return the reason why nothing can be recomputed; None if everything can."""
         if not self.blind_sources:
             return None
         names = ", ".join(self.blind_sources)
@@ -133,7 +133,7 @@ class Subject:
         return tuple(sink for sink in self.sinks if isinstance(sink, DatabaseTable))
 
     def connector(self, node: str) -> Any:
-        """The sink itself."""
+        """Return the sink of a node of the plan."""
         found = self.plan.node(node)
         assert isinstance(found, SinkNode)
         return found.sink

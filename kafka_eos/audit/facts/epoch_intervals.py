@@ -33,17 +33,17 @@ class Interval:
     end: int
 
 
-def intervals(entries: Iterable[LedgerEntry], heir: bool) -> Iterator[Interval]:
+def intervals(entries: Iterable[LedgerEntry], successor: bool) -> Iterator[Interval]:
     """Of every committed epoch of which it is known what was before it.
 
-    ``entries``: in the order of epochs. ``heir``: the job began with a savepoint, so that its partitions were read
+    ``entries``: in the order of epochs. ``successor``: the job began with a savepoint, so that its partitions were read
     before its first epoch.
     """
     open_: dict[tuple[str, int], int] = {}
     """By stream and partition where what was under way at the end of the last epoch begins."""
     before: LedgerEntry | None = None
     for entry in entries:
-        known = _begun(entry, before, heir)
+        known = _begun(entry, before, successor)
         if before is not None:
             for stream, parts in offsets(before.sources).items():
                 known.setdefault(stream, {}).update(parts)
@@ -95,23 +95,23 @@ def spans(entries: Iterable[LedgerEntry]) -> Spans:
     return found
 
 
-def starts(entries: Iterable[LedgerEntry], heir: bool) -> Offsets | None:
+def starts(entries: Iterable[LedgerEntry], successor: bool) -> Offsets | None:
     """Return where the job began to read each partition in the ledger; None if its first epochs are missing."""
     found: Offsets = {}
     before: LedgerEntry | None = None
     for entry in entries:
-        if before is None and not _is_first(entry, heir):
+        if before is None and not _is_first(entry, successor):
             return None
-        for source, parts in _begun(entry, before, heir).items():
+        for source, parts in _begun(entry, before, successor).items():
             for partition, start in parts.items():
                 found.setdefault(source, {}).setdefault(partition, start)
         before = entry
     return found or None
 
 
-def _begun(entry: LedgerEntry, before: LedgerEntry | None, heir: bool) -> Offsets:
+def _begun(entry: LedgerEntry, before: LedgerEntry | None, successor: bool) -> Offsets:
     """Return where partitions begin that this epoch is the first to record."""
-    if before is None and _is_first(entry, heir):
+    if before is None and _is_first(entry, successor):
         return offsets(entry.sources)
     known = {} if before is None else before.sources
     found: Offsets = {}
@@ -122,9 +122,9 @@ def _begun(entry: LedgerEntry, before: LedgerEntry | None, heir: bool) -> Offset
     return found
 
 
-def _is_first(entry: LedgerEntry, heir: bool) -> bool:
-    """Had nothing been read before this epoch, which is the first that is known? An heir's first reads nothing."""
-    return heir or entry.id.epoch.n == 0
+def _is_first(entry: LedgerEntry, successor: bool) -> bool:
+    """Return whether nothing was read before ``entry``, the first known epoch. A successor's first reads nothing."""
+    return successor or entry.id.epoch.n == 0
 
 
 def offsets(sources: Mapping[str, Positions]) -> Offsets:

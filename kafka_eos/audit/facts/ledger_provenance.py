@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Producer: TypeAlias = tuple[int, int]
-"""Its id and its epoch: one transaction for ever."""
+"""Its id and its epoch: one transaction forever."""
 Files: TypeAlias = Mapping[Producer, tuple[tuple[str, NamedProvenance], ...]]
 """Where the file of each transaction is: the address of a job's checkpoints, and the file in it. Producers of several
 clusters may share their numbers."""
@@ -78,7 +78,10 @@ class ProvenanceFiles:
 
 
 def files(places: Mapping[str, Iterable[NamedProvenance]]) -> Files:
-    """By transaction. ``places``: the files that the ledger of each job names, by the address of its checkpoints."""
+    """Return the provenance files of each transaction.
+
+    ``places``: the files that the ledger of each job names, by the address of its checkpoints.
+    """
     found: dict[Producer, tuple[tuple[str, NamedProvenance], ...]] = {}
     for place, some in places.items():
         for named in some:
@@ -93,14 +96,14 @@ def files(places: Mapping[str, Iterable[NamedProvenance]]) -> Files:
 
 
 class _Lookup:
-    """One task's. Records come in the order of their partition, or the log is read again."""
+    """The lookups of one task. Records come in the order of their partition, or the log is read again."""
 
     def __init__(self, files_and_cluster: ProvenanceFiles) -> None:
         self._beside = files_and_cluster
         self._rpc = KafkaRequests(Cluster(files_and_cluster.bootstrap, files_and_cluster.config))
         self._logs: dict[tuple[str, int], _Log] = {}
-        self._open: _Recent[_WrittenRecords | None] = _Recent(_TRANSACTIONS)
-        self._texts: _Recent[pa.Array] = _Recent(_BLOCKS)
+        self._open: _RecentCache[_WrittenRecords | None] = _RecentCache(_TRANSACTIONS)
+        self._texts: _RecentCache[pa.Array] = _RecentCache(_BLOCKS)
         self._shelves: dict[str, ProvenanceReader] = {}
 
     def close(self) -> None:
@@ -205,7 +208,7 @@ class _Log:
 class _WrittenRecords:
     """The records that one transaction wrote to one topic, as the texts of headers."""
 
-    def __init__(self, origins: TransactionProvenance, topic: str, texts: _Recent[pa.Array]) -> None:
+    def __init__(self, origins: TransactionProvenance, topic: str, texts: _RecentCache[pa.Array]) -> None:
         """``texts``: those of blocks that were asked for not long ago, by whatever transaction."""
         self._attempt, self._texts = f"{origins.term.n}.{origins.epoch.n}", texts
         self._name = origins.producer_id, origins.producer_epoch, topic
@@ -253,7 +256,7 @@ def _text(numbers: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array(numbers).cast(pa.string())
 
 
-class _Recent(Generic[T]):
+class _RecentCache(Generic[T]):
     """A cache of the most recently used objects, by key."""
 
     def __init__(self, most: int) -> None:

@@ -1,4 +1,4 @@
-"""By which partitioner, and over how many partitions, a sink's records were divided, as the epoch ledger tells it.
+"""The partitioner and the partition counts of a sink's records over time, from the epoch ledger.
 
 Pure. Rule: what the ledger does not tell of an epoch is a regime of its own, of which nothing is known.
 """
@@ -47,7 +47,7 @@ def _either(one: Spread | None, other: Spread | None) -> Spread | None:
 
 
 def _joined(each: Iterable[Regime]) -> list[Regime]:
-    """Neighbours that say the same are one."""
+    """Merge adjacent entries that are the same."""
     joined: list[Regime] = []
     for regime in each:
         if joined and joined[-1].spread == regime.spread:

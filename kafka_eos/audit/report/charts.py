@@ -71,7 +71,7 @@ class Timeline:
     line: str
     commits: list[float]
     marks: list[tuple[str, str, list[float]]]
-    """Of each kind of event: the word for it, its colour, and where it happened."""
+    """Of each kind of event: the word for it, its color, and where it happened."""
     along: list[Tick]
     up: list[Tick]
     width: float = WIDTH
@@ -106,14 +106,14 @@ def timeline(events: Sequence[Mapping[str, Any]]) -> Timeline | None:
     story = life(events)
     if len(story.committed) < 2:
         return None
-    colours = dict(_KINDS.values())
+    colors = dict(_KINDS.values())
     times = [*(at for at, _ in story.committed), *(at for kind in story.marks.values() for at in kind)]
     x = Axis(max(times), WIDTH)
     y = up_to_a_round_number(max(total for _, total in story.committed), HEIGHT, _STEPS_UP)
     return Timeline(
         line=_steps((x(at), HEIGHT - y(total)) for at, total in story.committed),
         commits=[x(at) for at, _ in story.committed],
-        marks=[(word, colours[word], [x(at) for at in found]) for word, found in story.marks.items()],
+        marks=[(word, colors[word], [x(at) for at in found]) for word, found in story.marks.items()],
         along=x.ticks(_STEPS_ALONG),
         up=_upwards(y),
     )

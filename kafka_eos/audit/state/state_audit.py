@@ -113,7 +113,7 @@ def _invalid(*obstacles: str) -> Verdict:
 
 
 def _obstacles(of_plan: Subject, manifest: Manifest, settings: Settings, app: Path) -> list[str]:
-    """Why the checkpoint cannot be judged, as far as it tells itself."""
+    """Return the reasons in the checkpoint itself why it cannot be judged."""
     if not manifest.states and not any(node.keyed for node in of_plan.plan.nodes):
         return [f"the operators of job {manifest.job!r} keep no state: there is nothing to compare"]
     if manifest.in_flight:

@@ -62,7 +62,7 @@ class Difference:
 
 
 class StateScan:
-    """One comparison. Tables are held by ``ObservedTables``, which its owner closes."""
+    """One comparison of a checkpoint with its recompute. ``ObservedTables`` holds the tables; its owner closes it."""
 
     def __init__(self, spark: SparkSession, scope: StateScope) -> None:
         self._spark, self._scope = spark, scope

@@ -94,7 +94,7 @@ def doubts(cut: Cut, ledger: Ledger, handles: Sequence[StateHandle], several: bo
 def _unreadable(
     plan: Plan, known: Mapping[Name, StateDescriptor[Any]], name: Name, described: Mapping[str, Json]
 ) -> str | None:
-    """Why what is stored cannot be compared with what the code would store."""
+    """Return the reason why stored state cannot be compared with what the code would store; None if it can."""
     if name[0] not in {node.name for node in plan.nodes}:
         return "the plan has no such operator"
     match plan.node(name[0]):

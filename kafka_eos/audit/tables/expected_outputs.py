@@ -20,7 +20,7 @@ from kafka_eos.audit.tables import python_tasks as tasks
 from kafka_eos.audit.tables import topic_tables as reads
 from kafka_eos.audit.tables.float_tolerance import floats, value_hash
 from kafka_eos.audit.tables.plan_cut import Cut
-from kafka_eos.audit.tables.readable_values import Legible
+from kafka_eos.audit.tables.readable_values import ReadableValues
 from kafka_eos.plan import KeyByNode
 from kafka_eos.runtime.operators.operator_chain import hash_operator
 
@@ -77,7 +77,7 @@ class Recompute:
                 tail = partial(tasks.tail_outputs, self.app, cut.parallelism, self.savepoint)
                 parts.append(rows.mapInArrow(tail, tasks.EXPECTED).where(timeless))
         made = reduce(lambda a, b: a.unionByName(b), parts)
-        return _identified(made, cut, self.unmarked, Legible.of(self.app, cut, self.rounded)), free
+        return _identified(made, cut, self.unmarked, ReadableValues.of(self.app, cut, self.rounded)), free
 
     def serial(self, records: DataFrame) -> tuple[DataFrame, bool]:
         """``records`` in one task and order; and whether the job may have read them in another one."""
@@ -156,7 +156,7 @@ def tables_first(rows: DataFrame, tables: Collection[str]) -> DataFrame:
     return rows.withColumns({"turn": F.when(of_table, 0).otherwise(1).cast("long"), "loose": moved})
 
 
-def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...], legible: Legible) -> DataFrame:
+def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...], legible: ReadableValues) -> DataFrame:
     """Adds what each output calls itself, and hashes of what it says."""
     number, letter = F.col("sub"), F.col("sink").isin([*cut.letters])
     # The first phase of a fold is the one that refuses records.

@@ -32,7 +32,7 @@ def value_hash(value: Column, summed: Column) -> Column:
 
 
 def same_value(before: str = "", made: str = "") -> Column:
-    """Does an output say what the recompute makes? The columns' names may stand ``before`` a point."""
+    """Return whether an output equals the recomputed one. ``before``, ``made``: prefixes of the columns' names."""
     one, other = F.col(f"{before}floats"), F.col(f"{made}e_floats")
     return F.col(f"{before}value_hash").eqNullSafe(F.col(f"{made}e_value_hash")) & (
         one.eqNullSafe(other) | F.coalesce(F.forall(F.zip_with(one, other, _near), lambda near: near), F.lit(False))

@@ -54,7 +54,7 @@ class PartitionPlacement:
 
     @property
     def is_told(self) -> bool:
-        """Does the ledger tell it of every epoch?"""
+        """Return whether the ledger contains the partitioning of every epoch."""
         return bool(self.regimes) and all(regime.spread is not None for regime in self.regimes)
 
     def number(self) -> Column:
@@ -65,7 +65,7 @@ class PartitionPlacement:
         return found
 
     def spreads(self) -> list[Spread | None]:
-        """By ``number``. Of a later epoch than the last that is told nothing else is known than of that."""
+        """Return the spreads in the order of ``number``. Epochs after the last recorded one have its spread."""
         spreads = [regime.spread for regime in self.regimes]
         last = spreads[-1] if spreads else None
         return [*spreads, None if last is None else replace(last, most=max(last.most, self.now))]
@@ -102,7 +102,7 @@ def _ours() -> Column:
 
 
 def _together(placing: PartitionPlacement, spread: Spread | None, counts: frozenset[int] | None) -> bool:
-    """Do the records of a key belong together, for want of a better rule?"""
+    """Return whether the records of a key are expected in one partition, because no better rule is known."""
     if spread is None:
         return counts is None and placing.partitioner != RANDOM
     is_judged = spread.partitioner == RANDOM or is_known(spread.partitioner)
@@ -166,7 +166,7 @@ def _first(visible: DataFrame, sinks: Collection[str]) -> dict[str, list[tuple[i
 
 
 def is_at_home(number: Column, partition: Column, counts: Collection[int]) -> Column:
-    """Is the record where one of these numbers of partitions puts it?"""
+    """Return whether the record is in the partition that one of these partition counts gives."""
     at_home = F.lit(False)
     for count in sorted(counts):
         at_home = at_home | (number % count == partition)

@@ -30,7 +30,7 @@ def key_hash(partitioner: str | None, key: Column) -> Column:
 
 
 def is_known(partitioner: str | None) -> bool:
-    """Does the partitioner go by the key, in a way that is known here?"""
+    """Return whether the partitioner hashes the key, with a hash that this module implements."""
     return partitioner in _HASHES
 
 

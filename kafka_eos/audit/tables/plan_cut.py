@@ -247,7 +247,7 @@ class Cut:
         return frozenset({*names, *descendants(self.plan, names)})
 
     def why_unknown(self, name: str) -> str:
-        """Why nobody knows what comes to one of ``asked``."""
+        """Return the reason why the input of one of ``asked`` is unknown."""
         return why(self.plan, name)
 
     # ------------------------------------------------------------ timers
@@ -304,7 +304,7 @@ def _is_told(node: Node) -> bool:
 
 
 def expires(node: Node) -> bool:
-    """Does the node have state with a time to live? Asks a process function, by opening one."""
+    """Return whether the node has state with a time to live. Opens a process function to find out."""
     if isinstance(node, FoldNode | ReduceNode | CountWindowNode):
         return node.ttl is not None
     if not isinstance(node, ProcessNode):
@@ -313,7 +313,7 @@ def expires(node: Node) -> bool:
 
 
 def forgets(node: Node) -> bool:
-    """Do the timers of the node only end what it knows of a key, when no row that is not late can ask for it?"""
+    """Return whether timers of the node only delete a key's state that no row on time can need any more."""
     return isinstance(node, ProcessNode) and isinstance(node.factory(), DeduplicateFunction)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Legible:
+class ReadableValues:
     """Converts the values of ``sinks`` to text; those of all others stay as they are.
 
     ``rounded``: sinks whose floats are compared separately, see ``sums``. ``sinks`` are those of them that do not write
@@ -41,7 +41,7 @@ class Legible:
     sinks: frozenset[str]
 
     @classmethod
-    def of(cls, app: str, parts: Cut, rounded: frozenset[str]) -> Legible:
+    def of(cls, app: str, parts: Cut, rounded: frozenset[str]) -> ReadableValues:
         """Of the sinks of a plan."""
         sinks = frozenset(sink for sink in rounded if not _is_text(_codec(parts, sink)))
         return cls(app, parts.parallelism, rounded, sinks)

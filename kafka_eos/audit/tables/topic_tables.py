@@ -18,7 +18,7 @@ from kafka_eos.audit.facts.audit_subject import Directory, Topic
 from kafka_eos.audit.facts.ledger_provenance import Files, ProvenanceFiles
 from kafka_eos.audit.tables.float_tolerance import floats, value_hash
 from kafka_eos.audit.tables.partitioner_hashes import key_hash
-from kafka_eos.audit.tables.readable_values import Legible
+from kafka_eos.audit.tables.readable_values import ReadableValues
 from kafka_eos.core.provenance import HEADER
 from kafka_eos.runtime.operators.windows.window_operator import LateRow
 
@@ -58,7 +58,7 @@ def read(spark: SparkSession, config: Mapping[str, str], bounds: Mapping[str, Bo
         # A range may end with a transaction's marker: nothing comes after it that is worth a wait.
         "kafka.fetch.max.wait.ms": "20",
         "failOnDataLoss": "true",
-        # Longer than a broker needs to start again, shorter than anybody waits for one that is gone.
+        # Longer than a broker needs to start again, shorter than a user waits for one that is gone.
         "kafkaConsumer.pollTimeoutMs": "60000",
         "kafka.default.api.timeout.ms": str(PATIENCE_MS),
         "kafka.request.timeout.ms": str(PATIENCE_MS),
@@ -124,7 +124,7 @@ def _named(nodes: Mapping[str, str]) -> Column:
 
 
 def _of(topics: Sequence[tuple[Topic, Bounds]], what: str) -> Column:
-    """Is the record of a topic that has this attribute?"""
+    """Return whether the record's topic has this attribute."""
     return F.col("topic").isin([topic.topic for topic, _ in topics if getattr(topic, what)])
 
 
@@ -205,7 +205,7 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
     ]
 
 
-def parsed(table: DataFrame, legible: Legible) -> DataFrame:
+def parsed(table: DataFrame, legible: ReadableValues) -> DataFrame:
     """Outputs (``records`` and ``lines``) with what their provenance says; ``ours`` is false where there is none.
 
     ``id`` names an output whatever attempt wrote it: two visible records that share it are a duplicate.

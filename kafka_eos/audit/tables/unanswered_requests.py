@@ -28,7 +28,7 @@ def unanswered(plan: Plan) -> Plan:
 
 
 def why(plan: Plan, below: str) -> str:
-    """Why what comes to the node ``below`` is not known."""
+    """Return the reasons why the input of the node ``below`` is unknown."""
     found = [
         n for n in plan.nodes if isinstance(n, UnansweredNode) and below in {n.name, *plan.find_descendants(n.name)}
     ]

@@ -48,7 +48,7 @@ def offenders(
 
 
 def untold(scan: TopicScan, question: TopicAuditOptions, check: Check, suspects: Suspects) -> SkippedCheck:
-    """Why ids that are inside and outside of what is judged keep a check from a conclusion."""
+    """Return a check as skipped, because some ids are both inside and outside of the judged range."""
     n, (first, *_) = suspects
     name, _ = _texts(scan, question, [(first.place, first.offset)]).get((first.place, first.offset), ("", ""))
     there, should = first.counts

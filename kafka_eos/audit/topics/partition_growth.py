@@ -1,4 +1,6 @@
-"""Were partitions added to a topic while it was written? No broker remembers, so the records are asked.
+"""Detection of partitions that were added to a topic while it was written, from the topic's records.
+
+Brokers do not store when partitions were added.
 
 With more partitions a key that had records goes elsewhere, once, and nothing is in the new partitions before. Rule:
 keys whose records lie in several partitions just as that would bring about are not called misplaced; and they are not
@@ -74,5 +76,5 @@ def _beginnings(begun: Mapping[int, int], partitions: int) -> Sequence[tuple[int
 
 
 def _is_chance(keys: int, partitions: int, of: int) -> bool:
-    """May so many keys be in the first ``partitions`` of ``of`` by chance?"""
+    """Return whether by chance that many keys may all be in the first ``partitions`` of ``of`` partitions."""
     return keys * math.log(of / partitions) < -math.log(_BY_CHANCE)

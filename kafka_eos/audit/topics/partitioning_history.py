@@ -18,7 +18,7 @@ _ALWAYS = (1 << 63) - 1
 def placings(
     ledgers: Iterable[Mapping[str, tuple[Regime, ...]]], partitions: Mapping[str, int]
 ) -> dict[str, PartitionPlacement]:
-    """By topic. ``ledgers``: regimes by sink; ``partitions``: how many each audited topic has."""
+    """Return the placement of each topic. ``ledgers``: regimes by sink; ``partitions``: counts by audited topic."""
     regimes_by_topic: dict[str, list[tuple[Regime, ...]]] = {}
     for regimes in (regimes for ledger in ledgers for regimes in ledger.values()):
         for topic in {regime.spread.topic for regime in regimes if regime.spread is not None}:

@@ -222,7 +222,7 @@ def _hash(column: Column) -> Column:
 
 
 def _number(table: DataFrame, column: Column) -> Column:
-    """A number that tells neighbours apart: 64-bit ids do not all fit into a double."""
+    """A number that tells adjacent values apart: 64-bit ids do not all fit into a double."""
     kind = table.select(column).schema[0].dataType
     if isinstance(kind, IntegralType):
         return column.cast("long")

@@ -181,13 +181,13 @@ class _Parser:
                 case "map":
                     self._map(message)
                 case _:
-                    self._labelled(message, alone)
+                    self._labeled(message, alone)
         self._skip("}")
         for field in alone:  # after all declared oneofs, as in every descriptor
             field.oneof_index = len(message.oneof_decl)
             message.oneof_decl.add(name=f"_{field.name}")
 
-    def _labelled(self, message: DescriptorProto, alone: list[FieldDescriptorProto]) -> None:
+    def _labeled(self, message: DescriptorProto, alone: list[FieldDescriptorProto]) -> None:
         label = self._take() if self._token in _LABELS else None
         field = self._field(message)
         field.label = _LABELS[label or "optional"]

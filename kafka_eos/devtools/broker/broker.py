@@ -41,7 +41,7 @@ _GLANCE_SECONDS = 0.5  # longer than another process needs to look whether the l
 
 
 class Broker:
-    """One broker. Stop it and start it again: it keeps its ports and its data.
+    """One broker process. Stop it and start it again: it keeps its ports and its data.
 
     ``port`` 0 means the port the directory had before, else a free one. ``overrides`` are broker settings
     (``server.properties``). ``daemon``: the broker outlives this process; otherwise it dies with the thread that

@@ -170,7 +170,7 @@ def check_machine(options: Options) -> None:
 
 
 def check_port(port: int) -> None:
-    """Raises ConfigError if somebody listens on ``port``; 0 is any free one. Call it after leftovers are gone."""
+    """Raises ConfigError if a process listens on ``port``; 0 is any free one. Call it after leftovers are gone."""
     if not port:
         return
     with socket.socket() as probe:

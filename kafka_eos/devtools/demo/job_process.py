@@ -34,7 +34,7 @@ class JobProcess(ABC):
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, parallelism: int, failpoints: str = "", *options: str) -> None:
-        """Start it. It dies with this process; its output goes to the job's log."""
+        """Start the job. It dies with this process; its output goes to the job's log."""
         run = [sys.executable, "-m", "kafka_eos", "run", str(APP), "--bootstrap-servers", self._bootstrap]
         run += ["--checkpoint-dir", str(self._home.checkpoints), "--checkpoint-interval", CHECKPOINT_INTERVAL]
         run += ["--parallelism", str(parallelism), *self._options(), *options]

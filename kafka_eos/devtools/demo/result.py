@@ -115,7 +115,7 @@ def conclude(
 def _doubts(
     planned: tuple[PlannedFault, ...], struck: list[InjectedFault], orders: int, verdict: Verdict
 ) -> tuple[str, ...]:
-    """Why a clean audit would still prove nothing."""
+    """Return the reasons why a clean audit would still prove nothing."""
     doubts = [f"planned, but not seen to happen: {fault.title}" for fault in planned[len(struck) :]]
     doubts += [f"not under load: {one.title} at {one.at:.0f} s" for one in struck if not one.under_load]
     if verdict.facts.inputs != orders:

@@ -87,7 +87,7 @@ _ALL: Final = (
     Metric("sink_seconds", "histogram", ("sink", "phase"), "Epochs of one sink: prepare, commit."),
     Metric("restarts", "counter", ("reason",), "Attempts that ended: worker, environment, checkpoint."),
     Metric("observer_failures", "counter", ("observer",), "Times that something began to fail that shows the job."),
-    Metric("dead_letters", "counter", ("source", "operator"), "Records sent aside in epochs that were decided."),
+    Metric("dead_letters", "counter", ("source", "operator"), "Records written as dead letters in decided epochs."),
     Metric("late_records", "counter", ("operator",), "Rows that came when their time was over."),
     Metric("left_out_records", "counter", ("source",), "Records that the header filter of a source left out."),
 )

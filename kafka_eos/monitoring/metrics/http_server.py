@@ -184,7 +184,7 @@ def host_in_url(host: str) -> str:
 
 
 def unservable(what: str, error: OSError) -> ConfigError:
-    """Why an address cannot be had, and what to do."""
+    """Return the error for an address that cannot be bound, with what to do."""
     match error.errno:
         case errno.EADDRINUSE:
             advice = "Give each process of a host a port of its own, or port 0 for one that is free"

@@ -32,7 +32,7 @@ class Samples:
         self._distributions: dict[str, dict[Labels, Distribution]] = {}
 
     def set(self, name: str, value: float, *labels: str) -> None:
-        """A gauge, or a counter that somebody else keeps, which never falls."""
+        """A gauge, or a counter that another component keeps, which never falls."""
         metric = _known(name, labels)
         values = self._values.setdefault(name, {})
         values[labels] = max(value, values.get(labels, value)) if metric.kind == "counter" else value

@@ -109,7 +109,7 @@ class LiveView(Totals):
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         if event == "dead-letters" and not self.dead_letters:
-            print_message(("records are refused and sent aside; the column dead letters counts them", "yellow"))
+            print_message(("records are rejected; the column dead letters counts them", "yellow"))
         super().__call__(event, facts)
         if event == "progress":
             self._measure(facts)

@@ -106,7 +106,7 @@ class Firings:
         """Build the error for a timer whose function raised. Raises what is not the fault of the user's function."""
         at = f"{describe_timers(self._operator, self._topic)}, key {key!r}, time {time}"
         self._attribution(self._operator).expect_record(error, self._operator, at)
-        todo = f"It comes from no record that could be sent aside. Fix {self._called}"
+        todo = f"A timer's output has no input record to dead-letter. Fix {self._called}"
         return PoisonRecord(at, self._operator, describe_error(error), todo, what="firing")
 
     def _start(self) -> None:
@@ -145,7 +145,7 @@ def make_output_error(source: str, raw: RawRecord, operator: str, error: Excepti
     """Build the error for a timer's output that a later operator rejects."""
     timers = describe_timers(source, raw.topic.removesuffix(describe_timers(source, "")))
     at = f"{timers}, key group {raw.partition}, time {raw.offset}"
-    todo = "It comes from no record that could be sent aside. Fix what made the output, or what refuses it"
+    todo = "A timer's output has no input record to dead-letter. Fix what made the output, or what rejects it"
     return PoisonRecord(at, operator, describe_error(error), todo, what="firing")
 
 

@@ -137,7 +137,7 @@ class TimestampsOperator:
     def _at_fault(self, batch: Batch[Any], index: int, error: Exception) -> PoisonRecord:
         self._ctx.expect_record(batch, index, error)
         place = batch.origin.raw(batch.origin_rows[index]).location
-        todo = "It cannot be sent aside here. Fix the functions given to generated(...), or drop such records before"
+        todo = "No dead letter is possible here. Fix the functions given to generated(...), or drop such records before"
         return PoisonRecord(place, self._ctx.operator, describe_error(error), todo)
 
 

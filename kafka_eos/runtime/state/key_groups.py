@@ -17,7 +17,7 @@ MAX_KEY_GROUPS = 128
 """The number of key groups, and so the upper limit of parallelism."""
 
 GROUP_BYTES = 2
-"""A row key is the key group, big endian, then the encoded key: rows of a group are neighbours."""
+"""A row key is the key group, big endian, then the encoded key: rows of a group are adjacent."""
 
 _PRIME = 16381
 """Below 2**14: each group has 127 or 128 remainders, and the tables stay small."""

@@ -39,7 +39,7 @@ class RowKeyCodec:
         self.is_single_part = not rest
         """Places are keys, not tuples."""
         self.timed = descriptor.kind in TIMED
-        """Rows are in the order of time: those of a key are no neighbours."""
+        """Rows are in the order of time: those of a key are not adjacent."""
         last = "time" if self.timed else "entry"
         given = (("namespace", descriptor.namespace), (last, descriptor.entry))
         self.parts = ("key", *(name for name, codec in given if codec is not None))

@@ -131,7 +131,7 @@ class PendingTimers:
         self._pending = sum(1 for _ in rows.scan()) if pending is None else pending
         """How many there are, but for those of ``_unsure``."""
         self._unsure: set[bytes] = set()
-        """Row keys that were set or deleted without anybody knowing whether they were there: the rows know."""
+        """Row keys that were set or deleted without a look whether they existed: the rows tell."""
         self._cursors: list[tuple[bytes, bytes]] = [(b"", group_prefix(group)) for group in groups]
         """Time and row key from which on the rows of a group are not in memory; a heap, without groups that are."""
         self._begun: dict[int, bytes] = {group: group_prefix(group) for group in groups}

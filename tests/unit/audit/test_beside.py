@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos.audit.facts.job_ledger import NamedProvenance
-from kafka_eos.audit.facts.ledger_provenance import _Recent, _WrittenRecords, files, texts_of
+from kafka_eos.audit.facts.ledger_provenance import _RecentCache, _WrittenRecords, files, texts_of
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.provenance import format_provenance
 from kafka_eos.core.provenance_blocks import ProvenanceRecorder, decode, decode_block, encode
@@ -54,7 +54,7 @@ def test_producers_of_several_clusters_may_share_their_numbers() -> None:
 
 def test_texts_that_are_kept_are_never_those_of_another_transaction() -> None:
     """One that was let go of leaves its place in memory to the next."""
-    kept = _Recent[Any](100)
+    kept = _RecentCache[Any](100)
 
     def first_text(producer: int) -> str:
         recording, origin = ProvenanceRecorder(), ListOrigin("in", "topic", 0, producer, [None])

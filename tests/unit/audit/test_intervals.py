@@ -24,9 +24,9 @@ def _position(at: int | tuple[int, int]) -> Position:
     return {"offset": at} if isinstance(at, int) else {"offset": at[0], "begin": at[1]}
 
 
-def found(*entries: LedgerEntry, heir: bool = False) -> list[tuple[int, int, int, int]]:
+def found(*entries: LedgerEntry, successor: bool = False) -> list[tuple[int, int, int, int]]:
     """Epoch, partition, begin and end."""
-    every = list(intervals(entries, heir))
+    every = list(intervals(entries, successor))
     return [(each.epoch.epoch.n, each.partition, each.begin, each.end) for each in every]
 
 
@@ -39,7 +39,7 @@ def test_a_position_that_is_no_offset_tells_nothing() -> None:
 
     entries = read(0, 0, 3), read(1, 7, 5)
     assert found(*entries) == [(0, 0, 3, 3), (1, 0, 3, 5)]
-    assert starts(entries, heir=False) == {"orders/in": {0: 3}}
+    assert starts(entries, successor=False) == {"orders/in": {0: 3}}
     assert spans(entries) == {"orders/in": {0: [3, 5]}}
 
 
@@ -54,14 +54,14 @@ def test_of_an_epoch_whose_predecessor_is_unknown_nothing_is_told() -> None:
 
 
 def test_an_heir_of_a_savepoint_begins_where_that_ended() -> None:
-    assert found(entry(7, _0=(5, 1)), entry(8, _0=(9, 1)), heir=True) == [(7, 0, 5, 5), (8, 0, 5, 9)]
-    assert starts([entry(7, _0=(5, 1)), entry(8, _0=(9, 1))], heir=True) == {"orders/in": {0: 5}}
+    assert found(entry(7, _0=(5, 1)), entry(8, _0=(9, 1)), successor=True) == [(7, 0, 5, 5), (8, 0, 5, 9)]
+    assert starts([entry(7, _0=(5, 1)), entry(8, _0=(9, 1))], successor=True) == {"orders/in": {0: 5}}
 
 
 def test_a_split_that_came_later_tells_itself_where_it_began() -> None:
     entries = entry(0, _0=3), entry(1, _0=5, _1=(8, 2), _2=6)
     assert found(*entries) == [(0, 0, 3, 3), (1, 0, 3, 5), (1, 1, 2, 8)]
-    assert starts(entries, heir=False) == {"orders/in": {0: 3, 1: 2}}
+    assert starts(entries, successor=False) == {"orders/in": {0: 3, 1: 2}}
 
 
 def test_what_was_under_way_is_processed_later() -> None:
@@ -76,7 +76,7 @@ def test_what_was_under_way_is_processed_later() -> None:
 
 
 def test_where_a_job_began_is_unknown_if_its_first_epochs_are() -> None:
-    assert starts([entry(7, _0=5), entry(8, _0=9, _1=(3, 2))], heir=False) is None
+    assert starts([entry(7, _0=5), entry(8, _0=9, _1=(3, 2))], successor=False) is None
 
 
 def test_a_span_of_input_ends_where_an_epoch_ended_with_nothing_under_way() -> None:
@@ -110,4 +110,4 @@ def test_topics_of_one_source_are_told_apart() -> None:
         ("orders/a", 1, 3),
         ("orders/b", 2, 7),
     ]
-    assert starts(entries, heir=False) == {"orders/a": {0: 1}, "orders/b": {0: 2}}
+    assert starts(entries, successor=False) == {"orders/a": {0: 1}, "orders/b": {0: 2}}

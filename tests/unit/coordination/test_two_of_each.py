@@ -96,7 +96,7 @@ def test_who_is_interrupted_waits_for_no_server_any_longer(job: NotedJob, monkey
     monkeypatch.setattr(job.right, "abort", away)
     running.interrupt()
 
-    with pytest.raises(RetryInterrupted, match="abort orphans in memory:right: away"):
+    with pytest.raises(RetryInterrupted, match="abort left-over output in memory:right: away"):
         running.abort_own_leftovers()
 
 

@@ -48,7 +48,7 @@ guarantees
 
 notices
   the broker keeps transactions for 15 minutes
-  fold 'sum' keeps a row for every key it has seen, for ever; if keys come and go, let what they leave end with \
+  fold 'sum' keeps a row for every key it has seen, forever; if keys come and go, let what they leave end with \
 ttl=Ttl(…), or put a .window(…) of time before it
 """
 
@@ -107,7 +107,7 @@ def test_state_that_does_not_end_is_a_notice(verb: Callable[[Any], Any], grows: 
 
     text = explain(pipeline.plan())
 
-    assert grows in text if grows else "for ever" not in text
+    assert grows in text if grows else "forever" not in text
 
 
 @pytest.mark.parametrize(("strategy", "told"), [(monotonic(), True), (monotonic().with_idleness(5), False)])
@@ -154,7 +154,7 @@ def test_a_derived_name_of_state_is_a_notice() -> None:
     with pytest.warns(DerivedNameWarning):
         plan = pipeline.plan()
 
-    assert "'fold-1' has no name of its own" in explain(plan)
+    assert "'fold-1' has a generated name" in explain(plan)
 
 
 def test_how_long_state_is_kept_is_shown() -> None:

@@ -367,7 +367,7 @@ def test_a_worker_that_says_nothing_while_it_should_process_is_replaced() -> Non
     assert run.attempt.stalled_subtasks(since=5.0) == {1}
     assert run.on(facts.Tick(), at=21.0) == [], "20 s are not more than 20 s"
     (over,) = run.on(facts.Tick(), at=21.1)
-    why = "no step for 20 s (worker_timeout): subtask 1 gives no sign of life: its whole process stands still"
+    why = "no step for 20 s (worker_timeout): subtask 1 sends no heartbeats: its process is frozen"
     assert over == do.ReplaceAttempt(why, frozenset({1}))
 
 

@@ -77,14 +77,14 @@ class ProbeGuesses(MemorySink):
 
 
 class KeepsOrphans(MemorySink):
-    """abort_orphans does nothing."""
+    """abort_leftovers does nothing."""
 
     def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
         return []
 
 
 class NeverFences(MemorySink):
-    """abort_orphans removes what is prepared, but a writer that is still alive can go on."""
+    """abort_leftovers removes what is prepared, but a writer that is still alive can go on."""
 
     def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
         open_portions = list(self._open)
@@ -95,14 +95,14 @@ class NeverFences(MemorySink):
 
 
 class AbortsItself(MemorySink):
-    """abort_orphans hits the term that calls it."""
+    """abort_leftovers hits the term that calls it."""
 
     def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
         return super().abort(job, lives, term.next())
 
 
 class AbortsNamesakes(MemorySink):
-    """abort_orphans goes by the beginning of the job's name."""
+    """abort_leftovers goes by the beginning of the job's name."""
 
     def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
         jobs = {of.job.job for of in self._prepared.values() if of.job.job.startswith(job)}
@@ -110,7 +110,7 @@ class AbortsNamesakes(MemorySink):
 
 
 class AbortsOtherLives(MemorySink):
-    """abort_orphans goes by the job's name, whosever life it is."""
+    """abort_leftovers goes by the job's name, whosever life it is."""
 
     def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
         everybody = {of.job.identity for of in self._prepared.values()}
@@ -118,7 +118,7 @@ class AbortsOtherLives(MemorySink):
 
 
 class AbortsCommitted(MemorySink):
-    """abort_orphans takes back what is committed."""
+    """abort_leftovers takes back what is committed."""
 
     def abort(self, job: str, lives: Collection[JobIdentity | None], term: Term) -> list[str]:
         self.committed.clear()
@@ -312,7 +312,7 @@ def _unflushed(seal: Callable[[EpochId], PreCommit], directory: Path) -> Callabl
 
 
 class PrefixOrphans(FileSink):
-    """abort_orphans of files by the beginning of their names."""
+    """abort_leftovers of files by the beginning of their names."""
 
     def committer(self, ctx: JobContext) -> Any:
         return _PrefixCommitter(self.directory)
@@ -335,16 +335,19 @@ class _PrefixCommitter:
 BROKEN: dict[type[Any], dict[str, str]] = {
     CommitDoubles: {"commit-again": "or twice"},
     CommitForgets: {"commit-again": "must answer ALREADY"},
-    CommitSkipsLost: {"abort-orphans": "must raise CommittableLost", "zombie": "must raise CommittableLost"},
+    CommitSkipsLost: {"abort-leftovers": "must raise CommittableLost", "zombie": "must raise CommittableLost"},
     CommitDoesNothing: {"happy-path": "rows are missing"},
     VisibleWhenWritten: {"invisible-before-commit": "must not be", "happy-path": "must not be"},
-    ProbeGuesses: {"probe": "must answer CommitStatus.COMMITTED", "abort-orphans": "must answer CommitStatus.LOST"},
-    KeepsOrphans: {"abort-orphans": "must return its name", "zombie": "CommitStatus.LOST or CommitStatus.UNKNOWN, not"},
+    ProbeGuesses: {"probe": "must answer CommitStatus.COMMITTED", "abort-leftovers": "must answer CommitStatus.LOST"},
+    KeepsOrphans: {
+        "abort-leftovers": "must return its name",
+        "zombie": "CommitStatus.LOST or CommitStatus.UNKNOWN, not",
+    },
     NeverFences: {"zombie": "must not be committable"},
     AbortsItself: {"abort-spares-own-term": "must answer CommitStatus.PREPARED"},
-    AbortsOtherLives: {"abort-spares-other-lives": "abort_orphans hit life"},
-    AbortsNamesakes: {"abort-spares-other-jobs": "abort_orphans hit job"},
-    AbortsCommitted: {"abort-orphans": "rows are missing"},
+    AbortsOtherLives: {"abort-spares-other-lives": "abort_leftovers hit life"},
+    AbortsNamesakes: {"abort-spares-other-jobs": "abort_leftovers hit job"},
+    AbortsCommitted: {"abort-leftovers": "rows are missing"},
     TakesAbsenceForLoss: {"taken-away": "must answer COMMITTED, or UNKNOWN if it cannot tell"},
     PublishesAgain: {"taken-away": "rows are visible that must not be, or twice"},
     HidesStaged: {"staged": "must tell of something"},
@@ -362,7 +365,7 @@ BROKEN: dict[type[Any], dict[str, str]] = {
     NotJson: {"happy-path": "must be JSON"},
     OnlyInMemory: {"writer-killed": "CommitStatus.PREPARED"},
     NeverFlushes: {"happy-path": "must be committable", "writer-killed": "must answer CommitStatus.PREPARED"},
-    PrefixOrphans: {"abort-spares-other-jobs": "abort_orphans hit job"},
+    PrefixOrphans: {"abort-spares-other-jobs": "abort_leftovers hit job"},
 }
 """What each check says about each bug."""
 

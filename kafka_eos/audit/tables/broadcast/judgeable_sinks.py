@@ -68,7 +68,7 @@ _ROUND = (
 
 
 @dataclass(frozen=True)
-class Met:
+class SharedRules:
     """``sinks`` that are compared, whose rows meet the same rules. ``rules``: the sources of these; ``sources``: of the
     rows, too. ``turns``: where each turn ends (exclusive) in each input partition; the last one has no end, and is odd:
     what the ledger does not tell.
@@ -88,7 +88,7 @@ class BroadcastSinks:
     others behind broadcast state are not.
     """
 
-    met: tuple[Met, ...] = ()
+    met: tuple[SharedRules, ...] = ()
     why: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -115,14 +115,14 @@ def ruled(subject: Subject, cut: Cut, ledger: Ledger, starts: Offsets, *, strict
     return BroadcastSinks(tuple(_met(subject, rules, sinks, cuts, starts) for rules, sinks in alike.items()), why)
 
 
-def _met(subject: Subject, rules: frozenset[str], sinks: Sequence[str], cuts: Spans, starts: Offsets) -> Met:
+def _met(subject: Subject, rules: frozenset[str], sinks: Sequence[str], cuts: Spans, starts: Offsets) -> SharedRules:
     streams = {source.stream for source in subject.sources if source.node in rules}
     sources = frozenset(source.name for sink in sinks for source in _sources(subject.plan, sink))
-    return Met(frozenset(sinks), rules, sources, *turns(cuts, streams, starts))
+    return SharedRules(frozenset(sinks), rules, sources, *turns(cuts, streams, starts))
 
 
 def turns(cuts: Spans, rules: Collection[str], starts: Offsets) -> tuple[Spans, int]:
-    """``turns`` and ``last_change`` of ``Met``; ``rules`` are streams.
+    """``turns`` and ``last_change`` of ``SharedRules``; ``rules`` are streams.
 
     ``cuts``: of ``intervals.spans``, as many for each partition.
     """
@@ -141,7 +141,7 @@ def turns(cuts: Spans, rules: Collection[str], starts: Offsets) -> tuple[Spans, 
 
 
 def _read(cuts: Spans, starts: Offsets, source: str, number: int) -> bool:
-    """Was anything of a source read in that span?"""
+    """Return whether any record of a source was read in span ``number``."""
     for partition, ends in cuts.get(source, {}).items():
         begin = starts.get(source, {}).get(partition, 0)
         if ends[number] > max(begin, ends[number - 1] if number else begin):
@@ -155,7 +155,7 @@ def above(plan: Plan, name: str) -> list[Node]:
 
 
 def _unsound(ledger: Ledger, *, strict: bool) -> str:
-    """Why no broadcast state is known."""
+    """Return the reason why no broadcast state is known; empty if it is."""
     if ledger.origin is not None:
         return "the job began with the broadcast state of a savepoint"
     if ledger.start is None:
@@ -185,7 +185,7 @@ def _reason(plan: Plan, cut: Cut, name: str, marked: Collection[str], several: C
 
 
 def _unclear(plan: Plan, met: BroadcastConnectNode) -> str:
-    """Why nothing tells what is broadcast to a node at which time."""
+    """Return the reason why it is unknown when which values are broadcast to a node; empty if it is known."""
     stream, copied = met.inputs
     stateful = [node for node in above(plan, copied) if type(node) not in _STATELESS]
     if stateful:

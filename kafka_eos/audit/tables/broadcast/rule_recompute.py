@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from kafka_eos.audit.tables.broadcast import python_tasks as tasks
-from kafka_eos.audit.tables.broadcast.judgeable_sinks import Met
+from kafka_eos.audit.tables.broadcast.judgeable_sinks import SharedRules
 from kafka_eos.audit.tables.python_tasks import EXPECTED, INPUT_COLUMNS
 from kafka_eos.audit.tables.topic_tables import Bounds
 
@@ -32,7 +32,7 @@ class RuleRecompute:
 
     app: str
     workers: int
-    met: Met
+    met: SharedRules
     records: DataFrame
     inputs: Mapping[str, Bounds]
 
@@ -84,7 +84,7 @@ class RuleRecompute:
 
     @cached_property
     def _doubted(self) -> Column:
-        """Is ``turn`` one in which a row may have met other rules than those of all turns before?"""
+        """Return whether a row of ``turn`` may have met other rules than those of all earlier turns."""
         first, last = self._all_there, self._in_any_order
         return (F.col("turn") % 2 == 1) | (F.col("turn") < first) | (F.col("turn") > last)
 

@@ -10,7 +10,7 @@
     pattern_results     the matches of patterns, and the user's functions of them, as they run there
     window_recompute    combines these
 
-Rule: nothing of the operators is used: no pane, no timer, no watermark, no merge; only what a verb says that a window
-holds (``WindowContents``), which are the user's functions. A window is all rows between two times that were not late,
-put together one by one in the order in which they were read.
+Rule: nothing of the operators is used: no pane, no timer, no watermark, no merge; only what an operation says that a
+window holds (``WindowContents``), which are the user's functions. A window is all rows between two times that were not
+late, put together one by one in the order in which they were read.
 """

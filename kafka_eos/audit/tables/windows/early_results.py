@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def known(operator: JudgedOperator) -> Column:
-    """Of a row that came to ``operator``: is the order told in which the rows of its key came?"""
+    """Return whether the arrival order of the rows of a row's key is known at ``operator``."""
     if not operator.ordered:
         return F.lit(False)
     key, stream = Window.partitionBy("grp"), F.struct("source", "s_partition", "lane")

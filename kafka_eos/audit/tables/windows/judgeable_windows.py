@@ -74,7 +74,7 @@ class JudgedOperator:
     letters: frozenset[str] = frozenset()
     """Sinks where rows are that it has refused, late ones among them."""
     aside: frozenset[str] = frozenset()
-    """Sinks where each late row is that it has sent aside."""
+    """Sinks that hold every late row as a dead letter."""
     again: frozenset[str] = frozenset()
     """Sinks where each result is that a row has made again."""
     early: frozenset[str] = frozenset()
@@ -96,12 +96,12 @@ class JudgedOperator:
 
     @property
     def has_early(self) -> bool:
-        """Has it results before the end of its windows?"""
+        """Return whether the operator emits results before the end of its windows."""
         return self.by_count is not None or self.by_clock is not None
 
     @property
     def assigner(self) -> PanedAssigner | SessionWindows | None:
-        """None where there are no windows."""
+        """Return the window assigner; None for an operator without windows."""
         return self.node.assigner if isinstance(self.node, WindowNode | WindowJoinNode) else None
 
     @property
@@ -110,7 +110,7 @@ class JudgedOperator:
 
     @property
     def may_miss(self) -> bool:
-        """May a row that is not late have come too late for a window all the same, or for a session as it was?"""
+        """Return whether a row that is not late may still miss a closed window, or an earlier form of a session."""
         return self.is_session or (self.assigner is not None and self.assigner.is_shared)  # type: ignore[union-attr]
 
     @property
@@ -174,7 +174,7 @@ def _reached(plan: Plan, manifest: Manifest) -> dict[str, tuple[GroupWatermark, 
 
 
 def _unsound(ledger: Ledger, manifest: Manifest, *, strict: bool) -> str:
-    """Why nothing behind windows can be judged."""
+    """Return the reason why nothing behind windows can be judged; empty if it can."""
     if ledger.origin is not None:
         return "its windows had rows before the savepoint that the job began with"
     if manifest.in_flight:
@@ -211,7 +211,7 @@ class _Look:
         return (node for node in self._plan.nodes if name in self._plan.find_descendants(node.name))
 
     def _reason(self, name: str) -> str:
-        """Why what reaches a node is not known."""
+        """Return the reason why the input of a node is unknown; empty if it is known."""
         if name in self._cut.asked:
             return self._cut.why_unknown(name)
         for node in self._above(name):
@@ -249,7 +249,7 @@ class _Look:
     # ------------------------------------------------------------ results before the end
 
     def _by_chance(self, node: Node) -> str:
-        """Why it is chance what windows hold at their end, or what comes to an operator."""
+        """Return the reason why a window's content or an operator's input depends on chance; empty if it does not."""
         for other in self._above(node.name):
             if isinstance(other, WindowNode) and other.trigger is not None:
                 return f"{other.name!r} has windows {other.trigger}, and {node.name!r} gets all of their results"
@@ -271,7 +271,7 @@ class _Look:
         return frozenset()
 
     def _mixed(self, sink: str) -> str:
-        """Why results before the end of a window cannot be told from others."""
+        """Return the reason why early results of windows look like others; empty if they do not."""
         triggered = [each for each in self._found.values() if isinstance(each, JudgedOperator) and each.has_early]
         for each in triggered:
             if sink in self._plan.find_descendants(each.name) - each.early:
@@ -287,7 +287,7 @@ class _Look:
 
     @property
     def _is_steady(self) -> bool:
-        """Was the plan the same in all epochs?"""
+        """Return whether the plan was the same in all epochs."""
         return all(entry.plan == self._fingerprint for entry in self._ledger.entries.values())
 
     def _added(self, operator: str) -> bool:
@@ -370,7 +370,7 @@ def _counted(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_amid(handle: StateHandle) -> bool:
-    """Was the snapshot taken while timers fired?"""
+    """Return whether the snapshot was taken while timers fired."""
     return any(state.get("name") == EVENT_STATE and UNFIRED in state for state in handle.states)
 
 

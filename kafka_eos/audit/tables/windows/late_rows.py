@@ -54,7 +54,7 @@ def with_fates(rows: DataFrame, operator: JudgedOperator, visible: DataFrame) ->
 
 
 def any_is_called_late(operator: JudgedOperator, visible: DataFrame) -> bool:
-    """Does an output say so of a row?"""
+    """Return whether an output of the operator marks any row as late."""
     of_rows = F.col("sink").isin([*operator.aside, *operator.again]) & (F.col("source") != operator.name)
     letters = F.col("sink").isin([*operator.letters]) & F.col("late")
     return not visible.where(of_rows | letters).isEmpty()

@@ -120,7 +120,7 @@ def kept(pattern: Pattern[Any], found: dict[int, Fate], times: Sequence[int]) ->
 
 
 def _is_done(pattern: Pattern[Any], fate: Fate, times: Sequence[int], first: int, end: int) -> bool:
-    """Was it whole, or its time up, before the row ``end``?"""
+    """Return whether the match was complete, or its time limit over, before the row ``end``."""
     if fate.whole:
         return fate.places[-1] < end
     return times[end] >= times[first] + (pattern.limit or 0)

@@ -62,7 +62,7 @@ def _day(time: Column, zone: str) -> Column:
 
 
 def _midnight(date: Column, zone: str) -> Column:
-    """When a date begins there, in milliseconds."""
+    """Return the time at which a date begins in a time zone, in milliseconds."""
     local = date.cast("timestamp_ntz")
     return F.unix_millis(F.convert_timezone(F.lit(zone), F.lit("UTC"), local).cast("timestamp"))
 

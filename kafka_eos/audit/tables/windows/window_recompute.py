@@ -270,7 +270,7 @@ def _behind(fated: DataFrame, operator: JudgedOperator) -> DataFrame:
 
 
 def _comes_before(end: Column, operator: JudgedOperator) -> Column:
-    """Has event time not come to ``end`` when a row comes? False where the input does not tell.
+    """Return whether a row comes before the watermark reaches ``end``; False if the input does not show it.
 
     A watermark is no newer than what each partition has brought, if it was waited for from the first.
     """

@@ -570,9 +570,9 @@ def test_a_savepoint_keeps_local_state_by_subtask(tmp_path: Path) -> None:
 def test_explain_says_what_is_vouched_for() -> None:
     text = explain(made(local=True))
 
-    assert "you vouch that all records of a key are in one partition" in text
+    assert "you guarantee that all records of a key are in one partition" in text
     assert "one output a key and epoch" in text
-    assert "vouch" not in explain(made())
+    assert "you guarantee" not in explain(made())
 
 
 # ---------------------------------------------------------------- refused plans
