@@ -71,6 +71,11 @@ class FileSink:
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
 
+    @property
+    def location(self) -> str:
+        """Return the directory or the address of the bucket, as ``explain`` shows it."""
+        return self._place.text
+
     def trade_offs(self) -> Sequence[str]:
         """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
         hint = "wait for _epochs/<epoch>-….json" if self._announced else "epoch_files=True tells when all are there"

@@ -18,6 +18,7 @@ from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.connectors.files.hive_partitions import PartitionLevels
 from kafka_eos.connectors.files.os_errors import map_errors
 from kafka_eos.connectors.files.s3.bucket import BucketAddress
+from kafka_eos.connectors.files.sink.file_sink import FileSink
 from kafka_eos.connectors.files.source.locations import SourceBucket, SourceDirectory, SourceLocation
 from kafka_eos.connectors.files.source.positions import FileProgress
 from kafka_eos.connectors.files.source.reader import FileReader
@@ -52,9 +53,11 @@ class FileSource(Generic[T]):
     ``largest_block``: most decompressed bytes of an Avro block, or of the Parquet pages that are decompressed together:
     the largest page of each column. Larger ones stop the job before they are decompressed.
 
+    ``allow_feedback``: the pipeline may write into the directory that it reads. Default: such a plan is refused,
+    because rows usually circulate forever.
+
     Move files into the directory only when they are complete, and never change them. Raises ConfigError if ``value``
-    and
-    ``format`` do not match.
+    and ``format`` do not match.
     """
 
     @overload
@@ -70,6 +73,7 @@ class FileSource(Generic[T]):
         in_order: bool = False,
         longest_row: int = LONGEST_ROW,
         largest_block: int = LARGEST_BLOCK,
+        allow_feedback: bool = False,
     ) -> None: ...
 
     @overload
@@ -85,6 +89,7 @@ class FileSource(Generic[T]):
         in_order: bool = False,
         longest_row: int = LONGEST_ROW,
         largest_block: int = LARGEST_BLOCK,
+        allow_feedback: bool = False,
     ) -> None: ...
 
     def __init__(
@@ -99,6 +104,7 @@ class FileSource(Generic[T]):
         in_order: bool = False,
         longest_row: int = LONGEST_ROW,
         largest_block: int = LARGEST_BLOCK,
+        allow_feedback: bool = False,
     ) -> None:
         if until not in (None, "latest"):
             raise ConfigError(f'until={until!r}: FileSource takes "latest", what is there at the first start')
@@ -113,13 +119,29 @@ class FileSource(Generic[T]):
             format, value, longest=longest_row, largest=largest_block, in_partitions=bool(partitions)
         )
         self._files = (files,) if files is not None else self._reading.names
-        self._ended, self._in_order = until is not None, in_order
+        self._ended, self._in_order, self._allow_feedback = until is not None, in_order, allow_feedback
         self.value_type: Any = value
         """The type of the source's values, for codecs between workers."""
 
     @property
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
+
+    def find_feedback(self, sink: object, *, refused: bool) -> str | None:
+        """Return why the pipeline would read the files that ``sink`` writes; None if it would not."""
+        if self._ended or not isinstance(sink, FileSink) or (self._allow_feedback and not refused):
+            return None
+        if sink.location != self._place.text:
+            return None
+        return (
+            f"reads the files of {self._place.text}, to which the pipeline writes its rows: they would circulate "
+            "forever. Write to another directory"
+            + (
+                "."
+                if refused
+                else "; if the loop is intended and ends by itself, pass allow_feedback=True to the source."
+            )
+        )
 
     def describe(self) -> Mapping[str, Json]:
         description: dict[str, Json] = {

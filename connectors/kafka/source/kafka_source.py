@@ -90,6 +90,7 @@ class ReadOptions(TypedDict, total=False):
     bootstrap_servers: str | None
     group_id: str | None
     config: Mapping[str, Any] | None
+    allow_feedback: bool
 
 
 class KafkaSource(Generic[T]):
@@ -108,6 +109,8 @@ class KafkaSource(Generic[T]):
     ``bootstrap_servers``: a list of host:port; default: the job's setting.
     ``group_id``: the consumer group that receives offsets for lag tools; default: the job's name.
     ``config``: librdkafka settings (secrets are masked in all output).
+    ``allow_feedback``: the pipeline may write into a topic that it reads. Default: such a plan is refused, because rows
+    usually circulate forever. Dead letters may never return to their own source.
     """
 
     @overload
@@ -132,6 +135,7 @@ class KafkaSource(Generic[T]):
         bootstrap_servers: str | None = None,
         group_id: str | None = None,
         config: Mapping[str, Any] | None = None,
+        allow_feedback: bool = False,
     ) -> None:
         self._topics = Subscription.of(topics, exclude)
         self.topic = self._topics.text
@@ -145,6 +149,7 @@ class KafkaSource(Generic[T]):
         self._start, self._end = start, None if until is None else EndingOffsets.of(until, self._topics)
         self._servers = bootstrap_servers
         self._group = group_id
+        self._allow_feedback = allow_feedback
         self._config = checked(config)
         self._filter = header_filter
         self._codecs = TopicCodecs(self._topics, value)
@@ -220,7 +225,7 @@ class KafkaSource(Generic[T]):
 
         A source with an end creates no loop: the sink writes after that end.
         """
-        if self._end is not None or not isinstance(sink, KafkaSink):
+        if self._end is not None or not isinstance(sink, KafkaSink) or (self._allow_feedback and not refused):
             return None
         if sink.connection["bootstrap_servers"] != self._servers:
             return None

@@ -111,22 +111,22 @@ class Subscription:
         ]
 
     def find_feedback(self, topic: str, *, refused: bool) -> str | None:
-        """Return why this topic must not be written to; None if it may. A named topic may be intended.
+        """Return why this topic must not be written to; None if it may.
 
         ``refused``: it is the topic of dead letters.
         """
         if not self.can_read(topic) or self.is_excluded(topic):
             return None
+        exclude = f"Exclude it, exclude=[{topic!r}]" if self.pattern else "Write to another topic"
         if refused:
             return (
                 f"reads topic {topic}, where its own dead letters go: each of them would be rejected again, forever. "
-                + (f"Take it out, exclude=[{topic!r}]." if self.pattern else "Send them to another topic.")
+                f"{exclude}."
             )
-        if self.pattern is None:
-            return None
+        reads = f"all topics that match {self.text}, also {topic}" if self.pattern else f"topic {topic}"
         return (
-            f"reads all topics that match {self.text}, and {topic} is one that its own rows are written to: they would "
-            f"come round forever. Take it out, exclude=[{topic!r}]; if it is meant, name the topics in a list."
+            f"reads {reads}, to which the pipeline writes its rows: they would circulate forever. {exclude}; "
+            "if the loop is intended and ends by itself, pass allow_feedback=True to the source."
         )
 
     def check(self, known: Iterable[SplitId]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from kafka_eos import DerivedNameWarning, Pipeline, PlanError, WatermarkStrategy, bounded, monotonic, on_count, tumbling
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.connectors.files import FileSink, FileSource
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 from kafka_eos.plan import union_lane
@@ -125,7 +126,7 @@ def test_named_operators_do_not_warn() -> None:
 
 def test_a_topic_may_be_read_back_where_nothing_goes_round_or_it_is_meant() -> None:
     pipeline = Pipeline("p")
-    retried = pipeline.source(KafkaSource(["orders", "again"]), name="retried")
+    retried = pipeline.source(KafkaSource(["orders", "again"], allow_feedback=True), name="retried")
     retried.sink(KafkaSink("again"), name="again")
     retried.sink(KafkaSink("shop-paid", bootstrap_servers="elsewhere:9092"), name="elsewhere")
     every = re.compile("shop-.+")
@@ -136,6 +137,12 @@ def test_a_topic_may_be_read_back_where_nothing_goes_round_or_it_is_meant() -> N
     later = pipeline.source(KafkaSource(re.compile("good-.+")), name="later")
     pipeline.source(KafkaSource("orders"), name="first").sink(KafkaSink("good-orders"), name="good-orders")
     later.sink(MemorySink(), name="out")
+
+    pipeline.source(FileSource("/tmp/given"), name="given").sink(FileSink("/tmp/made"), name="made")
+    pipeline.source(FileSource("/tmp/made"), name="made-again").sink(MemorySink(), name="rest")
+    pipeline.source(FileSource("/tmp/ended", until="latest"), name="at-end").sink(FileSink("/tmp/ended"), name="ends")
+    looped = pipeline.source(FileSource("/tmp/loop", allow_feedback=True), name="looped")
+    looped.sink(FileSink("/tmp/loop"), name="loop")
 
     assert pipeline.plan().node("later")
 
@@ -200,6 +207,20 @@ def a_topic_that_is_its_own_dead_letters() -> Pipeline:
     return pipeline
 
 
+def a_topic_that_is_its_own_sink() -> Pipeline:
+    pipeline = Pipeline("p")
+    orders = pipeline.source(KafkaSource(["orders", "again"]), name="in")  # reads the same topic
+    orders.filter(bool, name="some").sink(KafkaSink("again"), name="out")
+    return pipeline
+
+
+def a_directory_that_is_its_own_sink() -> Pipeline:
+    pipeline = Pipeline("p")
+    orders = pipeline.source(FileSource("/tmp/orders"), name="in")  # reads the same files
+    orders.sink(FileSink("/tmp/other/../orders/"), name="out")
+    return pipeline
+
+
 def a_pattern_that_matches_its_sink() -> Pipeline:
     pipeline = Pipeline("p")
     orders = pipeline.source(KafkaSource(re.compile("orders-.+")), name="in")  # reads its rows
@@ -232,8 +253,10 @@ def a_weak_source_under_a_strong_sink() -> Pipeline:
         (one_sink_twice, "attached to more than one stream", "# shared"),
         (one_outbox_for_two_receivers, "'one' and 'two' have the same outbox /tmp/outbox: give each", "# shared"),
         (a_pattern_that_matches_its_dead_letters, r"exclude=['orders-bad']", "# reads its letters"),
-        (a_topic_that_is_its_own_dead_letters, "Send them to another topic", "# its own"),
-        (a_pattern_that_matches_its_sink, r"exclude=['orders-paid']; if it is meant", "# reads its rows"),
+        (a_topic_that_is_its_own_dead_letters, "Write to another topic", "# its own"),
+        (a_pattern_that_matches_its_sink, r"exclude=['orders-paid']; if the loop is intended", "# reads its rows"),
+        (a_topic_that_is_its_own_sink, "Write to another topic; if the loop is intended", "# reads the same topic"),
+        (a_directory_that_is_its_own_sink, "Write to another directory; if the loop is", "# reads the same files"),
         (the_same_stream_twice_in_a_union, "the same stream twice", "# union with itself"),
         (a_weak_source_under_a_strong_sink, 'delivery="at-least-once"', "# strong"),
     ],
