@@ -88,12 +88,12 @@ class Benchmark:
 
 
 def machine(command: str) -> str:
-    """One line: how it was made, when, and on what. ``load``: processes that wanted to run when it began."""
+    """Return two lines for docs/benchmarks.md: the command and the date, the machine and its load at the start."""
     today = datetime.date.today()
     date = f"{today.day} {today:%B %Y}"
     return (
-        f"`{command}`, {date}: {os.cpu_count()} processors, Python {platform.python_version()}, "
-        f"{platform.system()}, load {os.getloadavg()[0]:.1f} at the start:"
+        f"`{command}`, {date}:\n{os.cpu_count()} processors, Python {platform.python_version()}, {platform.system()}, "
+        f"load {os.getloadavg()[0]:.1f} at the start:"
     )
 
 

@@ -1,4 +1,4 @@
-"""Joins, tables, broadcast state and requests: ``python -m benchmarks.joins``. What each verb costs a row.
+"""Joins, tables, broadcast state and requests: ``python -m benchmarks.joins``. What each operation costs a row.
 
 Jobs with generated input and a sink that counts, no broker: rows of two streams that have one partner each, rows that
 look into a table or are held against rules, and rows that are asked for. ``plain`` has none of it, to be taken off.
@@ -18,29 +18,30 @@ from benchmarks.command import Benchmark, attempts, middle, shown, table, tell, 
 from benchmarks.jobs import measure
 from benchmarks.plots import Row
 
-VERBS = ("plain", "interval-join", "window-join", "table-join", "broadcast", "asked", "kept")
+OPERATIONS = ("plain", "interval-join", "window-join", "table-join", "broadcast", "asked", "kept")
 WORKERS = (1, 2)
 
 
 def measure_all(options: argparse.Namespace, home: Path) -> list[Row]:
-    points = [(workers, verb) for workers in WORKERS for verb in VERBS]
+    points = [(workers, operation) for workers in WORKERS for operation in OPERATIONS]
     return attempts(partial(_point, options, home, turn, *point) for turn in range(options.turns) for point in points)
 
 
-def _point(options: argparse.Namespace, home: Path, turn: int, workers: int, verb: str) -> Row:
+def _point(options: argparse.Namespace, home: Path, turn: int, workers: int, operation: str) -> Row:
     settings = {
         "parallelism": workers,
         "checkpoint_interval": options.interval,
-        "BENCH_VERB": verb,
+        "BENCH_OPERATION": operation,
         "BENCH_KEYS": options.keys,
     }
     window = measure("joins", home, settings, seconds=options.seconds, warm_up=options.warm_up)
     tell(
-        f"turn {turn + 1}: {verb}, {workers} worker(s): {window.rate_in / 1000:.0f} k rows/s, {window.cpu:.2f} CPU s/M"
+        f"turn {turn + 1}: {operation}, {workers} worker(s): {window.rate_in / 1000:.0f} k rows/s, "
+        f"{window.cpu:.2f} CPU s/M"
     )
     return {
         "workers": workers,
-        "verb": verb,
+        "operation": operation,
         "rate": window.rate_in,
         "cpu": window.cpu,
         "memory": window.memory,
@@ -53,12 +54,12 @@ def _point(options: argparse.Namespace, home: Path, turn: int, workers: int, ver
 def tables(rows: Sequence[Row]) -> str:
     headings = ("operation, workers", "k rows/s", "CPU s/M", "MB", "state MB", "blocked ms", "load before")
     lines = []
-    for verb in VERBS:
+    for operation in OPERATIONS:
         for workers in WORKERS:
-            found = where(rows, verb=verb, workers=workers)
+            found = where(rows, operation=operation, workers=workers)
             lines.append(
                 [
-                    f"{verb}, {workers}",
+                    f"{operation}, {workers}",
                     shown(middle(found, "rate"), 0, 1e-3),
                     shown(middle(found, "cpu"), 2),
                     shown(middle(found, "memory")),

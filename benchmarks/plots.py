@@ -1,6 +1,6 @@
-"""The pictures of docs/benchmarks.md: ``python -m benchmarks.plots`` draws them again from the figures beside them.
+"""The pictures of docs/benchmarks.md. ``python -m benchmarks.plots`` draws them from the figures in docs/pictures.
 
-Rule: a picture shows medians of the same rows as its table; it computes nothing that the table does not have.
+Rule: a picture shows medians of the rows of its table, and nothing that the table does not have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GREY = "#44505c"
 
 
 def draw(name: str, rows: Sequence[Row], directory: Path = PICTURES) -> Path:
-    """Draw the picture of one benchmark as PNG; returns its path."""
+    """Draw the picture of one benchmark as PNG; return its path."""
     from matplotlib.figure import Figure
 
     drawing, size = _DRAWINGS[name]
@@ -40,7 +40,7 @@ def _abs_paper(figure: Any, rows: Sequence[Row]) -> None:
     kept = [row for row in rows if row["interval"] is not None]
     _lines(axes, kept, "interval", "rate", "mode", 1e-3)
     _logarithmic(axes, (row["interval"] for row in kept), "{:g}")
-    _dress(axes, "seconds between checkpoints", "thousand rows a second")
+    _dress(axes, "seconds between checkpoints", "thousand rows per second")
 
 
 def _checkpoint_cost(figure: Any, rows: Sequence[Row]) -> None:
@@ -55,21 +55,21 @@ def _checkpoint_cost(figure: Any, rows: Sequence[Row]) -> None:
     axes.set_yticks(range(len(points)), [f"{mode}, {interval:g} s" for mode, interval in points])
     axes.margins(y=0.12)
     axes.invert_yaxis()
-    _dress(axes, "per cent of the rate lost, each pair of windows and their mean", "", legend=False, from_zero=False)
+    _dress(axes, "loss of throughput, percent: each pair of windows, and their mean", "", legend=False, from_zero=False)
 
 
 def _alignment(figure: Any, rows: Sequence[Row]) -> None:
     rate, checkpoint = figure.subplots(1, 2)
     _bars(rate, rows, "spill", "rate", 1e-3)
-    _dress(rate, "thousand rows a second", "alignment_spill", legend=False, from_zero=False)
+    _dress(rate, "thousand rows per second", "alignment_spill", legend=False, from_zero=False)
     _bars(checkpoint, rows, "spill", "checkpoint", 1.0)
-    _dress(checkpoint, "seconds a checkpoint", "", legend=False, from_zero=False)
+    _dress(checkpoint, "seconds per checkpoint", "", legend=False, from_zero=False)
 
 
 def _backpressure(figure: Any, rows: Sequence[Row]) -> None:
-    memory, under_way = figure.subplots(1, 2)
-    slow = [{**row, "under_way": row["in"] - row["out"]} for row in rows if row["part"] == "slow"]
-    for axes, of, what in ((memory, "memory", "MB, all processes"), (under_way, "under_way", "rows under way")):
+    memory, in_flight = figure.subplots(1, 2)
+    slow = [{**row, "in_flight": row["in"] - row["out"]} for row in rows if row["part"] == "slow"]
+    for axes, of, what in ((memory, "memory", "MB, all processes"), (in_flight, "in_flight", "rows in flight")):
         _lines(axes, slow, "at", of, "mode", 1.0)
         _dress(axes, "seconds", what)
         axes.set_ylim(0, 1.4 * max(row[of] for row in slow))
@@ -79,7 +79,7 @@ def _exchange(figure: Any, rows: Sequence[Row]) -> None:
     hops, delay, rate = figure.subplots(1, 3)
     _bars(hops, [row for row in rows if row["part"] in ("hops", "kafka")], "what", "rate", 1e-3)
     hops.set_xscale("log")
-    _dress(hops, "thousand rows a second", "", legend=False, from_zero=False)
+    _dress(hops, "thousand rows per second", "", legend=False, from_zero=False)
     timed = [row for row in rows if row["part"] == "timeout"]
     for share in ("p50", "p99"):
         found = [{**row, "line": f"{row['load_name']}, {share}"} for row in timed if row["load_name"] != "full"]
@@ -87,7 +87,7 @@ def _exchange(figure: Any, rows: Sequence[Row]) -> None:
     delay.set_yscale("log")
     _dress(delay, "buffer_timeout, ms", "latency, ms", from_zero=False)
     _lines(rate, [row for row in timed if row["load_name"] == "full"], "timeout_ms", "rate", "load_name", 1e-3)
-    _dress(rate, "buffer_timeout, ms", "thousand rows a second", legend=False)
+    _dress(rate, "buffer_timeout, ms", "thousand rows per second", legend=False)
     for axes in (delay, rate):
         ticks = sorted({row["timeout_ms"] for row in timed})
         axes.set_xscale("symlog", linthresh=1)
@@ -102,7 +102,7 @@ def _skew(figure: Any, rows: Sequence[Row]) -> None:
         found = [row for row in rows if row["workers"] == number]
         _grouped(axes, found, inputs, "input", "merge", "rate", 1e-3)
     for axes, number in zip(beside, workers, strict=True):
-        _dress(axes, f"{number} worker{'s' if number > 1 else ''}", "thousand tuples a second")
+        _dress(axes, f"{number} worker{'s' if number > 1 else ''}", "thousand tuples per second")
 
 
 def _state_sizes(figure: Any, rows: Sequence[Row]) -> None:
@@ -118,7 +118,7 @@ def _state_sizes(figure: Any, rows: Sequence[Row]) -> None:
         _dress(axes, "keys touched", label, from_zero=False)
     _lines(recovery, [row for row in rows if row["part"] == "recovery"], "keys", "total_ms", "line", 1e-3)
     _logarithmic(recovery, (row["keys"] for row in rows if row["part"] == "recovery"), "{:,.0f}")
-    _dress(recovery, "keys of state", "seconds from kill -9 to new output", legend=False)
+    _dress(recovery, "keys of state", "seconds from SIGKILL to new output", legend=False)
 
 
 def _serializers(figure: Any, rows: Sequence[Row]) -> None:
@@ -126,7 +126,7 @@ def _serializers(figure: Any, rows: Sequence[Row]) -> None:
     names = list(dict.fromkeys(row["codec"] for row in rows))
     coded = [{**row, "what": what, "ns": row[f"{what}_ns"]} for row in rows for what in ("encode", "decode")]
     _grouped(alone, coded, names, "codec", "what", "ns", 1.0)
-    _dress(alone, "alone", "ns a value")
+    _dress(alone, "codec alone", "ns per value")
     used = [
         {**row, "what": f"{backend}, {kind}", "ns": row[f"{backend}_{kind}_ns"]}
         for row in rows
@@ -134,7 +134,7 @@ def _serializers(figure: Any, rows: Sequence[Row]) -> None:
         for kind in ("cold", "warm")
     ]
     _grouped(access, used, names, "codec", "what", "ns", 1.0)
-    _dress(access, "get and put of a key, checkpoint included", "ns")
+    _dress(access, "get and put of one key, checkpoint included", "ns per key")
     for axes in (alone, access):
         axes.tick_params(axis="x", rotation=30)
 
@@ -144,19 +144,19 @@ def _spark(figure: Any, rows: Sequence[Row]) -> None:
     beside = figure.subplots(1, len(workloads), squeeze=False)[0]
     for axes, workload in zip(beside, workloads, strict=True):
         _bars(axes, [row for row in rows if row["workload"] == workload], "who", "rate", 1e-3)
-        _dress(axes, f"{workload}: thousand records a second", "", legend=False, from_zero=False)
+        _dress(axes, f"{workload}: thousand records per second", "", legend=False, from_zero=False)
 
 
 def _metrics(figure: Any, rows: Sequence[Row]) -> None:
     groups = list(dict.fromkeys(row["workload"] for row in rows))
-    named = [{**row, "who": "watched" if row["watched"] else "not watched"} for row in rows]
+    named = [{**row, "who": "with metrics" if row["watched"] else "without metrics"} for row in rows]
     for axes, of, by, label in zip(figure.subplots(1, 2), ("rate", "cpu"), (1e-3, 1), _OF_METRICS, strict=True):
         _grouped(axes, named, groups, "workload", "who", of, by)
         axes.set_ylabel(label)
         axes.legend()
 
 
-_OF_METRICS = ("k records/s", "CPU s for a million records")
+_OF_METRICS = ("thousand records per second", "CPU s per million records")
 
 _DRAWINGS: Mapping[str, tuple[Callable[[Any, Sequence[Row]], None], tuple[float, float]]] = {
     "abs_paper": (_abs_paper, (7.5, 4.2)),
@@ -180,7 +180,7 @@ def _median(rows: Iterable[Row], of: str, factor: float) -> float | None:
 
 
 def _lines(axes: Any, rows: Sequence[Row], x: str, y: str, line: str, factor: float, first: int = 0) -> None:
-    """A line for each value of the column ``line``; ``first`` is the number of its color."""
+    """Draw one line per value of the column ``line``; ``first`` is the number of the first color."""
     for number, name in enumerate(dict.fromkeys(row[line] for row in rows)):
         own = [row for row in rows if row[line] == name]
         places = sorted({row[x] for row in own})
@@ -197,7 +197,7 @@ def _bars(axes: Any, rows: Sequence[Row], name: str, of: str, factor: float) -> 
 
 
 def _grouped(axes: Any, rows: Sequence[Row], groups: Sequence[str], group: str, bar: str, of: str, by: float) -> None:
-    """Bars side by side: a cluster for each of ``groups``, a color for each value of ``bar``."""
+    """Draw bars side by side: one cluster per group, one color per value of ``bar``."""
     bars = list(dict.fromkeys(row[bar] for row in rows))
     width = 0.8 / len(bars)
     for number, name in enumerate(bars):
@@ -230,7 +230,7 @@ def _dress(axes: Any, x: str, y: str, *, legend: bool = True, from_zero: bool = 
 
 
 def main() -> int:
-    """Draws every picture whose figures are stored."""
+    """Draw every picture whose figures are stored; return the exit code."""
     for name in NAMES:
         stored = PICTURES / f"{name}.json"
         if stored.exists():

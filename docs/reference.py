@@ -1,10 +1,10 @@
-"""Write the API reference from the code: every public name with its signature, and what its docstring says.
+"""Write the API reference from the code: every public name with its signature and its docstring.
 
     python docs/reference.py           rewrite docs/api.md
-    python docs/reference.py --check   exit 1 if it is not what the code says
+    python docs/reference.py --check   exit 1 if docs/api.md does not match the code
 
-Rule: what a reader learns here is written in a docstring; this script adds headings, and links to the pages with
-examples. ``tests/test_docs.py`` checks that no public name and no verb is missing.
+Rule: all explanations are in docstrings; this script only adds headings, and links to the pages with examples.
+``tests/test_docs.py`` checks that no public name and no operation is missing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from kafka_eos.connectors import kafka
 
 PAGE: Final = Path(__file__).with_name("api.md")
 _WIDTH: Final = 110
-_PAGE_WIDTH: Final = 100
+"""The width of a signature that is not broken into lines."""
+_PROSE_WIDTH: Final = 100
 _CONNECTORS: Final = ("kafka_eos.connectors", "kafka_eos.testing")
-"""Modules of classes whose methods are called by the engine, but for those that make one."""
+"""Modules of classes whose methods are called by the engine, except class methods that create one."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """Names of one module that a reader looks for together."""
+    """Names of one module that belong to one topic."""
 
     title: str
     module: ModuleType
@@ -110,7 +111,8 @@ SECTIONS: Final = (
         ("run_local", "TimestampedValue", "AdvanceClock", "LocalRun", "ListSource", "MemorySink"),
     ),
 )
-"""Errors are in failures-and-recovery.md#errors, contracts of connectors on the pages about writing one."""
+"""Errors are in failures-and-recovery.md#errors; the contracts of connectors are in writing-a-source.md and
+writing-a-sink.md."""
 
 PAGES: Final = {
     "Stream.map": "getting-started.md#the-pipeline",
@@ -120,14 +122,14 @@ PAGES: Final = {
     "Stream.broadcast": "broadcast.md",
     "Stream.side_output": "event-time.md#side-outputs",
     "KeyedStream.aggregate": "aggregates.md",
-    "KeyedStream.async_map": "async.md#answers-that-are-kept",
+    "KeyedStream.async_map": "async.md#cached-responses",
     "KeyedStream.deduplicate": "first-programs.md#deduplicate-by-id-over-an-hour",
     "KeyedStream.distinct": "first-programs.md#each-id-once",
     "KeyedStream.fold": "getting-started.md#the-pipeline",
     "KeyedStream.join": "tables.md#join-and-left-join",
-    "KeyedStream.join_as_of": "tables.md#as-of-a-time",
+    "KeyedStream.join_as_of": "tables.md#as-of-joins",
     "KeyedStream.left_join": "tables.md#join-and-left-join",
-    "KeyedStream.left_join_as_of": "tables.md#as-of-a-time",
+    "KeyedStream.left_join_as_of": "tables.md#as-of-joins",
     "KeyedStream.match": "patterns.md",
     "KeyedStream.process": "state.md",
     "KeyedStream.reduce": "state.md",
@@ -143,17 +145,17 @@ PAGES: Final = {
     "ConnectedStreams.process": "joins.md#a-function-of-both-streams",
     "ConnectedStreams.window_join": "joins.md#window-join",
     "BroadcastConnectedStream.process": "broadcast.md",
-    "KeyedBroadcastConnectedStream.process": "broadcast.md#with-state-of-keys",
+    "KeyedBroadcastConnectedStream.process": "broadcast.md#with-keyed-state",
     "Pipeline.source": "getting-started.md#the-pipeline",
     "Pipeline.table": "tables.md",
     "Table.broadcast": "broadcast.md",
-    "Table.with_timestamps": "tables.md#as-of-a-time",
+    "Table.with_timestamps": "tables.md#as-of-joins",
     "connect": "joins.md",
-    "Pattern": "patterns.md#what-a-pattern-says",
+    "Pattern": "patterns.md#defining-a-pattern",
     "ProcessFunction": "event-time.md#timers",
     "CoProcessFunction": "joins.md#a-function-of-both-streams",
     "BroadcastProcessFunction": "broadcast.md",
-    "KeyedBroadcastProcessFunction": "broadcast.md#with-state-of-keys",
+    "KeyedBroadcastProcessFunction": "broadcast.md#with-keyed-state",
     "Timers": "event-time.md#timers",
     "OutputTag": "event-time.md#side-outputs",
     "ValueState": "state.md#types",
@@ -170,31 +172,35 @@ PAGES: Final = {
     "sliding": "windows.md#sliding",
     "session": "windows.md#sessions",
     "days": "windows.md#calendar-days",
-    "rows": "windows.md#so-many-rows",
-    "global_": "windows.md#so-many-rows",
-    "on_count": "windows.md#results-before-the-end",
-    "on_clock": "windows.md#results-before-the-end",
+    "rows": "windows.md#count-windows",
+    "global_": "windows.md#count-windows",
+    "on_count": "windows.md#early-results",
+    "on_clock": "windows.md#early-results",
     "Aggregate": "aggregates.md#your-own",
-    "retries": "async.md#what-fails",
-    "breaker": "async.md#what-fails",
+    "retries": "async.md#failures",
+    "breaker": "async.md#failures",
     "KafkaSource": "kafka-sources.md",
     "KafkaSink": "getting-started.md#the-pipeline",
     "dead_letter": "dead-letters.md",
     "run_local": "getting-started.md#a-test-without-a-broker",
 }
-"""Where a reader finds an example that is run as a test."""
+"""The location of each example; all of them are run as tests."""
 
 
 def page() -> str:
-    """The whole reference."""
+    """Return the whole page."""
     contents = "\n".join(f"- [{section.title}](#{_anchor(section.title)})" for section in SECTIONS)
     parts = [
         "# API reference",
-        _wrapped(
-            "Every public name of pipelines, with its signature and what it does. This page is written from the code "
-            "by `docs/reference.py`; the pages that it links have examples, which are run as tests. Not here: "
-            "[errors](failures-and-recovery.md#errors), [settings](configuration.md#settings), other connectors, and "
-            "the contracts for [sources](writing-a-source.md) and [sinks](writing-a-sink.md) of your own."
+        _wrap(
+            "On this page you can look up every public name of pipelines, with its signature and its behavior. "
+            "`docs/reference.py` generates the page from the code. The linked pages have examples, which are run as "
+            "tests."
+        ),
+        _wrap(
+            "Not on this page: [errors](failures-and-recovery.md#errors), [settings](configuration.md#settings), other "
+            "connectors, and the contracts for [sources](writing-a-source.md) and [sinks](writing-a-sink.md) of your "
+            "own."
         ),
         contents,
     ]
@@ -206,7 +212,7 @@ def page() -> str:
 
 
 def entries(name: str, found: Any) -> Iterator[str]:
-    """A public name, and its methods if it is a class."""
+    """Yield the entry of a public name, and those of its methods if it is a class."""
     yield f"### {name}"
     if isinstance(found, type):
         yield from _entry(name, found, constructor(found))
@@ -218,8 +224,10 @@ def entries(name: str, found: Any) -> Iterator[str]:
 
 
 def methods(cls: type) -> Iterator[tuple[str, Any]]:
-    """Those that users call or define, in the order of the code; what a class of this package has from another of it
-    is there, too, unless that one has an entry of its own. Of a connector those that the engine calls are left out.
+    """Yield the methods that users call or define, in the order of the code.
+
+    Methods inherited from a class of this package are included, unless that class has its own entry. Methods of a
+    connector that only the engine calls are left out.
     """
     seen: set[str] = set()
     for base in [cls, *(base for base in cls.__mro__[1:] if base.__module__.startswith("kafka_eos"))]:
@@ -243,20 +251,20 @@ def _documented() -> set[str]:
 
 
 def constructor(cls: type) -> list[str]:
-    """How users make one; nothing where they do not."""
-    if "__init__" not in {name for base in cls.__mro__[:-1] for name in vars(base)} or _made_by_verbs(cls):
+    """Return the signature with which users create an object; nothing if they never do."""
+    if "__init__" not in {name for base in cls.__mro__[:-1] for name in vars(base)} or _created_by_operations(cls):
         return []
     return [_shown(cls.__name__, inspect.signature(cls))]
 
 
-def _made_by_verbs(cls: type) -> bool:
-    """Streams come from verbs, contexts and states from ``open``."""
+def _created_by_operations(cls: type) -> bool:
+    """Return whether users get objects of this class from operations or the engine, and never call its constructor."""
     made = getattr(cls, "_is_protocol", False) or hasattr(cls, "_append_node")
     return bool(made) or cls.__name__ in ("Pattern", "WatermarkStrategy", "LocalRun", "Broadcast")
 
 
 def signatures(name: str, member: Any) -> list[str]:
-    """Each overload of its own; the function itself if it has none."""
+    """Return the signature of each overload, or of the function if it has none."""
     if isinstance(member, property):
         return [_shown(name, inspect.signature(member.fget), "property")] if member.fget else []
     function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
@@ -282,7 +290,7 @@ def _shown(name: str, signature: inspect.Signature, decorator: str = "") -> str:
 
 
 def _with_marks(parameters: list[inspect.Parameter]) -> Iterator[inspect.Parameter | str]:
-    """With the star before parameters that are keywords only."""
+    """Yield the parameters, with the star before the keyword-only ones."""
     star = any(each.kind is each.VAR_POSITIONAL for each in parameters)
     for each in parameters:
         if each.kind is each.KEYWORD_ONLY and not star:
@@ -303,7 +311,7 @@ def _parameter(each: inspect.Parameter | str) -> str:
 
 
 def _text(found: Any, *, quoted: bool = False) -> str:
-    """A type or a default, as it stands in the code."""
+    """Return a type or a default as it is written in the code."""
     if isinstance(found, str) and not quoted:
         return found.replace("_Assigner", "Assigner").replace("interfaces.", "")
     text = found.__name__ if isinstance(found, type) else repr(found)
@@ -320,7 +328,7 @@ def _entry(name: str, found: Any, lines: list[str]) -> Iterator[str]:
 
 
 def _prose(found: Any) -> str:
-    """A docstring as Markdown."""
+    """Return the docstring as Markdown."""
     text = inspect.cleandoc(found.__doc__ or "") if getattr(found, "__doc__", None) else ""
     if re.match(r"\w+\(.*\)$", text) or text.startswith("Any("):  # what dataclasses write
         return ""
@@ -329,18 +337,21 @@ def _prose(found: Any) -> str:
 
 
 def _block(block: str) -> str:
-    """One paragraph; lines that are indented are kept as they are."""
+    """Return one paragraph as Markdown; indented lines are kept as they are."""
     parts = []
     for indented, lines in groupby(block.splitlines(), key=lambda line: line.startswith(" ")):
         if indented:
             parts.append(f"```text\n{textwrap.dedent(chr(10).join(lines)).replace('``', '')}\n```")
         else:
-            parts.append(_wrapped(re.sub(r"``(.+?)``", r"`\1`", " ".join(lines))))
+            parts.append(_wrap(re.sub(r"``(.+?)``", r"`\1`", " ".join(lines))))
     return "\n\n".join(parts)
 
 
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _PAGE_WIDTH, break_long_words=False, break_on_hyphens=False)
+def _wrap(paragraph: str) -> str:
+    """Return the paragraph in lines of at most ``_PROSE_WIDTH`` characters. Code in backticks stays on one line."""
+    joined = re.sub(r"`[^`]+`", lambda code: code[0].replace(" ", "\0"), paragraph)
+    lines = textwrap.wrap(joined, _PROSE_WIDTH, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
 
 
 def _anchor(title: str) -> str:
@@ -348,10 +359,10 @@ def _anchor(title: str) -> str:
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Run the script; return the exit code."""
     fresh = PAGE.exists() and PAGE.read_text(encoding="utf-8") == page()
     if "--check" in sys.argv[1:]:
-        print("" if fresh else "api.md does not say what the code does: make docs", end="")
+        print("" if fresh else "api.md does not match the code. Run: make docs", end="")
         return 0 if fresh else 1
     PAGE.write_text(page(), encoding="utf-8")
     return 0

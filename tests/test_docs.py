@@ -845,7 +845,7 @@ def test_the_strategy_shown_gives_the_table_shown(tmp_path: Path) -> None:
 
 def test_the_timer_of_the_clock_shown_gives_the_table_shown(tmp_path: Path) -> None:
     text = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
-    page = text.partition("### Timers of the clock")[2].partition("| | event time |")[0]
+    page = text.partition("### Processing-time timers")[2].partition("| | event time |")[0]
     windows, _, pause, *_ = blocks(ROOT / "docs/event-time.md", "python")
     before, after = windows.split("pipeline = ")
     shown = after.replace(".process(FiveMinutes", ".process(Pause").replace("value=Total", "value=str")
@@ -865,7 +865,7 @@ def test_the_timer_of_the_clock_shown_gives_the_table_shown(tmp_path: Path) -> N
 
 
 def test_the_alignment_shown_gives_the_table_shown(tmp_path: Path) -> None:
-    page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8").partition("## Partitions that are ahead")[2]
+    page = (ROOT / "docs/event-time.md").read_text(encoding="utf-8").partition("## Watermark alignment")[2]
     shown_code = blocks(ROOT / "docs/event-time.md", "python")[-3]
     (tmp_path / "shown.py").write_text(f"from kafka_eos import bounded\n{shown_code}")
     alignment = runpy.run_path(str(tmp_path / "shown.py"))["together"].alignment
@@ -880,14 +880,14 @@ def test_the_alignment_shown_gives_the_table_shown(tmp_path: Path) -> None:
 
 def _moment(shown: str) -> int:
     if not shown[0].isdigit():
-        return {"no row yet": MIN_EVENT_TIME, "nobody is waited for": NO_SPLIT}[shown]
+        return {"no row yet": MIN_EVENT_TIME, "no partition counts": NO_SPLIT}[shown]
     hours, minutes, seconds = map(int, shown.split(":"))
     return 1000 * (3600 * hours + 60 * minutes + seconds)
 
 
 def test_the_silence_shown_gives_the_table_shown(tmp_path: Path) -> None:
     text = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
-    page = text.partition("## When no rows come")[2].partition("## In tests")[0]
+    page = text.partition("## When all partitions are idle")[2].partition("## In tests")[0]
     windows, *_, strategy = blocks(ROOT / "docs/event-time.md", "python")
     _, _, of_silence = strategy.strip().partition(" = ")
     shown = windows.replace("bounded(seconds=60)", of_silence)
@@ -914,7 +914,7 @@ def test_the_silence_shown_gives_the_table_shown(tmp_path: Path) -> None:
 
 def test_the_idle_partition_shown_gives_the_table_shown(tmp_path: Path) -> None:
     text = (ROOT / "docs/event-time.md").read_text(encoding="utf-8")
-    page = text.partition("## A partition that is silent")[2].partition("## When no rows come")[0]
+    page = text.partition("## Idle partitions")[2].partition("## When all partitions are idle")[0]
     windows, *_, strategy, _ = blocks(ROOT / "docs/event-time.md", "python")
     pipeline = _shown(tmp_path, windows.replace("bounded(seconds=60)", strategy.strip().partition(" = ")[2]))
     lines, given = rows(page, "sale"), list[Any]()

@@ -1,4 +1,4 @@
-"""Streams that meet something: BENCH_VERB says what.
+"""Streams that meet something: BENCH_OPERATION says what.
 
 plain            two streams in one, without keys and state: what the sources, event time and the sink cost
 interval-join    each row has one partner, and waits ten seconds of event time for others
@@ -19,7 +19,7 @@ from kafka_eos import BroadcastContext, BroadcastProcessFunction, Pipeline, Stre
 from kafka_eos.api.connected_streams import ConnectedStreams
 from kafka_eos.connectors.kafka import Record
 
-VERB = os.environ["BENCH_VERB"]
+OPERATION = os.environ["BENCH_OPERATION"]
 SPLITS = 4
 RULES = 8
 
@@ -111,7 +111,7 @@ async def known(key: int) -> int:
 
 
 def made(pipeline: Pipeline) -> Stream[Event]:
-    match VERB:
+    match OPERATION:
         case "plain":
             return timed(pipeline, "left").union(timed(pipeline, "right"), name="both")
         case "interval-join":
@@ -129,7 +129,7 @@ def made(pipeline: Pipeline) -> Stream[Event]:
         case "kept":
             by_key = stream(pipeline).key_by(lambda event: event.key, name="by-key")
             return by_key.async_map(known, first, name="kept", cache=Ttl(3600), capacity=1000)
-    raise ValueError(f"BENCH_VERB={VERB!r} is none of those that are told above")
+    raise ValueError(f"BENCH_OPERATION={OPERATION!r} is none of those that are told above")
 
 
 pipeline = Pipeline("bench")

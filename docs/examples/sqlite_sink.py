@@ -12,7 +12,7 @@ BUSY, LOCKED, READ_ONLY, INPUT_OUTPUT, FULL, CANNOT_OPEN = 5, 6, 8, 10, 13, 14
 
 
 class Sqlite(Database):
-    """One file."""
+    """A SQLite database in one file."""
 
     driver = sqlite3
 
@@ -20,8 +20,8 @@ class Sqlite(Database):
         self._path = Path(path).resolve()
 
     def connect(self) -> Connection:
-        # IMMEDIATE: a transaction takes the file's lock when it begins, so two that read first do not lock each other
-        # out. One thread after the other may use the connection.
+        # IMMEDIATE: a transaction locks the file when it begins, so two transactions that read first cannot deadlock.
+        # Several threads use the connection, one at a time.
         connection = sqlite3.connect(self._path, timeout=10, isolation_level="IMMEDIATE", check_same_thread=False)
         connection.execute("PRAGMA synchronous = FULL")
         return connection
@@ -31,7 +31,7 @@ class Sqlite(Database):
         return f"sqlite:{self._path}"
 
     def is_retryable(self, error: Exception) -> bool:
-        """SQLite raises OperationalError for a table that is not there, too; its code tells them apart."""
+        """Return whether SQLite is busy: OperationalError also means a missing table, and the code shows which."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         return code in (BUSY, LOCKED, READ_ONLY, INPUT_OUTPUT, FULL, CANNOT_OPEN)
 
@@ -51,11 +51,11 @@ def test_sqlite_sink(tmp_path: Path) -> None:
             with sqlite3.connect(path) as connection:
                 return [{"id": number, "text": text} for number, text in connection.execute(statement)]
 
-        def take_away() -> None:
+        def clear() -> None:
             ask("DELETE FROM rows")
 
         ask("CREATE TABLE rows (n INTEGER PRIMARY KEY, id INTEGER NOT NULL, text TEXT NOT NULL)")
         read = "SELECT id, text FROM rows ORDER BY n"
-        return SinkUnderTest("test_my_sink:make_sink", {"path": str(path)}, lambda: ask(read), remove_visible=take_away)
+        return SinkUnderTest("test_my_sink:make_sink", {"path": str(path)}, lambda: ask(read), remove_visible=clear)
 
     check_sink(fresh)

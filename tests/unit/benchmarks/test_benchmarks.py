@@ -126,7 +126,7 @@ def test_the_sink_prepares_the_number_of_its_rows_and_ages_those_from_elsewhere(
         ("hops", {"parallelism": 2, "BENCH_HOPS": "three"}),
         ("hops", {"parallelism": 2, "BENCH_HOPS": "local"}),
         ("skewed", {"parallelism": 2, "BENCH_HOT": 0.5, "BENCH_MERGE": "shuffle"}),
-        *(("joins", {"parallelism": 2, "BENCH_VERB": verb}) for verb in ("plain", "asked", "kept")),
+        *(("joins", {"parallelism": 2, "BENCH_OPERATION": operation}) for operation in ("plain", "asked", "kept")),
     ],
 )
 def test_every_record_comes_through(app: str, settings: Mapping[str, object], tmp_path: Path) -> None:
@@ -279,13 +279,17 @@ def test_tables_and_pictures_of_points(name: str, tmp_path: Path) -> None:
     assert plots.draw(name, rows, tmp_path).stat().st_size > 1000
 
 
-def test_each_verb_has_its_figures_for_each_number_of_workers() -> None:
+def test_each_operation_has_its_figures_for_each_number_of_workers() -> None:
     facts = {"rate": 123_456.0, "cpu": 9.0, "memory": 200.0, "state": 1e6, "blocked_ms": 2.0, "load": 0.1}
-    rows = [{"workers": workers, "verb": verb, **facts} for workers in joins.WORKERS for verb in joins.VERBS]
+    rows = [
+        {"workers": workers, "operation": operation, **facts}
+        for workers in joins.WORKERS
+        for operation in joins.OPERATIONS
+    ]
 
     _, _, *lines = joins.BENCHMARK.tables(rows).splitlines()
 
-    names = [f"{verb}, {workers}" for verb in joins.VERBS for workers in joins.WORKERS]
+    names = [f"{operation}, {workers}" for operation in joins.OPERATIONS for workers in joins.WORKERS]
     assert lines == [f"| {name} | 123 | 9.00 | 200 | 1.0 | 2 | 0.1 |" for name in names]
 
 
