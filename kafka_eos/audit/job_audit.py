@@ -1,7 +1,7 @@
 """The steps of an audit: settle, pin, scan, judge, report.
 
 Rule: nothing is scanned before nothing is in flight, and every offset is pinned before the first scan. What
-stands in the way of a sound scan ends up in the verdict as INVALID, with its name.
+stands in the way of a sound scan ends up in the verdict as INCONCLUSIVE, with its name.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def audit(
     ``master``          where that one runs; default: here, or where spark-submit says
     ``settle_seconds``  how long to wait for open transactions to end
     ``allow_foreign``   records of others in the output topics are no finding
-    ``expect_faults``   a history without a kill is INVALID: it cannot show that kills are survived
+    ``expect_faults``   a history without a kill is INCONCLUSIVE: it cannot show that kills are survived
     ``earlier``         checkpoint directories that the job had before it began with a savepoint: its whole history is
                         judged, not only what came after the savepoint
-    What keeps the audit from judging is no exception but INVALID, with the reason and ``Verdict.traceback``.
+    What keeps the audit from judging is no exception but INCONCLUSIVE, with the reason and ``Verdict.traceback``.
     """
     plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
     app = app or file_of(pipeline)
@@ -251,7 +251,7 @@ class _Audit:
             barred |= dict.fromkeys((Check.LOST, Check.UNEXPECTED), next(iter(blind.values())))
         facts = replace(
             base,
-            refused={} if Check.LOST in barred else scan.refused(),
+            rejected={} if Check.LOST in barred else scan.refused(),
             inputs=inputs,
             not_yet_processed=ahead,
             outputs=outputs,

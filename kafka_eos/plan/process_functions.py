@@ -184,8 +184,9 @@ class ProcessContext(Protocol):
         """
 
     def counter(self, name: str) -> Counter:
-        """Return a counter, exported as ``kafka_eos_counted_total`` with labels ``operator`` and ``name``, summed over
-        workers.
+        """Return a counter, summed over workers.
+
+        Its metric is ``kafka_eos_user_counter_total`` with the labels ``operator`` and ``name``.
 
         It is for monitoring only: records that are processed again after a failure count again, and so do records that
         your function rejected. Raises PlanError if ``open`` has returned, or if the name is not a string.

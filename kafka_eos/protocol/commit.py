@@ -77,7 +77,7 @@ def describe_unknown(probes: Sequence[Probe]) -> str:
         for standing in CommitStatus
         if standing is not CommitStatus.UNKNOWN and (found := [p for p in probes if p.status is standing])
     )
-    return f"nobody can tell whether this was committed: {_details(unknown)}{''.join(known)}"
+    return f"unknown whether this was committed: {_details(unknown)}{''.join(known)}"
 
 
 def _details(probes: Sequence[Probe]) -> str:

@@ -72,7 +72,7 @@ def check_sink(fresh: Callable[[], SinkUnderTest], *names: str, seeds: Iterable[
 
 def _fits(name: str, target: SinkUnderTest) -> bool:
     """Return whether a check applies to this sink."""
-    if name in TAKEN_AWAY:
+    if name in NEEDS_REMOVAL:
         return target.remove_visible is not None
     return not (target.single_process and name in TWO_PROCESSES)
 
@@ -286,7 +286,7 @@ def _other_jobs(trial: SinkHarness) -> None:
     trial.expect_visible(trial.rows[:6], "after the other jobs committed", any_order=True)
 
 
-def _other_lives(trial: SinkHarness) -> None:
+def _other_incarnations(trial: SinkHarness) -> None:
     """Check that ``abort_leftovers`` spares other incarnations of this job's name, started in other directories."""
     own, other = JobIdentity.new(), JobIdentity.new()
     kept = [trial.prepare(trial.writer(identity=life), epoch_id(1), n, n + 2) for n, life in ((0, other), (2, None))]
@@ -327,7 +327,7 @@ def _carry_on(trial: SinkHarness, zombie: Writer[Any], epoch: EpochId) -> Sequen
         return ()
 
 
-def _taken_away(trial: SinkHarness) -> None:
+def _visible_output_removed(trial: SinkHarness) -> None:
     """Committed output that its readers took away is not lost: a probe says COMMITTED, or UNKNOWN if it cannot tell."""
     if trial.target.remove_visible is None:
         raise ContractBroken("SinkUnderTest.take_away says how readers take output away; it is needed for this check")
@@ -410,18 +410,18 @@ SINK_CHECKS: Mapping[str, Callable[[SinkHarness], None]] = MappingProxyType(
         "abort-leftovers": _leftovers,
         "abort-spares-own-term": _own_term,
         "abort-spares-other-jobs": _other_jobs,
-        "abort-spares-other-lives": _other_lives,
+        "abort-spares-other-incarnations": _other_incarnations,
         "zombie": _zombie,
-        "taken-away": _taken_away,
+        "visible-output-removed": _visible_output_removed,
     }
 )
 """Every check by name; for ``pytest.mark.parametrize``."""
 
 _DRAWN: Final = frozenset({"schedules"})
-"""Checks that draw from a seed what they do."""
+"""Checks that draw their steps from a seed."""
 
 TWO_PROCESSES = frozenset({"writer-killed"})
-"""Checks that a sink in memory cannot pass, by its nature."""
+"""Checks that an in-memory sink cannot pass."""
 
-TAKEN_AWAY = frozenset({"taken-away"})
-"""Checks for sinks whose readers may take away what is visible."""
+NEEDS_REMOVAL = frozenset({"visible-output-removed"})
+"""Checks that need ``remove_visible``."""

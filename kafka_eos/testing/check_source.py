@@ -310,7 +310,7 @@ def _input_lost(trial: SourceHarness) -> None:
         trial.read_all(trial.reader(trial.discover(known)))
     except InputLost:
         return
-    raise ContractBroken("the input that a position needs is gone, and nobody raised InputLost")
+    raise ContractBroken("the input at this position is gone, and InputLost was not raised")
 
 
 def _completed_is_idempotent(trial: SourceHarness) -> None:

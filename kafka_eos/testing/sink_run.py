@@ -285,7 +285,7 @@ class _Run:
         unfinished = self.job.restart(killed=killed)
         term = self.job.term
         how = "all processes are killed" if killed else "the workers let go of their writers"
-        self._say(f"{how}; term {term} finishes what is decided, and goes on from epoch {self.job.first}")
+        self._say(f"{how}; term {term} commits what is decided and continues from epoch {self.job.first}")
         if killed:
             self._asleep, self._committer = self._attempt, self._trial.committer(term, identity=self._life)
         else:

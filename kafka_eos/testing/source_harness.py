@@ -204,7 +204,7 @@ class SourceHarness:
         """Each as often as listed, and those of one split in the order of the list."""
         seen, wanted = Counter(repr(row.value) for row in rows), Counter(map(repr, values))
         expect(not wanted - seen, f"{when}: records are missing: {sorted((wanted - seen).elements())}")
-        expect(not seen - wanted, f"{when}: records came that must not, or twice: {sorted((seen - wanted).elements())}")
+        expect(not seen - wanted, f"{when}: unexpected or duplicate records: {sorted((seen - wanted).elements())}")
         for split, of in by_split(rows).items():
             listed, found = map(repr, values), [repr(row.value) for row in of]
             ordered = all(value in listed for value in found)  # each behind the one before: ``in`` reads the list on
@@ -214,7 +214,7 @@ class SourceHarness:
         """Check that the rows have the same values from the same places, each split in the same order."""
         seen, due = (Counter((row.place, repr(row.value)) for row in each) for each in (rows, wanted))
         expect(not due - seen, f"{when}: records are missing: {sorted((due - seen).elements())}")
-        expect(not seen - due, f"{when}: records came that must not, or twice: {sorted((seen - due).elements())}")
+        expect(not seen - due, f"{when}: unexpected or duplicate records: {sorted((seen - due).elements())}")
         for split, of in by_split(wanted).items():
             found, places = ([row.place for row in each] for each in (by_split(rows)[split], of))
             expect(found == places, f"{when}: {split} came in another order: {found}, and before {places}")

@@ -124,7 +124,7 @@ class _Job:
         self._known = dict(self._search(self._decided.positions))
         self._read = {split: self._decided.read.get(split, 0) for split in self._known}
         subtasks = self._random.randint(1, _MOST_SUBTASKS)
-        self._say(f"start {self._term} goes on from epoch {self._decided.id.epoch}; parallelism is {subtasks}")
+        self._say(f"start {self._term} continues from epoch {self._decided.id.epoch}; parallelism is {subtasks}")
         self._subtasks = [self._open(number, subtasks) for number in range(subtasks)]
 
     def step(self) -> None:
@@ -198,7 +198,7 @@ class _Job:
     def _give_up(self) -> None:
         """Give up the epoch. Its subtasks read on: nothing is read again."""
         if self._pending is not None:
-            self._say(f"epoch {self._pending.id.epoch} is given up; the job goes on")
+            self._say(f"epoch {self._pending.id.epoch} is aborted; the job continues")
             self._pending = None
 
     def _pause(self) -> None:

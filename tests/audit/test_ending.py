@@ -1,4 +1,4 @@
-"""An audit that cannot judge ends as INVALID with exit code 2, whatever broke: exit code 1 says that data is wrong."""
+"""An audit that cannot judge ends as INCONCLUSIVE with exit code 2, whatever failed: exit code 1 means wrong data."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_running_job_is_said_to_run_before_anything_is_started(tmp_path: Path)
         verdict = job.audit(object())
 
     said = "the job 'orders' is running: stop it (kafka-eos stop orders.py), then audit again"
-    assert (f"INVALID: {said}", 2) == (verdict.headline, verdict.exit_code)
+    assert (f"INCONCLUSIVE: {said}", 2) == (verdict.headline, verdict.exit_code)
 
 
 def test_without_java_it_says_what_to_install(totals: Totals, tmp_path: Path) -> None:
@@ -72,10 +72,10 @@ def test_without_java_it_says_what_to_install(totals: Totals, tmp_path: Path) ->
     done = command(totals.job, tmp_path / "report", JAVA_HOME=str(tmp_path))
 
     assert done.returncode == 2, done.stderr
-    assert done.stdout.startswith(f"INVALID: no java found in JAVA_HOME={tmp_path}")
+    assert done.stdout.startswith(f"INCONCLUSIVE: no java found in JAVA_HOME={tmp_path}")
     assert "apt-get install" in done.stdout and "Traceback" not in done.stdout + done.stderr
     report = reported(tmp_path / "report")
-    assert "INVALID" == report["verdict"] and "find_java" in report["traceback"]
+    assert "INCONCLUSIVE" == report["verdict"] and "find_java" in report["traceback"]
     assert "find_java" in (tmp_path / "report" / "report.html").read_text()
 
 
@@ -86,7 +86,7 @@ def test_a_report_that_cannot_be_written_is_noticed_before_anything_is_read(tota
     done = command(totals.job, tmp_path / "file" / "report")
 
     assert done.returncode == 2, done.stderr
-    assert "INVALID: the report cannot be written to" in done.stdout and "--report-dir" in done.stdout
+    assert "INCONCLUSIVE: the report cannot be written to" in done.stdout and "--report-dir" in done.stdout
     assert "NotADirectoryError" in done.stderr and "starting Spark" not in done.stderr
 
 
@@ -118,7 +118,7 @@ def test_an_older_verdict_does_not_outlive_the_beginning_of_an_audit(tmp_path: P
 
     verdict = ReportWriter(tmp_path, Context(job="j", app="a.py")).of(judged)
 
-    assert (["INVALID"], Conclusion.INCONCLUSIVE) == (seen, verdict.conclusion)
+    assert (["INCONCLUSIVE"], Conclusion.INCONCLUSIVE) == (seen, verdict.conclusion)
     assert "all of it is used" in verdict.headline and "more memory" in verdict.headline
     assert "MemoryError" in reported(tmp_path)["traceback"]
 
@@ -132,7 +132,7 @@ def test_an_interrupted_command_is_no_verdict_on_the_data(monkeypatch: pytest.Mo
 
     done = CliRunner().invoke(cli, asked)
 
-    assert (2, "INVALID") == (done.exit_code, reported(tmp_path)["verdict"])
+    assert (2, "INCONCLUSIVE") == (done.exit_code, reported(tmp_path)["verdict"])
     assert "interrupted" in done.output
 
 

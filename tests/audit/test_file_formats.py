@@ -99,5 +99,5 @@ def test_files_of_every_format_are_audited(job: Job, spark: Any) -> None:
     assert found[Check.DUPLICATE] == {"avro": twice_rows}
     assert found[Check.LOST].keys() == {"parquet", "packed"} and found[Check.LOST]["parquet"] == lost_rows
     assert found[Check.WRONG_VALUE] == {"parquet": 1}
-    assert found[Check.TORN] == {"packed": 1}
+    assert found[Check.MALFORMED] == {"packed": 1}
     assert found[Check.FOREIGN] == {"csv": 1}

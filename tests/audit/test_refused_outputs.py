@@ -187,8 +187,8 @@ def test_what_a_sink_refused_is_neither_lost_nor_unexpected(
     assert expected == found(verdict), verdict.findings
     assert verdict.conclusion is (Conclusion.FAIL if expected else Conclusion.PASS), verdict.headline
     if not expected:
-        assert {"words": 1} == verdict.facts.refused
-        assert "1 output of sink words refused by it" in verdict.headline
+        assert {"words": 1} == verdict.facts.rejected
+        assert "1 output of sink words rejected by it" in verdict.headline
 
 
 # ---------------------------------------------------------------- a job that ran
@@ -221,5 +221,5 @@ def test_a_job_whose_outputs_were_too_large_for_their_topic_passes(
     letters = Counter(dict(m.headers())["dead_letter.operator"] for m in read(bootstrap, refused))
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.findings
     assert letters == {sink.encode(): 2 * 12}
-    assert verdict.facts.refused == {sink: 2 * 12}
+    assert verdict.facts.rejected == {sink: 2 * 12}
     assert verdict.facts.outputs == verdict.facts.expected == 60 * 4

@@ -197,7 +197,7 @@ def test_tables_and_buckets_are_audited(job: Job, spark: Any, tmp_path: Path) ->
     assert wrong[Check.LOST] == {"lines": 1, "sqlite": 1, "delta": 1, "iceberg": 1, **files, **also}
     assert wrong[Check.UNEXPECTED] == {"delta": 1, "iceberg": 1, **keyed}
     assert wrong[Check.DUPLICATE] == {"lines": 1, "sqlite": 1, "delta": 1, "iceberg": 1}
-    assert wrong[Check.TORN] == {"objects": 1, "files": 1}
+    assert wrong[Check.MALFORMED] == {"objects": 1, "files": 1}
 
 
 SEEN = "sink string, key_hash long, value_hash long, topic string, partition int, offset long, preview string"
@@ -234,8 +234,8 @@ def test_where_nothing_tells_the_newest_output_of_a_key_its_row_is_any_of_them(s
     assert wrong({1: 12, 2: 22, 3: 39, 5: 50, 6: 60}) == {
         ("WRONG_TOTAL", 'it is none of the outputs of its key: {"v":12}'),
         ("WRONG_TOTAL", 'it is none of the outputs of its key: {"v":22}'),
-        ("WRONG_TOTAL", 'it is {"v":39} and should be {"v":30}'),
-        ("LOST", 'the row of its key is missing; it should be {"v":41}'),
+        ("WRONG_TOTAL", 'it is {"v":39}: expected {"v":30}'),
+        ("LOST", 'the row of its key is missing: expected {"v":41}'),
         ("UNEXPECTED", 'the last output of its key deletes it: {"v":50}'),
         ("UNEXPECTED", 'no output makes a row of its key: {"v":60}'),
     }

@@ -33,7 +33,7 @@ FACTS = Observations(
     committed_epochs=2,
     kills=1,
     restarts=1,
-    refused={"totals": 2},
+    rejected={"totals": 2},
     not_audited={"files": "FileSink offers no audit"},
     notes=["a note"],
     evidence={
@@ -60,11 +60,11 @@ def test_the_json_report_has_verdict_counts_checks_and_offenders(directory: Path
 
     assert ("FAIL", 1234, 1000) == (report["verdict"], report["counts"]["inputs"], report["counts"]["outputs"])
     assert report["dead_letters"] == {"orders": {HOSTILE: 3, "total": 2}}, "of epochs that were committed"
-    assert report["refused"] == {"totals": 2}
+    assert report["rejected"] == {"totals": 2}
     checks = {check["check"]: check for check in report["checks"]}
     assert {check.value for check in Check} == set(checks)
     assert {"topic": "totals", "partition": 0, "offset": 12, "detail": HOSTILE} == checks["duplicate"]["first"][0]
-    assert ("not possible", "no counts") == (checks["wrong count"]["status"], checks["wrong count"]["reason"])
+    assert ("skipped", "no counts") == (checks["wrong count"]["status"], checks["wrong count"]["reason"])
 
 
 def test_the_page_escapes_what_comes_from_records_and_loads_nothing(directory: Path) -> None:

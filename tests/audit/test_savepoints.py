@@ -146,7 +146,7 @@ def test_without_its_earlier_checkpoints_what_came_after_the_savepoint_is_judged
 
     assert (Conclusion.PASS, MADE[0]) == (verdict.conclusion, verdict.facts.before_savepoint), verdict.headline
     assert (MORE, MADE[1]) == (verdict.facts.inputs, verdict.facts.outputs)
-    assert f"{MADE[0]} outputs of before the savepoint not judged" in verdict.headline
+    assert f"{MADE[0]} outputs from before the savepoint not judged" in verdict.headline
 
     term = next(o.text.partition(".")[0] for o in reversed(outputs(both.second)) if o.text is not None)
     doubled = replace(before[0], text=f"{term}.{(before[0].text or '').partition('.')[2]}")

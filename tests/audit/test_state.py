@@ -167,7 +167,7 @@ def test_the_state_of_a_job_that_was_killed_and_rescaled_is_what_its_input_makes
     assert f"100 records in, {facts.state.stored} entries of 6 states of epoch" in verdict.headline
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     assert ("PASS", facts.state.stored) == (report["verdict"], report["state"]["stored"])
-    assert ["wrong state", "lost state", "surplus state"] == [check["check"] for check in report["checks"]]
+    assert ["wrong state", "lost state", "unexpected state"] == [check["check"] for check in report["checks"]]
     assert "entries stored" in (tmp_path / "report" / "report.html").read_text()
 
     _spoil(job, tmp_path)
@@ -177,15 +177,15 @@ def test_the_state_of_a_job_that_was_killed_and_rescaled_is_what_its_input_makes
     assert found(verdict) == {
         StateCheck.WRONG_STATE: {"seen.amounts": 1, "seen.of": 1, "summed.accumulator": 1, "total.accumulator": 1},
         StateCheck.LOST_STATE: {"seen.count": 1, "total.accumulator": 1},
-        StateCheck.SURPLUS_STATE: {"total.accumulator": 1},
+        StateCheck.UNEXPECTED_STATE: {"total.accumulator": 1},
     }
     ann, bob = (sum(n % 7 for n in range(100) if n % 10 < 8 and USERS[n % 4] == user) for user in ("ann", "bob"))
     number = sum(n % 10 < 8 and n % 4 == 0 for n in range(100))
-    assert f"key 'ann' is {ann + 1} after {number} updates and should be {ann} after {number} updates" in told(verdict)
-    assert f"key 'bob' is not there and should be {bob} after {number} updates" in told(verdict)
-    assert "key 'eve' is there and should not be: 5 after 1 updates" in told(verdict)
-    assert any(text.startswith("key 'cid', element 1 is 99 and should be") for text in told(verdict))
-    assert any(text.startswith("key 'dee', entry 'odd' is 98 and should be") for text in told(verdict))
+    assert f"key 'ann' is {ann + 1} after {number} updates: expected {ann} after {number} updates" in told(verdict)
+    assert f"key 'bob' is missing: expected {bob} after {number} updates" in told(verdict)
+    assert "key 'eve' is unexpected: 5 after 1 updates" in told(verdict)
+    assert any(text.startswith("key 'cid', element 1 is 99: expected") for text in told(verdict))
+    assert any(text.startswith("key 'dee', entry 'odd' is 98: expected") for text in told(verdict))
     assert {o.topic for f in verdict.findings for o in f.examples} >= {"total.accumulator", "seen.amounts"}
 
 
@@ -237,7 +237,7 @@ def test_a_key_from_several_partitions_is_compared_in_the_order_that_the_outputs
     status, said = verified(job)
     assert (1, 1) == (status, said.count("is not the one that was committed")), said
     assert "FAIL: wrong state: 1" in said
-    assert "last.accumulator: key 'a' is 'else' after 1 updates and should be 'a" in said
+    assert "last.accumulator: key 'a' is 'else' after 1 updates: expected 'a" in said
 
     (gone,) = admin.delete_records([TopicPartition(job.topics["output"], 0, -1)]).values()
     gone.result(PATIENCE)
@@ -268,7 +268,7 @@ def test_state_in_an_object_store_is_read_there(
 
     assert (0, True) == (right[0], "PASS: 3 records in, 2 entries of 1 state" in right[1]), right[1]
     assert (1, True) == (wrong[0], "FAIL: wrong state: 1" in wrong[1]), wrong[1]
-    assert "key 'a' is 'a1' after 2 updates and should be 'a2' after 2 updates" in wrong[1]
+    assert "key 'a' is 'a1' after 2 updates: expected 'a2' after 2 updates" in wrong[1]
 
 
 NESTED = """
@@ -305,7 +305,7 @@ def test_state_behind_state_of_a_job_on_spark(
     with spoiling(job, tmp_path / "letters", "letters") as rows:
         odd = next(key for key in rows["accumulator"] if key.endswith(KeyCodec().encode(1)))
         rows["accumulator"][odd] = CountedCodec(MsgpackCodec(str)).encode((4, "abac"))
-    assert ["key 1 is 'abac' after 4 updates and should be 'abca' after 4 updates"] == told(audited(job, spark))
+    assert ["key 1 is 'abac' after 4 updates: expected 'abca' after 4 updates"] == told(audited(job, spark))
 
 
 def test_a_job_that_began_with_a_savepoint_has_the_state_of_both_and_what_expired_cannot_be_judged(
@@ -334,7 +334,7 @@ def test_a_job_that_began_with_a_savepoint_has_the_state_of_both_and_what_expire
 
     with spoiling(second, tmp_path / "last", "last") as rows:
         del rows["accumulator"][row_key("b")]
-    assert ["key 'b' is not there and should be 'b1' after 1 updates"] == told(audited(second, spark))
+    assert ["key 'b' is missing: expected 'b1' after 1 updates"] == told(audited(second, spark))
 
     (gone,) = admin.delete_records([TopicPartition(source, 0, 5)]).values()
     gone.result(PATIENCE)

@@ -302,7 +302,7 @@ def test_the_command_asks_what_its_options_say(monkeypatch: pytest.MonkeyPatch, 
     assert (2, ("a",), ("b", "/c"), {"a": {0: 1}}) == (
         result.exit_code, asked[0].inputs, asked[0].outputs, asked[0].start
     )  # fmt: skip
-    assert "INVALID: no cluster" in result.output
+    assert "INCONCLUSIVE: no cluster" in result.output
 
 
 # ---------------------------------------------------------------- questions
@@ -328,7 +328,7 @@ def test_a_moment_is_a_time_or_offsets() -> None:
         ({"outputs": ("t",)}, "nothing to compare"),
         ({"inputs": ("t",), "outputs": ("t",), "id": "$.x"}, "input and output at once"),
         ({"inputs": (), "outputs": ("t",), "sql": "SELECT 1"}, "needs an input"),
-        ({"outputs": ("t",), "id": "$.x", "resume": {"resume": {}, "verdict": "INVALID"}}, "proved nothing"),
+        ({"outputs": ("t",), "id": "$.x", "resume": {"resume": {}, "verdict": "INCONCLUSIVE"}}, "proved nothing"),
         ({"outputs": ("t",), "id": "$.x", "resume": {"resume": {}, "verdict": "FAIL"}}, "would hide what it found"),
         ({"outputs": ("t",), "id": "$.x", "resume": EARLIER}, "takes the inputs"),
         ({"inputs": ("i",), "outputs": ("t",), "id": "$.y", "resume": EARLIER}, r"asked something else \(id\)"),

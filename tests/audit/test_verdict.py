@@ -51,7 +51,7 @@ def test_without_ground_nothing_passes(missing: str) -> None:
 def test_an_obstacle_is_the_reason() -> None:
     verdict = judge(Observations(obstacles=["transaction x is open"]))
 
-    assert "INVALID: transaction x is open" == verdict.headline
+    assert "INCONCLUSIVE: transaction x is open" == verdict.headline
 
 
 @pytest.mark.parametrize("vital", [Check.LOST, Check.DUPLICATE])
@@ -65,7 +65,7 @@ def test_of_inputs_that_cannot_be_read_it_says_so_and_not_that_there_are_none() 
     blind = SkippedCheck("source files cannot be read again by the audit")
     verdict = judge(replace(CLEAN, inputs=0, evidence={**CLEAN.evidence, Check.LOST: blind}))
 
-    assert verdict.headline == "INVALID: lost not checked: source files cannot be read again by the audit"
+    assert verdict.headline == "INCONCLUSIVE: lost not checked: source files cannot be read again by the audit"
 
 
 def test_a_check_without_evidence_is_not_possible_rather_than_clean() -> None:
@@ -83,10 +83,10 @@ def test_expected_faults_need_a_recorded_kill_but_a_finding_outranks_them() -> N
 
 
 def test_what_a_sink_refused_is_in_the_headline() -> None:
-    verdict = judge(replace(CLEAN, refused={"words": 2}))
+    verdict = judge(replace(CLEAN, rejected={"words": 2}))
 
     assert Conclusion.PASS is verdict.conclusion
-    assert "2 outputs of sink words refused by it, each with its dead letter" in verdict.headline
+    assert "2 outputs of sink words rejected by it, each with a dead letter" in verdict.headline
 
 
 def test_what_was_not_compared_or_checked_is_in_the_headline() -> None:

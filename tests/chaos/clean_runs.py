@@ -6,7 +6,7 @@ a second life that begins with a savepoint. Both audits judge each, that of the 
 Spark session: whatever they find is a false alarm or a bug of the engine, so every row must be PASS. The same seed and
 number give the same plan; when exactly a kill hits is chance.
 
-Rule: a run whose history does not tell of every kill proves nothing: it is INVALID, and never counted as passed.
+Rule: a run whose history does not tell of every kill proves nothing: it is INCONCLUSIVE, and never counted as passed.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ Between kills they get another number of workers (*rescaled*), one input partiti
 that begins with a savepoint (*saved*; all three since 23 November 2026).
 A row whose seed says *ledger* is of jobs with `provenance="ledger"` (`--provenance ledger`).
 Whatever they find there is a false alarm, or a bug of the engine. Each invocation adds a row; a run whose history does
-not tell of every kill is INVALID.
+not tell of every kill is INCONCLUSIVE.
 
 """
 COLUMNS = (
     "date (UTC)", "seed", "runs", "worker kills", "supervisor kills", "rescaled", "widened", "saved", "epochs", "in",
-    "out", "PASS", "FAIL", "INVALID", "load",
+    "out", "PASS", "FAIL", "INCONCLUSIVE", "load",
 )  # fmt: skip
 PLANS = (
     "totals", "sums", "rounds", "once", "stages", "fan-out", "letters", "spread", "everywhere", "straight", "expiring"

@@ -193,7 +193,7 @@ class Day:
         return next((host for host in self.hosts if running == {host.address}), None)
 
     def stands_by(self, host: Host) -> bool:
-        return bool(self.watched.value("kafka_eos_standing_by == 1").get(host.address))
+        return bool(self.watched.value("kafka_eos_standby == 1").get(host.address))
 
     def well(self) -> bool:
         """One leads and keeps up, the other stands by, nothing fires."""

@@ -58,9 +58,9 @@ def test_the_page_tells_of_kills_as_they_come_and_the_console_of_nothing(
             page.open(f"{url}/job/{job.name}")
             shows(page, "▶ running")
             signal_worker(run.worker, signal.SIGKILL)
-            shows(page, "the job goes back to its last epoch")
+            shows(page, "restarting from the last checkpoint")
             shows(page, "killed by signal 9")
-            shows(page, "rows again after")
+            shows(page, "recovered in")
             run.send(signal.SIGKILL)
             shows(page, "✕ killed")
         with running(job) as run:
@@ -96,8 +96,8 @@ def test_a_savepoint_is_made_and_saved_and_the_job_stopped_from_the_page(
         shows(page, job.name)
         assert actions.token not in page.ask("location.href")
         page.open(f"{url}/job/{job.name}")
-        shows(page, "Make a savepoint")
-        press(page, "Make a savepoint")
+        shows(page, "Create a savepoint")
+        press(page, "Create a savepoint")
         shows(page, "Savepoint of epoch")
         page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "saved"))
         shows(page, "Download")
@@ -148,7 +148,7 @@ def test_what_is_in_a_dead_letter_is_shown_to_who_has_the_token_and_never_as_mar
         with pytest.raises(HTTPError, match="401"):
             urlopen(f"{url}/api/jobs/{job.name}/dead-letters")
         page.open(f"{url}/job/{job.name}")
-        shows(page, "refused by")
+        shows(page, "rejected by")
         assert "4711" not in page.text, "without the token"
         page.open(f"{url}/#token={actions.token}")
         shows(page, job.name)
@@ -159,7 +159,7 @@ def test_what_is_in_a_dead_letter_is_shown_to_who_has_the_token_and_never_as_mar
             shows(page, "<b>key</b>")
             shows(page, "header <i>trace</i>")
             shows(page, "ff 00")
-            shows(page, "5 kB, no text: in hex, the first 2 kB are shown")
+            shows(page, "5 kB, binary: in hex, showing the first 2 kB")
             shows(page, "\\u202egone")
             shows(page, "no value (a tombstone)")
             assert page.ask("document.title") != "taken"
@@ -179,7 +179,7 @@ def test_a_dashboard_that_is_away_is_said_and_found_again(page: Page, tmp_path: 
         shows(page, "No job has run")
         shows(page, "live")
     shows(page, "connection lost")
-    shows(page, "Nothing new is shown: the connection is lost")
+    shows(page, "Not updating: the connection is lost")
     with serve_dashboard(("127.0.0.1", int(url.rpartition(":")[2])), Pages(tmp_path), "the dashboard"):
         eventually(lambda: "connection lost" not in page.text, "the page is connected again")
 
@@ -191,8 +191,8 @@ def test_a_page_that_is_refused_says_why_and_is_live_when_there_is_room(page: Pa
         with urlopen(f"{url}/api/events") as other:
             assert other.readline().startswith(b"data: ")
             page.open(url, width=400, dark=True)
-            shows(page, "Nothing new is shown: 1 pages of this dashboard are open already")
-            shows(page, "refused, trying again")
+            shows(page, "Not updating: 1 dashboard pages are open")
+            shows(page, "rejected, retrying")
         shows(page, "No job has run")
         shows(page, "live")
-        assert "Nothing new is shown" not in page.text
+        assert "Not updating" not in page.text

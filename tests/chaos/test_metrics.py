@@ -114,9 +114,9 @@ def test_a_job_is_scraped_while_a_worker_is_killed(new_job: NewJob) -> None:
     assert after["kafka_eos_read_records_total", "payments"] > before["kafka_eos_read_records_total", "payments"]
     assert after["kafka_eos_term",] > before["kafka_eos_term",]
     assert all(after[key] >= n for key, n in before.items() if key[0].endswith(("_total", "_bucket", "_count")))
-    assert after["kafka_eos_segment_seconds_total", "payments", "busy"] > 0
+    assert after["kafka_eos_chain_seconds_total", "payments", "busy"] > 0
     assert 0 < after["kafka_eos_transaction_margin_seconds",] <= after["kafka_eos_transaction_timeout_seconds",] == 3600
-    assert after["kafka_eos_standing_by",] == 0
+    assert after["kafka_eos_standby",] == 0
     operators = {(key[2], key[1]): n for key, n in after.items() if key[0] == "kafka_eos_operator_rows_total"}
     assert {name for name, _ in operators} == {"payments", "map-1", "filter-1", "to-kafka", "to-files"}
     assert (
@@ -127,9 +127,9 @@ def test_a_job_is_scraped_while_a_worker_is_killed(new_job: NewJob) -> None:
     )
     assert operators["to-kafka", "in"] == operators["to-files", "in"] == operators["filter-1", "out"]
     seconds = {
-        state: after["kafka_eos_operator_seconds_total", "map-1", state] for state in ("busy", "blocked", "idle")
+        state: after["kafka_eos_operator_seconds_total", "map-1", state] for state in ("busy", "backpressured", "idle")
     }
-    assert seconds["busy"] > seconds["blocked"] == 0 < seconds["idle"]
+    assert seconds["busy"] > seconds["backpressured"] == 0 < seconds["idle"]
     for phase in ("prepare", "commit"):
         assert after["kafka_eos_sink_seconds_count", phase, "to-kafka"] > 0
     assert status["ready"] is True

@@ -80,7 +80,7 @@ def test_without_a_trace_the_job_stops_until_a_person_says_what_became_of_the_ro
 
     for _ in range(2):  # asking again does not change the answer
         said = refused(job, 1)
-        assert "CommittableLost" in said and "nobody can tell whether this was committed" in said
+        assert "CommittableLost" in said and "unknown whether this was committed" in said
     answers = [word.strip("():;,") for word in said.split() if "/.committed." in word]
     assert len(set(answers)) == len(manifests(job)[-1].committables)
     for answer in answers:

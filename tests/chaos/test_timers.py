@@ -161,9 +161,11 @@ def test_the_last_windows_close_with_the_clock_once_though_the_worker_is_killed_
 
     with running(job, "timers.fired=kill@2", "--http", "127.0.0.1:0") as run:
         url = address(run)
-        paid = run.until(lambda: scrape(url).get(("kafka_eos_counted_total", "paid", "windows")), "count what is paid")
+        paid = run.until(
+            lambda: scrape(url).get(("kafka_eos_user_counter_total", "paid", "windows")), "count what is paid"
+        )
         run.until(lambda: len(read(job.bootstrap, job.output)) >= wanted.total(), "close the last windows")
-        assert scrape(url)["kafka_eos_counted_total", "paid", "windows"] >= paid > 0
+        assert scrape(url)["kafka_eos_user_counter_total", "paid", "windows"] >= paid > 0
         run.drain()
 
     check(job, until=PAYMENTS + 2 * SIZE)

@@ -83,4 +83,4 @@ def test_its_help_shows_an_example_and_the_exit_codes() -> None:
         [sys.executable, "-m", "kafka_eos", "demo", "--help"], capture_output=True, text=True, check=True
     ).stdout
 
-    assert "kafka-eos demo --seed 7" in shown and "INVALID" in shown
+    assert "kafka-eos demo --seed 7" in shown and "INCONCLUSIVE" in shown

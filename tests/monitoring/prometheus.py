@@ -31,7 +31,7 @@ Alert = tuple[str, str]
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _DURATION = re.compile(r"\b(\d+)(ms|s|m|h)\b")
-_WAITING = re.compile(r"(kafka_eos_checkpoint_waiting_seconds > )(\d+)")
+_WAITING = re.compile(r"(kafka_eos_checkpoint_pending_seconds > )(\d+)")
 
 
 def faster(rules: Mapping[str, Any], speed: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ def test_only_times_are_other() -> None:
 
     assert len(rules) == len(shipped["groups"][0]["rules"])
     assert rules["KafkaEosDown"]["for"] == "20000ms"
-    assert rules["KafkaEosCheckpointLate"]["expr"] == "kafka_eos_checkpoint_waiting_seconds > 10"
+    assert rules["KafkaEosCheckpointLate"]["expr"] == "kafka_eos_checkpoint_pending_seconds > 10"
     assert "[100000ms]" in rules["KafkaEosRestartLoop"]["expr"]
     assert "offset 100000ms" in rules["KafkaEosDeadLetters"]["expr"]
     assert "kafka_eos_lag_records > 10000" in rules["KafkaEosLagGrows"]["expr"]

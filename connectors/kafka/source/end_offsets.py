@@ -89,8 +89,8 @@ class EndingOffsets:
         else:
             if missing and isinstance(self.rule.start, datetime) and is_to_come(self.rule.start):
                 raise ConfigError(
-                    f"until={self.rule.start} is still to come: nobody can tell yet which records are before it. Start "
-                    'the job later, or without until=; "latest" ends it with what is there now.'
+                    f"until={self.rule.start} is in the future, so its end offsets are not known yet. Start "
+                    'the job later, or without until=; until="latest" ends with the records that exist now.'
                 )
             ends = {split: self._looked_up(split, survey) for split in missing}
         return {**positions, **{split: ending(positions[split], end) for split, end in ends.items()}}
@@ -99,8 +99,8 @@ class EndingOffsets:
         end, now = self.offsets[split], survey.offsets(topic_of(split), STABLE_OFFSET)[partition_of(split)]
         if end > now:
             raise ConfigError(
-                f"until= ends {split} before offset {end}, and its committed records end before {now}: nobody can tell "
-                'when the rest comes. Start the job later; "latest" ends it with what is there now.'
+                f"until= ends {split} before offset {end}, and its committed records end before {now}. "
+                'Start the job when they exist, or use until="latest", which ends with the records that exist now.'
             )
         return end
 

@@ -175,10 +175,10 @@ def flagged(pairs: DataFrame) -> DataFrame:
     )
     seen, newest = F.col("seen.preview"), F.col("newest.preview")
     detail = (
-        F.when(lost, F.concat(F.lit("the row of its key is missing; it should be "), newest))
+        F.when(lost, F.concat(F.lit("the row of its key is missing: expected "), newest))
         .when(should & unexpected, F.concat(F.lit("the last output of its key deletes it: "), seen))
         .when(unexpected, F.concat(F.lit("no output makes a row of its key: "), seen))
-        .when(sure, F.concat(F.lit("it is "), seen, F.lit(" and should be "), newest))
+        .when(sure, F.concat(F.lit("it is "), seen, F.lit(": expected "), newest))
         .otherwise(F.concat(F.lit("it is none of the outputs of its key: "), seen))
     )
     place = (F.when(lost, F.col(f"newest.{name}")).otherwise(F.col(f"seen.{name}")).alias(name) for name in AT)

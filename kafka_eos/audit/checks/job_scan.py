@@ -84,7 +84,7 @@ class Scan:
         return bool(self.seen.marked) and not self.seen.visible.where("copy > 1").isEmpty()
 
     def differing(self, sinks: Collection[str]) -> dict[str, int]:
-        """Return how many outputs of these sinks are missing or surplus.
+        """Return how many outputs of these sinks are missing or unexpected.
 
         These counts include differences that the order of records, expired state or the number of workers may explain.
         """
@@ -182,8 +182,8 @@ class Scan:
         if Check.LOST in checks and self.seen.marked:
             suspected = {Check[row["check"]] for row in flags.suspects(self.compared.pairs, self._scope.cut).collect()}
             tables += flags.pairs(self.compared.doubted(excluded), self._scope.cut, excluded, suspected)
-        if Check.TORN in checks and any(isinstance(sink, Directory) for sink in self.seen.unmarked):
-            tables.append(flags.torn(self.seen.plain))
+        if Check.MALFORMED in checks and any(isinstance(sink, Directory) for sink in self.seen.unmarked):
+            tables.append(flags.malformed(self.seen.plain))
         if Check.LOST in checks and (plain := [s.node for s in self.seen.unmarked if s.node not in excluded]):
             multisets = [sink for sink in plain if sink not in self.seen.replaced]
             there = self.compared.comparable(self.seen.plain).where(F.col("sink").isin(multisets) & ~F.col("torn"))

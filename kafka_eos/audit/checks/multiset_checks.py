@@ -45,7 +45,7 @@ def flagged(there: DataFrame, made: DataFrame, sinks: Collection[str]) -> DataFr
     check = F.when(F.col("more") < 0, Check.LOST.name).when(F.col("made") > 0, Check.DUPLICATE.name)
     at = F.when(F.col("more") < 0, F.col("first")).otherwise(F.col("last"))
     detail = F.concat_ws(
-        "", F.lit("it is there "), (F.col("made") + F.col("more")).cast("string"), F.lit(" times and should be "),
+        "", F.lit("it is visible "), (F.col("made") + F.col("more")).cast("string"), F.lit(" times: expected "),
         F.col("made").cast("string"), F.lit(" times: "), at["preview"],
     )  # fmt: skip
     return wrong.select(

@@ -46,7 +46,7 @@ def visible(table: DataFrame, undecided: Collection[EpochId]) -> DataFrame:
     return flagged(
         table,
         [
-            _torn(),
+            _malformed(),
             flag(Check.FOREIGN, ~F.col("ours") & ~F.col("torn"), F.lit("it has no valid kafka_eos header")),
             flag(Check.DUPLICATE, F.col("copy") > 1, copy),
             flag(Check.ABORTED_VISIBLE, _written_by(undecided), aborted),
@@ -55,17 +55,17 @@ def visible(table: DataFrame, undecided: Collection[EpochId]) -> DataFrame:
     )
 
 
-def torn(table: DataFrame) -> DataFrame:
-    """Of outputs that do not say where they come from, what is not whole."""
-    return flagged(table, [_torn()])
+def malformed(table: DataFrame) -> DataFrame:
+    """Flag malformed lines among outputs without provenance."""
+    return flagged(table, [_malformed()])
 
 
-def _torn() -> Column:
-    return flag(Check.TORN, F.col("torn"), _text("it is no whole line of this sink: ", "preview"))
+def _malformed() -> Column:
+    return flag(Check.MALFORMED, F.col("torn"), _text("it is not a complete line of this sink: ", "preview"))
 
 
 def hidden(table: DataFrame, committed: Collection[EpochId]) -> DataFrame:
-    """Outputs of committed epochs among those that are not visible."""
+    """Flag outputs of committed epochs that are not visible."""
     detail = _text("epoch ", "epoch", " of term ", "term", " is committed, but this output of it is not: ", "id")
     return flagged(table, [flag(Check.COMMITTED_HIDDEN, _written_by(committed), detail)])
 
@@ -150,11 +150,11 @@ def _compared(cut: Cut) -> list[Column]:
     wrong_time = F.coalesce(F.col("time") != F.col("e_time"), F.lit(False))
     wrong_update = ~F.col("update").eqNullSafe(F.col("e_update"))
     what = (
-        F.when(wrong_value, _text("id", ": it is ", "preview", " and should be ", "e_preview"))
+        F.when(wrong_value, _text("id", ": it is ", "preview", ": expected ", "e_preview"))
         .when(wrong_key, _text("id", ": its key is not what the recompute makes"))
         .when(wrong_headers, _text("id", ": its headers are not what the recompute makes"))
-        .when(wrong_time, _text("id", ": its timestamp is ", "time", " and should be ", "e_time"))
-        .otherwise(_text("id", ": its update number is ", "update", " and should be ", "e_update"))
+        .when(wrong_time, _text("id", ": its timestamp is ", "time", ": expected ", "e_time"))
+        .otherwise(_text("id", ": its update number is ", "update", ": expected ", "e_update"))
     )
     no_answer = _text("the dead letter ", "id", " stands for no output that is missing: ", "preview")
     unknown = F.when(F.col("sink").isin([*cut.letters]), no_answer).otherwise(
@@ -181,7 +181,7 @@ def _wrong_totals(table: DataFrame) -> DataFrame:
     should_last = F.max_by(made, F.col("e_update"))
     grouped = comparable.groupBy(*_OF_A_KEY).agg(is_last.alias("x"), should_last.alias("y"))
     wrong = grouped.where(~same_value("x.", "y."))
-    detail = _text("the last value of key ", "grp_text", " is ", "x.preview", " and should be ", "y.e_preview")
+    detail = _text("the last value of key ", "grp_text", " is ", "x.preview", ": expected ", "y.e_preview")
     at = [F.coalesce(F.col(f"x.{c}"), F.col(f"y.e_{c}")).alias(c) for c in AT]
     return wrong.select(F.lit(Check.WRONG_TOTAL.name).alias("check"), "sink", *at, detail.alias("detail"))
 

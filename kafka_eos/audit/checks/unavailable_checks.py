@@ -21,7 +21,7 @@ _RECOMPUTE = (
 )  # fmt: skip
 _MARKED = (
     *_HISTORY, Check.WRONG_EPOCH, Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.REORDERED,
-    Check.WRONG_COUNT, Check.FOREIGN, Check.MISPLACED, Check.TORN,
+    Check.WRONG_COUNT, Check.FOREIGN, Check.MISPLACED, Check.MALFORMED,
 )  # fmt: skip
 """Checks that need to know where each output comes from."""
 
@@ -48,7 +48,7 @@ def impossible(
     if _all_unmarked(subject):
         reason = f"outputs of {', '.join(subject.unmarked)} are not audited by provenance: they have none"
         is_applicable = {
-            Check.TORN: bool(subject.directories),
+            Check.MALFORMED: bool(subject.directories),
             Check.WRONG_TOTAL: any(table.keyed for table in subject.tables),
         }
         why |= dict.fromkeys((check for check in _MARKED if not is_applicable.get(check)), reason)

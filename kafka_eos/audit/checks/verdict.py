@@ -2,7 +2,7 @@
 
 Pure: reads nothing, waits for nothing. ``jobs`` gathers ``Observations``; ``judge`` turns them into a ``Verdict``.
 Rule: absence of evidence is not a pass. A check that could not be made is listed with its reason, and if the
-promise "nothing lost, nothing doubled" rests on it the verdict is INVALID.
+statement "nothing lost, nothing duplicated" rests on it the verdict is INCONCLUSIVE.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 SHOWN = 5
-"""Offenders that are kept for each check and sink."""
+"""Number of violations kept for each check and sink."""
 
 
 class Conclusion(enum.Enum):
@@ -21,7 +21,7 @@ class Conclusion(enum.Enum):
 
     PASS = "PASS"
     FAIL = "FAIL"
-    INCONCLUSIVE = "INVALID"
+    INCONCLUSIVE = "INCONCLUSIVE"
 
     @property
     def exit_code(self) -> int:
@@ -29,7 +29,7 @@ class Conclusion(enum.Enum):
 
 
 class Check(enum.Enum):
-    """Every check by the name of what it finds."""
+    """The checks of an audit; each value names what the check finds."""
 
     DUPLICATE = "duplicate"
     LOST = "lost"
@@ -44,8 +44,8 @@ class Check(enum.Enum):
     WRONG_EPOCH = "wrong epoch"
     ALTERED_CHECKPOINT = "altered checkpoint"
     FOREIGN = "foreign"
-    MISPLACED = "misplaced"
-    TORN = "torn"
+    MISPLACED = "wrong partition or file"
+    MALFORMED = "malformed line"
 
     @property
     def question(self) -> str:
@@ -57,7 +57,7 @@ class StateCheck(enum.Enum):
 
     WRONG_STATE = "wrong state"
     LOST_STATE = "lost state"
-    SURPLUS_STATE = "surplus state"
+    UNEXPECTED_STATE = "unexpected state"
 
     @property
     def question(self) -> str:
@@ -67,9 +67,9 @@ class StateCheck(enum.Enum):
 AnyCheck: TypeAlias = Check | StateCheck
 
 _OF_STATE: Mapping[StateCheck, str] = {
-    StateCheck.WRONG_STATE: "Is anything stored of a key other than what the input makes?",
-    StateCheck.LOST_STATE: "Is anything of a key that the input makes not stored?",
-    StateCheck.SURPLUS_STATE: "Is anything stored that the input does not make?",
+    StateCheck.WRONG_STATE: "Does the stored state of any key differ from the recompute?",
+    StateCheck.LOST_STATE: "Is any state that the recompute expects missing?",
+    StateCheck.UNEXPECTED_STATE: "Is any state stored that the recompute does not make?",
 }
 _QUESTIONS: Mapping[Check, str] = {
     Check.DUPLICATE: "Is any output visible more than once (same input record, path and ordinal)?",
@@ -77,28 +77,28 @@ _QUESTIONS: Mapping[Check, str] = {
     Check.UNEXPECTED: "Is any output visible that the recompute does not make?",
     Check.WRONG_VALUE: "Does any output differ from the recompute in key, value or update number?",
     Check.WRONG_TOTAL: "Does the last value of any key differ from the recompute?",
-    Check.UPDATE_GAP: "Do the update numbers of every key follow one another without gap or repeat?",
+    Check.UPDATE_GAP: "Do the update numbers of any key have a gap or a repeat?",
     Check.REORDERED: "Does any output overtake an earlier one of its key, or of its input partition?",
     Check.ABORTED_VISIBLE: "Is any output of an epoch that was never committed visible?",
     Check.COMMITTED_HIDDEN: "Is any output of a committed epoch hidden from read_committed readers?",
-    Check.WRONG_COUNT: "Does any epoch show another number of outputs than its commit recorded?",
-    Check.WRONG_EPOCH: "Does any output say that another epoch wrote it than the one that processed its input record?",
-    Check.ALTERED_CHECKPOINT: "Does any stored checkpoint say something else than the ledger of commits?",
+    Check.WRONG_COUNT: "Does the number of outputs of any epoch differ from the number that its commit recorded?",
+    Check.WRONG_EPOCH: "Does any output name another epoch than the one that processed its input record?",
+    Check.ALTERED_CHECKPOINT: "Does any stored checkpoint differ from the ledger of commits?",
     Check.FOREIGN: "Is any visible output not written by this pipeline?",
-    Check.MISPLACED: "Is any record in a partition, or any line in the file of an epoch, that it does not belong to?",
-    Check.TORN: "Is any line of a file not a whole output?",
+    Check.MISPLACED: "Is any record in the wrong partition, or any line in the file of another epoch?",
+    Check.MALFORMED: "Is any line of a file not a complete output?",
 }
 
 _VITAL = (Check.DUPLICATE, Check.LOST)
-"""Without these there is nothing to pass."""
-_PROMISES: Mapping[Check, str] = {Check.LOST: "none lost", Check.DUPLICATE: "none doubled"}
+"""A PASS requires these checks."""
+_PROMISES: Mapping[Check, str] = {Check.LOST: "none lost", Check.DUPLICATE: "none duplicated"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Violation:
-    """One record that breaks a check: where it is and what is wrong with it.
+    """One record that violates a check: its position and the detail.
 
-    Of what is no record ``topic`` says where it is, and ``partition`` and ``offset`` are -1.
+    For anything but a record, ``topic`` names its location, and ``partition`` and ``offset`` are -1.
     """
 
     topic: str
@@ -113,13 +113,13 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The result of one check: how many records were looked at, how many break it, the first of those."""
+    """The result of one check: the number of records checked and of violations, and the first violations."""
 
     looked_at: int
     count: int = 0
     examples: tuple[Violation, ...] = ()
     by_sink: Mapping[str, int] = field(default_factory=dict)
-    """``count`` by the sink (or topic) that is wrong, where the check looks at each of them."""
+    """``count`` by sink (or topic), if the check covers each of them separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +139,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class UncomparedOutput:
-    """Outputs of a sink that a PASS says nothing about, and why."""
+    """Outputs of a sink that a PASS does not cover, and the reason."""
 
     sink: str
     what: str
     why: str
     outputs: int | None = None
-    """Of how many outputs; None: of all, whatever their number."""
+    """Number of these outputs; None means all."""
 
     def __str__(self) -> str:
         of = "" if self.outputs is None else f"{self.outputs} output{'s' if self.outputs > 1 else ''} of "
@@ -190,7 +190,7 @@ class Observations:
     inputs: int | None = 0
     """Input records before the position of the last committed epoch; None if no input is audited."""
     not_yet_processed: int = 0
-    """Input records after it: not lost, simply not read yet."""
+    """Input records after that position: not read yet, hence not lost."""
     outputs: int = 0
     """Records that read_committed readers see in the audited output topics."""
     uncommitted: int = 0
@@ -205,15 +205,15 @@ class Observations:
     restarts: int = 0
     evidence: Mapping[AnyCheck, Evidence | SkippedCheck] = field(default_factory=dict)
     obstacles: Sequence[str] = ()
-    """Why the scans are no sound base: open transactions, expired input, a job that still runs …"""
+    """Reasons why the scans prove nothing: open transactions, expired input, a running job …"""
     not_audited: Mapping[str, str] = field(default_factory=dict)
     """Sinks that no check covers, and why."""
     not_recomputed: Mapping[str, str] = field(default_factory=dict)
-    """Sinks for which only the job's own counts tell whether an output is missing, and why."""
+    """Sinks in which only the job's own counts show a missing output, and the reason."""
     uncompared: Sequence[UncomparedOutput] = ()
-    """What of the outputs of other sinks nothing tells."""
-    refused: Mapping[str, int] = field(default_factory=dict)
-    """Outputs by sink that are not there because the sink refused them; a dead letter answers for each."""
+    """Parts of the outputs of other sinks that were not compared."""
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    """Number of outputs that each sink rejected; each has a dead letter."""
     without_interval: int = 0
     """Visible outputs of committed epochs whose input interval is unknown."""
     uncounted: int = 0
@@ -223,12 +223,12 @@ class Observations:
     notes: Sequence[str] = ()
     """How the comparison was made, where that limits what it proves."""
     state: StateFacts | None = None
-    """Of an audit of state, which looks at no outputs."""
+    """Set for an audit of state, which checks no outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The conclusion, and all that it rests on."""
+    """The conclusion, with its reasons, findings and counts."""
 
     conclusion: Conclusion
     reasons: tuple[str, ...]
@@ -237,11 +237,11 @@ class Verdict:
     skipped: Mapping[AnyCheck, str]
     facts: Observations
     traceback: str = field(default="", repr=False)
-    """Of what broke the audit off, if anything did."""
+    """The traceback of the error that stopped the audit, or empty."""
 
     @property
     def checks(self) -> tuple[AnyCheck, ...]:
-        """All that were made or could not be."""
+        """Return the checks that were made or skipped."""
         return tuple(check for check in (*Check, *StateCheck) if check in self.performed or check in self.skipped)
 
     @property
@@ -250,7 +250,7 @@ class Verdict:
 
     @property
     def headline(self) -> str:
-        """One line for people."""
+        """Return the verdict and its reasons in one line."""
         return f"{self.conclusion.value}: {'; '.join(self.reasons)}"
 
 
@@ -262,10 +262,14 @@ def judge(
     vital: Sequence[AnyCheck] = _VITAL,
     checks: Iterable[AnyCheck] = Check,
 ) -> Verdict:
-    """Turn facts into a verdict. ``vital`` are the checks that a PASS rests on, ``checks`` all that there are.
+    """Turn facts into a verdict. ``vital`` are the checks that a PASS rests on, ``checks`` all checks of this audit.
 
-    INVALID if the ground is missing (an obstacle, no input, no output, no committed epoch, a vital check not
-    possible), else FAIL if anything was found, else INVALID if faults were expected and none is recorded, else PASS.
+    The first of these rules that applies decides:
+
+    - INCONCLUSIVE on an obstacle, without input, output or committed epoch, or if a vital check was skipped
+    - FAIL if anything was found
+    - INCONCLUSIVE if faults were expected and none is recorded
+    - PASS
     """
     ignored, checks = {Check.FOREIGN} if allow_foreign else set(), tuple(checks)
     found = tuple(
@@ -273,24 +277,24 @@ def judge(
         for check in checks
         if isinstance(evidence := facts.evidence.get(check), Evidence) and evidence.count and check not in ignored
     )
-    not_possible = {check: e.reason for check in checks if isinstance(e := _evidence(facts, check), SkippedCheck)}
-    conclusion, reasons = _conclude(facts, found, not_possible, expect_faults, vital)
-    performed = tuple(check for check in checks if check not in not_possible)
-    return Verdict(conclusion, reasons, found, performed, not_possible, facts)
+    skipped = {check: e.reason for check in checks if isinstance(e := _evidence(facts, check), SkippedCheck)}
+    conclusion, reasons = _conclude(facts, found, skipped, expect_faults, vital)
+    performed = tuple(check for check in checks if check not in skipped)
+    return Verdict(conclusion, reasons, found, performed, skipped, facts)
 
 
 def _evidence(facts: Observations, check: AnyCheck) -> Evidence | SkippedCheck:
-    return facts.evidence.get(check, SkippedCheck("the scan did not get that far"))
+    return facts.evidence.get(check, SkippedCheck("the audit ended before this check"))
 
 
 def _conclude(
     facts: Observations,
     found: Sequence[Finding],
-    not_possible: Mapping[AnyCheck, str],
+    skipped: Mapping[AnyCheck, str],
     expect_faults: bool,
     vital: Sequence[AnyCheck],
 ) -> tuple[Conclusion, tuple[str, ...]]:
-    if missing := _missing_ground(facts, not_possible, vital):
+    if missing := _missing_ground(facts, skipped, vital):
         return Conclusion.INCONCLUSIVE, missing
     if found:
         return Conclusion.FAIL, tuple(f"{f.check.value}: {f.count}" for f in found)
@@ -299,47 +303,44 @@ def _conclude(
     if facts.state is not None:
         return Conclusion.PASS, (_said_of_state(facts, facts.state), *map(str, facts.state.uncompared))
     parts = [f"{facts.inputs} records in, {facts.outputs} out" if facts.inputs is not None else f"{facts.outputs} out"]
-    parts += [text for check, text in _PROMISES.items() if check not in not_possible]
+    parts += [text for check, text in _PROMISES.items() if check not in skipped]
     clean = ", ".join(parts)
     blind = tuple(
-        f"{count} output{'s' if count > 1 else ''} of sink {sink} refused by it, each with its dead letter"
-        for sink, count in facts.refused.items()
+        f"{count} output{'s' if count > 1 else ''} of sink {sink} rejected by it, each with a dead letter"
+        for sink, count in facts.rejected.items()
     )
     if facts.without_interval:
-        blind += (
-            f"epochs of {facts.without_interval} outputs not compared: the ledger does not tell what they processed",
-        )
+        blind += (f"epochs of {facts.without_interval} outputs not compared: the ledger does not record their inputs",)
     if facts.uncounted:
         epochs = f"{facts.uncounted} epoch{'s' if facts.uncounted > 1 else ''}"
-        blind += (f"counts by sink of {epochs} not compared, only their sums: the commits do not tell them",)
+        blind += (f"counts by sink of {epochs} not compared, only their sums: the commits do not record them",)
     if facts.before_savepoint:
-        blind += (f"{facts.before_savepoint} outputs of before the savepoint not judged",)
+        blind += (f"{facts.before_savepoint} outputs from before the savepoint not judged",)
     blind += tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())
     blind += tuple(f"sink {sink} not recomputed: {why}" for sink, why in facts.not_recomputed.items())
     blind += tuple(map(str, facts.uncompared))
-    return Conclusion.PASS, (clean, *blind, *_unchecked(facts, not_possible))
+    return Conclusion.PASS, (clean, *blind, *_unchecked(facts, skipped))
 
 
 def _said_of_state(facts: Observations, state: StateFacts) -> str:
     states = f"{state.states} state{'' if state.states == 1 else 's'}"
-    return f"{facts.inputs} records in, {_entries(state.stored)} of {states} of epoch {state.epoch} as they make them"
+    stored = f"{_entries(state.stored)} of {states} of epoch {state.epoch}"
+    return f"{facts.inputs} records in, {stored}, equal to the recompute"
 
 
-def _unchecked(facts: Observations, not_possible: Mapping[AnyCheck, str]) -> tuple[str, ...]:
-    """The checks of a job that could not be made; of topics they are those that nobody asked for."""
+def _unchecked(facts: Observations, skipped: Mapping[AnyCheck, str]) -> tuple[str, ...]:
+    """Return the skipped checks of a job. An audit of topics skips checks that nobody requested: it reports none."""
     if facts.committed_epochs is None:
         return ()
     by_reason: dict[str, list[str]] = {}
-    for check, why in not_possible.items():
+    for check, why in skipped.items():
         by_reason.setdefault(why, []).append(check.value)
     return tuple(f"{', '.join(checks)} not checked: {why}" for why, checks in by_reason.items())
 
 
-def _missing_ground(
-    facts: Observations, not_possible: Mapping[AnyCheck, str], vital: Sequence[AnyCheck]
-) -> tuple[str, ...]:
+def _missing_ground(facts: Observations, skipped: Mapping[AnyCheck, str], vital: Sequence[AnyCheck]) -> tuple[str, ...]:
     missing = list(facts.obstacles)
-    unchecked = [f"{check.value} not checked: {not_possible[check]}" for check in vital if check in not_possible]
+    unchecked = [f"{check.value} not checked: {skipped[check]}" for check in vital if check in skipped]
     if not missing:
         absent = {
             "no committed checkpoint": facts.committed_epochs == 0,

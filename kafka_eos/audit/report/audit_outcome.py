@@ -1,8 +1,8 @@
 """The outcome of an audit: it always ends with a verdict, and with the report of that verdict.
 
-Rule: exit code 1 means that data is wrong, and nothing else. A reason that keeps the audit from judging is INVALID,
-with what to do about it; the traceback is kept. The report is begun before the first scan, so that a killed audit
-leaves no older verdict behind.
+Rule: exit code 1 means that data is wrong, and nothing else. An error that keeps the audit from judging makes
+the verdict INCONCLUSIVE, with the remedy and the traceback. The report is started before the first scan, so that a
+killed audit leaves no older verdict behind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafka_eos.audit.checks.verdict import Conclusion, Observations, Verdict, ju
 from kafka_eos.audit.report.report_files import Context, write
 from kafka_eos.core.errors import Bug, KafkaEosError
 
-_BEGUN = judge(Observations(obstacles=["this audit began and did not end: run it again"]))
+_BEGUN = judge(Observations(obstacles=["this audit was interrupted: run it again"]))
 _LONGEST = 400
 _RAISED = re.compile(
     r"^\s*(Caused by: )?((?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Record|Lost|Failed|Checkpoint)): (.+)", re.M
@@ -53,7 +53,7 @@ class ReportWriter:
         self._directory, self.context = directory, context
 
     def of(self, judged: Callable[[], Verdict]) -> Verdict:
-        """The verdict that ``judged`` returns, or INVALID for what it raises; the report has it."""
+        """Return the verdict of ``judged``, or INCONCLUSIVE if it raises, and write the report."""
         try:
             self._write(_BEGUN)
         except Exception as error:  # noqa: BLE001 - told, with its traceback
@@ -65,7 +65,7 @@ class ReportWriter:
         return self._kept(verdict)
 
     def without_verdict(self, error: BaseException) -> Verdict:
-        """INVALID, for what came in the way before there was anything to judge."""
+        """Report INCONCLUSIVE for an error before the audit could judge anything."""
         return self._kept(_unable(error))
 
     def _kept(self, verdict: Verdict) -> Verdict:
@@ -112,7 +112,7 @@ def _explained(error: BaseException, traceback_text: str) -> str:
     advice = (
         _advice(traceback_text) or "the report has the traceback; if it is no fault of the machine, please report it"
     )
-    return f"the audit broke off: {_said(error)}; {advice}"
+    return f"the audit failed: {_said(error)}; {advice}"
 
 
 def _said(error: BaseException) -> str:

@@ -74,7 +74,7 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
         },
         "state": None if facts.state is None else asdict(facts.state),
         "dead_letters": _dead_letters(context.events),
-        "refused": dict(facts.refused),
+        "rejected": dict(facts.rejected),
         "checks": [_check(check, verdict) for check in verdict.checks],
         "not_audited": dict(facts.not_audited),
         "not_recomputed": dict(facts.not_recomputed),
@@ -104,7 +104,7 @@ def _check(check: AnyCheck, verdict: Verdict) -> dict[str, Any]:
     evidence = verdict.facts.evidence.get(check)
     entry: dict[str, Any] = {"check": check.value, "question": check.question}
     if check in verdict.skipped:
-        return {**entry, "status": "not possible", "reason": verdict.skipped[check]}
+        return {**entry, "status": "skipped", "reason": verdict.skipped[check]}
     assert isinstance(evidence, Evidence)  # judge lists every other check as not possible
     status = "clean" if not evidence.count else "found"
     first = [asdict(offender) for offender in evidence.examples]

@@ -26,7 +26,7 @@ from kafka_eos.runtime.state.schema_evolution import describe, resolve_codec
 DIFFERENT = "operator string, state string, place binary, value binary, made binary, astray boolean, loose boolean"
 """A row that is stored, or made, or both, and not the same. The columns are in this order."""
 TOLD = "operator string, state string, place binary, kind string, loose boolean, detail string"
-WRONG, MISSING, SURPLUS = "wrong", "missing", "surplus"
+WRONG, MISSING, UNEXPECTED = "wrong", "missing", "unexpected"
 
 _TOLD = pa.schema([
     ("operator", pa.string()), ("state", pa.string()), ("place", pa.binary()), ("kind", pa.string()),
@@ -34,14 +34,14 @@ _TOLD = pa.schema([
 ])  # fmt: skip
 _LONGEST = 100
 _PARTS = {"list": "element", "map": "entry", "timer": "timer at", "pane": "pane from"}
-"""What tells the places of a key apart, by kind of state."""
+"""The word for an entry of a key, by kind of state."""
 
 
 def describe_differences(
     app: str, workers: int, merging: frozenset[str], stored: Mapping[Name, Mapping[str, Json]],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """TOLD rows of those that differ. Input: DIFFERENT rows."""
+    """Yield a TOLD row for each DIFFERENT row that really differs."""
     known = declared(cut_of(app, workers).plan)
     states = {
         name: _State(descriptor, stored.get(name), merged=name[0] in merging) for name, descriptor in known.items()
@@ -73,20 +73,20 @@ class _State:
         self._plain = None if plain is None else get_plain_codec(plain["name"], plain["schema"])
 
     def difference(self, place: bytes, value: bytes | None, made: bytes | None, astray: bool) -> tuple[str, str] | None:
-        """Its kind, and what is wrong; None if both are the same."""
+        """Return the kind of the difference and its description, or None if both are equal."""
         key = self._key(place)
         if astray:
-            return SURPLUS, f"{key} is in the part of a subtask that never looks for it there"
+            return UNEXPECTED, f"{key} is stored with a subtask that does not own it"
         if value is None:
-            return MISSING, f"{key} is not there and should be {self._made(made)}"
+            return MISSING, f"{key} is missing: expected {self._made(made)}"
         if made is None:
-            return SURPLUS, f"{key} is there and should not be: {self._stored(value)}"
+            return UNEXPECTED, f"{key} is unexpected: {self._stored(value)}"
         try:
             if self._same(value, made):
                 return None
         except ValueError as error:
-            return WRONG, f"{key} cannot be read ({error}) and should be {self._made(made)}"
-        return WRONG, f"{key} is {self._stored(value)} and should be {self._made(made)}"
+            return WRONG, f"{key} cannot be read ({error}): expected {self._made(made)}"
+        return WRONG, f"{key} is {self._stored(value)}: expected {self._made(made)}"
 
     def _same(self, value: bytes, made: bytes) -> bool:
         if self._decode_stored(value) == self._decode_made(made):

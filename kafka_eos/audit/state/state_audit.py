@@ -256,7 +256,11 @@ def _evidence(
     if not facts.stored and not facts.made and unknown.blind:
         why = "; ".join(f"state {state} of {operator}: {why}" for (operator, state), why in unknown.blind.items())
         return dict.fromkeys(StateCheck, SkippedCheck(f"none of the state can be compared: {why}"))
-    kinds = {"wrong": StateCheck.WRONG_STATE, "missing": StateCheck.LOST_STATE, "surplus": StateCheck.SURPLUS_STATE}
+    kinds = {
+        "wrong": StateCheck.WRONG_STATE,
+        "missing": StateCheck.LOST_STATE,
+        "unexpected": StateCheck.UNEXPECTED_STATE,
+    }
     evidence: dict[AnyCheck, Evidence | SkippedCheck] = {}
     for kind, check in kinds.items():
         some = [each for each in found if each.kind == kind]

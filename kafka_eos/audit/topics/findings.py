@@ -74,7 +74,7 @@ def _offender(places: Places, texts: Mapping[Spot, tuple[str, str]], check: Chec
         other = f" {place}/{number}/{offset}"
     there, should = suspect.counts
     detail = {
-        Check.DUPLICATE: f"it is there {there} times and should be {should} times, first at{other}; {what}",
+        Check.DUPLICATE: f"it is visible {there} times: expected {should} times, first at{other}; {what}",
         Check.LOST: f"this input has {there} outputs and should have {max(1, should)}; {what}",
         Check.UNEXPECTED: f"no input has its id; {what}",
         Check.REORDERED: f"it comes after{other}, which is later; {what}",

@@ -2,9 +2,9 @@
 
 Brokers do not store when partitions were added.
 
-With more partitions a key that had records goes elsewhere, once, and nothing is in the new partitions before. Rule:
-keys whose records lie in several partitions just as that would bring about are not called misplaced; and they are not
-called right: one record of theirs that was put into a wrong place looks the same.
+When partitions are added, a key moves at most once, and the new partitions have no earlier records. Rule: a key whose
+records are spread over partitions in exactly this way is not reported as being in the wrong partition. It is not
+reported as clean either, because one record in a wrong partition looks the same.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ class TopicAuditOptions:
 
     def _check_resume(self, earlier: Mapping[str, Any]) -> None:
         verdict = earlier.get("verdict")
-        if verdict == "INVALID":
-            raise ConfigError("an INVALID audit proved nothing that another could continue")
+        if verdict == "INCONCLUSIVE":
+            raise ConfigError("an INCONCLUSIVE audit proved nothing that another could continue")
         if verdict != "PASS":
             raise ConfigError(
                 f"the earlier audit ended with {verdict}, and a PASS of what came later would hide what it found. To "

@@ -47,7 +47,7 @@ _A_TASK = 1_000_000
 _NAME_THE_LEDGER = "name the directory of its job's checkpoints with --ledger"
 _JOB_ONLY = (
     Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.WRONG_COUNT, Check.WRONG_EPOCH,
-    Check.ALTERED_CHECKPOINT, Check.TORN,
+    Check.ALTERED_CHECKPOINT, Check.MALFORMED,
 )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def audit_topics(
     ``spark``  a session to use (it needs the jars of ``session.open_session``); default: one for this audit
     ``master``  where that one runs; default: here, or where spark-submit says
     ``plans``  gets the physical plan of everything that Spark ran
-    What keeps the audit from judging is no exception but INVALID, with the reason and ``Verdict.traceback``.
+    What keeps the audit from judging is no exception but INCONCLUSIVE, with the reason and ``Verdict.traceback``.
     """
     ending = ReportWriter(report_dir, Context(job=", ".join(question.outputs), app="topics"))
 
@@ -260,7 +260,11 @@ def _compacted_away(
 
 def _why_not(check: Check, question: TopicAuditOptions) -> str:
     if check in _JOB_ONLY:
-        return "only an audit of a pipeline, or a query, can tell" if check is not Check.TORN else "only of a file sink"
+        return (
+            "only an audit of a pipeline or a query can check this"
+            if check is not Check.MALFORMED
+            else "only file sinks have lines"
+        )
     if check is Check.ABORTED_VISIBLE:
         return "without provenance nothing tells which transaction wrote a visible record"
     if check in (Check.LOST, Check.UNEXPECTED, Check.COMMITTED_HIDDEN) and not question.inputs:

@@ -433,7 +433,7 @@ class TopicScan:
         for check, (condition, _) in kinds.items():
             n = counts[check.name] or 0
             rows = self._run(grouped.where(condition).orderBy("text").limit(SHOWN)) if n else []
-            texts = [f"it is there {r.there} times and should be {r.made} times: {r.text}" for r in rows]
+            texts = [f"it is visible {r.there} times: expected {r.made} times: {r.text}" for r in rows]
             found[check] = (n, tuple(texts))
         return counts["made"] or 0, found
 

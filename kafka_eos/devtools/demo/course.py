@@ -255,7 +255,7 @@ class _DemoRun:
         self._expect(condition, f"recover from: {struck.title}")
         struck.recovered_in = self._watcher.now - struck.at
         self._last_fault_epochs = self._diary.committed_epochs
-        self._watcher.step(f"up again after {struck.recovered_in:.1f} s")
+        self._watcher.step(f"recovered in {struck.recovered_in:.1f} s")
 
     # ------------------------------------------------------------ the end
 

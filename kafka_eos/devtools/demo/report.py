@@ -115,7 +115,7 @@ def _audit(verdict: Verdict) -> dict[str, Any]:
             }
             for check in verdict.performed
         ],
-        "not_possible": {check.value: reason for check, reason in verdict.skipped.items()},
+        "skipped": {check.value: reason for check, reason in verdict.skipped.items()},
         "notes": list(verdict.facts.notes),
         "invisible": verdict.facts.uncommitted,
         "committed_epochs": verdict.facts.committed_epochs,

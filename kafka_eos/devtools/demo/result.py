@@ -87,7 +87,7 @@ class DemoResult:
 
     @property
     def exit_code(self) -> int:
-        """0 for PASS, 1 for FAIL, 2 for INVALID."""
+        """Return 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE."""
         return self.conclusion.exit_code
 
 
@@ -116,7 +116,7 @@ def _doubts(
     planned: tuple[PlannedFault, ...], struck: list[InjectedFault], orders: int, verdict: Verdict
 ) -> tuple[str, ...]:
     """Return the reasons why a clean audit would still prove nothing."""
-    doubts = [f"planned, but not seen to happen: {fault.title}" for fault in planned[len(struck) :]]
+    doubts = [f"planned, but did not happen: {fault.title}" for fault in planned[len(struck) :]]
     doubts += [f"not under load: {one.title} at {one.at:.0f} s" for one in struck if not one.under_load]
     if verdict.facts.inputs != orders:
         doubts.append(f"the audit saw {verdict.facts.inputs:,} of {orders:,} orders")

@@ -119,7 +119,7 @@ class DemoView:
                 table.add_row("·", Text(fault.title, style="dim"), "")
                 continue
             recovered = struck[number].recovered_in
-            up = "[yellow]recovering …" if recovered is None else f"[green]up again after {recovered:.1f} s"
+            up = "[yellow]recovering …" if recovered is None else f"[green]recovered in {recovered:.1f} s"
             mark = "[cyan]⇄" if fault.victim is Victim.JOB else "[red]✗"
             table.add_row(mark, struck[number].title, f"at {struck[number].at:.0f} s, {up}")
         return table

@@ -13,13 +13,13 @@ from kafka_eos.core.json_values import Json
 
 _EPOCHS = 80
 _HAPPENINGS = 60
-"""So many are shown, the newest."""
+"""Number of the newest incidents shown."""
 
 Event = Mapping[str, Any]
 
 
 def epochs(events: Iterable[Event]) -> list[dict[str, Json]]:
-    """The newest epochs, oldest first, with the milliseconds of each phase."""
+    """Return the newest epochs, oldest first, with the milliseconds of each phase."""
     found: dict[int, dict[str, Json]] = {}
     for event in events:
         match event["event"]:
@@ -30,7 +30,7 @@ def epochs(events: Iterable[Event]) -> list[dict[str, Json]]:
                 epoch["term"] = event.get("term")
                 epoch["commit"] = max(0, event["at"] - epoch["decided_at"])
             case "given-up":
-                found[event["epoch"]] = {"epoch": event["epoch"], "decided_at": event["at"], "given_up": True}
+                found[event["epoch"]] = {"epoch": event["epoch"], "decided_at": event["at"], "aborted": True}
     return list(found.values())[-_EPOCHS:]
 
 
@@ -55,7 +55,7 @@ def list_incidents(events: Iterable[Event], held: bool) -> list[dict[str, Json]]
     """List starts, ends, failures and recoveries, newest first. ``held``: whether a supervisor runs the job now."""
     found: list[dict[str, Json]] = []
     open_since: int | None = None
-    """When the supervisor started that has not said how it ended."""
+    """Start time of a supervisor that has recorded no end."""
     for event in events:
         if event["event"] == "started" and open_since is not None:
             found.append(_killed(event["at"]))
@@ -77,7 +77,7 @@ def _killed(at: int | None) -> dict[str, Json]:
         "event": "killed",
         "at": at,
         "title": "the supervisor was killed",
-        "text": "it ended without a word; what was decided is finished by the next start",
+        "text": "it left no final event; the next start commits what was decided",
         "fault": True,
     }
 
@@ -94,30 +94,30 @@ def _note_recovery_time(found: list[dict[str, Json]]) -> None:
 
 
 def _describe_event(event: Event) -> dict[str, Json] | None:
-    """Describe an event for people; None for those of every epoch."""
+    """Return the title and text of an event for display, or None for an event of every epoch."""
     match event["event"]:
         case "started":
             title, text, fault = "the job was started", "", False
         case "running":
             workers = event.get("parallelism")
-            title = f"rows are processed, from epoch {event['base']} on"
+            title = f"running from epoch {event['base']}"
             text, fault = f"term {event['term']}, parallelism {workers}", False
         case "restarting":
-            title, text, fault = f"{event['what']}; the job goes back to its last epoch", event["reason"], True
+            title, text, fault = f"{event['what']}; restarting from the last checkpoint", event["reason"], True
         case "failed":
             title, text, fault = f"the job failed: {event['error']}", event["reason"], True
         case "stopped":
-            title, text, fault = "the job was drained, and stopped", "", False
+            title, text, fault = "the job was drained and stopped", "", False
         case "given-up":
-            title, text, fault = f"epoch {event['epoch']} was given up", "its output goes into the next one", True
+            title, text, fault = f"epoch {event['epoch']} was aborted", "its output is part of the next epoch", True
         case "silent":
-            title = f"worker {event['worker']} has given no sign of life for {event['seconds']:.0f} s"
+            title = f"worker {event['worker']} sent no heartbeat for {event['seconds']:.0f} s"
             text, fault = str(event.get("stacks", "")), True
         case "hung":
-            title = f"worker {event['worker']} lives, and took no step for {event['seconds']:.0f} s"
+            title = f"worker {event['worker']} is alive but made no progress for {event['seconds']:.0f} s"
             text, fault = f"at {event['place']}\n{event['stacks']}", True
         case "savepoint":
-            title, text, fault = f"a savepoint of epoch {event['epoch']} was made", event["path"], False
+            title, text, fault = f"a savepoint of epoch {event['epoch']} was created", event["path"], False
         case "revoked":
             title, text, fault = f"epoch {event['epoch']} was revoked", event["reason"], True
         case "dropped":

@@ -95,7 +95,7 @@ class Pages:
         return reading.read_job(self._home, job) if self._only in (None, job) else None
 
     def _missing(self, job: str) -> str:
-        return f"no job {job!r} has run with its directory in {self._home}"
+        return f"Job {job} has not run in {self._home}"
 
 
 def build_metrics_routes(answers: MetricsEndpoints) -> list[BaseRoute]:

@@ -103,7 +103,7 @@ class EventStreams:
         if self._over:
             raise HTTPException(503, "the dashboard ends", {"Retry-After": str(_AGAIN)})
         if not self._room:
-            full = f"{self._pages} pages of this dashboard are open already, and it serves no more. Close some of them"
+            full = f"{self._pages} dashboard pages are open, the most it serves: close some"
             raise HTTPException(503, full, {"Retry-After": str(_AGAIN)})
         followed = self._looks.get(what)
         if followed is None or followed.over:

@@ -1,6 +1,6 @@
-"""The names of all metrics. ``docs/metrics.md`` has the same table, and a test compares the two.
+"""The catalogue of all metrics. ``docs/metrics.md`` has the same table, and a test compares the two.
 
-Rule: few labels, of which none grows with the data; base units; a counter counts from the start of the process.
+Rule: few labels, none of which grows with the data; base units; a counter counts from the start of the process.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Final, Literal
 
 PREFIX: Final = "kafka_eos_"
 BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
-"""Seconds of an epoch's phases."""
+"""Upper bounds of the histogram buckets, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``name`` without the prefix, and of a counter without ``_total``."""
+    """One metric. ``name`` has no prefix, and for a counter no ``_total``."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -29,66 +29,105 @@ class Metric:
 
 
 _ALL: Final = (
-    Metric("info", "gauge", ("pipeline", "version"), "1: which job this is, and the version of kafka_eos."),
+    Metric(
+        "info", "gauge", ("pipeline", "version"), "1, with the name of the job and the version of kafka_eos as labels."
+    ),
     Metric("running", "gauge", (), "1 while rows are processed, 0 while the job starts, recovers or ends."),
-    Metric("standing_by", "gauge", (), "1 while another supervisor leads, and this one waits."),
-    Metric("term", "gauge", (), "Number of the attempt; each recovery takes another."),
-    Metric("subtasks", "gauge", (), "Workers; on Spark, tasks of a stage."),
+    Metric("standby", "gauge", (), "1 while this supervisor is a standby and another one leads."),
+    Metric("term", "gauge", (), "Number of the attempt; it grows with each recovery."),
+    Metric("parallelism", "gauge", (), "Workers; on Spark, tasks of a stage."),
     Metric(
-        "read_records", "counter", ("source",), "Records read; those of an epoch that is not decided are read again."
+        "read_records",
+        "counter",
+        ("source",),
+        "Records read; after a recovery those of undecided epochs are read again.",
     ),
-    Metric("read_position", "gauge", ("source", "split"), "Offset at which reading goes on."),
-    Metric("lag_records", "gauge", (), "Records that can be read and are not; absent while not all is known."),
-    Metric("split_lag_records", "gauge", ("source", "split"), "The same of one partition; the embedded engine knows."),
-    Metric(
-        "split_waiting",
-        "gauge",
-        ("source", "split"),
-        "1 while a partition waits for slower ones.",
-    ),
+    Metric("read_position", "gauge", ("source", "split"), "Offset of the next record to read."),
+    Metric("lag_records", "gauge", (), "Records available but not read yet; absent unless known for all partitions."),
+    Metric("split_lag_records", "gauge", ("source", "split"), "Lag of one partition; embedded engine only."),
+    Metric("split_paused", "gauge", ("source", "split"), "1 while watermark alignment pauses the partition."),
     Metric("source_waiting", "gauge", ("source",), "1 while a source waits until others are read to their end."),
-    Metric("written_records", "counter", ("sink",), "Records handed to writers; see read_records."),
-    Metric("committed_records", "counter", ("sink",), "Records made visible, each once."),
-    Metric("segment_seconds", "counter", ("segment", "state"), "Where time goes: busy, reading, blocked; all workers."),
-    Metric("operator_rows", "counter", ("operator", "direction"), "Rows that came (in) and went on (out)."),
+    Metric(
+        "written_records",
+        "counter",
+        ("sink",),
+        "Records handed to writers; counted again after a recovery, as read_records.",
+    ),
+    Metric("committed_records", "counter", ("sink",), "Records made visible, each counted once."),
+    Metric(
+        "chain_seconds",
+        "counter",
+        ("chain", "state"),
+        "Time of an operator chain by state: busy, reading, backpressured; summed over workers.",
+    ),
+    Metric("operator_rows", "counter", ("operator", "direction"), "Rows received (in) and emitted (out)."),
     Metric(
         "operator_seconds",
         "counter",
         ("operator", "state"),
-        "Where an operator's time goes: busy, blocked, idle; all workers.",
+        "Time of an operator by state: busy, backpressured, idle; summed over workers.",
     ),
-    Metric("counted", "counter", ("operator", "name"), "What a process function counts with ctx.counter(name)."),
-    Metric("watermark_timestamp_seconds", "gauge", ("operator", "split"), "Event time of the newest checkpoint."),
-    Metric("checkpoints", "counter", ("outcome",), "Epochs: committed, given-up."),
-    Metric("checkpoint_seconds", "histogram", ("phase",), "Epochs: align, snapshot, decide, commit, total."),
     Metric(
-        "checkpoint_waiting_seconds",
+        "user_counter",
+        "counter",
+        ("operator", "name"),
+        "Counters of process functions, created with ctx.counter(name).",
+    ),
+    Metric(
+        "watermark_timestamp_seconds",
+        "gauge",
+        ("operator", "split"),
+        "Watermark of a partition in the newest checkpoint.",
+    ),
+    Metric("checkpoints", "counter", ("outcome",), "Epochs by outcome: committed, aborted."),
+    Metric(
+        "checkpoint_seconds",
+        "histogram",
+        ("phase",),
+        "Duration of an epoch by phase: align, snapshot, decide, commit, total.",
+    ),
+    Metric(
+        "checkpoint_pending_seconds",
         "gauge",
         (),
-        "How long the oldest epoch is under way, over restarts, or overdue; 0 if none is.",
+        "Age of the oldest uncommitted or overdue epoch, over restarts; 0 if none.",
     ),
-    Metric("last_checkpoint_epoch", "gauge", (), "The newest epoch that is committed in this run."),
-    Metric("last_checkpoint_timestamp_seconds", "gauge", (), "When it was."),
-    Metric("state_bytes", "gauge", ("operator",), "State in the newest checkpoint."),
-    Metric("state_loads", "counter", ("operator",), "Keys of state that were not in memory, and were looked up."),
-    Metric("state_cached_entries", "gauge", ("operator",), "Objects of state in memory."),
-    Metric("in_flight_bytes", "gauge", (), "Rows under way in the newest checkpoint."),
+    Metric("last_checkpoint_epoch", "gauge", (), "Newest epoch committed in this run."),
+    Metric("last_checkpoint_timestamp_seconds", "gauge", (), "Time of the last commit."),
+    Metric("state_bytes", "gauge", ("operator",), "Size of the state in the newest checkpoint."),
+    Metric(
+        "state_cache_misses",
+        "counter",
+        ("operator",),
+        "Keys of state that were not in memory and were looked up in the backend.",
+    ),
+    Metric("state_cache_entries", "gauge", ("operator",), "State objects in memory."),
+    Metric("in_flight_bytes", "gauge", (), "Size of the in-flight rows in the newest checkpoint."),
     Metric("pending_timers", "gauge", ("operator",), "Timers in the newest checkpoint."),
-    Metric("open_outputs", "gauge", ("sink",), "Writers with rows of no epoch yet: open transactions and files."),
-    Metric("prepared_outputs", "gauge", (), "Transactions and staged files that wait for their commit."),
-    Metric("uncommitted_seconds", "gauge", (), "No open transaction is older than this."),
     Metric(
-        "transaction_margin_seconds",
+        "open_writers", "gauge", ("sink",), "Writers with output since their last barrier: open transactions and files."
+    ),
+    Metric(
+        "pending_committables",
         "gauge",
         (),
-        "What was left of the transaction timeout at the newest commit.",
+        "Transactions and staged files of decided epochs that are not committed yet.",
     ),
-    Metric("transaction_timeout_seconds", "gauge", (), "After that an open transaction is aborted by its server."),
-    Metric("sink_seconds", "histogram", ("sink", "phase"), "Epochs of one sink: prepare, commit."),
-    Metric("restarts", "counter", ("reason",), "Attempts that ended: worker, environment, checkpoint."),
-    Metric("observer_failures", "counter", ("observer",), "Times that something began to fail that shows the job."),
+    Metric("open_transaction_age_seconds", "gauge", (), "Upper bound on the age of any open transaction."),
+    Metric("transaction_margin_seconds", "gauge", (), "Transaction timeout remaining at the last commit."),
+    Metric("transaction_timeout_seconds", "gauge", (), "Time after which the server aborts an open transaction."),
+    Metric(
+        "sink_seconds", "histogram", ("sink", "phase"), "Duration of one epoch in one sink by phase: prepare, commit."
+    ),
+    Metric("restarts", "counter", ("reason",), "Failed attempts by reason: worker, environment, checkpoint."),
+    Metric(
+        "observer_failures",
+        "counter",
+        ("observer",),
+        "Failures of observers, such as the live view or the metrics server.",
+    ),
     Metric("dead_letters", "counter", ("source", "operator"), "Records written as dead letters in decided epochs."),
-    Metric("late_records", "counter", ("operator",), "Rows that came when their time was over."),
-    Metric("left_out_records", "counter", ("source",), "Records that the header filter of a source left out."),
+    Metric("late_records", "counter", ("operator",), "Late rows: rows that arrived behind the watermark."),
+    Metric("filtered_records", "counter", ("source",), "Records dropped by the header filter of a source."),
 )
 METRICS: Final = {metric.name: metric for metric in _ALL}

@@ -21,11 +21,13 @@ _REASONS: Final = {
     "the environment failed": "environment",
     "attempt failed": "checkpoint",
 }
+_STATES: Final = {"blocked": "backpressured"}
+"""States of operators and chains whose label value differs from the worker's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """``reason``: in words, also if it is ready."""
+    """The readiness of a job, always with its reason."""
 
     ready: bool
     reason: str
@@ -46,7 +48,7 @@ class MetricsObserver:
         self._lock = threading.Lock()
         self._samples = Samples()
         self._before: dict[tuple[str, Labels], float] = {}
-        """Counters of the current session, as last reported: they begin at 0 with each session."""
+        """Counters of the current session, as last reported; they start at 0 in each session."""
         self._uncommitted: dict[int, float] = {}
         """Epochs that are not committed, aborted or not, and when they first began, in any session."""
         self._triggered: dict[int, float] = {}
@@ -54,21 +56,21 @@ class MetricsObserver:
         self._idle_since: float | None = None
         """When the current attempt began to process rows; reset when it begins an epoch."""
         self._open_since: float | None = None
-        """When the newest committed epoch began, or the session: what is open is not older."""
+        """When the newest committed epoch, or the session, began: no open transaction is older."""
         self._batches = False
-        """Is nothing open between epochs?"""
+        """Whether the engine leaves nothing open between epochs."""
         self._interval = self._least_pause = math.inf
         """Seconds from one epoch to the next, and at least between the end of one and the beginning of the next."""
         self._due = math.inf
         """When the next epoch is due, if none is running: no event reports an epoch that does not begin."""
         self._decided: dict[int, Mapping[str, int]] = {}
-        """Records by sink of epochs that are decided and, as far as is known, not committed."""
+        """Records by sink of decided epochs for which no commit was reported."""
         self._decide_seconds = 0.0
         self._ended: str | None = None
-        self._starting = "starts, or recovers"
+        self._starting = "starting or recovering"
         self._samples.set("info", 1, pipeline, version)
         self._samples.set("running", 0)
-        for outcome in ("committed", "given-up"):
+        for outcome in ("committed", "aborted"):
             self._samples.add("checkpoints", 0, outcome)
         for reason in _REASONS.values():
             self._samples.add("restarts", 0, reason)
@@ -85,11 +87,11 @@ class MetricsObserver:
         with self._lock:
             now = self._clock()
             waits = self._measure_pending()
-            self._samples.set("checkpoint_waiting_seconds", waits)
+            self._samples.set("checkpoint_pending_seconds", waits)
             if self._batches:
-                self._samples.set("uncommitted_seconds", waits)
+                self._samples.set("open_transaction_age_seconds", waits)
             elif self._open_since is not None:
-                self._samples.set("uncommitted_seconds", now - self._open_since)
+                self._samples.set("open_transaction_age_seconds", now - self._open_since)
             yield self._samples
 
     def readiness(self, within: float) -> Readiness:
@@ -104,8 +106,8 @@ class MetricsObserver:
                 return Readiness(False, self._starting)
             waits = self._measure_pending()
         if waits > within:
-            return Readiness(False, f"no checkpoint is committed for {waits:.0f} s (http_ready_within={within:g})")
-        return Readiness(True, "processes rows")
+            return Readiness(False, f"no checkpoint was committed for {waits:.0f} s (http_ready_within={within:g})")
+        return Readiness(True, "processing rows")
 
     def _measure_pending(self) -> float:
         """Return for how long the oldest uncommitted epoch has been pending or overdue.
@@ -121,11 +123,11 @@ class MetricsObserver:
 
     def _on_standing_by(self, facts: Mapping[str, Any]) -> None:
         self._starting = str(facts["text"])
-        self._samples.set("standing_by", 1)
+        self._samples.set("standby", 1)
 
     def _on_started(self, facts: Mapping[str, Any]) -> None:
-        self._starting = "starts, or recovers"
-        self._samples.set("standing_by", 0)
+        self._starting = "starting or recovering"
+        self._samples.set("standby", 0)
 
     def _on_plan(self, facts: Mapping[str, Any]) -> None:
         settings = {each["name"]: each["value"] for each in facts["settings"]}
@@ -135,7 +137,7 @@ class MetricsObserver:
     def _on_running(self, facts: Mapping[str, Any]) -> None:
         self._samples.set("running", 1)
         self._samples.set("term", facts["term"])
-        self._samples.set("subtasks", facts["parallelism"])
+        self._samples.set("parallelism", facts["parallelism"])
         self._before.clear()
         self._batches, self._open_since = facts.get("batches", False), self._clock()
         self._idle_since = self._open_since
@@ -152,8 +154,8 @@ class MetricsObserver:
         self._idle_since = None  # an attempt that dies before its first epoch is no rest
         self._due = math.inf
         self._samples.set("running", 0)
-        self._samples.set("prepared_outputs", 0)
-        self._samples.zero("open_outputs")
+        self._samples.set("pending_committables", 0)
+        self._samples.zero("open_writers")
 
     def _on_failed(self, facts: Mapping[str, Any]) -> None:
         self._end(f"ended: {facts['error']}: {facts['reason']}")
@@ -167,7 +169,7 @@ class MetricsObserver:
     def _end(self, how: str) -> None:
         self._ended, self._due = how, math.inf
         self._samples.set("running", 0)
-        self._samples.set("standing_by", 0)
+        self._samples.set("standby", 0)
 
     def _on_progress(self, facts: Mapping[str, Any]) -> None:
         read: Mapping[str, Any] = facts["read"]
@@ -175,15 +177,15 @@ class MetricsObserver:
             self._count("read_records", source_progress["records"], source)
         for sink, records in facts["written"].items():
             self._count("written_records", records, sink)
-        for segment, states in facts.get("segments", {}).items():
+        for chain, states in facts.get("segments", {}).items():
             for state, seconds in states.items():
-                self._count("segment_seconds", seconds, segment, state)
+                self._count("chain_seconds", seconds, chain, _STATES.get(state, state))
         self._work(facts.get("operators", {}))
         for operator, counters in facts.get("user_counters", {}).items():
             for name, n in counters.items():
-                self._count("counted", n, operator, name)
+                self._count("user_counter", n, operator, name)
         for sink, n in facts.get("open", {}).items():
-            self._samples.set("open_outputs", n, sink)
+            self._samples.set("open_writers", n, sink)
         splits: dict[Labels, Any] = {
             (source, split): at for source, progress in read.items() for split, at in progress["splits"].items()
         }
@@ -200,10 +202,10 @@ class MetricsObserver:
                 self._count("operator_rows", done[field_name], operator, direction)
             for state in ("busy", "blocked", "idle"):
                 if state in done:
-                    self._count("operator_seconds", done[state], operator, state)
+                    self._count("operator_seconds", done[state], operator, _STATES.get(state, state))
             if done.get("cache_misses") or done.get("entries"):
-                self._count("state_loads", done["cache_misses"], operator)
-                self._samples.set("state_cached_entries", done["entries"], operator)
+                self._count("state_cache_misses", done["cache_misses"], operator)
+                self._samples.set("state_cache_entries", done["entries"], operator)
 
     def _on_tables(self, facts: Mapping[str, Any]) -> None:
         waiting: Mapping[str, Any] = facts["waiting"]
@@ -212,7 +214,7 @@ class MetricsObserver:
     def _hold(self, groups: Mapping[str, Any], splits: Mapping[Labels, Any]) -> None:
         """Zeros too, of jobs that have such groups: a graph with gaps cannot be read."""
         held = {(s, split) for g in groups.values() for s, each in g["waiting"].items() for split in each}
-        self._samples.replace("split_waiting", {labels: float(labels in held) for labels in splits} if groups else {})
+        self._samples.replace("split_paused", {labels: float(labels in held) for labels in splits} if groups else {})
 
     def _on_triggered(self, facts: Mapping[str, Any]) -> None:
         self._triggered[facts["epoch"]] = now = self._clock()
@@ -224,7 +226,7 @@ class MetricsObserver:
         self._uncommitted.setdefault(facts["epoch"], now)
 
     def _on_given_up(self, facts: Mapping[str, Any]) -> None:
-        self._samples.add("checkpoints", 1, "given-up")
+        self._samples.add("checkpoints", 1, "aborted")
 
     def _on_decided(self, facts: Mapping[str, Any]) -> None:
         self._decide_seconds = facts["seconds"]
@@ -237,7 +239,7 @@ class MetricsObserver:
         self._samples.set("in_flight_bytes", facts.get("in_flight_bytes", 0))
         timers: Mapping[str, int] = facts.get("pending_timers", {})
         self._samples.replace("pending_timers", {(name,): count for name, count in timers.items()})
-        self._samples.set("prepared_outputs", facts["committables"])
+        self._samples.set("pending_committables", facts["committables"])
         times: Mapping[str, Mapping[str, int]] = facts.get("watermarks", {})
         reached = {(operator, split): at for operator, splits in times.items() for split, at in splits.items()}
         known: dict[Labels, float] = {labels: at / 1000 for labels, at in reached.items() if at > MIN_EVENT_TIME}
@@ -261,7 +263,7 @@ class MetricsObserver:
         self._samples.observe("checkpoint_seconds", max(0.0, facts["seconds"] - self._decide_seconds), "commit")
         self._samples.set("last_checkpoint_epoch", epoch)
         self._samples.set("last_checkpoint_timestamp_seconds", self._wall())
-        self._samples.set("prepared_outputs", 0)
+        self._samples.set("pending_committables", 0)
         if facts["expires_in"] is not None:
             self._samples.set("transaction_margin_seconds", facts["expires_in"])
         if facts.get("timeout") is not None:
@@ -293,7 +295,7 @@ class MetricsObserver:
 
     def _on_left_out(self, facts: Mapping[str, Any]) -> None:
         for source, count in facts["total"].items():
-            self._samples.set("left_out_records", count, source)
+            self._samples.set("filtered_records", count, source)
 
     def _forget(self, epoch: int) -> None:
         """Epochs up to this one are committed."""

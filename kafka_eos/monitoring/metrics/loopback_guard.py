@@ -21,4 +21,4 @@ def is_loopback(asked: str) -> bool:
 
 def refusal(asked: str) -> str:
     """Return the text of the refusal of a request for host ``asked`` at loopback."""
-    return f"this is {' and '.join(LOOPBACK)} alone, not {asked!r}; a proxy may ask for one of them"
+    return f"host {asked!r} is not served here: use 127.0.0.1, localhost or ::1"

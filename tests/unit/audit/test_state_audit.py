@@ -11,7 +11,7 @@ import pytest
 from kafka_eos import Pipeline, ProcessFunction, Ttl
 from kafka_eos.abc.state import StateDescriptor, StateHandle
 from kafka_eos.audit.facts.job_ledger import Ledger
-from kafka_eos.audit.state.difference_text import MISSING, SURPLUS, WRONG, _State
+from kafka_eos.audit.state.difference_text import MISSING, UNEXPECTED, WRONG, _State
 from kafka_eos.audit.state.state_rows import Form
 from kafka_eos.audit.state.uncertain_state import Doubts, declared, doubts, stored
 from kafka_eos.audit.tables.plan_cut import cut
@@ -214,16 +214,16 @@ def told(descriptor: StateDescriptor[Any], value: bytes | None, made: bytes | No
 def test_a_difference_is_told_with_its_key() -> None:
     one, two = NUMBER.encode(1), NUMBER.encode(2)
 
-    assert told(_value(), one, two) == (WRONG, "key 'ann' is 1 and should be 2")
-    assert told(_value(), None, two) == (MISSING, "key 'ann' is not there and should be 2")
-    assert told(_value(), one, None) == (SURPLUS, "key 'ann' is there and should not be: 1")
+    assert told(_value(), one, two) == (WRONG, "key 'ann' is 1: expected 2")
+    assert told(_value(), None, two) == (MISSING, "key 'ann' is missing: expected 2")
+    assert told(_value(), one, None) == (UNEXPECTED, "key 'ann' is unexpected: 1")
     assert told(_value(), b"\xc1", two)[1].startswith("key 'ann' cannot be read (")
     assert told(_value(), one, two, b"\xff\xff")[1].startswith("the row of b'\\xff\\xff', which no key has (")
     counts = StateDescriptor("state", KeyCodec(), CountedCodec(NUMBER))
     entries = (CountedCodec(NUMBER).encode((n, 5)) for n in (3, 4))
-    assert told(counts, *entries)[1] == "key 'ann' is 5 after 3 updates and should be 5 after 4 updates"
+    assert told(counts, *entries)[1] == "key 'ann' is 5 after 3 updates: expected 5 after 4 updates"
     astray = _State(_value(), None, merged=False).difference(KEY, one, None, astray=True)
-    assert astray == (SURPLUS, "key 'ann' is in the part of a subtask that never looks for it there")
+    assert astray == (UNEXPECTED, "key 'ann' is stored with a subtask that does not own it")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_difference_is_told_with_its_key() -> None:
 def test_places_within_a_key_are_named(descriptor: StateDescriptor[Any], last: bytes, where: str) -> None:
     place = bytes([len(KEY)]) + KEY + last
 
-    assert told(descriptor, NUMBER.encode(1), NUMBER.encode(2), place)[1] == f"{where} is 1 and should be 2"
+    assert told(descriptor, NUMBER.encode(1), NUMBER.encode(2), place)[1] == f"{where} is 1: expected 2"
 
 
 def test_values_that_decode_to_the_same_are_the_same() -> None:
@@ -272,8 +272,8 @@ def test_the_last_digits_of_sums_of_parts_may_differ() -> None:
 
     assert (found(True, near), found(True, other), found(False, near)) == (
         None,
-        (WRONG, "key 'ann' is {'a': [0.30000000000000004, 2.0]} and should be {'a': [0.30001, 2.0]}"),
-        (WRONG, "key 'ann' is {'a': [0.30000000000000004, 2.0]} after 0 updates and should be {'a': [0.3, 2.0]} "
+        (WRONG, "key 'ann' is {'a': [0.30000000000000004, 2.0]}: expected {'a': [0.30001, 2.0]}"),
+        (WRONG, "key 'ann' is {'a': [0.30000000000000004, 2.0]} after 0 updates: expected {'a': [0.3, 2.0]} "
                 "after 0 updates"),
     )  # fmt: skip
 

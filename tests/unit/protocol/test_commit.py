@@ -48,7 +48,7 @@ def test_one_that_nobody_can_tell_about_stops_whatever_its_siblings_are(siblings
     decision = authorize(E7, [*siblings, UNKNOWN], margin=10)
 
     assert isinstance(decision, EpochStuck)
-    assert decision.reason.startswith("nobody can tell whether this was committed: t5")
+    assert decision.reason.startswith("unknown whether this was committed: t5")
     assert all(probe.detail in decision.reason for probe in siblings)
 
 
@@ -73,7 +73,7 @@ def test_the_reason_to_go_back_names_what_may_expire_and_nothing_else() -> None:
 def test_the_reason_to_stop_names_each_standing_once() -> None:
     decision = authorize(E7, [PREPARED, UNKNOWN, COMMITTED], margin=10)
 
-    assert decision == EpochStuck(E7, "nobody can tell whether this was committed: t5; prepared: t1; committed: t2")
+    assert decision == EpochStuck(E7, "unknown whether this was committed: t5; prepared: t1; committed: t2")
 
 
 def test_one_that_may_expire_has_nothing_to_wait_for_when_it_is_alone() -> None:

@@ -64,7 +64,7 @@ def test_a_sink_in_memory_is_spared_the_checks_that_need_two_processes() -> None
 def test_the_check_that_takes_output_away_asks_for_the_means() -> None:
     """By name; a run of all checks leaves it out, as the test above shows."""
     with pytest.raises(ContractBroken, match=r"SinkUnderTest\.take_away"):
-        check_sink(_recording([]), "taken-away")
+        check_sink(_recording([]), "visible-output-removed")
 
 
 def _recording(ran: list[str]) -> Callable[[], SinkUnderTest]:

@@ -1,10 +1,10 @@
-// What may be asked of a running job, by those whose address had the token in it.
+// Actions on a running job, for pages that were opened with the token.
 
 import { html, useState } from "./vendor/htm-preact.js";
 
 const KEY = "token";
 
-// The token goes from the address into this tab, so that it is neither seen nor bookmarked.
+// Move the token from the address into this tab, so that it is neither visible nor bookmarked.
 export function keepToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get(KEY);
   if (given === null) return;
@@ -17,10 +17,10 @@ async function ask(job, what) {
   const answer = await fetch(`/api/jobs/${encodeURIComponent(job)}/${what}`, { method: "POST", headers });
   const told = await answer.json();
   if (told.error !== undefined) return { fault: true, text: told.error };
-  return { fault: false, text: what === "stop" ? "The job was asked to stop, and has taken its last checkpoint." : `Savepoint of epoch ${told.epoch}: ${told.path}` };
+  return { fault: false, text: what === "stop" ? "The job has committed its last checkpoint and stops." : `Savepoint of epoch ${told.epoch}: ${told.path}` };
 }
 
-// What is told to who has the token.
+// Data served only with the token.
 export async function asked(job, what) {
   const answer = await fetch(`/api/jobs/${encodeURIComponent(job)}/${what}`, {
     headers: { Authorization: `Bearer ${sessionStorage.getItem(KEY)}` },
@@ -31,7 +31,7 @@ export async function asked(job, what) {
 
 export const mayAsk = () => sessionStorage.getItem(KEY) !== null;
 
-// The token goes in a header, so a link cannot do it: the file is fetched whole, and then saved.
+// A link cannot send the token in a header, so the whole file is fetched and then saved.
 export function Download({ job, name }) {
   const [said, setSaid] = useState("Download");
   const save = async () => {
@@ -58,13 +58,13 @@ export function Actions({ job }) {
   const run = async (what, begun) => {
     setBusy(true);
     setSaid({ fault: false, text: begun });
-    const lost = () => ({ fault: true, text: "The dashboard did not answer. See below what has happened." });
+    const lost = () => ({ fault: true, text: "The dashboard did not respond. See the events below." });
     setSaid(await ask(job.job, what).catch(lost));
     setBusy(false);
   };
-  const stop = () => confirm(`Stop ${job.job}? It takes a last checkpoint, commits it, and ends.`) && run("stop", "Stopping …");
-  return html`<div class="actions" role="group" aria-label="What the job can be asked for">
-    ${job.pid !== null && html`<button disabled=${busy} onClick=${() => run("savepoint", "Making a savepoint …")}>Make a savepoint</button>
+  const stop = () => confirm(`Stop ${job.job}? It takes a last checkpoint, commits it and ends.`) && run("stop", "Stopping …");
+  return html`<div class="actions" role="group" aria-label="Job actions">
+    ${job.pid !== null && html`<button disabled=${busy} onClick=${() => run("savepoint", "Creating a savepoint …")}>Create a savepoint</button>
       <button class="danger" disabled=${busy} onClick=${stop}>Stop the job</button>`}
     <p role="status" class=${said?.fault ? "why fault" : "quiet"} hidden=${said === null}>${said?.text}</p>
   </div>`;

@@ -1,4 +1,4 @@
-// The pages: the list of jobs, and one job. What changes by itself is said to those who listen, in one place.
+// The pages: the list of jobs, and one job. Screen readers hear updates from one place.
 
 import { html, render, useEffect } from "./vendor/htm-preact.js";
 import { keepToken } from "./actions.js";
@@ -7,16 +7,16 @@ import { useNow, useStream } from "./live.js";
 import { State } from "./parts.js";
 import { ago, count } from "./text.js";
 
-const LINKS = { opening: "connecting …", live: "live", lost: "connection lost, trying again …", refused: "refused, trying again …" };
+const LINKS = { opening: "connecting …", live: "live", lost: "connection lost, retrying …", refused: "rejected, retrying …" };
 
 function Frame({ job, link, why, children }) {
-  return html`<a class="skip" href="#content">To the content</a>
+  return html`<a class="skip" href="#content">Skip to content</a>
     <header class="top">
       <a class="brand" href="/"><img src="/static/icon.svg" alt="" width="22" height="22" />kafka-eos</a>
-      ${job && html`<nav aria-label="Where this page is"><span aria-hidden="true">/</span> <span aria-current="page">${job}</span></nav>`}
+      ${job && html`<nav aria-label="Breadcrumb"><span aria-hidden="true">/</span> <span aria-current="page">${job}</span></nav>`}
       <p class=${`link ${link}`} role="status"><span aria-hidden="true" class="dot"></span>${LINKS[link]}</p>
     </header>
-    <main id="content" tabindex="-1">${(why || link === "lost") && html`<p class="why fault" role="alert">Nothing new is shown: ${why ?? "the connection is lost, and what is below is as it was before"}.</p>`}${children}</main>`;
+    <main id="content" tabindex="-1">${(why || link === "lost") && html`<p class="why fault" role="alert">Not updating: ${why ?? "the connection is lost; the page shows the last known state"}.</p>`}${children}</main>`;
 }
 
 function Jobs() {
@@ -26,7 +26,7 @@ function Jobs() {
   return html`<${Frame} link=${link} why=${why}>
     <h1>Jobs</h1>
     ${told && html`<p class="quiet">of <code>${told.home}</code></p>`}
-    ${told && told.jobs.length === 0 && html`<p class="card">No job has run with its directory here. Start one with <code>kafka-eos run APP</code>; jobs elsewhere: <code>kafka-eos ui --checkpoint-dir DIR</code>.</p>`}
+    ${told && told.jobs.length === 0 && html`<p class="card">No job has run in this directory. Start one with <code>kafka-eos run APP</code>, or show another directory with <code>kafka-eos ui --checkpoint-dir DIR</code>.</p>`}
     <ul class="jobs">${told?.jobs.map((each) => html`<li class="card" key=${each.job}>
       <h2><a href=${`/job/${encodeURIComponent(each.job)}`}>${each.job}</a></h2>
       <${State} how=${each.how} />
@@ -46,7 +46,7 @@ function OneJob({ name }) {
   const how = ["lost", "refused"].includes(link) ? LINKS[link] : told?.how;
   useEffect(() => { document.title = `${how ? `${how}: ` : ""}${name} · kafka-eos`; }, [how]);
   return html`<${Frame} job=${name} link=${link} why=${why}>
-    ${told?.missing ? html`<h1>${name}</h1><p class="card">So far ${told.missing}. When it does, it is shown here. <a href="/">The jobs that have</a></p>` : told && html`<${Job} job=${told} />`}
+    ${told?.missing ? html`<h1>${name}</h1><p class="card">${told.missing}. This page updates when it does. <a href="/">All jobs</a></p>` : told && html`<${Job} job=${told} />`}
   <//>`;
 }
 

@@ -7,7 +7,7 @@ const HEIGHT = 76;
 const ACROSS = 22;
 const fit = (least, wished, most) => Math.max(least, Math.min(most, wished));
 
-// The longest way to each operator; a loop's way back is left out.
+// The longest path to each operator, without the feedback edges of loops.
 function depths(operators) {
   const found = new Map();
   for (const each of operators) {
@@ -17,7 +17,7 @@ function depths(operators) {
   return found;
 }
 
-// Where each box stands, `upright` from top to bottom; in `room` pixels of width if that is enough.
+// The position of each box, `upright` from top to bottom; in `room` pixels of width if that is enough.
 export function layout(operators, upright, room) {
   const depth = depths(operators);
   const ranks = [];
@@ -44,7 +44,7 @@ function curve(from, to, box, upright) {
   return { d, x: mx, y: my };
 }
 
-// What goes over an edge: what a sink gets, else what has left the operator above; and what has no room.
+// The flow over an edge: the rows a sink receives, else the rows the upstream operator emits; and its back-pressure.
 function edge(from, to, rates) {
   const held = from.segment !== to.segment ? rates?.segments[from.segment]?.blocked : undefined;
   const flow = rates?.written[to.name] ?? rates?.operators[from.name]?.rows_out ?? rates?.read[from.name];
@@ -61,7 +61,7 @@ export function figures(operator, rates) {
 
 const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-// Shares of time of an operator; older versions tell those of whole segments alone, at their heads.
+// Shares of time of an operator; older versions report them per operator chain only, at its head.
 export function shares(operator, rates) {
   return rates?.operators[operator.name] ?? (operator.segment === operator.name ? rates?.segments[operator.name] : undefined);
 }
@@ -82,12 +82,12 @@ function Box({ operator, at, width, rates }) {
   </g>`;
 }
 
-// What is written at an edge: its rate, or in two short lines that it is blocked, as boxes may stand close together.
+// The label of an edge: its rate, or two short lines on its back-pressure, because boxes may be close together.
 function Flow({ way, told, upright }) {
   const x = way.x + (upright ? 6 : 0), y = way.y - (upright ? 0 : 6);
   const kind = `flow ${told.level} ${upright ? "beside" : ""}`;
   if (told.held > 0.1) {
-    return html`<text x=${x} y=${y} class=${kind}><tspan x=${x} dy="-13">blocked</tspan><tspan x=${x} dy="13">${share(told.held)}</tspan></text>`;
+    return html`<text x=${x} y=${y} class=${kind}><tspan x=${x} dy="-13">back-press.</tspan><tspan x=${x} dy="13">${share(told.held)}</tspan></text>`;
   }
   return told.flow === undefined || told.flow === null ? null : html`<text x=${x} y=${y} class=${kind}>${rate(told.flow)}</text>`;
 }
@@ -100,7 +100,7 @@ export function Graph({ operators, rates, upright, room }) {
     way: curve(places.get(from.name), places.get(to.name), box, upright),
     told: edge(from, to, rates),
   }));
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="The plan as a graph; it is told in words below">
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="The plan as a graph; the table below has the same data">
     <svg class="graph" width=${width + 4} height=${height + 4} viewBox=${`-2 -2 ${width + 4} ${height + 4}`} aria-hidden="true">
       ${ways.map(({ way, told }) => html`<path d=${way.d} class=${`edge ${told.level}`} />`)}
       ${operators.map((each) => html`<${Box} operator=${each} at=${places.get(each.name)} width=${box} rates=${rates} />`)}

@@ -1,4 +1,4 @@
-// One job: how it stands, its plan, its epochs, what happened to it, and what it holds.
+// One job: its status, plan, epochs, events and state.
 
 import { html } from "./vendor/htm-preact.js";
 import { Actions, Download, mayAsk } from "./actions.js";
@@ -17,16 +17,16 @@ function Figures({ job, now }) {
   return html`<dl class="tiles">
     <${Tile} name="read" value=${rates ? rate(rates.in) : count(job.records_in)} note=${rates ? `${count(job.records_in)} in this session` : session} />
     <${Tile} name="written" value=${rates ? rate(rates.out) : count(job.records_out)} note=${rates ? `${count(job.records_out)} in this session` : session} />
-    <${Tile} name="lag" value=${count(job.lag)} note="records still to be read" />
+    <${Tile} name="lag" value=${count(job.lag)} note="records not read yet" />
     <${Tile} name="epoch" value=${count(job.epoch)} note=${`committed ${ago(job.committed_at, now)}`} />
     <${Tile} name="restarts" value=${count(job.restarts)} note="since the job was started" alarm=${job.restarts > 0} />
-    <${Tile} name="dead letters" value=${count(job.dead_letters)} note="records sent aside" alarm=${job.dead_letters > 0} />
+    <${Tile} name="dead letters" value=${count(job.dead_letters)} note="rejected records" alarm=${job.dead_letters > 0} />
   </dl>`;
 }
 
 function Plan({ job, room }) {
   if (job.operators.length === 0) {
-    return html`<${Section} title="Plan"><p class="quiet">The job has not told its plan: it ran last with a version of kafka-eos that did not, or has not come so far.</p><//>`;
+    return html`<${Section} title="Plan"><p class="quiet">The plan is not known yet: the job has not started, or ran with an older version.</p><//>`;
   }
   const { rates } = job;
   const rows = job.operators.map((each) => {
@@ -35,17 +35,17 @@ function Plan({ job, room }) {
   });
   const timed = Object.keys(rates?.segments ?? {}).length > 0;
   return html`<${Section} title="Plan">
-    ${timed && html`<p class="legend"><span><i class="key busy"></i> busy</span><span><i class="key blocked"></i> held up: what is behind has no room</span></p>`}
+    ${timed && html`<p class="legend"><span><i class="key busy"></i> busy</span><span><i class="key blocked"></i> back-pressured: downstream has no room</span></p>`}
     <${Graph} operators=${job.operators} rates=${rates} upright=${room < NARROW} room=${room} />
-    <details><summary>The same in words</summary>
-      <${Table} caption="Operators of the plan" columns=${["operator", "kind", "rows of", "now", "#goes on", "#busy", "#held up", "what it does"]} rows=${rows} />
+    <details><summary>As a table</summary>
+      <${Table} caption="Operators of the plan" columns=${["operator", "kind", "inputs", "now", "#out/s", "#busy", "#back-pressure", "details"]} rows=${rows} />
     </details>
   <//>`;
 }
 
 function Epochs({ job, room }) {
   if (job.epochs.length === 0) {
-    return html`<${Section} title="Epochs"><p class="quiet">${job.has_diary ? "No epoch is decided yet." : "Nothing is known of its epochs here: it was run on another machine, or by an older version with checkpoints in a store."}</p><//>`;
+    return html`<${Section} title="Epochs"><p class="quiet">${job.has_diary ? "No epoch has been decided yet." : "No epochs are recorded here: the job ran on another machine, or with an older version and checkpoints in a store."}</p><//>`;
   }
   const faults = job.happenings.filter((each) => each.fault);
   const rows = job.epochs.slice(-20).reverse().map((each) => [
@@ -54,18 +54,18 @@ function Epochs({ job, room }) {
   return html`<${Section} title="Epochs" note="How long each epoch took from its trigger to its commit. A red mark is a failure.">
     <p class="legend">${PHASES.map(([name, text]) => html`<span><i class=${`key phase-${name}`}></i> ${text}</span>`)}</p>
     <${Timeline} epochs=${job.epochs} faults=${faults} room=${room} />
-    <details><summary>The newest in figures</summary>
-      <${Table} caption="The newest epochs and their phases" columns=${["epoch", "decided", "#barriers meet", "#rows stand still", "#stored", "#committed", "#records", "#state"]} rows=${rows} />
+    <details><summary>As a table</summary>
+      <${Table} caption="The newest epochs and their phases" columns=${["epoch", "decided", "#alignment", "#snapshot", "#upload", "#commit", "#records", "#state"]} rows=${rows} />
     </details>
   <//>`;
 }
 
 function Happenings({ job }) {
-  return html`<${Section} title="What happened">
-    ${job.happenings.length === 0 && html`<p class="quiet">Nothing that is known.</p>`}
+  return html`<${Section} title="Events">
+    ${job.happenings.length === 0 && html`<p class="quiet">No events recorded.</p>`}
     <ol class="happenings">${job.happenings.map((each) => html`<li class=${each.fault ? "fault" : ""} key=${`${each.at} ${each.title}`}>
       <time>${clock(each.at)}</time>
-      <div><strong>${each.title}</strong>${each.back !== undefined && html` <span class="quiet">· rows again after ${span(each.back)}</span>`}
+      <div><strong>${each.title}</strong>${each.back !== undefined && html` <span class="quiet">· recovered in ${span(each.back)}</span>`}
       ${each.text && html`<p>${each.text}</p>`}</div>
     </li>`)}</ol>
   <//>`;
@@ -73,10 +73,10 @@ function Happenings({ job }) {
 
 const Partitions = ({ job }) => job.splits.length > 0 && html`<${Section} title="Partitions">
   <${Table} caption="Position and lag of each partition" columns=${["partition", "source", "#read up to", "#lag", ""]}
-    rows=${job.splits.map((each) => [each.split, each.source, count(each.position), count(each.lag), each.waits ? "waits for slower ones" : ""])} />
+    rows=${job.splits.map((each) => [each.split, each.source, count(each.position), count(each.lag), each.waits ? "paused (watermark alignment)" : ""])} />
 <//>`;
 
-const Watermarks = ({ job }) => job.watermarks.length > 0 && html`<${Section} title="Event time" note="How far each partition has come, as of the newest checkpoint.">
+const Watermarks = ({ job }) => job.watermarks.length > 0 && html`<${Section} title="Event time" note="Watermarks as of the newest checkpoint.">
   <${Table} caption="Watermark of each partition" columns=${["partition", "operator", "watermark"]}
     rows=${job.watermarks.map((each) => [each.split, each.operator, each.at > 0 ? clock(each.at) : "–"])} />
 <//>`;
@@ -95,7 +95,7 @@ function Savepoints({ job }) {
     each.problem ? "damaged" : count(each.epoch), bytes(each.bytes),
     ...(mayAsk() ? [each.problem ? "" : html`<${Download} key=${each.name} job=${job.job} name=${each.name} />`] : []),
   ]);
-  const columns = ["made", "#epoch", "#size", ...(mayAsk() ? ["as a file"] : [])];
+  const columns = ["created", "#epoch", "#size", ...(mayAsk() ? ["as a file"] : [])];
   return rows.length > 0 && html`<${Section} title="Savepoints" note=${`In ${job.savepoints[0].path.replace(/[/][^/]*$/, "")}, the newest first.`}>
     <${Table} caption="Savepoints of the job" columns=${columns} rows=${rows} />
     ${job.savepoints.filter((each) => each.problem).map((each) => html`<p class="why fault">${each.problem}</p>`)}
@@ -111,7 +111,7 @@ function Settings({ job }) {
   const rows = (settings) => settings.map((each) => [breakable(each.name), breakable(each.value), breakable(each.origin)]);
   const columns = ["setting", "value", "from"];
   return job.settings.length > 0 && html`<${Section} title="Settings">
-    ${given.length === 0 ? html`<p class="quiet">All are at their defaults.</p>` : html`<${Table} wraps caption="Settings that were given" columns=${columns} rows=${rows(given)} />`}
+    ${given.length === 0 ? html`<p class="quiet">All settings have their defaults.</p>` : html`<${Table} wraps caption="Settings that are set" columns=${columns} rows=${rows(given)} />`}
     <details><summary>All ${job.settings.length} settings</summary><${Table} wraps caption="All settings" columns=${columns} rows=${rows(job.settings)} /></details>
   <//>`;
 }
@@ -120,7 +120,7 @@ export function Job({ job }) {
   const now = useNow(), room = useRoom();
   return html`
     <div class="title"><h1>${job.job}</h1><${State} how=${job.how} />
-      <p class="quiet">${job.pid ? `process ${job.pid}${job.workers ? `, ${count(job.workers)} ${job.workers > 1 ? "workers" : "worker"}` : ""}` : `last heard of ${clock(job.told_at)}`}</p></div>
+      <p class="quiet">${job.pid ? `process ${job.pid}${job.workers ? `, ${count(job.workers)} ${job.workers > 1 ? "workers" : "worker"}` : ""}` : `last update ${clock(job.told_at)}`}</p></div>
     <p class="hidden" role="status">${`The job is ${job.how}${job.why ? `: ${job.why}` : ""}`}</p>
     ${job.why && html`<p class=${`why ${job.fault ? "fault" : ""}`}>${job.why}</p>`}
     <${Actions} job=${job} />

@@ -1,13 +1,13 @@
-// What the server says, as it says it. Rule: a connection that is lost or refused is told, with the reason if there is
-// one, and opened again until it is there.
+// Live updates from the server. Rule: the page shows that a connection is lost or rejected, with the reason if it is
+// known, and retries until it is connected.
 
 import { useEffect, useState } from "./vendor/htm-preact.js";
 
 const RETRY = 2000;
-// The server says something every ten seconds at least; a host that is gone says nothing, and closes nothing.
+// The server sends something at least every ten seconds; a host that is gone sends nothing and closes nothing.
 const SILENCE = 25000;
 
-// Reads server-sent events until the stream ends. An EventSource would not tell why a server refuses.
+// Reads server-sent events until the stream ends. An EventSource would not give the reason of a rejection.
 async function read(path, aborter, tell) {
   let silence;
   const heard = () => { clearTimeout(silence); silence = setTimeout(() => aborter.abort(), SILENCE); };
@@ -31,10 +31,10 @@ async function read(path, aborter, tell) {
 async function refusal(answer) {
   const after = 1000 * Number(answer.headers.get("Retry-After")) || RETRY;
   const told = await answer.json().catch(() => ({}));
-  return { link: "refused", why: told.error ?? `the server answers ${answer.status} ${answer.statusText}`, after };
+  return { link: "refused", why: told.error ?? `the server responded ${answer.status} ${answer.statusText}`, after };
 }
 
-// `told` is the newest that was said; `link` is "opening", "live", "lost" or "refused", and `why` the reason of the last.
+// `told` is the newest message; `link` is "opening", "live", "lost" or "refused", and `why` the reason of the last two.
 export function useStream(path) {
   const [told, setTold] = useState(null);
   const [{ link, why }, setState] = useState({ link: "opening", why: null });
@@ -58,7 +58,7 @@ export function useStream(path) {
   return { told, link, why };
 }
 
-// The time, now and every second.
+// The current time, every second.
 export function useNow() {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
@@ -70,7 +70,7 @@ export function useNow() {
 
 // The width of the page's content, in pixels.
 export function useRoom() {
-  // A window that is about to be drawn may have no width yet.
+  // A window that is not drawn yet may have no width.
   const measure = () => Math.max(240, Math.min(1240, document.documentElement.clientWidth) - (document.documentElement.clientWidth < 700 ? 56 : 96));
   const [room, setRoom] = useState(measure());
   useEffect(() => {

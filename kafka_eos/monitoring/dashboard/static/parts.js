@@ -1,4 +1,4 @@
-// Pieces that several sections are made of.
+// Components that several sections use.
 
 import { html } from "./vendor/htm-preact.js";
 
@@ -16,10 +16,10 @@ export const Tile = ({ name, value, note, alarm }) => html`<div class=${`tile ${
   <dt>${name}</dt><dd>${value}</dd>${note && html`<dd class="quiet">${note}</dd>`}
 </div>`;
 
-// Text that may go on in the next line behind its underscores, slashes, commas and dots.
+// Text that may wrap after underscores, slashes, commas and dots.
 export const breakable = (text) => String(text).split(/(?<=[_/,.:])/).map((part, i) => html`${i > 0 && html`<wbr />`}${part}`);
 
-// `columns` are headings; one that begins with # is of numbers. `rows` are lists of cells. `wraps`: nothing is scrolled for.
+// `columns` are headings; a heading that begins with # marks a column of numbers. `rows` are lists of cells. `wraps`: cells wrap instead of scrolling.
 export const Table = ({ caption, columns, rows, wraps }) => html`<div class=${wraps ? "wraps" : "scroll"} tabindex="0" role="region" aria-label=${caption}>
   <table>
     <caption class="hidden">${caption}</caption>

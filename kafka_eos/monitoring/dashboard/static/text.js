@@ -1,4 +1,4 @@
-// Numbers and times as people read them. Rule: what is not known is a dash.
+// Numbers and times for display. Rule: an unknown value is shown as a dash.
 
 const DASH = "–";
 const known = (value) => value !== null && value !== undefined;

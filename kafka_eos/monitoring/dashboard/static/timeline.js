@@ -1,18 +1,18 @@
-// Epochs as bars, a part for each phase, and failures where they came between two of them.
+// Epochs as bars with one part per phase, and failures between the bars.
 
 import { html } from "./vendor/htm-preact.js";
 import { clock, count, span } from "./text.js";
 
 export const PHASES = [
-  ["align", "barriers meet"],
-  ["snapshot", "rows stand still"],
-  ["store", "stored beside the work"],
-  ["commit", "committed"],
+  ["align", "alignment"],
+  ["snapshot", "snapshot"],
+  ["store", "upload (asynchronous)"],
+  ["commit", "commit"],
 ];
 const TALL = 132, HEAD = 16, FOOT = 18, WORD = 44;
 const total = (epoch) => PHASES.reduce((sum, [name]) => sum + (epoch[name] ?? 0), 0);
 
-// What the axis goes up to: a few epochs that took many times as long as the others do not make those a line.
+// The upper end of the axis. A few very long epochs must not flatten the bars of the others.
 function reach(totals) {
   const sorted = [...totals].sort((a, b) => a - b);
   return ceiling(Math.max(1, Math.min(sorted.at(-1), 8 * sorted[Math.floor(sorted.length / 2)])));
@@ -24,8 +24,8 @@ function ceiling(longest) {
   return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= longest);
 }
 
-// Which bars that go beyond the axis say how long they are: the longest first, as far as the words have room.
-function told(totals, limit, apart) {
+// The bars beyond the axis that show their duration: the longest first, as far as the labels fit.
+function labeled(totals, limit, apart) {
   const found = [];
   const beyond = totals.map((ms, i) => [ms, i]).filter(([ms]) => ms > limit).sort(([a], [b]) => b - a);
   for (const [, i] of beyond) if (found.every((other) => Math.abs(other - i) >= apart)) found.push(i);
@@ -34,12 +34,12 @@ function told(totals, limit, apart) {
 
 function Bar({ epoch, x, width, scale, says }) {
   let top = TALL;
-  const text = epoch.given_up ? "given up" : `${span(total(epoch))}, ${count(epoch.records)} records`;
+  const text = epoch.aborted ? "aborted" : `${span(total(epoch))}, ${count(epoch.records)} records`;
   return html`<g>
-    <title>epoch ${epoch.epoch} at ${clock(epoch.decided_at)}: ${text}${epoch.given_up || epoch.committed_at ? "" : ", not committed"}</title>
+    <title>epoch ${epoch.epoch} at ${clock(epoch.decided_at)}: ${text}${epoch.aborted || epoch.committed_at ? "" : ", not committed"}</title>
     <rect x=${x} y="0" width=${width} height=${TALL} class="hit" />
-    ${epoch.given_up
-      ? html`<rect x=${x} y=${TALL - 8} width=${width} height="8" class="given-up" />`
+    ${epoch.aborted
+      ? html`<rect x=${x} y=${TALL - 8} width=${width} height="8" class="aborted" />`
       : PHASES.map(([name]) => {
           const height = Math.min(top, (epoch[name] ?? 0) * scale);
           top -= height;
@@ -49,7 +49,7 @@ function Bar({ epoch, x, width, scale, says }) {
   </g>`;
 }
 
-// Between which bars a failure came: the index of the first epoch that was decided after it.
+// The position of a failure between bars: the index of the first epoch decided after it.
 const place = (epochs, at) => {
   const index = epochs.findIndex((epoch) => epoch.decided_at > at);
   return index < 0 ? epochs.length : index;
@@ -59,7 +59,7 @@ export function Timeline({ epochs, faults, room }) {
   const shown = epochs.slice(-Math.max(8, Math.floor((room - 56) / 12)));
   const totals = shown.map(total), most = reach(totals), scale = (TALL - 2) / most;
   const step = Math.min(22, (room - 56) / shown.length), width = Math.max(2, step - 3);
-  const says = told(totals, TALL / scale, Math.ceil(WORD / step));
+  const says = labeled(totals, TALL / scale, Math.ceil(WORD / step));
   const since = shown[0]?.decided_at ?? 0;
   const cuts = faults.filter((each) => each.at !== null && each.at >= since);
   const end = 52 + shown.length * step;

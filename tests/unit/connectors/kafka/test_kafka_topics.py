@@ -217,7 +217,7 @@ def test_what_is_found_at_the_start_that_looks_the_end_up_is_read_up_to_it(ctx: 
 
 
 def test_an_end_that_nobody_can_tell_is_refused(ctx: JobContext) -> None:
-    with pytest.raises(ConfigError, match="still to come"):
+    with pytest.raises(ConfigError, match="in the future"):
         source_of(until=datetime.now(UTC) + timedelta(hours=1)).discover(ctx, None)
     with pytest.raises(ConfigError, match="until= ends in/1 before offset 5, and its committed records end before 4"):
         source_of(until={0: 1, 1: 5}).discover(ctx, None)

@@ -162,7 +162,7 @@ def test_an_epoch_has_its_phases_and_one_that_is_not_committed_has_no_commit() -
 
     assert [each["epoch"] for each in found] == [1, 2, 3]
     assert [found[0][phase] for phase in ("align", "snapshot", "store", "commit")] == [20, 5, 75, 30]
-    assert (found[0]["records"], found[0]["term"], found[1]["given_up"]) == (4, 3, True)
+    assert (found[0]["records"], found[0]["term"], found[1]["aborted"]) == (4, 3, True)
     assert [found[2][phase] for phase in ("align", "snapshot", "store", "commit")] == [100, 0, 0, None]
 
 
@@ -193,9 +193,9 @@ def test_a_worker_that_hangs_is_told_with_where_it_is_and_one_that_is_silent_wit
 
     told = {each["event"]: (each["title"], each["text"], each["fault"]) for each in found}
     assert told["hung"] == (
-        "worker 1 lives, and took no step for 31 s", "at operator total, record in/0/7\nin forever", True,
+        "worker 1 is alive but made no progress for 31 s", "at operator total, record in/0/7\nin forever", True,
     )  # fmt: skip
-    assert told["silent"] == ("worker 1 has given no sign of life for 31 s", silent["stacks"], True)
+    assert told["silent"] == ("worker 1 sent no heartbeat for 31 s", silent["stacks"], True)
 
 
 @pytest.mark.parametrize(("end", "held", "newest"), [

@@ -91,7 +91,7 @@ def test_more_pages_than_there_may_be_are_told_to_come_again(tmp_path: Path) -> 
             assert heard(first) == heard(second) == 1
             with asked(url, "/numbers") as third:
                 assert (third.status, third.headers["Retry-After"]) == (503, "5")
-                assert "2 pages of this dashboard are open already" in json.loads(third.read())["error"]
+                assert "2 dashboard pages are open" in json.loads(third.read())["error"]
         eventually(lambda: _status(url, "/numbers") == 200, "there is room when pages are closed")
 
 

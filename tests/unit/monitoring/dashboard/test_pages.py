@@ -99,7 +99,7 @@ def test_a_stream_waits_for_a_job_that_has_not_run_yet(url: str, home: Path) -> 
         assert stream.readline() == b"\n"
         second = json.loads(stream.readline().removeprefix(b"data: "))
 
-    assert "no job 'clicks' has run" in first["missing"]
+    assert "Job clicks has not run" in first["missing"]
     assert second["how"] == "stopped"
 
 
@@ -114,7 +114,7 @@ def test_a_job_shows_itself_alone_and_answers_what_it_answers_without_a_dashboar
             assert metrics.headers["Content-Type"].startswith("text/plain; version=")
         assert [job["job"] for job in told(url, "/api/jobs")[1]["jobs"]] == ["orders"]
         assert told(url, "/api/jobs/clicks")[0] == 404
-        assert told(url, "/api/status")[1] == {"last": {}, "ready": False, "why": "starts, or recovers"}
+        assert told(url, "/api/status")[1] == {"last": {}, "ready": False, "why": "starting or recovering"}
         with asked(url, "/readyz") as ready, asked(url, "/healthz") as healthy:
             assert (ready.status, healthy.status) == (503, 200)
 

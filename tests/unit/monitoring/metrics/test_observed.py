@@ -56,7 +56,7 @@ def test_counters_of_sessions_are_summed_up(job: Job) -> None:
     job.reads(5, user_counters={"op": {"big": 1}})
 
     assert job.value("read_records", "in") == 30
-    assert (job.value("counted", "op", "big"), job.value("counted", "op", "small")) == (4, 2)
+    assert (job.value("user_counter", "op", "big"), job.value("user_counter", "op", "small")) == (4, 2)
     assert job.value("written_records", "out") == 30
 
 
@@ -85,11 +85,11 @@ def test_a_source_that_waits_for_a_table_is_one_until_that_is_whole(job: Job) ->
 
 def test_who_waits_is_one_and_who_does_not_is_zero(job: Job) -> None:
     job.reads(1, {"a-0": 5, "a-1": None})
-    assert job.value("split_waiting", "in", "a-0") is None
+    assert job.value("split_paused", "in", "a-0") is None
 
     job.reads(1, {"a-0": 5, "a-1": None}, waiting={"default": {"slowest": None, "waiting": {"in": ["a-1"]}}})
 
-    assert [job.value("split_waiting", "in", split) for split in ("a-0", "a-1")] == [0, 1]
+    assert [job.value("split_paused", "in", split) for split in ("a-0", "a-1")] == [0, 1]
 
 
 def test_splits_that_are_over_have_no_watermark(job: Job) -> None:
@@ -106,14 +106,14 @@ def test_commits_are_counted_each_once(job: Job) -> None:
     for epoch in (1, 2):
         job.tells("triggered", epoch=epoch)
         job.decides(epoch)
-        assert job.value("prepared_outputs") == 3
+        assert job.value("pending_committables") == 3
         job.commits(epoch, records=100, expires_in=50.0)
 
     assert job.value("committed_records", "out") == 200
     assert job.value("checkpoints", "committed") == 2
     assert job.value("last_checkpoint_epoch") == 2
     assert job.value("transaction_margin_seconds") == 50
-    assert job.value("prepared_outputs") == 0
+    assert job.value("pending_committables") == 0
     with job.observed.samples() as samples:
         phases = {labels: found for _, by in samples.distributions() for labels, found in by.items()}
     assert {labels: sum(found.counts) for labels, found in phases.items()} == dict.fromkeys(
@@ -138,20 +138,20 @@ def test_what_recovery_commits_is_counted_and_what_it_revokes_is_not(
 def test_what_is_open_is_as_old_as_the_barrier_before_it(job: Job) -> None:
     job.runs()
     job.now += 10
-    assert job.value("uncommitted_seconds") == 10
+    assert job.value("open_transaction_age_seconds") == 10
     job.tells("triggered", epoch=1)
     job.now += 1
     job.commits(1)
-    assert job.value("uncommitted_seconds") == 1
+    assert job.value("open_transaction_age_seconds") == 1
 
 
 def test_between_the_batches_of_spark_nothing_is_open(job: Job) -> None:
     job.runs(batches=True)
     job.now += 10
-    assert job.value("uncommitted_seconds") == 0
+    assert job.value("open_transaction_age_seconds") == 0
     job.tells("triggered", epoch=1)
     job.now += 2
-    assert job.value("uncommitted_seconds") == 2
+    assert job.value("open_transaction_age_seconds") == 2
 
 
 def test_a_restart_does_not_make_a_late_checkpoint_young(job: Job) -> None:
@@ -184,7 +184,7 @@ def test_a_restarted_job_is_ready_until_its_next_checkpoint_is_due(job: Job) -> 
 
     job.now += 600
     assert job.observed.readiness(60).ready
-    assert job.value("checkpoint_waiting_seconds") == 10
+    assert job.value("checkpoint_pending_seconds") == 10
     job.tells("triggered", epoch=7)
     job.now += 50
     assert job.observed.readiness(60).ready
@@ -208,11 +208,11 @@ def test_an_epoch_that_does_not_begin_is_overdue(job: Job) -> None:
     assert job.observed.readiness(60).ready
     job.commits(1)
     job.now += 2
-    assert job.value("checkpoint_waiting_seconds") == 0
+    assert job.value("checkpoint_pending_seconds") == 0
     job.now += 61
-    assert job.value("checkpoint_waiting_seconds") == 61
+    assert job.value("checkpoint_pending_seconds") == 61
     job.tells("restarting", what="attempt failed", reason="", in_a_row=1)
-    assert job.value("checkpoint_waiting_seconds") == 0
+    assert job.value("checkpoint_pending_seconds") == 0
     job.runs(term=2, base=1, batches=True)
     job.now += 600
     assert job.observed.readiness(60).ready, "a batch begins when there is something to read"
@@ -226,7 +226,7 @@ def test_a_job_that_has_ended_owes_no_epoch(job: Job) -> None:
     job.runs()
     job.tells("stopped")
     job.now += 600
-    assert job.value("checkpoint_waiting_seconds") == 0
+    assert job.value("checkpoint_pending_seconds") == 0
 
 
 def test_attempts_that_die_before_their_first_epoch_are_no_rest(job: Job) -> None:
@@ -237,7 +237,7 @@ def test_attempts_that_die_before_their_first_epoch_are_no_rest(job: Job) -> Non
         job.runs(term=term)
         job.now += 31
 
-    assert job.observed.readiness(60).reason.startswith("no checkpoint is committed for 62 s")
+    assert job.observed.readiness(60).reason.startswith("no checkpoint was committed for 62 s")
 
 
 def test_an_epoch_that_recovery_has_finished_is_waited_for_no_longer(job: Job) -> None:
@@ -249,7 +249,7 @@ def test_an_epoch_that_recovery_has_finished_is_waited_for_no_longer(job: Job) -
 
 
 def test_a_job_is_ready_from_its_first_row_to_its_end(job: Job) -> None:
-    assert job.observed.readiness(60).reason == "starts, or recovers"
+    assert job.observed.readiness(60).reason == "starting or recovering"
     job.runs()
     assert job.observed.readiness(60).ready
     job.tells("failed", error="PoisonRecord", reason="it cannot be read")
@@ -274,9 +274,9 @@ def test_operators_are_counted_over_sessions(job: Job) -> None:
     job.reads(1, operators={"sum": {**done, "entries": 1}})
 
     assert [job.value("operator_rows", "sum", way) for way in ("in", "out")] == [22, 8]
-    assert [job.value("operator_seconds", "sum", state) for state in ("busy", "blocked", "idle")] == [2, 4, 6]
-    assert job.value("state_loads", "sum") == 10
-    assert job.value("state_cached_entries", "sum") == 1
+    assert [job.value("operator_seconds", "sum", state) for state in ("busy", "backpressured", "idle")] == [2, 4, 6]
+    assert job.value("state_cache_misses", "sum") == 10
+    assert job.value("state_cache_entries", "sum") == 1
 
 
 def test_what_functions_count_is_added_up_over_sessions(job: Job) -> None:
@@ -285,36 +285,36 @@ def test_what_functions_count_is_added_up_over_sessions(job: Job) -> None:
     job.runs(term=2)
     job.reads(1, user_counters={"op": {"big": 2}})
 
-    assert job.value("counted", "op", "big") == 7
-    assert job.value("counted", "op", "small") == 1
+    assert job.value("user_counter", "op", "big") == 7
+    assert job.value("user_counter", "op", "small") == 1
 
 
 def test_operators_without_state_have_no_cache_and_those_of_spark_are_never_blocked(job: Job) -> None:
     job.reads(1, operators={"map": {"rows_in": 1, "rows_out": 1, "busy": 1.0, "cache_misses": 0, "entries": 0}})
 
     assert job.value("operator_seconds", "map", "busy") == 1
-    assert job.value("operator_seconds", "map", "blocked") is None
-    assert job.value("state_loads", "map") is None
+    assert job.value("operator_seconds", "map", "backpressured") is None
+    assert job.value("state_cache_misses", "map") is None
 
 
 def test_a_standby_is_one_until_it_leads_or_ends(job: Job) -> None:
     job.tells("standing-by", text="stands by for process 7")
-    assert job.value("standing_by") == 1
+    assert job.value("standby") == 1
     job.tells("started", job="orders")
-    assert job.value("standing_by") == 0
+    assert job.value("standby") == 0
     job.tells("standing-by", text="stands by for process 8")
     job.tells("stood-down", text="the job was stopped")
-    assert job.value("standing_by") == 0
+    assert job.value("standby") == 0
 
 
 def test_open_outputs_are_those_that_writers_have_told_of(job: Job) -> None:
     job.reads(1, open={"out": 2})
-    assert job.value("open_outputs", "out") == 2
+    assert job.value("open_writers", "out") == 2
     job.reads(1, open={"out": 0})
-    assert job.value("open_outputs", "out") == 0
+    assert job.value("open_writers", "out") == 0
     job.reads(1, open={"out": 1})
     job.tells("restarting", what="worker ended", reason="killed", in_a_row=1)
-    assert job.value("open_outputs", "out") == 0, "its writers are gone, and what they held with them"
+    assert job.value("open_writers", "out") == 0, "its writers are gone, and what they held with them"
 
 
 def test_how_long_sinks_take_is_told_by_phase(job: Job) -> None:

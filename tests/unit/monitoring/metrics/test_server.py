@@ -85,7 +85,7 @@ def test_a_page_of_another_site_that_is_given_this_address_reads_nothing(url: st
     code, _, said = ask(url, "/api/status", Host="rebound.example")
 
     assert code == 421 and "term" not in said
-    assert "127.0.0.1 and localhost and ::1 alone" in said
+    assert "use 127.0.0.1, localhost or ::1" in said
     assert ask(url, "/api/status", Host="localhost")[0] == 200
 
 
@@ -106,7 +106,7 @@ def test_an_address_may_be_one_of_version_six(observed: MetricsObserver) -> None
 
 def test_a_probe_gets_a_code_and_a_person_the_reason(observed: MetricsObserver, url: str) -> None:
     assert ask(url, "/healthz")[0] == 200
-    assert ask(url, "/readyz") == (503, "text/plain; charset=utf-8", "starts, or recovers\n")
+    assert ask(url, "/readyz") == (503, "text/plain; charset=utf-8", "starting or recovering\n")
     observed("running", {"term": 1, "base": 0, "parallelism": 1})
     assert ask(url, "/readyz")[0] == 200
 
@@ -114,7 +114,7 @@ def test_a_probe_gets_a_code_and_a_person_the_reason(observed: MetricsObserver, 
 def test_status_is_what_the_job_shows_and_whether_it_is_ready(url: str) -> None:
     code, kind, text = ask(url, "/api/status")
     assert (code, kind) == (200, "application/json")
-    assert json.loads(text) == {"last": {"running": {"term": 1}}, "ready": False, "why": "starts, or recovers"}
+    assert json.loads(text) == {"last": {"running": {"term": 1}}, "ready": False, "why": "starting or recovering"}
 
 
 def test_what_is_not_there_is_said_with_what_is(url: str) -> None:
