@@ -35,7 +35,7 @@ class Host:
         self.job = Job(bootstrap, home, self._log, "--standby", KAFKA_EOS_STANDBY_LEASE=lease)
 
     def stands_by(self) -> bool:
-        return "stands by for process" in self._log.read_text()
+        return "standby for process" in self._log.read_text()
 
     def lose(self) -> float:
         """All of its processes at once. Returns the moment, in milliseconds since the Unix epoch."""

@@ -64,7 +64,7 @@ def connect(left: Any, right: Any, *, name: str | None = None) -> Any:
     """
     if left._draft is not right._draft:
         names = f"{left._draft.name!r} and {right._draft.name!r}"
-        raise plan_error(f"connect of streams of two pipelines, {names}; make both in one.")
+        raise plan_error(f"connect: the streams belong to two pipelines, {names}; create both in one.")
     if left._node == right._node:
         raise plan_error(
             "connect of a stream with itself: its rows would come once for both; write its .key_by(...) twice."

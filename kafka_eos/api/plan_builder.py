@@ -47,8 +47,8 @@ class PlanBuilder:
             held = _stored_content(node)
             if held is not None and node.has_generated_name:
                 warnings.warn(
-                    f"{held} {node.kind} {node.name!r} is stored under a name that depends on its position; "
-                    f"give it a name of its own ({node.code_line})",
+                    f"{held} {node.kind} {node.name!r} is stored under a name that depends on its position; give it "
+                    f"an explicit name ({node.code_line})",
                     DerivedNameWarning,
                     stacklevel=2,
                 )

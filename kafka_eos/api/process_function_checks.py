@@ -64,8 +64,8 @@ def _expect_no_arguments(cls: type) -> None:
         inspect.signature(cls).bind()
     except TypeError as error:
         raise PlanError(
-            f"{cls.__name__} cannot be made without arguments ({error}), and each session makes one. Give an object, "
-            f"of which each session gets a copy: process({cls.__name__}(...))"
+            f"{cls.__name__} cannot be created without arguments ({error}), but every attempt creates one. Pass an "
+            f"object instead, which every attempt copies: process({cls.__name__}(...))"
         ) from None
 
 

@@ -64,14 +64,14 @@ def run_with_view(program: Program, settings: Settings, runs: EngineRunner | Non
         "running ", (plan.name, "bold"), f"{workers}, checkpoints in {settings.checkpoint_location(plan.name)}"
     )
     if brokers := _brokers(plan, settings):
-        print_message(f"asking Kafka at {', '.join(brokers)} …")
+        print_message(f"connecting to Kafka at {', '.join(brokers)} …")
     with ExitStack() as around:
         watching = _start_observers(plan, settings, around)
         view = EventLog() if logs.is_json() else around.enter_context(LiveView(plan.name))
         observers = (view, *watching)
         (runs or run_embedded)(plan, program.app, settings, observers=observers, until_caught_up=until_caught_up)
-    if view.stood_down is not None:
-        print_message(view.stood_down)
+    if view.standby_ended is not None:
+        print_message(view.standby_ended)
         return
     aside = f", {describe_counts(view.dead_letters)}" if view.dead_letters else ""
     ended = (
@@ -103,7 +103,7 @@ def _export(observed: MetricsObserver, plan: Plan, around: ExitStack) -> tuple[O
     from kafka_eos.monitoring.metrics.opentelemetry import start_export
 
     export = around.enter_context(start_export(observed, plan.name, __version__))
-    print_message(f"OpenTelemetry: {', '.join(export.places) or 'OTEL_… variables say that nothing is sent'}")
+    print_message(f"OpenTelemetry: {', '.join(export.places) or 'disabled by OTEL_… variables, nothing is sent'}")
     return export.observers
 
 
@@ -127,7 +127,7 @@ def _serve(
         print_message(f"dashboard at {url}/, metrics at {url}/metrics")
     else:
         url = around.enter_context(serve_metrics(address, answers))
-        print_message(f"metrics at {url}/metrics (a dashboard as well: pip install 'kafka-eos[ui]')")
+        print_message(f"metrics at {url}/metrics (for a dashboard: pip install 'kafka-eos[ui]')")
 
 
 def describe_late_rows(rows: Mapping[str, int]) -> str:
@@ -140,8 +140,8 @@ def describe_all_refused(records: int) -> str:
     """Warn that every record of the run became a dead letter."""
     each = f"each of the {records:,} records" if records > 1 else "the only record"
     return (
-        f"{each} that this run read became a dead letter: is the type of the source right, and the code? The headers "
-        "dead_letter.error and dead_letter.message of each say why"
+        f"{each} that this run read became a dead letter: check the source type and your code. The headers "
+        "dead_letter.error and dead_letter.message give the reason"
     )
 
 
@@ -153,7 +153,7 @@ def describe_input(read: Mapping[str, int]) -> str:
 
 def describe_filtered(records: Mapping[str, int]) -> str:
     """Describe the records that header filters dropped, by source."""
-    return "".join(f", {count:,} of {source} left out by its header filter" for source, count in records.items())
+    return "".join(f", {count:,} records of {source} dropped by its header filter" for source, count in records.items())
 
 
 def describe_output(written: Mapping[str, int]) -> str:
@@ -176,22 +176,24 @@ def describe_event_time(
 ) -> str:
     """Describe the watermark of each source, or the idle splits that hold it back."""
     return "".join(
-        f"; event time of {node.source} {_come_to(plan, node, watermarks.get(node.name, {}), splits)}"
+        f"; {_describe_watermark(plan, node, watermarks.get(node.name, {}), splits)}"
         for node in plan.nodes
         if isinstance(node, TimestampsNode) and (node.name in watermarks or node.source in splits)
     )
 
 
-def _come_to(plan: Plan, node: TimestampsNode, known: Mapping[str, int], splits: Mapping[str, Collection[str]]) -> str:
+def _describe_watermark(
+    plan: Plan, node: TimestampsNode, known: Mapping[str, int], splits: Mapping[str, Collection[str]]
+) -> str:
     source = plan.node(node.source)
     assert isinstance(source, SourceNode)
     ends = isinstance(source.source, BoundedSource) and source.source.bounds({}) is not None
-    silent = sorted({*splits.get(node.source, ())} - known.keys())
-    if silent and not (ends or node.strategy.detects_idleness):
-        which = f"{silent[0]}: nothing has come of it" if len(silent) == 1 else ""
-        which = which or f"{silent[0]} and {len(silent) - 1} more: nothing has come of them"
-        return f"waits for {which} yet (watermarks=….with_idleness(seconds) goes on)"
-    return f"has come to {_moment(min(known.values()))}" if known else "is not known yet"
+    empty = sorted({*splits.get(node.source, ())} - known.keys())
+    if empty and not (ends or node.strategy.detects_idleness):
+        which = f"{empty[0]} has" if len(empty) == 1 else f"{empty[0]} and {len(empty) - 1} more have"
+        hint = "watermarks=….with_idleness(seconds) would not wait"
+        return f"watermark of {node.source}: none, because {which} had no records yet ({hint})"
+    return f"watermark of {node.source}: {_moment(min(known.values())) if known else 'not known yet'}"
 
 
 def _moment(time: int) -> str:
@@ -203,7 +205,7 @@ def _moment(time: int) -> str:
 def _workers(settings: Settings) -> str:
     """Describe the number of workers, and whether it was configured."""
     count, given = settings.parallelism, settings.origin_of("parallelism") != "default"
-    return f" with {count} worker{'s' if count > 1 else ''}{'' if given else ' (by default one a core)'}"
+    return f" with {count} worker{'s' if count > 1 else ''}{'' if given else ' (default: one per core)'}"
 
 
 def _brokers(plan: Plan, settings: Settings) -> list[str]:

@@ -264,7 +264,7 @@ class Stream(BaseStream, Generic[T]):
         for other in others:
             if other._draft is not self._draft:
                 names = f"{self._draft.name!r} and {other._draft.name!r}"
-                raise plan_error(f"union of streams of two pipelines, {names}; make both in one.")
+                raise plan_error(f"union: the streams belong to two pipelines, {names}; create both in one.")
         inputs = (self._node, *(other._node for other in others))
         tp = self._type if all(other._type == self._type for other in others) else None
         return Stream(self._draft, self._append_node(plan.UnionNode, name, inputs=inputs), tp)
@@ -285,7 +285,7 @@ class Stream(BaseStream, Generic[T]):
         def __getattr__(self, operation: str) -> Any:
             if operation in _KEYED:
                 raise plan_error(
-                    f".{operation}(...) keeps state for a key, and this stream has none; put .key_by(...) before it."
+                    f".{operation}(...) keeps state per key, but this stream has no key; put .key_by(...) before it."
                 )
             raise AttributeError(f"a Stream has no {operation!r}")
 
@@ -597,7 +597,9 @@ class KeyedStream(BaseStream, Generic[K, T]):
         if not isinstance(pattern, Pattern):
             raise plan_error(f"match is of a Pattern, Pattern[Row].begin(...), not of {pattern!r}.")
         if pattern.limit is None:
-            raise plan_error(f"{pattern}: nothing bounds what is stored; say how long it may take: .within(minutes=…)")
+            raise plan_error(
+                f"{pattern}: the stored rows would be unbounded; limit the duration of a match with .within(minutes=…)"
+            )
         if (timed_out is None) != (on_timeout is None):
             raise plan_error(
                 "timed_out= and on_timeout= are given together: where they go, and what is made of the rows."
@@ -687,8 +689,8 @@ class KeyedStream(BaseStream, Generic[K, T]):
         key_by = self._draft._key_by(self._node)
         if key_by.local:
             raise plan_error(
-                f"{key_by.kind} {key_by.name!r} is local=True, and rows that wait for answers go to whoever has their "
-                "key after a restart, which nobody would know there. Leave local=True out."
+                f"{key_by.kind} {key_by.name!r} is local=True, but after a restart rows that wait for answers go to "
+                "the owner of their key, which is unknown there. Leave local=True out."
             )
         self._expect_functions("async_map", join=join)
         rules: dict[str, Any] = {"capacity": capacity, "timeout": timeout, "retry_on": retry_on}

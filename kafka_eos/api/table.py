@@ -52,7 +52,7 @@ class _TableBase(BaseStream, Generic[K, V]):
         """Raise PlanError with the user's line if the stream, keyed by ``key_by``, cannot be joined with the table."""
         if self._draft is not stream._draft:
             names = f"{stream._draft.name!r} and {self._draft.name!r}"
-            raise plan_error(f"join of a stream and a table of two pipelines, {names}; make both in one.")
+            raise plan_error(f"join: the stream and the table belong to two pipelines, {names}; create both in one.")
         self._check_keys(key_by)
 
     def _check_keys(self, key_by: Callable[..., Any]) -> None:
@@ -118,12 +118,13 @@ def check_table(name: str, tp: Any, *, skips: bool, several: bool) -> None:
     """Raise PlanError with the user's line if rows of type ``tp`` cannot form a table, where the type is known."""
     if skips:
         raise plan_error(
-            f'table {name!r} would begin without what its topic has already: leave start= out, or say "earliest".'
+            f"table {name!r} would start without the existing records of its topic: leave start= out, or set it "
+            'to "earliest".'
         )
     if several:
         raise plan_error(
-            f"table {name!r} would be put together of several topics, and which of two values of a key is newer, "
-            "nothing tells: read it from one topic."
+            f"table {name!r} would be built from several topics, where the newer of two values of a key is unknown: "
+            "read it from one topic."
         )
     if isinstance(tp, type) and not _BOTH <= {*dir(tp), *getattr(tp, "__annotations__", ())}:
         raise plan_error(

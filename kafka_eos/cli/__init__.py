@@ -1,7 +1,7 @@
-"""The ``kafka-eos`` command: one file a command, all of them thin.
+"""The ``kafka-eos`` command: one thin module per command.
 
-Rule: a user's mistake ends in one paragraph that says what to do next and exit code 2, never in a traceback. The file
-of a command is imported when the command is called; to list the commands the table here is enough.
+Rule: a user's mistake ends in one paragraph that says what to do next and exit code 2, never in a traceback. The module
+of a command is imported only when the command is called; the table here is enough to list the commands.
 """
 
 from __future__ import annotations
@@ -17,54 +17,54 @@ from kafka_eos._util.gc_tuning import freeze_imports, without_gc
 from kafka_eos.monitoring.terminal.exit_codes import exit_on_error
 
 _COMMANDS = {
-    "run": ("run:run", "Run a pipeline, exactly-once, until it is stopped."),
+    "run": ("run:run", "Run a pipeline with exactly-once guarantees, until it is stopped."),
     "stop": (
         "savepoints:stop",
-        "Stop a running job: it takes a last checkpoint, commits it, and ends with nothing open.",
+        "Stop a running job: it takes a last checkpoint, commits it, and ends without open output.",
     ),
     "status": (
         "status:status",
-        "Show the status of a job: whether it runs, when it committed last, and how far behind it is.",
+        "Show a job's state, last commit and lag.",
     ),
-    "list": ("status:list_", "The jobs of this machine, running or not, by name, and how each stands."),
-    "ui": ("ui:ui", "The dashboard of all jobs of this machine, running or ended, in a browser."),
+    "list": ("status:list_", "List the jobs of this machine with the state of each."),
+    "ui": ("ui:ui", "Serve the dashboard of all jobs of this machine."),
     "top": (
         "top:top",
-        "A running job in the terminal, live: rates, back-pressure, lag, and what its epochs spend time on.",
+        "Watch a running job in the terminal: rates, back-pressure, lag, epoch phases.",
     ),
     "stacks": (
         "stacks:stacks",
-        "Show the Python stacks of all threads of a running job, the innermost call first.",
+        "Dump the Python stacks of all threads of a running job.",
     ),
-    "profile": ("profile:profile", "A flame graph of what the processes of a running job spend their time on."),
+    "profile": ("profile:profile", "Record a flame graph of the processes of a running job."),
     "explain": (
         "explain:explain",
-        "Print the graph, the guarantee of every path with its reason, and each setting with its origin.",
+        "Print a pipeline's graph, the guarantee of every path with its reason, and each setting with its origin.",
     ),
     "audit": (
         "audit:audit",
-        "Read the input and output topics and files with Spark, recompute every output, and compare.",
+        "Prove that a job's output is exactly-once: recompute every output from the inputs with Spark, and compare.",
     ),
     "audit topics": (
         "audit:topics",
-        "Audit any topics, whoever wrote them: duplicates, losses, order, aborted records, a recompute in SQL.",
+        "Audit topics written by any program: duplicates, losses, order, aborted records, a recomputation in SQL.",
     ),
     "doctor": (
         "doctor:doctor",
-        "List what of this job's name is open, oldest first, and end it when asked; check what the job needs.",
+        "List open transactions and staged output of a job, resolve them on request, and check its environment.",
     ),
     "demo": (
         "demo:demo",
-        "Start a real Kafka, run a job, kill it again and again under load, then audit what it wrote.",
+        "Start a real Kafka broker, run a job, kill it repeatedly under load, then audit its output.",
     ),
     "jars": (
         "jars:jars",
-        "Print the jars that Spark needs to read and write Kafka, fetched if need be, as `--jars` takes them.",
+        "Print the paths of the jars that Spark needs for Kafka, separated by commas; download them if missing.",
     ),
     "checkpoints": ("checkpoints:app", "List, show and verify the checkpoints of a job."),
     "savepoint": (
         "savepoints:app",
-        "Make, list and drop savepoints: copies of a job's progress that it can begin with.",
+        "Take, list and drop savepoints: copies of a job's progress to start from.",
     ),
     "schemas": (
         "schemas:app",
@@ -72,16 +72,16 @@ _COMMANDS = {
     ),
     "dead-letters": (
         "dead_letters:app",
-        "Show the records that were refused, and put them back to be processed once.",
+        "Show dead letters and replay their records exactly once.",
     ),
     "config": (
         "config:app",
-        "Check and show the settings of a pipeline, or of this directory, and where each value comes from.",
+        "Check and show the settings of a pipeline, or of this directory, with the origin of each value.",
     ),
     "state": ("state:app", "List and read the state of a savepoint or checkpoint; the job need not run."),
-    "broker": ("broker:app", "Start, stop and look at a local Kafka broker (from jars; needs Java 17)."),
+    "broker": ("broker:app", "Start and stop a local Kafka broker for development; needs Java 17."),
 }
-"""Name: where it is, in this package, and the first sentence of its help."""
+"""Location of each command in this package, and the first paragraph of its help, by name."""
 
 
 class LazyCommandGroup(TyperGroup):
@@ -117,7 +117,7 @@ def _typer(**options: Any) -> typer.Typer:
 app = _typer(
     name="kafka-eos",
     cls=LazyCommandGroup,
-    help="Exactly-once Kafka pipelines in Python: run them, kill them, and prove that nothing was lost or duplicated.",
+    help="Run exactly-once Kafka pipelines, and prove that nothing was lost or duplicated.",
     no_args_is_help=True,
 )
 
@@ -130,15 +130,18 @@ def _version(show: bool) -> None:
 
 @app.callback()
 def root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
 ) -> None:
-    """Options of every command come before it."""
+    """Run exactly-once Kafka pipelines, and prove that nothing was lost or duplicated."""
 
 
 def main() -> None:
-    """Entry point. Exit codes: 0 done, 1 fatal, 2 for the user to change, 3 stopped before the last commit.
+    """Run the command line.
 
-    And 4: a bounded run has read nothing but what became dead letters.
+    Exit codes: 0 success, 1 fatal error, 2 error that the user must fix, 3 stopped before the last commit, 4 every
+    record of a run with ``--until-caught-up`` became a dead letter.
     """
     with exit_on_error():
         app()

@@ -1,6 +1,6 @@
-"""``kafka-eos audit``: prove from the topics that nothing was lost or doubled, or say what was.
+"""``kafka-eos audit``: prove from the topics that nothing was lost or duplicated, or name what was.
 
-``audit APP`` judges a pipeline's job, ``audit topics`` any topics.
+``audit APP`` audits the job of a pipeline, ``audit topics`` any topics.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 Earlier = Annotated[
     list[str] | None,
-    typer.Option(help="Checkpoint directory of the job before it began with a savepoint; repeat for more."),
+    typer.Option(help="Checkpoint directory that the job had before it started from a savepoint; repeatable."),
 ]
-ReportDir = Annotated[Path, typer.Option(help="Where the report is written.")]
+ReportDir = Annotated[Path, typer.Option(help="Directory for the report.")]
 Master = Annotated[
     str | None,
-    typer.Option(help="Where Spark runs it, e.g. spark://host:7077; default: here. See docs/audit.md."),
+    typer.Option(help="Spark master that runs the audit, e.g. `spark://host:7077`. Default: this machine."),
 ]
 
 
@@ -41,11 +41,11 @@ def audit(
     report_dir: ReportDir = Path(".kafka-eos/audit"),
     master: Master = None,
 ) -> None:
-    """Read the input and output topics and files with Spark, recompute every output, and compare.
+    """Prove that a job's output is exactly-once: recompute every output from the inputs with Spark, and compare.
 
-    Uses the Java client, not the one that the pipeline writes with. The job must have stopped cleanly. Exit code 0
-    for PASS, 1 for FAIL (the findings name the records), 2 for INVALID (something needed for a verdict is missing).
-    Needs Java 17 and the extra `audit`.
+    The audit reads with the Java client, not with the client of the pipeline. The job must have stopped cleanly. Exit
+    code 0 for PASS, 1 for FAIL (the findings name the records), 2 for INCONCLUSIVE (something needed for a verdict is
+    missing). Needs Java 17 and the extra `audit`.
 
     Example: `kafka-eos audit orders.py --report-dir audit`
     """
@@ -61,46 +61,69 @@ def audit(
 
 
 def topics(
-    output: Annotated[list[str], typer.Option(help="Output topic, or a directory (with a slash); repeat for more.")],
-    input: Annotated[list[str] | None, typer.Option(help="Input topic; repeat for more.")] = None,  # noqa: A002
+    output: Annotated[
+        list[str], typer.Option(help="Output topic, or directory of output files (with a slash); repeatable.")
+    ],
+    input: Annotated[list[str] | None, typer.Option(help="Input topic; repeatable.")] = None,  # noqa: A002
     id: Annotated[  # noqa: A002
-        str | None, typer.Option(help="What names a record: `provenance`, `$.json.path`, `header:NAME`, or Spark SQL.")
+        str | None,
+        typer.Option(
+            help="Expression that identifies a record: `provenance`, `$.json.path`, `header:NAME`, or Spark SQL."
+        ),
     ] = None,
-    input_id: Annotated[str | None, typer.Option(help="The same of inputs, if it is another expression.")] = None,
-    where: Annotated[str | None, typer.Option(help="Spark SQL: inputs of which an output is expected.")] = None,
-    key: Annotated[str | None, typer.Option(help="Within what order holds; default: the record's key.")] = None,
+    input_id: Annotated[
+        str | None, typer.Option(help="Expression that identifies an input, if it differs from --id.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Spark SQL condition: inputs that must have an output. Default: all.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Group within which order must hold. Default: the record's key.")
+    ] = None,
     order: Annotated[
-        str | None, typer.Option(help="What must not fall within a key; default: the inputs' order.")
+        str | None, typer.Option(help="Expression that must not decrease within a key. Default: the input order.")
     ] = None,
-    value: Annotated[str, typer.Option(help="Of an output: what the query's `value` is compared with.")] = "value",
-    schema: Annotated[str | None, typer.Option(help="Of JSON values, e.g. `id LONG, total INT`: types `json`.")] = None,
+    value: Annotated[
+        str, typer.Option(help="Expression over an output that is compared with the column `value` of --sql.")
+    ] = "value",
+    schema: Annotated[
+        str | None, typer.Option(help="Schema of JSON values, e.g. `id LONG, total INT`: sets the types of `json`.")
+    ] = None,
     sql: Annotated[
-        str | None, typer.Option(help="Query over `input`, or a .sql file: what the output should be.")
+        str | None, typer.Option(help="Query over `input` that computes the expected output, or a .sql file.")
     ] = None,
-    start: Annotated[str | None, typer.Option("--from", help="A time, JSON offsets, or @file with offsets.")] = None,
-    end: Annotated[str | None, typer.Option("--to", help="The same for the end.")] = None,
-    slack: Annotated[float, typer.Option(help="Seconds around times in which counterparts may lie.")] = 600.0,
+    start: Annotated[
+        str | None, typer.Option("--from", help="Start of the audit: a time, offsets as JSON, or `@file` with offsets.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="End of the audit, in the same form as --from.")] = None,
+    slack: Annotated[
+        float, typer.Option(help="Tolerance in seconds at --from and --to when matching inputs and outputs.")
+    ] = 600.0,
     group: Annotated[
-        str | None, typer.Option(help="Consumer group that tells how far the input was processed.")
+        str | None, typer.Option(help="Consumer group whose offsets show up to where the input was processed.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="report.json of an earlier audit: read only what came after.")
+        Path | None, typer.Option(help="`report.json` of an earlier audit: read only later records.")
     ] = None,
-    config: Annotated[list[str] | None, typer.Option(help="librdkafka setting `name=value` for TLS or SASL.")] = None,
+    config: Annotated[
+        list[str] | None, typer.Option(help="librdkafka setting `name=value`, e.g. for TLS or SASL; repeatable.")
+    ] = None,
     ledger: Annotated[
         list[str] | None,
-        typer.Option(help="Checkpoint directory of one job whose sinks keep provenance there; repeat for more."),
+        typer.Option(help="Checkpoint directory of a job whose sinks store provenance there; repeatable."),
     ] = None,
-    allow_foreign: Annotated[bool, typer.Option(help="Outputs without an id are no finding.")] = False,
+    allow_foreign: Annotated[
+        bool, typer.Option(help="Accept outputs without an id; without this option they are findings.")
+    ] = False,
     bootstrap_servers: Bootstrap = None,
     report_dir: ReportDir = Path(".kafka-eos/audit"),
     master: Master = None,
 ) -> None:
-    """Audit any topics, whoever wrote them: duplicates, losses, order, aborted records, a recompute in SQL.
+    """Audit topics written by any program: duplicates, losses, order, aborted records, a recomputation in SQL.
 
     Expressions are Spark SQL over `key` and `value` (text), `raw_key`, `raw_value`, `headers`, `json`, `topic`,
-    `partition`, `offset`, `timestamp`. Exit code 0 for PASS, 1 for FAIL, 2 for INVALID. Needs Java 17 and the extra
-    `audit`.
+    `partition`, `offset`, `timestamp`. Exit code 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE. Needs Java 17 and the
+    extra `audit`.
 
     Example: `kafka-eos audit topics --input orders --output totals --id '$.order_id'`
     """
@@ -159,12 +182,12 @@ def conclude_on_error(what: str, report_dir: Path) -> Iterator[Callable[[str], N
     try:
         with _progress() as progress:
             yield progress
-    except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - told, and kept in the report
+    except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - printed, and stored in the report
         exit_with_verdict(ReportWriter(report_dir, Context(job=what, app=what)).without_verdict(error), report_dir)
 
 
 def exit_with_verdict(verdict: Verdict, report_dir: Path, *, at_least: int = 0) -> NoReturn:
-    """Print the verdict and end the command with its exit code. ``at_least``: of what else was found; 1 is worst."""
+    """Print the verdict and end the command with its exit code, or with ``at_least`` if that is not 0."""
     typer.echo(verdict.headline)
     for finding in verdict.findings:
         typer.echo(f"\n{finding.check.question} {finding.count:,} found, the first:")

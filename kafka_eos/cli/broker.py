@@ -1,4 +1,4 @@
-"""``kafka-eos broker``: a real Kafka on this machine, for development and the demo."""
+"""``kafka-eos broker``: a real Kafka broker on this machine, for development and the demo."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ import typer
 
 from kafka_eos.core.errors import ConfigError
 
-app = typer.Typer(help="Start, stop and look at a local Kafka broker (from jars; needs Java 17).", no_args_is_help=True)
-Directory = Annotated[Path, typer.Option(help="Where the broker keeps its data and log.")]
+app = typer.Typer(help="Start and stop a local Kafka broker for development; needs Java 17.",
+                  no_args_is_help=True)  # fmt: skip
+Directory = Annotated[Path, typer.Option(help="Directory for the broker's data and log.")]
 _DEFAULT = Path(".kafka-eos/broker")
 
 
 @app.command()
 def start(
     directory: Directory = _DEFAULT,
-    port: Annotated[int, typer.Option(help="0 picks a free one.")] = 9092,
-    release: Annotated[str, typer.Option(help="Of Kafka: 4.3, 4.0, 3.9. Default: as before, or 4.3.")] = "",
+    port: Annotated[int, typer.Option(help="Port of the broker; 0 picks a free port.")] = 9092,
+    release: Annotated[
+        str, typer.Option(help="Kafka release: 4.3, 4.0 or 3.9. Default: the release of the last start, or 4.3.")
+    ] = "",
 ) -> None:
-    """Start a broker that stays up until `kafka-eos broker stop`.
+    """Start a broker that runs until `kafka-eos broker stop`.
 
     Example: `kafka-eos broker start --port 9092`
     """
@@ -45,7 +48,7 @@ def stop(directory: Directory = _DEFAULT) -> None:
 
 @app.command()
 def status(directory: Directory = _DEFAULT) -> None:
-    """Say whether the broker runs, and where. Exit code 1 if not. Example: `kafka-eos broker status`"""
+    """Print whether the broker runs, and its address. Exit code 1 if not. Example: `kafka-eos broker status`"""
     from kafka_eos.devtools.broker import Broker
 
     broker = Broker.attach(directory.resolve())

@@ -34,20 +34,20 @@ out = typer.echo
 
 @app.command("list")
 def list_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
-    """Decided epochs that are still stored, oldest first.
+    """List the decided epochs that are still stored, oldest first.
 
     Example: `kafka-eos checkpoints list order-totals`
     """
     storage, facts = _open(job, checkpoint_dir)
-    table = Table("epoch", "term", "decided", "committed", "state", "output", "counts")
+    table = Table("epoch", "term", "decided", "committed", "state", "output", "valid")
     valid = decided_epochs(facts)
     for epoch in sorted(facts.manifests):
         committed = "yes" if epoch in facts.receipts else "not yet"
-        counts = "yes" if epoch in valid or epoch in facts.receipts else "no: superseded"
+        counts = "yes" if epoch in valid or epoch in facts.receipts else "no: superseded by a newer term"
         try:
             when, state, output = _cells(_load(storage, job, epoch))
         except FileNotFoundError:
-            continue  # the job, which runs, has just dropped it
+            continue  # the running job has just deleted it
         except (CorruptCheckpoint, ConfigError) as error:
             when, state, output, counts = "?", "?", "?", f"damaged: {error}"
         table.add_row(str(epoch.epoch), str(epoch.term), when, committed, state, output, Text(counts))
@@ -55,7 +55,7 @@ def list_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
 
 
 def _cells(manifest: Manifest) -> tuple[str, str, str]:
-    """Return the epoch's decision time, the size of its state, and its output."""
+    """Return the cells for the time of the decision, the size of the state, and the output."""
     size = sum(file.size for handle in manifest.states for file in handle.files)
     records = sum(committable.records for committable in manifest.committables)
     return _when(manifest.created_at), format_bytes(size), f"{records:,} records"
@@ -64,7 +64,7 @@ def _cells(manifest: Manifest) -> tuple[str, str, str]:
 @app.command()
 def show(
     job: Job,
-    epoch: Annotated[int | None, typer.Argument(help="Number of the epoch; the newest if left out.")] = None,
+    epoch: Annotated[int | None, typer.Argument(help="Number of the epoch. Default: the newest.")] = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
     """Show the contents of one epoch: positions, state files, committables.
@@ -79,7 +79,7 @@ def show(
     try:
         manifest = _load(storage, job, found[-1])
     except FileNotFoundError as error:
-        raise ConfigError(f"job {job!r} has just dropped epoch {found[-1].epoch}") from error
+        raise ConfigError(f"job {job!r} has just deleted epoch {found[-1].epoch}") from error
     out(
         f"epoch {manifest.epoch}, term {manifest.term}, decided {_when(manifest.created_at)}, plan {manifest.plan[:12]}"
     )
@@ -103,7 +103,7 @@ def verify_(
         str | None,
         typer.Option(
             metavar="APP",
-            help="Also compute the state again from the input, with the pipeline in this file, and compare key by key.",
+            help="Also recompute the state from the input with the pipeline in this file, and compare it key by key.",
         ),
     ] = None,
     bootstrap_servers: Bootstrap = None,
@@ -113,14 +113,14 @@ def verify_(
     master: Master = None,
 ) -> None:
     """Check every stored object against its checksum, and every checkpoint against the ledger. Exit code 1 if one is
-    damaged, or not the one that was committed.
+    damaged, or differs from the committed one.
 
-    That says that what is stored is what the job has stored. Whether the job stored what its input makes, says
-    `--against-input`: Spark runs the pipeline's own functions over the input up to the newest committed checkpoint,
-    and compares every key of every state with what is stored. The job must have stopped. Exit code 0 for PASS, 1 for
-    FAIL (the findings name the keys), 2 for INVALID (something needed for a verdict is missing: expired input, rows
-    under way). The verdict says what was not compared: state with a time to live, and keys whose order of input nothing
-    tells. Needs Java 17 and the extra `audit`. `kafka-eos audit` judges the output.
+    This proves that the stored objects are unchanged. `--against-input` also proves that they are correct: Spark runs
+    the pipeline's own functions over the input up to the newest committed checkpoint, and compares every key of every
+    state. The job must have stopped. Exit code 0 for PASS, 1 for FAIL (the findings name the keys), 2 for INCONCLUSIVE
+    (something needed for a verdict is missing, for example expired input; or there are in-flight rows). The verdict
+    lists what was not compared: state with a time to live, and keys whose input order is unknown. Needs Java 17 and
+    the extra `audit`. To check the output, use `kafka-eos audit`.
 
     Example: `kafka-eos checkpoints verify order-totals`
 
@@ -131,7 +131,7 @@ def verify_(
         raise typer.Exit(1 if _problems(job, _settings(options)) else 0)
     pipeline, settings = open_app(against_input, **options)
     if pipeline.name != job:
-        raise ConfigError(f"{against_input} defines the pipeline {pipeline.name!r}, and the job to verify is {job!r}")
+        raise ConfigError(f"{against_input} defines the pipeline {pipeline.name!r}, but the job to verify is {job!r}")
     damaged = _problems(job, settings)
     with conclude_on_error(against_input, report_dir) as progress:
         from kafka_eos.audit.state import audit_state
@@ -143,7 +143,7 @@ def verify_(
 
 
 def _problems(job: str, settings: Settings) -> int:
-    """Say what is wrong with the stored objects of a job; how much that is."""
+    """Print the problems of the stored objects of a job; return their number."""
     storage = open_job_storage(settings, job)
     facts = gather_from_outside(storage, job)
     problems = [verify.Problem(name, f"{name}: missing") for name in find_missing(facts)] + verify.verify_job(
@@ -165,7 +165,7 @@ def _open(job: str, checkpoint_dir: CheckpointDir) -> tuple[JobStorage, RecordLi
 
 
 def _load(storage: JobStorage, job: str, epoch: EpochId) -> Manifest:
-    """FileNotFoundError if the job, which may run, has just dropped it."""
+    """Load a manifest. Raise FileNotFoundError if the job, which may run, has just deleted it."""
     return records.load(storage, Manifest, paths.manifest_name(epoch), job)
 
 

@@ -1,4 +1,4 @@
-"""``kafka-eos config``: the settings that a job would have here, and what is wrong with them, before it starts."""
+"""``kafka-eos config``: show and check the settings of a job before it starts."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.runtime.program import load_program
 
 app = typer.Typer(
-    help="Check and show the settings of a pipeline, or of this directory, and where each value comes from.",
+    help="Check and show the settings of a pipeline, or of this directory, with the origin of each value.",
     no_args_is_help=True,
 )
 MaybeApp = Annotated[
     str | None,
-    typer.Argument(metavar="[APP]", help="Python file of a pipeline: what stands in its code goes before all else."),
+    typer.Argument(metavar="[APP]", help="Pipeline file; settings in its code take precedence."),
 ]
 
 
 @app.command()
 def show(
     app: MaybeApp = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object: value and origin by name.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: value and origin by name.")] = False,
 ) -> None:
-    """Print each setting, its value, and where that comes from: code, environment, file or default.
+    """Print each setting with its value and origin: code, environment, file or default.
 
     Secrets are masked. Needs no broker.
 
@@ -50,9 +50,9 @@ def show(
 
 @app.command()
 def check(app: MaybeApp = None) -> None:
-    """Say of the file, and of each profile in it, whether a job would start with its settings.
+    """Check whether a job would start with the settings of the file, and of each profile in it.
 
-    The environment and the pipeline's code are looked at, too, as at a start. Exit code 1 if something is wrong.
+    As in a start, settings of the environment and of the pipeline's code apply too. Exit code 1 if a check fails.
 
     Example: `kafka-eos config check orders.py`
     """
@@ -69,14 +69,14 @@ def _is_wrong(code: Mapping[str, Any], file: ConfigFile, profile: str | None) ->
         if settings.kafka_config:
             _expect_login(settings)
     except ConfigError as error:
-        typer.echo(f"WRONG  {place}: {error}")
+        typer.echo(f"INVALID  {place}: {error}")
         return True
-    typer.echo(f"ok     {place}")
+    typer.echo(f"ok       {place}")
     return False
 
 
 def _expect_login(settings: Settings) -> None:
-    """ConfigError for what a start refuses of Kafka's settings before it asks a broker."""
+    """Raise ConfigError for Kafka settings that a start refuses before it contacts a broker."""
     from kafka_eos.connectors.kafka.client.cluster import resolve_cluster
     from kafka_eos.connectors.kafka.rpc.security import security
 
@@ -93,9 +93,9 @@ def _code(app: str | None) -> Mapping[str, Any]:
 
 def _named(file: ConfigFile) -> str:
     if file.path is None:
-        return f"no file: neither {FILE_VARIABLE} is set, nor is there a {NAME} in {os.getcwd()}"
+        return f"no file: {FILE_VARIABLE} is not set, and {os.getcwd()} contains no {NAME}"
     if file.profile is None and file.profiles:
-        return f"file: {file.path}, no profile; {PROFILE_VARIABLE} chooses one of {', '.join(sorted(file.profiles))}"
+        return f"file: {file.path}, no profile; {PROFILE_VARIABLE} selects one of {', '.join(sorted(file.profiles))}"
     return f"file: {file.path}" if file.profile is None else f"file: {file.path}, profile {file.profile}"
 
 

@@ -1,4 +1,4 @@
-"""``kafka-eos dead-letters``: look at records that were refused, and put them back."""
+"""``kafka-eos dead-letters``: show dead letters, and replay their records."""
 
 from __future__ import annotations
 
@@ -25,18 +25,22 @@ from kafka_eos.ops.dead_letters.text_output import DeadLetterSummary, as_json, f
 from kafka_eos.ops.dead_letters.topics import DeadLetterTopics, find_dead_letter_topics
 from kafka_eos.runtime.program import load_program
 
-app = typer.Typer(help="Show the records that were refused, and put them back to be processed once.",
+app = typer.Typer(help="Show dead letters and replay their records exactly once.",
                   no_args_is_help=True)  # fmt: skip
 
-Source = Annotated[str | None, typer.Option(help="Name of the source, if several have dead letters.")]
-Topic = Annotated[str | None, typer.Option(help="Which topic's records, if the source reads several.")]
-Reason = Annotated[str | None, typer.Option(help="Only those whose error, or its message, holds this text.")]
-Operator = Annotated[str | None, typer.Option(help="Only those that this operator refused.")]
-Since = Annotated[str | None, typer.Option(help="Only records of this time or later, e.g. `2026-01-31T12:00`.")]
-Until = Annotated[str | None, typer.Option(help="Only records before this time.")]
-Partition = Annotated[int | None, typer.Option(min=0, help="Only records of this partition of the source's topic.")]
+Source = Annotated[
+    str | None, typer.Option(help="Source whose dead letters are meant. Needed if several sources have dead letters.")
+]
+Topic = Annotated[
+    str | None, typer.Option(help="Topic of the rejected records. Needed if the source reads several topics.")
+]
+Reason = Annotated[str | None, typer.Option(help="Select dead letters whose error or message contains this text.")]
+Operator = Annotated[str | None, typer.Option(help="Select records that this operator rejected.")]
+Since = Annotated[str | None, typer.Option(help="Select records of this time or later, e.g. `2026-01-31T12:00`.")]
+Until = Annotated[str | None, typer.Option(help="Select records before this time.")]
+Partition = Annotated[int | None, typer.Option(min=0, help="Select records of this partition of the source's topic.")]
 Offsets = Annotated[
-    str | None, typer.Option(help="Only these offsets of the partition: `17`, `17-29`, `17-` or `-29`.")
+    str | None, typer.Option(help="Select these offsets of the partition: `17`, `17-29`, `17-` or `-29`.")
 ]
 
 
@@ -52,11 +56,14 @@ def show(
     partition: Partition = None,
     offsets: Offsets = None,
     limit: Annotated[
-        int | None, typer.Option(min=0, help="Show so many, and count the rest. Default: 20; with --json all.")
+        int | None,
+        typer.Option(min=0, help="Maximum number to show; the rest is counted. Default: 20; with --json all."),
     ] = None,
-    width: Annotated[int, typer.Option(min=1, help="Show so many characters of a value; --json shows all.")] = 1000,
-    counts: Annotated[bool, typer.Option("--counts", help="Only how many there are, by operator and error.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    width: Annotated[
+        int, typer.Option(min=1, help="Maximum number of characters of a value to show; --json shows all.")
+    ] = 1000,
+    counts: Annotated[bool, typer.Option("--counts", help="Print only the counts by operator and error.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     bootstrap_servers: Bootstrap = None,
 ) -> None:
     """List the records that a pipeline has rejected, with the reason, and count them.
@@ -99,13 +106,17 @@ def replay(
     partition: Partition = None,
     offsets: Offsets = None,
     to: Annotated[
-        str | None, typer.Option(help="Write the records to this topic, not to the one that they came from.")
+        str | None, typer.Option(help="Write the records to this topic instead of the topic that they were read from.")
     ] = None,
     job: Annotated[
         str | None,
-        typer.Option(help="Name of the replay's job, which knows what it put back. Default: `PIPELINE-replay-SOURCE`."),
+        typer.Option(
+            help="Name of the replay's own job, which stores what was replayed. Default: `PIPELINE-replay-SOURCE`."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written, and where.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be written and where, without writing it.")
+    ] = False,
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
@@ -132,7 +143,7 @@ def replay(
         to=None if to == at.topic else to,
     )
     if order.job == program.name:
-        raise ConfigError(f"--job {order.job} is the pipeline's own name: the replay is a job of its own")
+        raise ConfigError(f"--job {order.job} is the pipeline's own name: the replay needs a job name of its own")
     options = {"bootstrap_servers": bootstrap_servers, "checkpoint_dir": checkpoint_dir}
     order.export_to_environment()
     pipeline = load_program(AppRef(PIPELINE))
@@ -147,7 +158,7 @@ def replay(
 
 
 def _has_records_to_replay(at: DeadLetterTopics, order: ReplayRequest, settings: Settings) -> bool:
-    """Report what a replay would write and where; return whether that is anything."""
+    """Report what a replay would write and where; return whether there is anything to write."""
     ctx = context(order.job, settings)
     way = ReplayTarget(at, order.to, ctx)
     found, before, done = DeadLetterSummary(), read_replayed_ids(settings, order.job), 0
@@ -159,13 +170,11 @@ def _has_records_to_replay(at: DeadLetterTopics, order: ReplayRequest, settings:
     order.selection.expect_operator(at.operators, found.operators)
     _summary(at, found, 0)
     if found.total > done:
-        print_message(
-            f"to be put back into topic {way.description}: the records of {found.total - done:,} dead letters"
-        )
+        print_message(f"to replay into topic {way.description}: {found.total - done:,} records")
     if done:
-        print_message(f"put back before, by job {order.job}: the records of {done:,}, and they are left out")
+        print_message(f"already replayed by job {order.job}, skipped: {done:,} records")
     elif not found.total:
-        print_message("nothing to put back")
+        print_message("nothing to replay")
     return found.total > done
 
 
@@ -194,7 +203,7 @@ def _selection(
 def _summary(at: DeadLetterTopics, found: DeadLetterSummary, shown: int | None) -> None:
     """Print the number of dead letters of each kind, after those that were printed one by one."""
     if found.total:
-        table = Table("dead letters", "refused by", "error", "first", "last")
+        table = Table("dead letters", "rejected by", "error", "first", "last")
         for row in found.rows():
             cells = (Text(readable(row[name], 200)) for name in ("operator", "error", "first", "last"))
             table.add_row(f"{row['count']:,}", *cells)
@@ -203,7 +212,7 @@ def _summary(at: DeadLetterTopics, found: DeadLetterSummary, shown: int | None) 
     rest = f", {left:,} not shown (--limit)" if left > 0 else ""
     print_message(f"{found.total:,} dead letters of source {at.source} in topic {at.dead_letter_sink.topic}{rest}")
     if found.other_records:
-        print_message((f"{found.other_records:,} records in that topic are no dead letters: left out", "yellow"))
+        print_message((f"{found.other_records:,} records of that topic are not dead letters: skipped", "yellow"))
 
 
 def _json(found: Mapping[str, Any]) -> str:

@@ -11,24 +11,26 @@ from kafka_eos.monitoring.terminal.live_view import console
 
 
 def demo(
-    orders: Annotated[int, typer.Option(help="How many orders are written.")] = 200_000,
-    seed: Annotated[int, typer.Option(help="Decides the orders and the faults.")] = 1,
-    directory: Annotated[Path, typer.Option(help="Where everything of the demo is kept.")] = Path(".kafka-eos/demo"),
-    port: Annotated[int, typer.Option(help="Port of the broker; 0 picks a free one.")] = 0,
-    keep_broker: Annotated[bool, typer.Option("--keep-broker", help="Leave the broker running afterwards.")] = False,
+    orders: Annotated[int, typer.Option(help="Number of orders to write.")] = 200_000,
+    seed: Annotated[int, typer.Option(help="Seed that determines the orders and the faults.")] = 1,
+    directory: Annotated[Path, typer.Option(help="Directory for all files of the demo.")] = Path(".kafka-eos/demo"),
+    port: Annotated[int, typer.Option(help="Port of the broker; 0 picks a free port.")] = 0,
+    keep_broker: Annotated[bool, typer.Option("--keep-broker", help="Keep the broker running afterwards.")] = False,
     engine: Annotated[
-        Literal["embedded", "spark"], typer.Option(help="What runs the job: worker processes, or a Spark cluster.")
+        Literal["embedded", "spark"],
+        typer.Option(help="Engine: `embedded` worker processes, or a small `spark` cluster."),
     ] = "embedded",
 ) -> None:
-    """Start a real Kafka, run a job, kill it again and again under load, then audit what it wrote.
+    """Start a real Kafka broker, run a job, kill it repeatedly under load, then audit its output.
 
-    The job starts with two workers and, half-way, is stopped cleanly and continued with another number. Workers,
-    supervisor and broker are killed with SIGKILL, at named steps of a checkpoint, between two commits of an epoch and
-    at any moment; with `--engine spark` it runs on a small Spark cluster, and driver, executors and their Python
-    workers are. It writes a topic, Parquet files, and a table if PostgreSQL is installed or the wheel `pgserver`. In
-    the end Spark reads all of them and recomputes every output. Takes about two minutes, on Spark four; needs Java 17
-    and the extra `audit`.
-    Exit code 0 for PASS only, 1 for FAIL, 2 for INVALID (something planned did not happen, so nothing is proven).
+    The job starts with two workers. Halfway it is stopped cleanly and resumed with another number of workers. Workers,
+    supervisor and broker are killed with SIGKILL: at named steps of a checkpoint, between two commits of an epoch, and
+    at random times. With `--engine spark` the driver, the executors and their Python workers of a small Spark cluster
+    are killed. The job writes a topic, Parquet files, and a table if PostgreSQL or the wheel `pgserver` is installed.
+    At the end Spark reads all of them and recomputes every output. This takes about two minutes, on Spark four. Needs
+    Java 17 and the extra `audit`.
+
+    Exit code 0 for PASS only, 1 for FAIL, 2 for INCONCLUSIVE (a planned fault did not happen, so nothing is proven).
 
     Example: `kafka-eos demo --seed 7`
     """
@@ -40,5 +42,7 @@ def demo(
     typer.echo(f"report: {directory / 'report.html'}, {directory / 'report.json'}")
     typer.echo(f"the job in a browser: kafka-eos ui --checkpoint-dir {directory / 'run' / 'checkpoints'}")
     if keep_broker:
-        typer.echo(f"the broker still runs; stop it: kafka-eos broker stop --directory {directory / 'run' / 'broker'}")
+        typer.echo(
+            f"the broker still runs; to stop it: kafka-eos broker stop --directory {directory / 'run' / 'broker'}"
+        )
     raise typer.Exit(result.exit_code)

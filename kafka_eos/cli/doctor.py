@@ -1,4 +1,4 @@
-"""``kafka-eos doctor``: find output of a job that is staged but not ended, and end it; check what the job needs."""
+"""``kafka-eos doctor``: list and resolve open output of a job, and check the job's environment."""
 
 from __future__ import annotations
 
@@ -35,41 +35,46 @@ from kafka_eos.storage.storage_factory import open_storage
 
 def doctor(
     app: App,
-    end: Annotated[
-        bool, typer.Option("--end", help="Commit what was decided, abort the rest. The job must not be running.")
+    resolve: Annotated[
+        bool, typer.Option("--resolve", help="Commit decided epochs and abort the rest. The job must not be running.")
     ] = False,
-    end_life: Annotated[
+    abort_incarnation: Annotated[
         str | None,
-        typer.Option("--end-life", help="Identity of another life of this job's name: end it for good. Stop it first."),
+        typer.Option(
+            "--abort-incarnation",
+            metavar="ID",
+            help="Abort all output of another incarnation of this job and fence it for good. Stop it first.",
+        ),
     ] = None,
     checks: Annotated[
-        bool, typer.Option("--checks/--no-checks", help="Also look at the machine, the store and the brokers.")
+        bool, typer.Option("--checks/--no-checks", help="Also check the machine, the checkpoint store and the brokers.")
     ] = True,
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """List what of this job's name is open, oldest first, and end it when asked; check what the job needs.
+    """List open transactions and staged output of a job, resolve them on request, and check its environment.
 
-    Open are transactions, and staged files and tables. An open transaction hides everything behind it from
-    read_committed readers. A running job has one or two young ones; a job that was killed and never started again
-    leaves old ones. `--end` does exactly what the next start of this job would do, and touches only what is this job's.
-    What another life of its name has left (a job of the same name that was started in another directory) is shown with
-    that life's identity. `--end-life` aborts all that such a life has open and keeps it from writing ever again;
-    nothing of it is committed, so prefer `--end` with its directory (`--checkpoint-dir`).
+    An open transaction hides all later records of its partitions from read_committed readers. A running job has one or
+    two recent ones per worker. A job that was killed and not restarted leaves old ones.
 
-    When nothing is to be ended it also checks what the job needs: disk, open files, memory, what the checkpoint store
-    promises, topics and brokers, the clock of the brokers; each with what to do. Exit code 1 if something is open and
-    was not ended, or a check is bad.
+    `--resolve` does what the next start of the job would do, and only to the job's own output. The table also shows
+    output of other incarnations: jobs of the same name that were started in another directory. `--abort-incarnation`
+    aborts all output of one of them, even decided epochs. To commit decided epochs, use `--resolve` with its directory
+    (`--checkpoint-dir`) instead.
 
-    Example: `kafka-eos doctor orders.py --end`
+    Without these two options the command also checks the job's environment: disks, open files, memory, the checkpoint
+    store, sources and sinks, clocks. Each problem is shown with its remedy. Exit code 1 if output is still open, or a
+    check is `bad`.
 
-    Example: `kafka-eos doctor orders.py --end-life 3f2a90c417be`
+    Example: `kafka-eos doctor orders.py --resolve`
+
+    Example: `kafka-eos doctor orders.py --abort-incarnation 3f2a90c417be`
     """
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
-    other = None if end_life is None else JobIdentity(end_life)
+    other = None if abort_incarnation is None else JobIdentity(abort_incarnation)
     plan = pipeline.plan()
     found = find_job_storage(settings, plan.name)
-    storage: JobStorage = MemoryStorage() if found is None else found  # to list what is open none is needed
+    storage: JobStorage = MemoryStorage() if found is None else found  # listing open output needs no storage
     coordinator = Coordinator(
         plan,
         storage,
@@ -87,19 +92,19 @@ def doctor(
         try:
             staged = coordinator.list_all_staged()
             _show(staged, job, found is not None)
-        finally:  # also if nobody can tell what is open: the checks may say why
-            if checks and not end and other is None:
+        finally:  # also if open output cannot be listed: the checks may show the reason
+            if checks and not resolve and other is None:
                 bad = _print_checks(plan, settings, coordinator, found)
         if found is None:
-            _without_checkpoints(app, plan, settings, end and bool(staged))
-        elif end:
+            _report_missing_checkpoints(app, plan, settings, resolve and bool(staged))
+        elif resolve:
             with job_lock(settings.job_dir(plan.name) / paths.LOCK, plan.name):
                 coordinator.abort_open_output()
         if other is not None:
             _abort_incarnation(coordinator, job, other)
-        if end or other is not None:
+        if resolve or other is not None:
             staged = coordinator.list_all_staged()
-            typer.echo(f"ended; {len(staged)} left")
+            typer.echo(f"resolved; {len(staged)} still open")
     finally:
         coordinator.close()
     raise typer.Exit(1 if staged or bad else 0)
@@ -109,7 +114,7 @@ def _print_checks(plan: Plan, settings: Settings, coordinator: Coordinator, foun
     """Run all checks, print them, and return whether one is bad."""
     where = settings.checkpoint_location(plan.name)
     store = open_storage(where) if found is None and isinstance(where, str) else found
-    table = Table("check", "", "found", "what to do")
+    table = Table("check", "result", "details", "remedy")
     findings = list(run_checks(plan, settings, coordinator, store))
     for each in findings:
         table.add_row(each.check, each.verdict, each.what, each.remedy)
@@ -119,17 +124,19 @@ def _print_checks(plan: Plan, settings: Settings, coordinator: Coordinator, foun
 
 def _abort_incarnation(coordinator: Coordinator, job: JobContext, other: JobIdentity) -> None:
     if other == job.identity:
-        raise ConfigError(f"life {other} is this job itself: --end commits what it decided, and aborts the rest")
+        raise ConfigError(
+            f"incarnation {other} is this job: use --resolve, which commits what it decided and aborts the rest"
+        )
     for name in coordinator.end_incarnation(other):
         print_message(f"aborted {name}")
 
 
-def _without_checkpoints(app: str, plan: Plan, settings: Settings, asked_to_end: bool) -> None:
+def _report_missing_checkpoints(app: str, plan: Plan, settings: Settings, asked_to_resolve: bool) -> None:
     missing = describe_missing_checkpoints(settings, plan.name)
-    if asked_to_end:
+    if asked_to_resolve:
         raise ConfigError(
-            f"nothing was ended, because without checkpoints nobody knows what was decided: {missing}. If they are "
-            f"lost, begin anew and end what is open: kafka-eos run {app} --take-over"
+            f"nothing was resolved: without checkpoints it is unknown which epochs were decided: {missing}. If they "
+            f"are lost, start a new incarnation, which aborts the open output: kafka-eos run {app} --take-over"
         )
     print_message(missing)
 
@@ -137,13 +144,13 @@ def _without_checkpoints(app: str, plan: Plan, settings: Settings, asked_to_end:
 def _show(staged: list[StagedOutput], job: JobContext, known: bool) -> None:
     """Print the open output. ``known``: the job's directory was found, so its own output can be identified."""
     if not staged:
-        typer.echo("nothing is open")
+        typer.echo("no open output")
         return
-    table = Table("open", "whose", "state", "age")
+    table = Table("output", "incarnation", "state", "age")
     for item in sorted(staged, key=lambda item: -item.age):
-        life = "without identity" if item.identity is None else f"life {item.identity}"
-        whose = "this job's" if known and job.owns(item.identity) else f"another's: {life}"
-        table.add_row(item.name, whose, item.detail, f"{item.age:,.0f} s")
+        identity = "no identity" if item.identity is None else item.identity
+        owner = "this job" if known and job.owns(item.identity) else f"other ({identity})"
+        table.add_row(item.name, owner, item.detail, f"{item.age:,.0f} s")
     print_output(table)
 
 

@@ -1,4 +1,4 @@
-"""``kafka-eos explain``: what a pipeline is, and what it guarantees, without running it."""
+"""``kafka-eos explain``: describe a pipeline and its guarantees without running it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
 
 def explain(
     app: App,
-    engine: Annotated[Literal["embedded", "spark"], typer.Option(help="Where it is to run.")] = "embedded",
+    engine: Annotated[
+        Literal["embedded", "spark"], typer.Option(help="Engine that will run the pipeline.")
+    ] = "embedded",
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """Print the graph, the guarantee of every path with its reason, and each setting with its origin.
+    """Print a pipeline's graph, the guarantee of every path with its reason, and each setting with its origin.
 
-    Needs no broker. With `--engine spark` also what is different there; ends with code 2 if Spark cannot run it.
+    Needs no broker. With `--engine spark` the command also lists the differences on Spark. Exit code 2 if Spark cannot
+    run the pipeline.
 
     Example: `kafka-eos explain orders.py --engine spark`
     """

@@ -8,10 +8,10 @@ from kafka_eos._util.jvm.jars import fetch_jars
 
 
 def jars() -> None:
-    """Print the jars that Spark needs to read and write Kafka, fetched if need be, as `--jars` takes them.
+    """Print the paths of the jars that Spark needs for Kafka, separated by commas; download them if missing.
 
-    They are the ones that this version was tested with. `kafka-eos run --engine spark` and the audit need them in no
-    other way; a Structured Streaming query of your own, or spark-submit, does.
+    This version of kafka_eos was tested with these jars. Pass them to spark-submit, or to a Structured Streaming query
+    of your own. `kafka-eos run --engine spark` and the audit use them by themselves.
 
     Example: `spark-submit --jars "$(kafka-eos jars)" query.py`
     """

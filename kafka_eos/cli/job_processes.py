@@ -1,4 +1,4 @@
-"""The processes of a job that runs on this machine, for commands that look into them."""
+"""The processes of a job that runs on this machine, for the commands that inspect them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def list_job_processes(job: str, checkpoint_dir: str | None) -> list[DumpTarget]
     if pid is None:
         raise ConfigError(
             f"job {job!r} does not run on this machine with its directory in {home} (--checkpoint-dir). "
-            "What runs here: kafka-eos list"
+            "To see the jobs of this machine: kafka-eos list"
         )
     places = [place for each in (pid, *stacks.child_pids(pid)) if (place := stacks.find_target(each)) is not None]
     if not places:
         raise ConfigError(
-            f"process {pid}, which runs job {job!r}, does not tell where it stands: it is of another user, or runs the "
-            "job without `kafka-eos run` and `pipeline.run()`"
+            f"process {pid}, which runs job {job!r}, does not expose its stacks: it belongs to another user, or was "
+            "started neither by `kafka-eos run` nor by `pipeline.run()`"
         )
     return sorted(places, key=lambda place: (place.what != SUPERVISOR, place.what))

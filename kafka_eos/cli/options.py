@@ -1,6 +1,6 @@
-"""Options that several commands share, and how they become settings.
+"""Options that several commands share, and their translation to settings.
 
-Rule: an option that was not given is not passed on, so that code, environment and defaults keep their say.
+Rule: an option that was not given is not passed on, so that settings of code, environment, file or default apply.
 """
 
 from __future__ import annotations
@@ -21,16 +21,24 @@ App = Annotated[
     str, typer.Argument(help="Python file that defines the pipeline, e.g. `orders.py` or `orders.py:pipeline`.")
 ]
 Bootstrap = Annotated[
-    str | None, typer.Option("--bootstrap-servers", "-b", help="Kafka brokers, `host:port` separated by commas.")
+    str | None,
+    typer.Option(
+        "--bootstrap-servers",
+        "-b",
+        help="Kafka brokers: `host:port`, separated by commas. Default: the setting `bootstrap_servers`.",
+    ),
 ]
 CheckpointDir = Annotated[
     str | None,
-    typer.Option("--checkpoint-dir", help="Where checkpoints are kept, one directory a job: a path or `s3://…`."),
+    typer.Option(
+        "--checkpoint-dir",
+        help="Directory or `s3://…` for checkpoints, with one directory per job. Default: `.kafka-eos`.",
+    ),
 ]
 
 
 _ANY = "any"
-"""A job's name, to learn where the directories of jobs are."""
+"""An arbitrary job name, to determine the parent of all job directories."""
 
 
 def open_app(app: str, **options: object) -> tuple[Program, Settings]:
@@ -53,18 +61,18 @@ def resolve_settings(checkpoint_dir: str | None) -> Settings:
 def describe_unknown_job(home: Path, job: str) -> str:
     """Explain that no job of this name has run on this machine."""
     return (
-        f"no job {job!r} in {home}: it never ran on this machine, or elsewhere (--checkpoint-dir). "
-        "What ran there: kafka-eos list"
+        f"no job {job!r} in {home}: it has not run on this machine, or its directory is elsewhere (--checkpoint-dir). "
+        "To see the jobs there: kafka-eos list"
     )
 
 
 def find_job_storage(settings: Settings, job: str) -> JobStorage | None:
-    """Find the checkpoint storage of a job; None if it has none. Creates no directory. Makes no directory."""
+    """Find the checkpoint storage of a job; None if it has none. Creates no directory."""
     return find_storage(settings.checkpoint_location(job))
 
 
 def open_job_storage(settings: Settings, job: str) -> JobStorage:
-    """Open the checkpoint storage of a job; ConfigError if it has none."""
+    """Open the checkpoint storage of a job; raise ConfigError if it has none."""
     storage = find_job_storage(settings, job)
     if storage is None:
         raise ConfigError(describe_missing_checkpoints(settings, job))
@@ -75,4 +83,5 @@ def describe_missing_checkpoints(settings: Settings, job: str) -> str:
     """Explain that a job has no checkpoints, and the likely causes."""
     home = settings.checkpoint_dir
     where = home.absolute() if isinstance(home, Path) else home
-    return f"no checkpoints of a job {job!r} in {where}: it never started, or they are elsewhere (--checkpoint-dir)"
+    causes = "it never started, or its checkpoints are elsewhere (--checkpoint-dir)"
+    return f"no checkpoints of a job {job!r} in {where}: {causes}"

@@ -1,4 +1,4 @@
-"""``kafka-eos profile``: what the processes of a running job spend their time on, as a flame graph by py-spy."""
+"""``kafka-eos profile``: a flame graph of a running job's processes, recorded by py-spy."""
 
 from __future__ import annotations
 
@@ -22,30 +22,38 @@ from kafka_eos.monitoring.terminal.live_view import print_message
 _ENDINGS: Final = {"flamegraph": "svg", "speedscope": "json", "raw": "txt"}
 _REFUSED: Final = ("permission denied", "operation not permitted")
 _ALLOW: Final = (
-    "To look into a process needs the right to trace it. Any of these gives it: run this command as root (sudo); in a "
-    "container --cap-add SYS_PTRACE, in Kubernetes securityContext.capabilities.add: [SYS_PTRACE]; on your own "
-    "machine sysctl kernel.yama.ptrace_scope=0. Without it there is kafka-eos stacks"
+    "Profiling needs the permission to trace the process. To grant it, run this command as root (sudo); or in a "
+    "container use --cap-add SYS_PTRACE, in Kubernetes securityContext.capabilities.add: [SYS_PTRACE]; or on your own "
+    "machine sysctl kernel.yama.ptrace_scope=0. kafka-eos stacks works without this permission"
 )
 
 
 def profile(
     job: Annotated[str, typer.Argument(help="Name of the pipeline.")],
-    seconds: Annotated[int, typer.Option(min=1, max=3600, help="How long to look.")] = 10,
+    seconds: Annotated[int, typer.Option(min=1, max=3600, help="Seconds to record.")] = 10,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write; default: the job's name and the time, here.")
+        Path | None,
+        typer.Option("--output", "-o", help="File to write. Default: the job's name and the time, in this directory."),
     ] = None,
     form: Annotated[
         Literal["flamegraph", "speedscope", "raw"],
-        typer.Option("--format", help="An SVG for browsers, a file for speedscope.app, or one line a stack."),
+        typer.Option(
+            "--format", help="An SVG for browsers, a file for speedscope.app, or text with one line per stack."
+        ),
     ] = "flamegraph",
-    worker: Annotated[int | None, typer.Option(help="One worker alone, by its number; default: all processes.")] = None,
-    idle: Annotated[bool, typer.Option("--idle", help="Threads that wait, too: for locks, sockets and sleep.")] = False,
+    worker: Annotated[
+        int | None, typer.Option(help="Profile only the worker with this number. Default: all processes.")
+    ] = None,
+    idle: Annotated[
+        bool, typer.Option("--idle", help="Include idle threads, which wait for locks, sockets or sleep.")
+    ] = False,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """A flame graph of what the processes of a running job spend their time on.
+    """Record a flame graph of the processes of a running job.
 
-    py-spy looks at their stacks a hundred times a second, from outside: the job goes on, and nothing in it changes.
-    Only on the machine where it runs, which must allow to trace it. Needs the extra `profile`. Prints the file's name.
+    py-spy samples their stacks a hundred times per second from outside: the job continues, and nothing in it changes.
+    This works only on the machine where the job runs, and needs the permission to trace it and the extra `profile`.
+    The name of the file is printed.
 
     Example: `kafka-eos profile order-totals --seconds 30 --worker 0`
     """
@@ -54,10 +62,10 @@ def profile(
     file = _writable(output) if output else Path(f"{job}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{_ENDINGS[form]}")
     command = [tool, "record", "--pid", str(target.pid), "--duration", str(seconds), "--format", form]
     command += ["--output", str(file), *(["--idle"] if idle else []), *(["--subprocesses"] if worker is None else [])]
-    print_message(f"looking at {target.what if worker is not None else 'all processes'} of {job} for {seconds} s …")
+    print_message(f"profiling {target.what if worker is not None else 'all processes'} of {job} for {seconds} s …")
     error = _run(command)
     if error is not None:
-        # Of several processes it says only that it has found none.
+        # For several processes py-spy reports only that it found none.
         raise _explained(_run([tool, "dump", "--pid", str(target.pid)]) or error, target)
     typer.echo(str(file))
 
@@ -69,11 +77,11 @@ def _run(command: list[str]) -> str | None:
         while started.poll() is None:
             with suppress(KeyboardInterrupt):
                 error = started.communicate()[1]
-    return error or f"it ended with {started.returncode}" if started.returncode else None
+    return error or f"exit code {started.returncode}" if started.returncode else None
 
 
 def _py_spy() -> str:
-    """The one that is installed with this package goes before that of the system."""
+    """Return the path of py-spy; the one of this Python environment takes precedence."""
     found = shutil.which("py-spy", path=sysconfig.get_path("scripts")) or shutil.which("py-spy")
     if found is None:
         raise ConfigError("kafka-eos profile needs py-spy: pip install 'kafka-eos[profile]'")
@@ -81,9 +89,9 @@ def _py_spy() -> str:
 
 
 def _writable(file: Path) -> Path:
-    """ConfigError if nothing can be written there: py-spy would say so after it has looked, and not of what."""
+    """Return the file; raise ConfigError if it cannot be written, before py-spy records and then fails."""
     if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise ConfigError(f"--output {file} cannot be written: name a file in a directory that there is")
+        raise ConfigError(f"--output {file} cannot be written: choose a file in an existing, writable directory")
     return file
 
 
@@ -91,14 +99,16 @@ def _worker(places: list[DumpTarget], number: int) -> DumpTarget:
     for place in places:
         if place.what == f"worker {number}":
             return place
-    raise ConfigError(f"there is no worker {number}; there are {', '.join(place.what for place in places)}")
+    raise ConfigError(
+        f"--worker {number} does not exist; the job's processes are {', '.join(place.what for place in places)}"
+    )
 
 
 def _explained(error: str, target: DumpTarget) -> Exception:
     """Return the error for py-spy's output: its first lines give the cause, the others are its own stack trace."""
     first_lines = error.partition("Stack backtrace")[0]
     words = " ".join(line.strip() for line in first_lines.splitlines() if line.strip())
-    what = f"py-spy cannot look into {target.what}, process {target.pid}: {words}"
+    what = f"py-spy cannot trace {target.what}, process {target.pid}: {words}"
     if any(each in error.lower() for each in _REFUSED):
         return ConfigError(f"{what} {_ALLOW}")
     return Fatal(what)

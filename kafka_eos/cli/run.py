@@ -12,47 +12,73 @@ from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
 from kafka_eos.core.errors import ConfigError
 
 Interval = Annotated[
-    str | None, typer.Option(help="Time between checkpoints, e.g. `1s` or `500ms`. Output appears once each.")
+    str | None,
+    typer.Option(
+        help="Time between checkpoints, e.g. `500ms`; output becomes visible once per checkpoint. Default: `1s`."
+    ),
 ]
-Backend = Annotated[str | None, typer.Option(help="`rocksdb` or `memory`.")]
+Backend = Annotated[str | None, typer.Option(help="Backend for keyed state: `rocksdb` (default) or `memory`.")]
 Workers = Annotated[
     int | None,
-    typer.Option("--parallelism", "-p", help="Worker processes; default: one a core. May differ from the last run's."),
+    typer.Option(
+        "--parallelism", "-p", help="Number of worker processes; may differ from the last run. Default: one per core."
+    ),
 ]
 Mode = Annotated[
     str | None,
-    typer.Option(help="`aligned`, `unaligned` or `at-least-once`: what barriers do to rows between workers."),
+    typer.Option(
+        help="How checkpoint barriers treat rows between workers: `aligned` (default), `unaligned` or `at-least-once`."
+    ),
 ]
-Savepoint = Annotated[Path | None, typer.Option("--from", help="Savepoint that a job without checkpoints begins with.")]
+Savepoint = Annotated[
+    Path | None, typer.Option("--from", help="Savepoint to start from if the job has no checkpoints yet.")
+]
 DroppedState = Annotated[
     bool | None,
-    typer.Option("--allow-dropped-state", help="Drop the state of operators that the pipeline has no longer."),
+    typer.Option(
+        "--allow-dropped-state",
+        help="Drop the state of operators that are no longer in the pipeline; without it such a start is refused.",
+    ),
 ]
 TakeOver = Annotated[
     bool | None,
-    typer.Option("--take-over", help="Begin anew in place of another life of this job, and end that one for good."),
+    typer.Option("--take-over", help="Start a new incarnation of this job and fence the existing one for good."),
 ]
 Standby = Annotated[
     bool | None,
-    typer.Option("--standby", help="Wait while another one with --standby runs this job, and take over from it."),
+    typer.Option(
+        "--standby",
+        help="Run as a standby: wait while another supervisor leads the job, and become leader if it fails.",
+    ),
 ]
 Http = Annotated[
-    str | None, typer.Option(help="Serve metrics and status at this `host:port`; port 0 picks a free one.")
+    str | None,
+    typer.Option(help="Serve metrics and status at this `host:port`; port 0 picks a free port. Default: off."),
 ]
 Otel = Annotated[
     bool | None,
-    typer.Option("--otel", help="Send metrics and a trace of each epoch by OTLP, to `OTEL_EXPORTER_OTLP_ENDPOINT`."),
+    typer.Option(
+        "--otel",
+        help="Export metrics and a trace of each epoch by OTLP, to `OTEL_EXPORTER_OTLP_ENDPOINT`. Default: off.",
+    ),
 ]
 LogFormat = Annotated[
-    str | None, typer.Option(help="`text` for people, or `json`: one object a line, on standard error.")
+    str | None,
+    typer.Option(help="Format of log lines on standard error: `text` (default), or `json` with one object per line."),
 ]
-LogLevel = Annotated[str | None, typer.Option(help="Least level of log lines: `info`, or `warning,LOGGER=debug`.")]
+LogLevel = Annotated[
+    str | None, typer.Option(help="Lowest level to log, e.g. `info` or `warning,LOGGER=debug`. Default: `info`.")
+]
 CaughtUp = Annotated[
-    bool, typer.Option("--until-caught-up", help="Stop when the input present at the start is processed.")
+    bool,
+    typer.Option("--until-caught-up", help="Stop when the input that existed at the start is processed and committed."),
 ]
-Engine = Annotated[Literal["embedded", "spark"], typer.Option(help="Where to run: here, or as Spark jobs.")]
+Engine = Annotated[
+    Literal["embedded", "spark"],
+    typer.Option(help="Engine: `embedded` worker processes on this machine, or `spark` jobs."),
+]
 Master = Annotated[
-    str | None, typer.Option(help="Spark's master, e.g. `local[2,4]` or `spark://host:7077`. Needs --engine spark.")
+    str | None, typer.Option(help="Spark master, e.g. `local[2,4]` or `spark://host:7077`. Needs `--engine spark`.")
 ]
 
 
@@ -76,10 +102,10 @@ def run(
     engine: Engine = "embedded",
     master: Master = None,
 ) -> None:
-    """Run a pipeline, exactly-once, until it is stopped.
+    """Run a pipeline with exactly-once guarantees, until it is stopped.
 
-    Ctrl-C or SIGTERM drains it: one last checkpoint, committed, exit code 0. A killed job continues from its last
-    checkpoint when started again; so does one that began with a savepoint, by the same command.
+    Ctrl-C or SIGTERM drains the job: it takes a last checkpoint, commits it, and ends with exit code 0. To resume a
+    stopped or killed job from its last checkpoint, give the same command again; then `--from` has no effect.
 
     Example: `kafka-eos run orders.py --checkpoint-interval 500ms`
 
@@ -106,11 +132,11 @@ def run(
 
 
 def _engine(name: str, master: str | None) -> EngineRunner | None:
-    """Return the function that runs a plan; None for the embedded engine."""
+    """Return the function that runs a plan, or None for the embedded engine."""
     if name == "spark":
         from kafka_eos.spark import SparkEngine
 
         return SparkEngine(master=master).run
     if master is not None:
-        raise ConfigError("--master is for Spark; add --engine spark")
+        raise ConfigError("--master applies to Spark only: add --engine spark")
     return None

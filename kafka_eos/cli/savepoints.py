@@ -1,6 +1,6 @@
-"""``kafka-eos savepoint``, ``stop`` and ``checkpoints trigger``: what is asked of a running job from outside.
+"""``kafka-eos savepoint``, ``stop`` and ``checkpoints trigger``: commands that send requests to a running job.
 
-Rule: a command that asks waits for the answer; when it returns, what it says has happened.
+Rule: such a command waits for the answer; when it returns, the request has been carried out.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import savepoint_files as savepoints
 from kafka_eos.storage.savepoint_files import ListedSavepoint
 
-app = typer.Typer(help="Make, list and drop savepoints: copies of a job's progress that it can begin with.",
+app = typer.Typer(help="Take, list and drop savepoints: copies of a job's progress to start from.",
                   no_args_is_help=True)  # fmt: skip
 Target = Annotated[
     Path | None,
     typer.Option(
-        "--path", help="Directory of the savepoint, which must not exist. Default: `<job>.savepoints/<time>`."
+        "--path",
+        help="New directory for the savepoint. Default: `<job>.savepoints/<time>` in the checkpoint directory.",
     ),
 ]
-Timeout = Annotated[str, typer.Option(help="How long to wait for the running job, e.g. `10m`.")]
+Timeout = Annotated[str, typer.Option(help="Maximum time to wait for the running job.")]
 _NAP = 0.05
 
 
@@ -47,17 +48,17 @@ def trigger(
     path: Target = None,
     epoch: Annotated[
         int | None,
-        typer.Option(help="Of this checkpoint, one that is still stored; the job may run, and is asked nothing."),
+        typer.Option(help="Make it from this stored checkpoint; a running job is not contacted. Default: the newest."),
     ] = None,
     timeout: Timeout = "10m",
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """Make a savepoint of a job, and print its directory.
+    """Take a savepoint of a job, and print its directory.
 
-    A running job takes a checkpoint for it and goes on. Of a job that does not run it is made of the newest
-    committed checkpoint, here and now. With --epoch it is made of an older one: what the job has put out after that
-    epoch stays, and whoever begins with the savepoint makes it again.
+    A running job takes a checkpoint for it and continues. If the job does not run, the command makes the savepoint from
+    the newest committed checkpoint. With --epoch it makes it from an older one. The job's output after that epoch
+    stays, and a job that starts from such a savepoint produces it again.
 
     Example: `kafka-eos savepoint trigger orders.py --path /backup/orders-before-upgrade`
 
@@ -88,28 +89,28 @@ def write_offline_savepoint(settings: Settings, job: str, target: Path) -> None:
 
 @contextmanager
 def _explain_write_errors(target: Path) -> Iterator[None]:
-    """Turn OSError while writing a savepoint into a ConfigError that says what to do."""
+    """Turn an OSError while writing a savepoint into a ConfigError with a remedy."""
     try:
         yield
     except OSError as error:
-        why = error.strerror or error
-        raise ConfigError(f"the savepoint {target} cannot be made: {why}. Give it another place: --path") from error
+        reason = error.strerror or error
+        raise ConfigError(f"savepoint {target} cannot be written: {reason}. Choose another --path") from error
 
 
 @app.command("list")
 def list_(
-    app: Annotated[str | None, typer.Argument(help="As for `trigger`; or none, and --path.")] = None,
+    app: Annotated[str | None, typer.Argument(help="Pipeline file; leave it out with --path.")] = None,
     path: Annotated[
-        Path | None, typer.Option("--path", help="Those at and below this directory, of whatever job.")
+        Path | None, typer.Option("--path", help="List savepoints of any job at and below this directory.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per savepoint.")] = False,
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """List savepoints: of a job, or those at and below a directory.
+    """List the savepoints of a job, or those at and below a directory.
 
-    Of a job: those in its own directory of them, oldest first, then those that were put elsewhere, as the job's history
-    tells; the last column says of which nothing is there any more.
+    For a job, the savepoints in its default directory come first, oldest first. Those in other directories follow, as
+    recorded in the job's history. The last column shows which of them are missing.
 
     Example: `kafka-eos savepoint list orders.py`
 
@@ -124,12 +125,14 @@ def list_(
         pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
         found, where = _of_job(settings, pipeline.name)
     else:
-        raise ConfigError("say which savepoints: those of a job (its file), or those below a directory (--path)")
+        raise ConfigError(
+            "give either a pipeline file, for the savepoints of its job, or --path, for those below a directory"
+        )
     if as_json:
         for described in found:
             typer.echo(msgspec.json.encode(described).decode())
     elif found:
-        table = Table("path", "job", "id", "epoch", "made", "state", "problem")
+        table = Table("path", "job", "id", "epoch", "created", "bytes", "problem")
         for described in found:
             table.add_row(*map(str, described.values()))
         print_output(table)
@@ -148,35 +151,35 @@ def _of_job(settings: Settings, job: str) -> tuple[list[dict[str, object]], str]
     there = [] if storage is None else [known for known in list_recorded(storage) if known.path.parent != own]
     found = [_described(listed) for listed in here]
     found += [_build_recorded_row(job, known) for known in there if known.id not in ids]
-    return found, f"in {own}, nor elsewhere as far as the job's history tells"
+    return found, f"in {own}, and none elsewhere in the job's history"
 
 
 def _build_recorded_row(job: str, known: RecordedSavepoint) -> dict[str, object]:
-    """Build the row of a savepoint that only the history records, and say whether it exists."""
+    """Build the row of a savepoint that only the history records, and check whether it exists."""
     listed = savepoints.inspect(known.path)
     if listed.savepoint is not None and listed.savepoint.id == known.id:
         return _described(listed)
     if listed.savepoint is not None:
-        problem = f"gone: another savepoint, {listed.savepoint.id}, is there now"
+        problem = f"missing: another savepoint, {listed.savepoint.id}, is there now"
     elif not os.path.lexists(known.path):
-        problem = "gone: dropped, moved, or on a disk that is not mounted"
+        problem = "missing: dropped, moved, or on a disk that is not mounted"
     else:
         problem = listed.problem
-    described = {"path": str(known.path), "job": job, "id": known.id, "epoch": known.epoch, "made": _when(known.at)}
+    described = {"path": str(known.path), "job": job, "id": known.id, "epoch": known.epoch, "created": _when(known.at)}
     return {**described, "bytes": "?", "problem": problem}
 
 
 def _described(found: ListedSavepoint) -> dict[str, object]:
     savepoint = found.savepoint
     if savepoint is None:
-        unknown = dict.fromkeys(("job", "id", "epoch", "made", "bytes"), "?")
+        unknown = dict.fromkeys(("job", "id", "epoch", "created", "bytes"), "?")
         return {"path": str(found.path), **unknown, "problem": found.problem}
     return {
         "path": str(found.path),
         "job": savepoint.job,
         "id": savepoint.id,
         "epoch": savepoint.epoch,
-        "made": _when(savepoint.created_at),
+        "created": _when(savepoint.created_at),
         "bytes": sum(file.size for file in savepoint.files),
         "problem": "",
     }
@@ -201,50 +204,50 @@ def verify(path: Annotated[Path, typer.Argument(help="Directory of a savepoint."
 
 @app.command()
 def drop(path: Annotated[Path, typer.Argument(help="Directory of a savepoint.")]) -> None:
-    """Remove a savepoint for good. Refuses any directory that is not one.
+    """Delete a savepoint for good. Any other directory is refused.
 
     Example: `kafka-eos savepoint drop .kafka-eos/orders.savepoints/20260131T120000Z-0a1b2c3d`
     """
     try:
         savepoints.delete_savepoint(path)
     except OSError as error:
-        raise ConfigError(f"the savepoint {path} cannot be dropped: {error.strerror or error}") from error
+        raise ConfigError(f"savepoint {path} cannot be dropped: {error.strerror or error}") from error
     typer.echo(f"dropped {path}")
 
 
-# ---------------------------------------------------------------- commands that stand elsewhere
+# ---------------------------------------------------------------- commands of other groups
 
 
 def stop(
     app: App,
-    savepoint: Annotated[bool, typer.Option("--savepoint", help="Make a savepoint of the last checkpoint.")] = False,
+    savepoint: Annotated[bool, typer.Option("--savepoint", help="Make a savepoint from the last checkpoint.")] = False,
     path: Target = None,
-    now: Annotated[bool, typer.Option("--now", help="Without a last checkpoint; what came after the one before is "
-                                                    "processed again at the next start.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Stop without a last checkpoint; the next start processes again "
+                                                    "what came after the previous one.")] = False,
     timeout: Timeout = "10m",
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:  # fmt: skip
-    """Stop a running job: it takes a last checkpoint, commits it, and ends with nothing open.
+    """Stop a running job: it takes a last checkpoint, commits it, and ends without open output.
 
-    With a savepoint, it holds exactly what is committed, and its directory is printed.
+    With --savepoint or --path it also makes a savepoint of exactly what is committed, and prints its directory.
 
     Example: `kafka-eos stop orders.py --savepoint`
     """
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     directory = settings.job_dir(pipeline.name)
     if now and (savepoint or path):
-        raise ConfigError("--now takes no last checkpoint, and so no savepoint; leave one of the two out")
+        raise ConfigError("--now skips the last checkpoint, so it cannot be combined with --savepoint or --path")
     target = _target(settings, pipeline.name, path) if savepoint or path else None
     if not requests.is_running(directory):
-        hint = f"; for a savepoint: kafka-eos savepoint trigger {app}" if target is not None else ""
+        hint = f"; to take a savepoint: kafka-eos savepoint trigger {app}" if target is not None else ""
         raise ConfigError(f"job {pipeline.name!r} does not run in {directory.parent}{hint}")
     request = requests.StopJob(drain=not now) if target is None else requests.TakeSavepoint(path=str(target), stop=True)
     deadline = time.monotonic() + _limit(timeout)
     _ask(directory, request, timeout)
     while requests.is_running(directory):
         if time.monotonic() > deadline:
-            raise requests.RequestUnanswered(f"the job has not ended within {timeout}; it is stopping")
+            raise requests.RequestUnanswered(f"the job has not ended within {timeout}; it is still stopping")
         time.sleep(_NAP)
     print_message(f"{pipeline.name} has stopped")
     if target is not None:
@@ -267,7 +270,7 @@ def trigger_checkpoint(
 
 
 def _target(settings: Settings, job: str, path: Path | None) -> Path:
-    """Return the path of the new savepoint: absolute, since the job has its own working directory, and free."""
+    """Return the path of the new savepoint: absolute, since the job has its own working directory, and not in use."""
     target = savepoints.default_target(settings.job_dir(job)) if path is None else path.absolute()
     savepoints.ensure_free(target)
     return target

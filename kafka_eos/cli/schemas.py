@@ -1,4 +1,4 @@
-"""``kafka-eos schemas``: the schemas of the code beside those that are registered and stored, before a job starts."""
+"""``kafka-eos schemas``: compare a pipeline's schemas with the registry and stored state, before a job starts."""
 
 from __future__ import annotations
 
@@ -30,30 +30,33 @@ app = typer.Typer(
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", help="The savepoint, or the directory of a job, to begin with. Default: the job's newest checkpoint."
+        "--from", help="Savepoint or job directory to compare state with. Default: the job's newest checkpoint."
     ),
 ]
 
 
-_NO_SUCH = "no operator of that name: give it its old name back, or drop its state for good with --allow-dropped-state"
+_NO_SUCH = (
+    "the pipeline has no operator of that name: restore the old name, or drop its state for good with "
+    "--allow-dropped-state"
+)
 
 
 @app.command()
 def check(
     app: App, from_: From = None, bootstrap_servers: Bootstrap = None, checkpoint_dir: CheckpointDir = None
 ) -> None:
-    """Say of each schema whether the job would start, and read on, with it; what is wrong is shown line by line.
+    """Check whether the job would start with each schema, and could read existing data.
 
-    `none` stands where nothing is registered yet that one could compare with. Exit code 1 if something is wrong, or if
-    the registry does not answer. Needs no broker, and changes nothing.
+    The result is `ok`, `INCOMPATIBLE` with one line per problem, or `new` if nothing is registered yet. Exit code 1 if
+    a schema is incompatible, or the registry does not respond. Needs no broker, and changes nothing.
 
     Example: `kafka-eos schemas check orders.py --from /backup/orders`
     """
     wrong = False
     for place, found in _compare_schemas(app, from_, bootstrap_servers, checkpoint_dir):
-        typer.echo(f"{_word(found)}  {place}: {found.counterpart}")
+        typer.echo(f"{_result(found):<12}  {place}: {found.counterpart}")
         for line in found.problems:
-            typer.echo(f"         {line}")
+            typer.echo(f"              {line}")
         wrong |= bool(found.problems)
     raise typer.Exit(1 if wrong else 0)
 
@@ -62,9 +65,9 @@ def check(
 def diff(
     app: App, from_: From = None, bootstrap_servers: Bootstrap = None, checkpoint_dir: CheckpointDir = None
 ) -> None:
-    """Show in what each schema of the code differs from the newest that is registered or stored, harmless or not.
+    """Show all differences between each schema of the code and the newest registered or stored one, even compatible.
 
-    Exit code 1 if one differs, or if the registry does not answer. Needs no broker, and changes nothing.
+    Exit code 1 if a schema differs, or the registry does not respond. Needs no broker, and changes nothing.
 
     Example: `kafka-eos schemas diff orders.py`
     """
@@ -80,12 +83,14 @@ def diff(
 
 @app.command()
 def model(
-    schema: Annotated[str, typer.Argument(help="A file with a schema of Avro; with --registry a subject.")],
-    registry: Annotated[str | None, typer.Option(help="The address of a schema registry.")] = None,
+    schema: Annotated[str, typer.Argument(help="File with an Avro schema; with --registry the name of a subject.")],
+    registry: Annotated[
+        str | None, typer.Option(help="Address of a schema registry. Default: read the schema from a file.")
+    ] = None,
 ) -> None:
-    """Print the pydantic models of a schema of Avro, to begin with: who reads a topic of others has a type for it.
+    """Print pydantic models for an Avro schema, as types for a topic that other programs write.
 
-    Exit code 2 if a part of it has no counterpart; the message names the field. Changes nothing.
+    Exit code 2 if a part of the schema has no counterpart; the message names the field. Changes nothing.
 
     Example: `kafka-eos schemas model orders-value --registry http://localhost:8081`
     """
@@ -101,15 +106,15 @@ def _models(schema: str, url: str | None) -> str:
         return as_models(json.loads(Path(schema).read_text(encoding="utf-8")), [])
     found = Registry(url).get_latest_version(schema)
     if found is None or found.schema.kind != "AVRO":
-        raise ValueError(f"{url} has no such subject with a schema of Avro")
+        raise ValueError(f"{url} has no subject of that name with an Avro schema")
     named = [json.loads(each.text) for each in fetch_references(found.schema, Registry(url)).values()]
     return as_models(json.loads(found.schema.text), named)
 
 
-def _word(found: SchemaComparison) -> str:
+def _result(found: SchemaComparison) -> str:
     if found.problems:
-        return "WRONG"
-    return "ok   " if found.is_there else "none "
+        return "INCOMPATIBLE"
+    return "ok" if found.is_there else "new"
 
 
 def _compare_schemas(
@@ -143,13 +148,13 @@ def _topics(place: str, connector: Any, reading: bool) -> Iterator[tuple[str, Sc
 
 @contextmanager
 def _advised(what: str) -> Iterator[None]:
-    """Says what to do if the registry does not answer."""
+    """Add a remedy to the error if the registry does not respond."""
     try:
         yield
     except RegistryUnavailable as error:
         raise RegistryUnavailable(
-            f"{what}: {error}. So nothing can be said of it: check that the registry runs at that address and lets you "
-            "in, then give the command again"
+            f"{what}: {error}. Check that the registry runs at that address and accepts your credentials, then run the "
+            "command again"
         ) from error
 
 

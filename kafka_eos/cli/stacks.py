@@ -1,4 +1,4 @@
-"""``kafka-eos stacks``: where the processes of a running job stand."""
+"""``kafka-eos stacks``: dump the stacks of a running job's processes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def stacks(
     job: Annotated[str, typer.Argument(help="Name of the pipeline.")],
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """Show the Python stacks of all threads of a running job, the innermost call first.
+    """Dump the Python stacks of all threads of a running job.
 
-    The job continues meanwhile. Stacks are also shown of a process whose code never returns. This works only on the
-    machine where the job runs, for the user who runs it. Exit code 1 if a process does not answer.
+    The innermost call is first. The job continues meanwhile, and a process that hangs in Python code is shown too. This
+    works only on the machine where the job runs, for the user who runs it. Exit code 1 if a process does not respond.
 
     Example: `kafka-eos stacks order-totals`
     """

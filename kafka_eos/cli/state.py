@@ -1,4 +1,4 @@
-"""``kafka-eos state``: look into the state of a savepoint or a checkpoint, without the job."""
+"""``kafka-eos state``: list and read the state of a savepoint or a checkpoint, without the job."""
 
 from __future__ import annotations
 
@@ -24,22 +24,25 @@ app = typer.Typer(help="List and read the state of a savepoint or checkpoint; th
 Where = Annotated[
     str,
     typer.Argument(
-        help="Directory of a savepoint, or of a job: its newest committed epoch, or with `DIRECTORY@42` that one."
+        help="Directory of a savepoint or of a job. For a job: its newest committed epoch, or epoch 42 with "
+        "`DIRECTORY@42`."
     ),
 ]
 
 
 Codecs = Annotated[
     Path | None,
-    typer.Option(help="File that calls `register_codec` for codecs of your own; else they are bytes."),
+    typer.Option(
+        help="Python file that calls `register_codec` for your own codecs. Without it their values are shown as bytes."
+    ),
 ]
 
 
 @app.command("list")
 def list_(
-    where: Where, as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False
+    where: Where, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per state.")] = False
 ) -> None:
-    """The operators that have state, their states, and how those are stored.
+    """List the operators that have state, their states, and how these are stored.
 
     Example: `kafka-eos state list .kafka-eos/orders`
     """
@@ -65,23 +68,23 @@ def read(
     operator: Annotated[str, typer.Option(help="Name of the operator.")],
     state: Annotated[str | None, typer.Option(help="Name of the state, if the operator has several.")] = None,
     key: Annotated[
-        str | None, typer.Option(help='Only this key: text, or JSON (`42`, `["a", 7]`; `"42"` for the text).')
+        str | None, typer.Option(help='Print only this key: text, or JSON (`42`, `["a", 7]`; `"42"` for the text).')
     ] = None,
     namespace: Annotated[
-        str | None, typer.Option(help="Only this namespace of the key, written like it; `null` is the state itself.")
+        str | None, typer.Option(help="Print only this namespace of the key, written like a key; `null` for none.")
     ] = None,
-    form: Annotated[Literal["json", "parquet"], typer.Option("--format", help="Parquet needs pyarrow.")] = "json",
-    output: Annotated[
-        Path | None, typer.Option(help="File to write, which must not exist. Default: the screen.")
-    ] = None,
+    form: Annotated[
+        Literal["json", "parquet"], typer.Option("--format", help="Output format; `parquet` needs pyarrow.")
+    ] = "json",
+    output: Annotated[Path | None, typer.Option(help="New file to write. Default: standard output.")] = None,
     codecs: Codecs = None,
 ) -> None:
-    """Print keys and values, a JSON object a line, or write them to a Parquet file.
+    """Print keys and values as JSON, one object per line, or write them to a Parquet file.
 
     Example: `kafka-eos state read .kafka-eos/orders --operator total --key a7`
     """
     if namespace is not None and key is None:
-        raise ConfigError("--namespace is one of a key: give --key too")
+        raise ConfigError("--namespace selects a namespace of one key: give --key too")
     if codecs is not None:
         _run(codecs)
     snapshot = open_snapshot(where)
@@ -94,7 +97,7 @@ def read(
 
 
 def _run(file: Path) -> None:
-    """ConfigError if it cannot be run."""
+    """Run the user's file that registers codecs; raise ConfigError if it fails."""
     try:
         runpy.run_path(str(file))
     except KafkaEosError:
@@ -104,7 +107,7 @@ def _run(file: Path) -> None:
 
 
 def open_snapshot(where: str) -> Snapshot:
-    """``DIRECTORY`` or ``DIRECTORY@EPOCH``."""
+    """Open the snapshot at ``DIRECTORY`` or ``DIRECTORY@EPOCH``."""
     path, at, epoch = where.rpartition("@")
     if at and epoch.isdigit() and not Path(where).exists():
         return Snapshot.open(path, int(epoch))
@@ -164,7 +167,7 @@ def _parquet(snapshot: Snapshot, operator: str, state: str | None, key: str | No
     except ImportError:
         raise ConfigError("--format parquet needs pyarrow: pip install pyarrow") from None
     if output is None or key is not None:
-        raise ConfigError("--format parquet writes a whole state to a file: give --output, and no --key")
+        raise ConfigError("--format parquet writes a whole state to a file: give --output, and leave out --key")
     nothing = pyarrow.schema([(column, pyarrow.null()) for column in snapshot.columns(operator, state)])
     try:
         # Read twice: a field may be null in all of the first rows and something in later ones.
@@ -174,4 +177,6 @@ def _parquet(snapshot: Snapshot, operator: str, state: str | None, key: str | No
             for table in snapshot.batches(operator, state):
                 writer.write_table(table.cast(schema))
     except (pyarrow.ArrowException, ValueError) as error:
-        raise ConfigError(f"the values are of different shapes, which Parquet cannot hold: {error}") from error
+        raise ConfigError(
+            f"the values have different shapes, which Parquet cannot store in one file: {error}"
+        ) from error

@@ -1,4 +1,4 @@
-"""``kafka-eos status`` and ``kafka-eos list``: how jobs stand, for people and for probes. Neither asks a broker."""
+"""``kafka-eos status`` and ``kafka-eos list``: the state of jobs, for people and probes. Neither contacts a broker."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ from kafka_eos.storage.storage_factory import list_jobs
 _AT_ONCE = 16
 MaxAge = Annotated[
     str | None,
-    typer.Option(help="Exit code 1 unless the job runs and its newest commit is younger, e.g. `30s`."),
+    typer.Option(help="Exit with code 1 unless the job runs and its newest commit is younger, e.g. `30s`."),
 ]
 MaxAges = Annotated[
     str | None,
-    typer.Option(help="Exit code 1 unless each job runs and commits, as with `status`, or was stopped in order."),
+    typer.Option(
+        help="Exit with code 1 unless each job runs and its newest commit is younger, or was stopped cleanly."
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per job.")]
 
 
 def status(
@@ -48,12 +50,12 @@ def status(
     as_json: AsJson = False,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """Show the status of a job: whether it runs, when it committed last, and how far behind it is.
+    """Show a job's state, last commit and lag.
 
-    Reads the job's directory on this machine. If another machine leads the job, its status is read from the checkpoint
-    store, which may take as long as a heartbeat. No broker is contacted. Exit code 0 if the job runs or was stopped in
-    order; 1 if it failed, was killed, or is unresponsive. With --max-age it is 0 only if the job runs and commits, so
-    that a probe can use it.
+    The status is read from the job's directory on this machine. If another machine leads the job, it is read from the
+    checkpoint store, which may take as long as a heartbeat. No broker is contacted. Exit code 0 if the job runs or was
+    stopped cleanly, 1 if it failed, was killed, or is unresponsive. With --max-age it is 0 only if the job runs and
+    commits, for probes.
 
     Example: `kafka-eos status order-totals --max-age 30s`
     """
@@ -75,11 +77,11 @@ def status(
 
 
 def list_(max_age: MaxAges = None, as_json: AsJson = False, checkpoint_dir: CheckpointDir = None) -> None:
-    """The jobs of this machine, running or not, by name, and how each stands.
+    """List the jobs of this machine with the state of each.
 
-    With checkpoints in a store also those of other machines that are there; it looks for a sign of life of each, for
-    some seconds. Exit code 0; with --max-age 1 if a job that was not stopped in order does not run and commit, or if
-    there is no job at all.
+    Jobs that have ended are listed too. If checkpoints are in an object store, so are the jobs of other machines whose
+    checkpoints are there; the command then waits for their heartbeats for some seconds. Exit code 0. With --max-age it
+    is 1 if a job that was not stopped cleanly does not run and commit, or if there is no job.
 
     Example: `kafka-eos list --max-age 30s`
 
@@ -91,9 +93,7 @@ def list_(max_age: MaxAges = None, as_json: AsJson = False, checkpoint_dir: Chec
         for each in found:
             _print_json(each)
     elif not found:
-        print_message(
-            f"no job has run with its directory in {home}. Jobs elsewhere: --checkpoint-dir, a path or s3://…"
-        )
+        print_message(f"no job has run in {home}; for another location: --checkpoint-dir PATH or s3://…")
     else:
         _show(found)
     if within is not None and (not found or _print_overdue(found, within)):
@@ -121,7 +121,7 @@ def _show(found: list[JobStatus]) -> None:
         )  # fmt: skip
     print_output(table)
     for each in found:
-        if each.state == "silent" and each.reason is not None:
+        if each.state == "unresponsive" and each.reason is not None:
             print_message(f"{each.job}: {each.reason}")
 
 
@@ -151,7 +151,7 @@ def _find_status_or_error(job: str, checkpoint_dir: str | None) -> JobStatus | N
     try:
         return _find_job_status(job, checkpoint_dir)
     except _UnreadableStatus as error:
-        return JobStatus(job, "silent", reason=str(error))
+        return JobStatus(job, "unresponsive", reason=str(error))
 
 
 class _UnreadableStatus(ConfigError):
@@ -203,7 +203,7 @@ def _lines(found: JobStatus) -> Iterator[tuple[str, str]]:
     where = "" if found.host is None else f" on {found.host}"
     yield "state", found.state if found.pid is None else f"{found.state}, process {found.pid}{where}"
     if found.reason is not None:
-        yield "why", found.reason
+        yield "reason", found.reason
     yield "workers", _number(found.workers, "d")
     yield "epoch", _number(found.epoch, "d")
     yield "committed", _ago(found)

@@ -1,4 +1,4 @@
-"""``kafka-eos top``: a job in the terminal, as it is now and again."""
+"""``kafka-eos top``: a live view of a running job in the terminal."""
 
 from __future__ import annotations
 
@@ -19,23 +19,26 @@ from kafka_eos.monitoring.terminal.top import render_job
 
 _EVERY: Final = 1.0
 _MOST_ROWS: Final = 1000
-"""Of a place that is no terminal."""
+"""Rows of output that does not go to a terminal."""
 _WAIT: Final = 3.0
-"""Workers tell twice a second how far they are, and a rate is of two such words."""
+"""Seconds to wait for two reports of the workers, which a rate needs; they report twice per second."""
 _NAP: Final = 0.1
 
 
 def top(
     job: Annotated[str, typer.Argument(help="Name of the pipeline.")],
     once: Annotated[
-        bool, typer.Option("--once", help="Print it once, for scripts; rates are of a second or two.")
+        bool,
+        typer.Option(
+            "--once", help="Print the view once and exit, for scripts; measuring the rates takes a second or two."
+        ),
     ] = False,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """A running job in the terminal, live: rates, back-pressure, lag, and what its epochs spend time on.
+    """Watch a running job in the terminal: rates, back-pressure, lag, epoch phases.
 
-    The busiest operator is bold: if those before it are blocked, it is the one to make faster. Reads the job's
-    directory alone, on the machine where it runs; no broker is asked. Ctrl-C ends the view, not the job.
+    The busiest operator is bold. If the operators before it are back-pressured, it is the bottleneck. The command reads
+    only the job's directory, on the machine where it runs; it contacts no broker. Ctrl-C ends the view, not the job.
 
     Example: `kafka-eos top order-totals`
     """
@@ -49,7 +52,7 @@ def top(
         print_output(render_job(found, known, _MOST_ROWS))
         return
     if not terminal.is_terminal:
-        raise ConfigError("kafka-eos top draws on a terminal. For scripts: --once, or kafka-eos status --json")
+        raise ConfigError("kafka-eos top needs a terminal. In scripts use --once, or kafka-eos status --json")
     with suppress(KeyboardInterrupt), Live(console=terminal, screen=True, auto_refresh=False) as live:
         while True:
             live.update(render_job(found, known, max(1, terminal.height // 2)), refresh=True)

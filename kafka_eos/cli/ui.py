@@ -14,16 +14,16 @@ from kafka_eos.monitoring.terminal.live_view import print_message
 
 
 def ui(
-    port: Annotated[int, typer.Option(help="Port of the dashboard; 0 picks a free one.", min=0, max=65535)] = 8377,
+    port: Annotated[int, typer.Option(help="Port of the dashboard; 0 picks a free port.", min=0, max=65535)] = 8377,
     address: Annotated[
-        str, typer.Option(help="Address to serve at. Others than loopback let everyone who reaches it read.")
+        str, typer.Option(help="Address to serve at. With any other than loopback, everyone who can reach it can read.")
     ] = "127.0.0.1",
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """The dashboard of all jobs of this machine, running or ended, in a browser.
+    """Serve the dashboard of all jobs of this machine.
 
-    It reads the jobs' directories alone, and asks no broker. Whoever opens the address that is printed, with the token
-    in it, can make savepoints and stop jobs; everybody else can only read. Needs the extra `ui`.
+    Open the printed address in a browser. The token in it permits to take savepoints and to stop jobs; without it the
+    dashboard is read-only. The dashboard reads only the jobs' directories and contacts no broker. Needs the extra `ui`.
 
     Example: `kafka-eos ui --port 8080`
     """
@@ -39,6 +39,6 @@ def ui(
         text = f"everyone who reaches {address} can read the dashboard; the token crosses the network in the clear"
         print_message((text, "yellow"))
     with serve_dashboard((address, port), Pages(home), what, actions.routes()) as url:
-        print_message(f"the jobs of {home}: {url}/#token={actions.token} (Ctrl-C ends the dashboard, not the jobs)")
+        print_message(f"the jobs of {home}: {url}/#token={actions.token} (Ctrl-C stops the dashboard, not the jobs)")
         with suppress(KeyboardInterrupt):
             signal.pause()

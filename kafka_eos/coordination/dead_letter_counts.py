@@ -100,7 +100,7 @@ class DeadLetterMonitor:
         self._observe("late-rows", epoch=epoch.epoch.n, counts=tally.late, total=self._totals.total.late)
 
     def _tell_left_out(self, epoch: EpochId, tally: RecordCounts) -> None:
-        self._observe("left-out", epoch=epoch.epoch.n, counts=tally.filtered, total=self._totals.total.filtered)
+        self._observe("filtered", epoch=epoch.epoch.n, counts=tally.filtered, total=self._totals.total.filtered)
 
 
 def _without_contents(refusal: Rejection) -> dict[str, str]:
@@ -113,9 +113,9 @@ def _sentence(excess: Excess, limit: str, *, share: bool) -> str:
     first = "; ".join(f"{refusal.where} in {refusal.operator!r}: {refusal.reason}" for refusal in excess.first)
     of = f"of the newest {excess.read} records" if share else f"of {excess.read} records in this run"
     return (
-        f"{excess.refused} {of} of source {excess.source!r} were refused, more than max_dead_letters={limit} allows: "
-        f"{by}. The first: {first}. Nothing is lost: the epoch with the newest of them is not decided, and the job "
-        "goes on at its last checkpoint when it is started again. Repair the code or what writes the records, or raise "
+        f"{excess.refused} {of} of source {excess.source!r} were rejected, more than max_dead_letters={limit} "
+        f"allows: {by}. The first: {first}. Nothing is lost: the epoch with the newest of them is not decided, and "
+        "the next start resumes from the last checkpoint. Fix the code or the producer of the records, or raise "
         "max_dead_letters"
     )
 
@@ -156,7 +156,7 @@ class DeadLetterFile:
             staged.replace(self._path)
         except OSError as error:
             if not self._failing:
-                self._notice(f"{self._path} cannot be written: {error}. The dashboard does not show what was refused")
+                self._notice(f"{self._path} cannot be written: {error}. The dashboard does not show rejected records")
             self._failing = True
         else:
             self._failing = False

@@ -51,7 +51,7 @@ def ensure_disk_space(directories: Iterable[Path]) -> None:
 def _advice(directory: Path, place: Path, error: OSError) -> str:
     disk = shutil.disk_usage(place)
     return (
-        f"there is no room for {directory}: {error.strerror}, {disk.free / 1e6:,.0f} of {disk.total / 1e6:,.0f} MB of "
-        "its disk are free. Make room there and the job goes on by itself, or start it again with state_dir or "
-        "checkpoint_dir elsewhere"
+        f"no disk space for {directory}: {error.strerror}, {disk.free / 1000000.0:,.0f} of "
+        f"{disk.total / 1000000.0:,.0f} MB of its disk are free. Free some space and the job continues by itself, or "
+        "restart it with another state_dir or checkpoint_dir"
     )

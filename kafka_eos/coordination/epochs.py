@@ -312,8 +312,8 @@ class EpochCommitter:
             return self.committers[committable.scope]
         except KeyError:
             raise ConfigError(
-                f"a decided epoch has uncommitted output in {committable.scope!r}, but the pipeline has no sink there "
-                "any more. Run the previous version of the pipeline until it stops by itself, then change it."
+                f"a decided epoch has uncommitted output in {committable.scope!r}, but the pipeline no longer has a "
+                "sink there. Run the previous version of the pipeline until it stops by itself, then change it."
             ) from None
 
 

@@ -152,10 +152,12 @@ class HeartbeatWriter:
         except OSError as error:
             if not self._failing:
                 self._failing = True
-                _LOG.warning("heartbeats cannot be written: %s. The job goes on; a standby may take it over", error)
+                _LOG.warning("heartbeats cannot be written: %s. The job continues; a standby may take it over", error)
         except Exception:  # noqa: BLE001 - heartbeats must not stop the job
             self._over.set()
-            _LOG.exception("no more heartbeats are written, for a defect. The job goes on; a standby may take it over")
+            _LOG.exception(
+                "no more heartbeats are written, because of a bug. The job continues; a standby may take it over"
+            )
         else:
             self._failing = False
 

@@ -52,7 +52,7 @@ class IncarnationRegistry:
         """Return the signs of every incarnation of the job name, including this one."""
         asked: list[SupportsIncarnations] = [*self._registrars.values(), *self._sources]
         return self._patience.retry(
-            "look for other lives of the job's name",
+            "list the incarnations of the job's name",
             lambda: [sign for each in asked for sign in each.list_incarnations(ctx)],
         )
 
@@ -62,7 +62,7 @@ class IncarnationRegistry:
             self._patience.retry(f"reach {scope}", lambda c=committer: c.register(ctx))  # type: ignore[misc]
 
     def begin_new(self, ctx: JobContext, successor_of: Collection[JobIdentity | None], take_over: bool) -> list[str]:
-        """Register a new incarnation, and end those that it replaces. Return the names of what was ended.
+        """Register a new incarnation and retire those that it replaces. Return the names of the aborted output.
 
         Raises ConfigError, which lists the signs, if another incarnation may still run.
         """
@@ -75,7 +75,7 @@ class IncarnationRegistry:
         """End another incarnation for good: remove its registrations, then abort its open output. Return the aborted
         names."""
         if identity == ctx.identity:
-            raise Bug(f"life {identity} of job {ctx.job!r} cannot end itself")
+            raise Bug(f"incarnation {identity} of job {ctx.job!r} cannot retire itself")
         return self._end(ctx, identity)
 
     def deregister(self, ctx: JobContext, lives: Collection[JobIdentity]) -> None:
@@ -90,7 +90,7 @@ class IncarnationRegistry:
         ended: list[str] = []
         for scope, committer in self._registrars.items():
             ended += self._patience.retry(
-                f"end life {_named(identity)} in {scope}",
+                f"retire incarnation {_named(identity)} in {scope}",
                 lambda c=committer: c.retire(ctx, identity),  # type: ignore[misc]
             )
         return ended
@@ -114,12 +114,12 @@ def describe_refusal(job: str, home: str, signs: Sequence[IncarnationSign]) -> s
     """Return an explanation of which incarnations prevent a first start, and the remedy."""
     found = "; ".join(_shown(sign) for sign in signs)
     return (
-        f"job {job!r} would begin anew, because nothing was ever decided in {home}, but another life of that name has "
-        f"left signs in the same sinks or sources: {found}. Both together would write output twice. If it is the same "
-        f"job, start it with the directory that it had (--checkpoint-dir, setting checkpoint_dir); if it is another "
-        "pipeline, give one of them another name; kafka-eos doctor shows what is open. If the other directory is lost "
-        "or was deleted on purpose: --take-over (setting take_over) ends what that life has open, keeps what it has "
-        "committed, and reads the input from the savepoint (--from), or else from the start rule again"
+        f"job {job!r} would start from scratch, because {home} has no checkpoint, but another incarnation of that name "
+        f"is registered in the same sinks or sources: {found}. Both together would write output twice. If it is the "
+        "same job, start it with its original directory (--checkpoint-dir, setting checkpoint_dir). If it is another "
+        "pipeline, give one of them another name. kafka-eos doctor lists the open output. If the other directory was "
+        "lost or deleted, use --take-over (setting take_over): it aborts the open output of that incarnation, keeps "
+        "what it has committed, and reads the input again, from the savepoint (--from) or from the start rule"
     )
 
 
@@ -127,7 +127,7 @@ def _shown(sign: IncarnationSign) -> str:
     term = "" if sign.term is None else f", term {sign.term}"
     age = "" if sign.age is None else f", {sign.age:,.0f} s old"
     state = " (open)" if sign.state is IncarnationState.OPEN else ""
-    return f"life {_named(sign.identity)}{term}{state} in {sign.place}: {sign.detail}{age}"
+    return f"incarnation {_named(sign.identity)}{term}{state} in {sign.place}: {sign.detail}{age}"
 
 
 def _named(identity: JobIdentity | None) -> str:

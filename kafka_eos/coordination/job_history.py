@@ -45,9 +45,9 @@ class History:
                 paths.LOCAL_HISTORY,
                 self._local_copy.append,
                 line,
-                "the dashboard does not show what happens from here on",
+                "the dashboard does not show later events",
             )
-        lacks = f"events from {event!r} on are missing there, and the audit cannot know of them"
+        lacks = f"it lacks events from {event!r} on, and so does the audit"
         self._append(paths.HISTORY, partial(self._storage.append, paths.HISTORY), line, lacks)
 
     def _append(self, name: str, append: Callable[[str], None], line: str, lacks: str) -> None:
@@ -56,7 +56,7 @@ class History:
         except OSError as error:
             if name not in self._failing:
                 self._failing.add(name)
-                self._notice(f"{name} cannot be written: {error}. The job goes on; {lacks}")
+                self._notice(f"{name} cannot be written: {error}. The job continues; {lacks}")
         else:
             self._failing.discard(name)
 

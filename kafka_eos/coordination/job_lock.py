@@ -26,7 +26,7 @@ _LOOKED_AT = 0.5
 def job_lock(path: Path, job: str) -> Iterator[None]:
     """Hold the job's lock. Raise JobLocked, with the holder's pid, if another process has it."""
     taken = f"job {job!r} is already run by process {{}} (lock {path}). Stop it first (kafka-eos stop), or "
-    with _held(path, taken + "give this pipeline a name of its own: of one name only one may write."):
+    with _held(path, taken + "give this pipeline another name: only one job of a name may write."):
         yield
 
 
@@ -39,7 +39,7 @@ def state_locks(directories: Iterable[Path], job: str) -> Iterator[None]:
     with ExitStack() as held:
         for directory in directories:
             taken = f"process {{}} runs another job named {job!r} with its local state in {directory}. Give one of the "
-            held.enter_context(_held(directory / paths.LOCK, taken + "two another state_dir, or another name."))
+            held.enter_context(_held(directory / paths.LOCK, taken + "two another state_dir or another name."))
         yield
 
 
@@ -80,10 +80,10 @@ def _write_pid(fd: int, path: Path) -> None:
 def _unusable(path: Path, error: OSError) -> ConfigError | Retryable:
     what = f"the directory {path.parent} cannot be used: {error.strerror}"
     if is_disk_full(error):
-        return Retryable(f"{what}. Make room there, then start again")
+        return Retryable(f"{what}. Free some disk space there, then start again")
     return ConfigError(
-        f"{what}. Give this user the right to write there, or name another one: checkpoint_dir, or state_dir for "
-        "local state"
+        f"{what}. Give this user permission to write there, or choose another directory: checkpoint_dir, or "
+        "state_dir for local state"
     )
 
 
@@ -96,8 +96,8 @@ def _how_to_end(pid: str) -> str:
     if state not in "Tt":
         return ""
     return (
-        f" Process {pid} is frozen (stopped by a signal or a debugger): let it go on (kill -CONT {pid}), or end it "
-        f"(kill -9 {pid}) and start again. With --standby on both, the new one would have ended it."
+        f" Process {pid} is frozen (stopped by a signal or a debugger): resume it (kill -CONT {pid}), or kill it "
+        f"(kill -9 {pid}) and start again. With --standby on both, the new one would have killed it."
     )
 
 

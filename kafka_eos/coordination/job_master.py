@@ -257,7 +257,7 @@ class JobMaster:
         try:
             notices = coordinator.check()
         except Retryable as error:
-            raise type(error)(f"the job cannot start: {error}. Then start again") from error
+            raise type(error)(f"the job cannot start: {error}. Fix this, then start again") from error
         for notice in notices:
             self.notice(notice)
 
@@ -270,19 +270,15 @@ class JobMaster:
         elif isinstance(error, EnvironmentFailed | LoginRefused) or is_disk_full(error):
             self._environment_failures = failures = self._environment_failures.record_failure()
             what, setting = "the environment failed", "max_environment_failures"
-            lacks = (
-                "an answer of what async_map has waited for"
-                if self._has_unanswered_rows
-                else f"{commit} that did something"
-            )
+            lacks = "a finished request of async_map" if self._has_unanswered_rows else f"{commit} that did something"
         else:
             self._checkpoint_failures = failures = self._checkpoint_failures.record_failure()
             what, setting, lacks = "attempt failed", "tolerated_checkpoint_failures", commit
         self.emit("restarting", what=what, reason=str(error), in_a_row=failures.in_a_row)
         if failures.is_exceeded:
             raise Fatal(
-                f"{failures.in_a_row} times in a row without {lacks}: {what}: {error}. Nothing is lost; "
-                f"the job continues from its last checkpoint when started again. ({setting}={failures.tolerated})"
+                f"{failures.in_a_row} failures in a row without {lacks}: {what}: {error}. Nothing is lost; the job "
+                f"resumes from its last checkpoint when started again. ({setting}={failures.tolerated})"
             ) from error
 
     def _back_off(self) -> None:
@@ -305,7 +301,8 @@ class JobMaster:
             except Fatal as worse:
                 raise worse from why
             except (KafkaEosError, OSError) as error:
-                self.notice(f"what is open may still be: {str(error).rstrip('.')}. Later: kafka-eos doctor APP --end")
+                text = f"open output could not be aborted: {str(error).rstrip('.')}"
+                self.notice(f"{text}. Retry with kafka-eos doctor APP --resolve")
             finally:
                 timer.cancel()
 
@@ -353,12 +350,12 @@ class _HistoryObserver:
             "started",
             "running",
             "hung",
-            "silent",
+            "unresponsive",
             "restarting",
             "failed",
             "stopped",
             "decided",
-            "given-up",
+            "aborted",
             "dead-letters",
             "late-rows",
         }

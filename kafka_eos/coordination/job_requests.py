@@ -85,7 +85,9 @@ def wait(directory: Path, token: str, timeout: float) -> RequestAnswer:
                 answer = box.write_answer(token)
                 break
             if time.monotonic() > deadline:
-                raise RequestUnanswered(f"no answer within {timeout:g} s; what the job has not begun yet is withdrawn")
+                raise RequestUnanswered(
+                    f"no answer within {timeout:g} s; the request is withdrawn unless the job has begun it"
+                )
             time.sleep(_NAP)
     finally:
         box.delete(paths.request_name(token))
@@ -127,7 +129,11 @@ def list_pending(directory: Path) -> list[tuple[str, JobRequest]]:
                     write_answer(
                         directory,
                         token,
-                        RequestAnswer(error=f"the job's kafka-eos does not know this request: {error}"),
+                        RequestAnswer(
+                            error=(
+                                f"the running job uses a kafka-eos version that does not support this request: {error}"
+                            )
+                        ),
                     )
     return found
 

@@ -19,7 +19,7 @@ from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_records import Manifest, Receipt, TermClaim
 from kafka_eos.storage.job_storage import JobStorage
 
-JobState = Literal["starting", "running", "recovering", "stopped", "failed", "killed", "silent"]
+JobState = Literal["starting", "running", "recovering", "stopped", "failed", "killed", "unresponsive"]
 _AT_WORK: Mapping[str, JobState] = {"running": "running", "restarting": "recovering"}
 """The state that follows from each event."""
 
@@ -51,7 +51,7 @@ class JobStatus:
     @property
     def is_fault(self) -> bool:
         """Return whether the job ended without committing everything, or its state is unknown."""
-        return self.state in ("failed", "killed", "silent")
+        return self.state in ("failed", "killed", "unresponsive")
 
     def find_problem(self, within: float) -> str | None:
         """Return what is wrong with a job that should run and commit; None if nothing is."""
@@ -59,7 +59,7 @@ class JobStatus:
             return f"is {self.state}"
         if self.seconds_since_commit is None or self.seconds_since_commit > within:
             ago = "never" if self.seconds_since_commit is None else f"{self.seconds_since_commit:,.0f} s ago"
-            return f"committed {ago}, and should every {within:g} s"
+            return f"committed {ago}, but should every {within:g} s"
         return None
 
     def as_json(self) -> dict[str, Json]:
@@ -109,7 +109,7 @@ def _why(how: JobState, last: Mapping[str, Any], when: Mapping[str, int]) -> str
         case "failed":
             return f"{last['failed']['error']}: {last['failed']['reason']}"
         case "killed":
-            return "it ended without a word; nothing is lost, and the next start goes on at the last checkpoint"
+            return "the process was killed; no data is lost, the next start resumes from the last checkpoint"
         case "recovering":
             return f"{last['restarting']['what']}: {last['restarting']['reason']}"
         case "starting" if [*when][-1:] == ["notice"]:
@@ -182,8 +182,11 @@ def _how(
     if _sees_change(storage, within, sleep, clock):
         return "running", None
     if leader.every is None:
-        return "silent", f"nothing was written to its store for {within:g} s; it runs without --standby, if it runs"
-    return "silent", f"it has given no heartbeat for {within:.1f} s, and should every {leader.every:g} s"
+        return (
+            "unresponsive",
+            f"nothing was written to its checkpoint store for {within:g} s; if the job runs, it runs without --standby",
+        )
+    return "unresponsive", f"it has sent no heartbeat for {within:.1f} s, but should every {leader.every:g} s"
 
 
 def _leader(storage: JobStorage, claim: TermClaim) -> _Leader:

@@ -112,5 +112,5 @@ class Ownership:
             terms.newest_claimed(self._storage, known)
             self.ensure_owner()
 
-        what = f"ask the checkpoint store who owns the job, after this: {after}"
+        what = f"check in the checkpoint store who owns the job, after this: {after}"
         patience.retry(what, lambda: outages.call_store(ask))

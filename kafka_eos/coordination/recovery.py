@@ -85,7 +85,7 @@ class Recovery:
             raise Fenced(f"term {self.ownership.term} was replaced by term {resumption.by} while it was starting")
         if missing := terms.find_missing(facts):
             raise CorruptCheckpoint(
-                f"{', '.join(missing)}: missing, though later records are there. Restore from a copy."
+                f"{', '.join(missing)}: missing, although later records exist. Restore the directory from a backup."
             )
         self.ownership.next_number = next_epoch(facts)
         if isinstance(resumption, NewestCommitted | NewestUncommitted):
@@ -96,8 +96,8 @@ class Recovery:
         match resumption:
             case NoDecidedEpoch() if known is not None:
                 raise CorruptCheckpoint(
-                    f"{known.name} is there, which is written when an epoch is decided, but no decided epoch is: "
-                    "manifests were deleted. Restore the directory from a copy."
+                    f"{known.name} exists, which is written when an epoch is decided, but no decided epoch does: "
+                    "manifests were deleted. Restore the directory from a backup."
                 )
             case NoDecidedEpoch():
                 return NothingDecided(
@@ -121,7 +121,7 @@ class Recovery:
         manifest = self.ownership.load(last)
         later = () if last == newest else self.ownership.load(newest).committables
         self.patience.retry(
-            "look whether each sink has what is committed",
+            "check that each sink has all committed output",
             lambda: self.outputs.ensure_output_present(self.ownership.context, manifest, later),
         )
 
@@ -142,7 +142,7 @@ class Recovery:
             case CommitAuthorized() as decision:
                 self.epochs.carry_out(manifest, decision)
                 hit("recovery.committed")
-                self.ownership.write_base(manifest.id, "newest epoch was decided; its commits are finished")
+                self.ownership.write_base(manifest.id, "the newest epoch was decided; its commits are finished")
                 return manifest
             case EpochRevoked(epoch=epoch, reason=reason):
                 assert unfinished.previous is not None  # settle turns a revocation without one into Stop
@@ -228,8 +228,8 @@ class StateFiles:
         if problems:
             self._ensure_there()
             raise CorruptCheckpoint(
-                f"epoch {epoch} is committed, but its state is damaged: {'; '.join(map(str, problems))}. Restore "
-                f"the named objects from a copy of {paths.SHARED}/; going back further would duplicate its output."
+                f"epoch {epoch} is committed, but its state is damaged: {'; '.join(map(str, problems))}. Restore the "
+                f"named objects from a backup of {paths.SHARED}/; rolling back further would duplicate its output."
             )
 
 

@@ -94,9 +94,10 @@ class RequestHandler:
 def _refusal(request: JobRequest, why: str, late: bool) -> str:
     """Return the problem, its consequence, and the remedy."""
     if not isinstance(request, TakeSavepoint):
-        return f"{why}; the job goes on, and its output goes into the next one"
+        return f"{why}; the job continues, and its output will be committed with the next epoch"
     advice = (
-        "Its barriers wait for all rows under way: give it a longer checkpoint_timeout, ask when there is less "
-        "back-pressure, or let the job stop with one (kafka-eos stop APP --savepoint): it reads nothing meanwhile"
+        "Its barriers wait for all in-flight rows: set a longer checkpoint_timeout, try again when there is less "
+        "back-pressure, or stop the job with a savepoint (kafka-eos stop APP --savepoint), because it reads nothing "
+        "meanwhile"
     )
     return f"{why}: there is no savepoint, and the job goes on. {advice if late else 'Repair that, and ask again'}"

@@ -91,16 +91,16 @@ def ensure_same_savepoint(storage: JobStorage, job: str, start_from: Path) -> st
     except (ConfigError, CorruptCheckpoint, OSError) as error:
         if origin is not None and origin.path == str(start_from.absolute()):
             return str(error)
-        raise _begun(job, began, f"what is at {start_from} cannot be compared with that: {error}") from error
+        raise _begun(job, began, f"the savepoint at {start_from} cannot be compared with it: {error}") from error
     if origin is None or origin.savepoint != wanted.id:
-        raise _begun(job, began, f"it cannot begin again with {start_from} ({wanted.id})")
+        raise _begun(job, began, f"it cannot start again from {start_from} ({wanted.id})")
     return ""
 
 
 def _begun(job: str, began: str, why: str) -> ConfigError:
     return ConfigError(
         f"job {job!r} has begun already, {began}, and {why}. To start from that savepoint, give the job another "
-        "checkpoint_dir (or the pipeline another name); to go on where the job is, leave the savepoint out"
+        "checkpoint_dir (or the pipeline another name); to resume the job, leave the savepoint out"
     )
 
 
@@ -141,10 +141,10 @@ def ensure_tables_come_first(plan: Plan, known: Collection[str], in_flight: Coll
     early = sorted({rows.exchange for rows in in_flight if joins & plan.find_descendants(rows.exchange)})
     if early:
         raise ConfigError(
-            f"the pipeline has a new table {', '.join(map(repr, sorted(new)))}, and the checkpoint that the job goes "
-            f"on with holds rows on their way through {', '.join(map(repr, early))}, which would be joined before it "
-            "is read. Start the old pipeline once more and stop it cleanly (kafka-eos stop, or SIGTERM), which leaves "
-            "none but those that go round in a loop: let it come to rest before. Then start the new one"
+            f"the pipeline has a new table {', '.join(map(repr, sorted(new)))}, and the checkpoint contains "
+            f"in-flight rows of exchange {', '.join(map(repr, early))}, which would be joined before the table is "
+            "read. Start the old pipeline once more and stop it cleanly (kafka-eos stop, or SIGTERM), which leaves "
+            "no in-flight rows except those in a loop: wait until the loop is empty. Then start the new pipeline"
         )
 
 
@@ -158,10 +158,10 @@ def ensure_joins_know_their_tables(plan: Plan, known: Mapping[str, Positions], s
         late = [join for join in sorted(joins - held) if not bootstrap.has_seen_all(join, known.get(table, {}))]
         if late:
             raise ConfigError(
-                f"join {', '.join(map(repr, late))} is new, and the job has read of source {table!r} already, which it "
-                "looks into: it would not find what was read before. Declare another table for it, of the same source "
-                "under a new name (and if nothing reads the old one any more, start once with --allow-dropped-state): "
-                "that is read from its beginning before the stream goes on"
+                f"join {', '.join(map(repr, late))} is new, but the job has already read source {table!r} of its "
+                "table: the join would not find what was read before. Declare another table for it, of the same "
+                "source under a new name, which is read from its beginning before the stream continues. If nothing "
+                "reads the old table any more, start once with --allow-dropped-state"
             )
 
 
@@ -184,8 +184,8 @@ def drop_unused(history: History, allowed: bool, what: str, names: Sequence[str]
 def _refusal(what: str, names: Iterable[str]) -> ConfigError:
     """Return the error that explains how to keep the stored state of ``names``, and how to drop it."""
     return ConfigError(
-        f"{what} holds state of {', '.join(map(repr, names))}, but the pipeline has no stateful operator, source or "
-        "exchange of that name. Give it its old name back: under another, a source would be read again from its "
-        "beginning, and rows on their way to an exchange would be lost. Or drop it for good with "
+        f"{what} contains state of {', '.join(map(repr, names))}, but the pipeline has no stateful operator, source "
+        "or exchange of that name. Restore the old name: under another, a source would be read again from its "
+        "beginning, and in-flight rows of an exchange would be lost. Or drop the state for good with "
         "--allow-dropped-state (setting allow_dropped_state)"
     )

@@ -77,7 +77,7 @@ class SinkCoordinator:
                 if known != scope:
                     raise ConfigError(
                         f"the sinks {other!r} and {node.name!r} write to the same table under two names, {known} and "
-                        f"{scope}: what one of them has committed would count for both. Give both the same name"
+                        f"{scope}: a commit of one would count for both. Use the same name in both"
                     )
 
     def ensure_output_present(self, ctx: JobContext, last: Manifest, later: Sequence[Committable]) -> None:
@@ -95,10 +95,11 @@ class SinkCoordinator:
                     lacking += filter(None, [committer.find_missing_commits(owner_context, last.id, some)])
         if lacking:
             raise ConfigError(
-                f"{'; '.join(lacking)}. By its checkpoints job {ctx.job!r} has finished epoch {last.id}, so an older "
-                "copy was put back, of the one or of the other: to go on would lose rows, or write them twice. Bring "
-                "the newer one back, or put both back to one time. To go on all the same, begin with a savepoint in "
-                "another directory: kafka-eos savepoint trigger, and then --checkpoint-dir, --from and --take-over"
+                f"{'; '.join(lacking)}. The checkpoints show that job {ctx.job!r} has finished epoch {last.id}, so "
+                "an older copy of the sink or of the checkpoints was restored: continuing would lose rows or write "
+                "them twice. Restore the newer copy, or restore both as of the same time. To continue anyway, start "
+                "from a savepoint in another directory: kafka-eos savepoint trigger, then --checkpoint-dir, --from "
+                "and --take-over"
             )
 
     def list_staged(self, ctx: JobContext) -> list[StagedOutput]:
@@ -113,7 +114,7 @@ class SinkCoordinator:
                 lambda c=committer: c.abort_leftovers(ctx),  # type: ignore[misc]
             )
             if names:
-                self._history.append_event("aborted", scope=scope, count=len(names), names=list(names[:20]))
+                self._history.append_event("leftovers-aborted", scope=scope, count=len(names), names=list(names[:20]))
         hit("recovery.aborted")
 
     def close(self) -> None:
@@ -124,9 +125,9 @@ class SinkCoordinator:
 def _advice(sink: Sink[Any], error: Retryable, ctx: JobContext) -> str:
     """Return advice for a sink whose system does not respond."""
     if isinstance(error, RegistryUnavailable):
-        return "Check that the registry runs at that address and lets this job in"
+        return "Check that the registry runs at that address and accepts the job's credentials"
     return (
         sink.advice(ctx)
         if isinstance(sink, SupportsAdvice)
-        else "Check that its system runs there and lets this job in"
+        else "Check that the system runs there and accepts the job's credentials"
     )

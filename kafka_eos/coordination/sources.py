@@ -177,7 +177,7 @@ class SourceCoordinator:
         asked = {name: None if at is None else bootstrap.connector_positions(at) for name, at in known.items()}
         found = retry_until_all_answer(
             self._patience,
-            "look up the splits of the sources",
+            "list the splits of the sources",
             list(asked),
             lambda names: self._sources.discover(ctx, {name: asked[name] for name in names}),
         )
@@ -203,7 +203,7 @@ class SourceCoordinator:
         asked = {name: bootstrap.connector_positions(splits) for name, splits in known.items()}
         for name, answer in self._sources.discover(ctx, asked).items():
             if isinstance(answer, Retryable):
-                self._patience.notice(f"could not look for new splits of {name}: {answer}")
+                self._patience.notice(f"new splits of {name} could not be discovered: {answer}")
             elif new := {split: at for split, at in answer.items() if split not in known[name]}:
                 found[name] = bootstrap.first_positions(new, {}, self._joins[name]) if name in self._joins else new
         return found
@@ -222,7 +222,7 @@ class SourceCoordinator:
         bounds = self._bounds(known)
         asked = [name for name in known if name not in bounds]
         ask = partial(self._sources.ends, ctx)
-        return bounds | retry_until_all_answer(self._patience, "ask where the sources end", asked, ask)
+        return bounds | retry_until_all_answer(self._patience, "read the end positions of the sources", asked, ask)
 
     def _bounds(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
         """Return the end positions of the bounded sources."""

@@ -105,9 +105,9 @@ class Standby:
                 case StandbyMove.LEAD:
                     return True
                 case StandbyMove.STAND_DOWN:
-                    self._observe("stood-down", text="the job was stopped; this standby never led it")
+                    self._observe("standby-ended", text="the job was stopped; this standby never led it")
                     return False
-        self._observe("stood-down", text="stopped while it stood by; the job is led by another supervisor, or by none")
+        self._observe("standby-ended", text="this standby was stopped without ever leading the job")
         return False
 
     def _decide(self, locked: bool) -> StandbyMove:
@@ -116,14 +116,14 @@ class Standby:
             beats, quiet = heartbeats.read_heartbeats(self._storage, self._pass_over), self._quiet()
         except OSError as error:
             self._since.forget()
-            self._report(f"the checkpoint store cannot be read: {error}. This standby waits until it can be")
+            self._report(f"the checkpoint store cannot be read: {error}. This standby waits until it can be read")
             return StandbyMove.WAIT
         if self._clock() - began > self._lease * _LATE:
             # The leader may have written a heartbeat meanwhile; or this process itself was frozen.
             self._since.forget()
             self._report(
-                f"the checkpoint store took longer than {self._lease * _LATE:g} s to answer, half of standby_lease: "
-                "that tells nothing of the leader"
+                f"the checkpoint store took longer than {self._lease * _LATE:g} s to respond, half of standby_lease: "
+                "this proves nothing about the leader"
             )
             return StandbyMove.WAIT
         if self._ended_before is None:
@@ -147,7 +147,9 @@ class Standby:
     def _pass_over(self, name: str) -> None:
         if name not in self._damaged:
             self._damaged.add(name)
-            self._observe("notice", text=f"{name} is no heartbeat: it is passed over, and the next leader deletes it")
+            self._observe(
+                "notice", text=(f"{name} is not a valid heartbeat: it is ignored, and the next leader deletes it")
+            )
 
     def _leader(self, writer: str, count: int, beat: LeaderHeartbeat, holds: int | None) -> LeaderSighting:
         here = self._lock.exists() and beat.lock == heartbeats.lock_id(self._lock)
@@ -169,12 +171,12 @@ class Standby:
         return self._since.unchanged("records", records) if records else math.inf
 
     def _kill_holder(self, beat: LeaderHeartbeat) -> None:
-        silent = f"{beat.process} holds the job's lock and has given no heartbeat for {self._lease:g} s"
+        silent = f"{beat.process} holds the job's lock but has sent no heartbeat for {self._lease:g} s"
         try:
             killed = kill_holder(self._lock, beat.pid)
         except PermissionError:
             killed = False
-        outcome = "it is killed, and this supervisor takes over"
+        outcome = "it was killed, and this supervisor takes over"
         self._report(
             f"{silent}: {outcome if killed else 'end it by kill -9; this supervisor may not, or does not see it'}"
         )
@@ -182,12 +184,12 @@ class Standby:
     def _report(self, text: str) -> None:
         if text != self._last_report:
             self._last_report = text
-            self._observe("standing-by", text=text)
+            self._observe("standby", text=text)
 
 
 def _waits_for(alive: Sequence[LeaderHeartbeat], pid: int | None) -> str:
     if alive:
-        return f"stands by for {' and '.join(beat.process for beat in alive)}"
+        return f"standby for {' and '.join(beat.process for beat in alive)}"
     if pid is not None:
-        return f"stands by for process {pid} of this machine, which runs without --standby: it gives no heartbeat"
-    return "stands by until it is clear that nobody runs the job: it was last run without --standby"
+        return f"standby for process {pid} of this machine, which runs without --standby and sends no heartbeats"
+    return "standby: waiting to see whether the job runs, because it was last run without --standby"

@@ -69,7 +69,7 @@ def read_status(directory: Path) -> dict[str, object] | None:
         return None
     # Other programs also use this file name.
     if not isinstance(status, dict) or not all(isinstance(status.get(part), dict) for part in ("counts", "last")):
-        raise ValueError("it is no status of a job")
+        raise ValueError("it is not a job's status")
     return status
 
 
@@ -141,15 +141,15 @@ class Observers:
         self._failing.add(observer)
         name = _name(observer)
         if isinstance(error, OSError):
-            text = f"{name} cannot be written: {error}. The job goes on"
+            text = f"{name} cannot be written: {error}. The job continues"
         elif isinstance(error, ObserverBehind):  # not logged here: the blocked observer may be the terminal
-            text = f"{name} {error}. The job goes on without it"
+            text = f"{name} {error}. The job continues without it"
         else:
-            text = f"{name} has failed at the event {event!r}: {error_name(error)}: {error}. The job goes on without it"
+            text = f"{name} failed on the event {event!r}: {error_name(error)}: {error}. The job continues without it"
             _LOG.error("%s", text, exc_info=error)
         for other in self._all:
             if other not in self._failing:
-                self._tell(other, "unshown", {"observer": name, "at": event, "text": text})
+                self._tell(other, "observer-failed", {"observer": name, "at": event, "text": text})
 
 
 class _Delivery:
@@ -186,7 +186,7 @@ class _ObserverThread:
         except queue.Full:
             self._missed += 1
         if self._thread.is_alive():
-            _LOG.error("%s has not come back, and does not show how the job ended", self.name)
+            _LOG.error("%s has not returned, and does not show how the job ended", self.name)
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         delivery = _Delivery(event, facts)
@@ -194,12 +194,12 @@ class _ObserverThread:
             self._events.put_nowait(delivery)
         except queue.Full:
             self._missed += 1
-            raise ObserverBehind("has not come back") from None
+            raise ObserverBehind("has not returned") from None
         if self._behind:
-            raise ObserverBehind("has not come back")
+            raise ObserverBehind("has not returned")
         if not delivery.done.wait(self._patience):
             self._behind = True
-            raise ObserverBehind(f"has not come back from the event {event!r} for {self._patience:g} s")
+            raise ObserverBehind(f"has not returned from the event {event!r} for {self._patience:g} s")
         if delivery.error is not None:
             raise delivery.error
 
@@ -218,9 +218,9 @@ class _ObserverThread:
     def _catch_up(self, delivery: _Delivery) -> None:
         """Log the result of an event for which the job did not wait."""
         if delivery.error is not None:
-            _LOG.error("%s has failed at the event %r", self.name, delivery.event, exc_info=delivery.error)
+            _LOG.error("%s failed on the event %r", self.name, delivery.event, exc_info=delivery.error)
         if self._events.empty():
-            _LOG.warning("%s has come back; %d events are missing in what it shows", self.name, self._missed)
+            _LOG.warning("%s has returned; it missed %d events", self.name, self._missed)
             self._behind, self._missed = False, 0
 
 

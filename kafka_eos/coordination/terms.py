@@ -98,7 +98,7 @@ def _newest(claims: Collection[Term], mine: Term) -> Term:
     """Return the newest of the listed claims. Raise OSError if it is older than ``mine``."""
     newest = max(claims, default=Term(0))
     if newest < mine:
-        raise FileNotFoundError(errno.ENOENT, "the store does not hold what this job wrote", paths.claim_name(mine))
+        raise FileNotFoundError(errno.ENOENT, "the store does not contain what this job wrote", paths.claim_name(mine))
     return newest
 
 

@@ -25,9 +25,8 @@ class TimeUnitCheck:
             for unit in sorted(units):
                 self._warned.add(operator)
                 yield (
-                    f"the times of {operator!r} look like {unit} since 1970, and event times are milliseconds: windows "
-                    "and timers behind it come at other moments than you mean. Let the function of with_timestamps "
-                    "give milliseconds"
+                    f"the times of {operator!r} look like {unit} since 1970, but event times are milliseconds: later "
+                    "windows and timers fire at wrong times. Return milliseconds from the function of with_timestamps"
                 )
 
 

@@ -190,7 +190,7 @@ class AttemptRunner:
         if stuck := self._preparation.stuck(now):
             subtasks = [worker.subtask for worker in stuck]
             raise self._crew.make_death_error(
-                f"not ready, and no further than {self._worker_timeout:g} s ago (worker_timeout): "
+                f"restore stuck: no progress for {self._worker_timeout:g} s (worker_timeout): "
                 f"{self._crew.named(subtasks)}{self._preparation.describe(subtasks[0])}",
                 subtasks,
             )
@@ -212,7 +212,7 @@ class AttemptRunner:
                 self._apply(facts.StopSignalled())
             case StopTimedOut():
                 raise RetryInterrupted(
-                    "stopped before the last checkpoint was committed; nothing is lost, the next start continues there"
+                    "stopped before the last checkpoint was committed; nothing is lost, the next start resumes from it"
                 )
             case WorkerExited(pid=pid, how=how) if (subtask := self._crew.subtask_of(pid)) is not None:
                 self._apply(facts.SubtaskLost(subtask, f"worker {pid} {how}"))
@@ -223,7 +223,7 @@ class AttemptRunner:
             case BackgroundFailed(error=Exception() as error):
                 raise error
             case BackgroundFailed(error=error):  # SystemExit in a background thread must not end the job silently
-                raise RuntimeError(f"{type(error).__name__} {error}, raised beside the main thread") from error
+                raise RuntimeError(f"{type(error).__name__} {error}, raised in a background thread") from error
             case BackgroundDone(fact=fact):
                 self._apply(fact)
             case WorkerMessage(message=WorkerHeartbeat(session=session, seconds_since_step=standing, at=at), pid=pid):
@@ -283,7 +283,7 @@ class AttemptRunner:
             if how.alive:
                 self._observe("hung", **who, place=how.at or "no operator", stacks=worker.stacks())
             else:
-                self._observe("silent", **who, stacks=worker.stacks())
+                self._observe("unresponsive", **who, stacks=worker.stacks())
 
     def _tell_progress(self) -> None:
         self._observe("progress", **merge([self._metrics.get(w.subtask, NOTHING) for w in self._crew.workers]))
@@ -340,8 +340,8 @@ class AttemptRunner:
 
     def _abort(self, abort: do.AbortEpoch) -> None:
         self._answers.drop(abort.epoch)
-        self._observe("notice", text=f"{abort.reason}; its output goes into the next one")
-        self._observe("given-up", epoch=abort.epoch.epoch.n, term=self._session)
+        self._observe("notice", text=f"{abort.reason}; its output will be committed with the next epoch")
+        self._observe("aborted", epoch=abort.epoch.epoch.n, term=self._session)
         self._crew.broadcast(control.NotifyCheckpointAborted(session=self._session, epoch=abort.epoch))
         self._request_handler.on_aborted(abort)
 
@@ -390,7 +390,7 @@ class AttemptRunner:
         if how is JobOutcome.CANCELLED:
             self._request_handler.on_job_end()
             raise RetryInterrupted(
-                "ended on request, without a last checkpoint; the next start continues at the one before"
+                "stopped on request without a last checkpoint; the next start resumes from the previous one"
             )
         self._ended = how
 

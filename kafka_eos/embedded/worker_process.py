@@ -47,8 +47,8 @@ def allow_open_files(parallelism: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(min(sockets + _OPEN_FILES, most)), hard))
     if most < sockets + _LEAST_FILES:
         raise ConfigError(
-            f"parallelism={parallelism} takes {sockets + _LEAST_FILES} open files, and the system allows {hard} "
-            "(ulimit -Hn): raise that limit, or set a lower parallelism"
+            f"parallelism={parallelism} needs {sockets + _LEAST_FILES} open files, but the system allows {hard} "
+            "(ulimit -Hn): raise that limit, or lower parallelism"
         )
 
 
@@ -121,7 +121,7 @@ class WorkerProcess:
         """Return the Python stacks of its threads, or the reason why there are none."""
         place = stacks.find_target(self.pid)
         if place is None:
-            return f"process {self.pid} is not ready to tell where it stands"
+            return f"process {self.pid} has no stack dump handler yet"
         try:
             return stacks.read_stacks(place, self._process.send_signal)
         except stacks.NoStacks as error:

@@ -35,7 +35,7 @@ class RestoreReporter:
 
     def __call__(self, restored: RestoreProgress) -> None:
         if self._called_off():
-            raise RestartFromCheckpoint("the restore was called off: the attempt has failed elsewhere")
+            raise RestartFromCheckpoint("the restore was cancelled: the attempt has failed elsewhere")
         now = time.monotonic()
         if now - self._reported_at >= _REPORT_INTERVAL:
             self._reported_at = now

@@ -54,8 +54,8 @@ class DeduplicateFunction(ProcessFunction[K, T, T]):
     def _refuse(self, value: T, at: int) -> None:
         if self._late is None:
             raise ValueError(
-                f"late: its time is {at} and the watermark is {self._ctx.watermark}; whether such a row has "
-                f"passed before is known for {self._within} ms"
+                f"late: the row's time is {at}, the watermark is {self._ctx.watermark}, and duplicates are "
+                f"remembered for {self._within} ms only"
             )
         self._ctx.output(self._late, value)
 

@@ -53,8 +53,8 @@ def explain(
     workers.
     """
     sections = [_graph(plan), _paths(plan, settings if has_barriers else None)]
-    if prices := list(_trade_offs(plan, settings)):
-        sections.append(["prices", *prices])
+    if trade_offs := list(_trade_offs(plan, settings)):
+        sections.append(["trade-offs", *trade_offs])
     if schemas := list(_schemas(plan)):
         sections.append(["schemas", *schemas])
     if settings is not None:
@@ -121,13 +121,13 @@ def _detail(node: Node) -> str:
             return f"keeps state; {node.assigner}"
         case AsOfJoinNode():
             whose = "all rows" if node.outer else "rows that the table had something for"
-            return f"keeps state; {whose} at their times"
+            return f"keeps state; {whose} when their times are reached"
         case TableJoinNode():
             return f"keeps state; {'all rows' if node.unmatched else 'rows that the table has something for'}"
         case BroadcastConnectNode(table=table):
             return f"keeps broadcast state, whole in each worker{'' if table is None else f', of table {table!r}'}"
         case ExchangeNode(strategy=Partitioning.BROADCAST):
-            return "a copy for each worker"
+            return "one copy per worker"
         case SideOutputNode():
             return f"{'what has no tag' if node.tag is None else f'side output {node.tag!r}'}"
         case PartialFoldNode():
@@ -139,7 +139,7 @@ def _detail(node: Node) -> str:
         case CachedAsyncMapNode():
             return f"keeps answers{_lifetime(node.cache)}"
         case FoldNode(merge=merge) if merge is not None:
-            return f"keeps state{_lifetime(node.ttl)}; one output a key and epoch"
+            return f"keeps state{_lifetime(node.ttl)}; one output per key and epoch"
         case FoldNode() | ReduceNode():
             return f"keeps state{_lifetime(node.ttl)}"
     return "keeps state" if node.stateful else ""
@@ -166,7 +166,7 @@ def _paths(plan: Plan, settings: Settings | None) -> list[str]:
     for path in plan.paths:
         what = f"{path.guarantee.value}: {path.reason}"
         if early and any(plan.node(name).partitioning for name in path.nodes):
-            what = "at-least-once: checkpoint_mode lets rows pass the barriers between workers"
+            what = "at-least-once: checkpoint_mode lets rows overtake the barriers between workers"
         lines += [f"  {' -> '.join(path.nodes)}", f"    {what}"]
     return lines
 
@@ -179,11 +179,11 @@ def _trade_offs(plan: Plan, settings: Settings | None) -> Iterator[str]:
             yield f"  {node.name}"
             if node.sink.guarantee is Guarantee.EXACTLY_ONCE:
                 every = "once an epoch" if settings is None else f"each {settings.checkpoint_interval:g} s"
-                yield f"    visible when an epoch is committed ({every}, checkpoint_interval), and not before"
+                yield f"    visible when an epoch is committed ({every}, checkpoint_interval), not before"
             yield from (f"    {sentence}" for sentence in node.sink.trade_offs())
     if len([node for node in chosen if isinstance(node.sink, SupportsTradeOffs)]) > 1:
         yield "  all together"
-        yield "    sinks commit an epoch in one phase, not at one moment: until the last has, only some readers see it"
+        yield "    sinks commit an epoch one after the other: until the last has committed, only some readers see it"
 
 
 def _schemas(plan: Plan) -> Iterator[str]:
@@ -239,8 +239,8 @@ def _aligned(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
         if isinstance(node, BroadcastConnectNode):
             yield (
-                f"{node.kind} {node.name!r} waits for barriers though checkpoints are unaligned: all workers must have "
-                "got the same rows of what is broadcast"
+                f"{node.kind} {node.name!r} waits for barriers although checkpoints are unaligned: all workers must "
+                "have received the same broadcast rows"
             )
 
 
@@ -249,9 +249,9 @@ def _guaranteed(plan: Plan) -> Iterator[str]:
         if isinstance(node, KeyByNode) and node.local:
             yield (
                 f"{node.kind} {node.name!r} is local=True: you guarantee that all records of a key are in one "
-                "partition of every source, and that partitions of the same number hold the same keys; state behind "
-                "it can be restored with the same parallelism, or with 1, so set it: by default it is the number of "
-                "cores"
+                "partition of every source, and that partitions of the same number contain the same keys. Its state "
+                "can be restored only with the same parallelism or with 1, so set parallelism explicitly: the "
+                "default is the number of cores"
             )
 
 
@@ -261,16 +261,15 @@ def _held_back(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
         if isinstance(node, TimestampsNode) and not node.strategy.detects_idleness:
             yield (
-                f"event time of {node.source!r} waits for each of its partitions that is not over: as long as one "
-                "brings nothing, no window and no timer behind it comes to its time; "
-                "watermarks=….with_idleness(seconds) goes on then"
+                f"the watermark of {node.source!r} waits for every partition that has not ended: while one has no "
+                "records, no window closes and no timer fires; watermarks=….with_idleness(seconds) would not wait"
             )
 
 
 def _keeps_all(node: Node) -> str:
     return (
-        f"{node.kind} {node.name!r} keeps a row for every key it has seen, forever; if keys come and go, let what "
-        "they leave end with ttl=Ttl(…)"
+        f"{node.kind} {node.name!r} keeps a row for every key forever; if keys come and go, set ttl=Ttl(…) so that "
+        "old rows expire"
     )
 
 
@@ -278,14 +277,14 @@ def _growing(plan: Plan) -> Iterator[str]:
     for node in plan.nodes:
         match node:
             case FoldNode(ttl=None) | ReduceNode(ttl=None):
-                yield f"{_keeps_all(node)}, or put a .window(…) of time before it"
+                yield f"{_keeps_all(node)}, or put a .window(…) by time before it"
             case ProcessNode(grows=True):
                 yield _keeps_all(node)
             case CountWindowNode(ttl=None):
                 yield (
-                    f"{node.kind} {node.name!r} ({node.assigner}) keeps what an unfinished window holds, for "
-                    "every key it has seen, forever; if keys come and go, let what they leave end with "
-                    ".window(…, ttl=Ttl(…)), or use a window of time"
+                    f"{node.kind} {node.name!r} ({node.assigner}) keeps the contents of unfinished windows for every "
+                    "key forever; if keys come and go, set .window(…, ttl=Ttl(…)) so that they expire, or use a "
+                    "window by time"
                 )
 
 
@@ -295,13 +294,13 @@ def _untyped(plan: Plan) -> Iterator[str]:
             above = plan.node(node.inputs[0])
             keyed = isinstance(above, KeyByNode)
             yield (
-                f"{node.kind} {node.name!r}: the type of its rows is not known, so checkpoints wait until none is "
-                "under way there, unaligned ones too; on Spark they are written, and any but plain values (str, "
+                f"{node.kind} {node.name!r}: the type of its rows is unknown, so even unaligned checkpoints wait "
+                "until no row is in flight there. On Spark the rows are written, and any but plain values (str, "
                 "numbers, lists, dicts …) stop the job. "
                 + (
-                    f"Say it with values=… of {above.name!r}"
+                    f"Declare it with values=… of {above.name!r}"
                     if keyed
-                    else f"Annotate what the function of {above.name!r} returns"
+                    else f"Annotate the return type of the function of {above.name!r}"
                 )
             )
 

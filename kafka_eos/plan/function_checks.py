@@ -44,8 +44,8 @@ def _expect_ordinary(operation: str, parameter: str, fn: object) -> None:
     _expect_callable(operation, parameter, fn)
     if kind := asynchronous(fn):
         raise PlanError(
-            f"{parameter} of {operation} is {kind}, and nothing would await it here. Give an ordinary "
-            "function; what has to wait for a service goes into .async_map(...) before it"
+            f"{parameter} of {operation} is {kind}, which is not awaited here. Give an ordinary function, and put "
+            "requests to a service into .async_map(...) before it"
         )
 
 
@@ -58,8 +58,8 @@ def _expect_callable(operation: str, parameter: str, fn: object) -> None:
 def _expect_one_value(operation: str, parameter: str, fn: object) -> None:
     if kind := _generator(fn):
         raise PlanError(
-            f"{parameter} of {operation} is {kind}, and one value is expected of it. Return the value; any number of "
-            "values are made by .flat_map(...)"
+            f"{parameter} of {operation} is {kind}, but one value is expected. Return the value; to emit any number of "
+            "values use .flat_map(...)"
         )
 
 

@@ -225,7 +225,7 @@ class Graph:
         assert isinstance(source, SourceNode)
         assert isinstance(sink, SinkNode)
         if sink.sink.guarantee is Guarantee.AT_LEAST_ONCE:
-            asked = f"sink {sink.name!r} was asked for at-least-once by name"
+            asked = f'sink {sink.name!r} has delivery="at-least-once"'
             return PlanPath(
                 nodes,
                 Guarantee.AT_LEAST_ONCE,

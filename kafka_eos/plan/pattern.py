@@ -116,7 +116,7 @@ class Pattern(Generic[T]):
 
 def _stage(name: str, where: Callable[[Any], object], *, follows: bool) -> Stage[Any]:
     if type(name) is not str or not name:
-        raise PlanError(f"a stage of a pattern has a name, which {name!r} is not")
+        raise PlanError(f"a stage of a pattern needs a name, a string that is not empty (got {name!r})")
     if not callable(where):
         raise PlanError(f"stage {name!r}: which rows it has is said by a function, not by {where!r}")
     return Stage(name, where, follows)

@@ -83,9 +83,9 @@ def retries(times: int, *, first: float = 0.1, most: float = 10.0) -> Retries:
     A random factor shortens each pause by up to a half, so that requests that failed together are not retried together.
     """
     if type(times) is not int or times < 1:
-        raise PlanError(f"a request is tried again once or more often, not {times!r} times; leave retries= out")
+        raise PlanError(f"retries: times must be a whole number of at least 1 (got {times!r}); or leave retries= out")
     if not 0 < first <= most < float("inf"):
-        raise PlanError(f"pauses between tries grow from first={first!r} to most={most!r} seconds: 0 < first <= most")
+        raise PlanError(f"retries: pauses must satisfy 0 < first <= most (got first={first!r}, most={most!r})")
     return Retries(times, first, most)
 
 
@@ -96,9 +96,9 @@ def breaker(failures: int, *, pause: float) -> Breaker:
     Then one is sent; if it succeeds, all continue. Rows wait meanwhile, with back-pressure: none is lost or rejected.
     """
     if type(failures) is not int or failures < 1:
-        raise PlanError(f"a breaker opens after one failure or more in a row, not after {failures!r}")
+        raise PlanError(f"breaker: failures must be a whole number of at least 1 (got {failures!r})")
     if not 0 < pause < float("inf"):
-        raise PlanError(f"a breaker pauses for some seconds, not for {pause!r}")
+        raise PlanError(f"breaker: pause must be a positive number of seconds (got {pause!r})")
     return Breaker(failures, pause)
 
 
@@ -111,15 +111,15 @@ def check_request_options(
 ) -> dict[str, Any]:
     """Check the request options of async_map. Raises PlanError."""
     if type(capacity) is not int or capacity < 1:
-        raise PlanError(f"capacity= is how many requests are made at a time: 1 or more, not {capacity!r}")
+        raise PlanError(f"capacity must be a whole number of at least 1 (got {capacity!r})")
     if type(timeout) not in (int, float) or not 0 < timeout < float("inf"):
-        raise PlanError(f"timeout= is how many seconds a request may take: more than 0, not {timeout!r}")
+        raise PlanError(f"timeout must be a positive number of seconds (got {timeout!r})")
     if type(retry_on) is not tuple or not all(type(e) is type and issubclass(e, Exception) for e in retry_on):
-        raise PlanError(f"retry_on= is a tuple of classes of exceptions, not {retry_on!r}")
+        raise PlanError(f"retry_on must be a tuple of exception classes (got {retry_on!r})")
     if not isinstance(retries, Retries | None):
-        raise PlanError(f"retries= is retries(times, first=…, most=…), not {retries!r}")
+        raise PlanError(f"retries must be retries(times, first=…, most=…) (got {retries!r})")
     if not isinstance(breaker, Breaker | None):
-        raise PlanError(f"breaker= is breaker(failures, pause=…), not {breaker!r}")
+        raise PlanError(f"breaker must be breaker(failures, pause=…) (got {breaker!r})")
     return {
         "capacity": capacity,
         "timeout": timeout,

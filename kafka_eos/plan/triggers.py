@@ -54,7 +54,7 @@ def on_count(rows: int) -> CountTrigger:
     Raises PlanError unless it is at least 1.
     """
     if type(rows) is not int or rows < 1:
-        raise PlanError(f"a window has a result each so many rows, one at least: not each {rows!r}")
+        raise PlanError(f"on_count: the number of rows must be at least 1 (got {rows!r})")
     return CountTrigger(rows)
 
 

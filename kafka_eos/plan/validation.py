@@ -64,8 +64,7 @@ def _check_names(plan: Graph) -> None:
     for node in plan.nodes:
         if (other := first.setdefault(node.name, node)) is not node:
             raise PlanError(
-                f"two operators are named {node.name!r}; give one another name.\n  "
-                f"{other.code_line}\n  {node.code_line}"
+                f"two operators are named {node.name!r}; rename one of them.\n  {other.code_line}\n  {node.code_line}"
             )
 
 
@@ -107,7 +106,7 @@ def _unread(plan: Graph, node: Node) -> str:
     if isinstance(node, SideOutputNode):
         function = node.inputs[0]
         if node.tag is None:
-            return f"nothing reads what {function!r} makes; end it with .sink(connector, name=...)."
+            return f"nothing reads the output of {function!r}; end it with .sink(connector, name=...)."
         return (
             f"nothing reads the side output {node.tag!r} of {function!r}: .side_output(tag) of the stream that "
             f"{function!r} makes is a stream, which ends with .sink(connector, name=...)."
@@ -118,8 +117,7 @@ def _unread(plan: Graph, node: Node) -> str:
             "give it to all workers, table.broadcast(), or remove it."
         )
     return (
-        f"nothing reads the stream that {node.kind} {node.name!r} makes; end it with .sink(connector, name=...) or "
-        "remove it."
+        f"nothing reads the output of {node.kind} {node.name!r}; end it with .sink(connector, name=...) or remove it."
     )
 
 
@@ -136,7 +134,7 @@ def _check_loops(plan: Graph) -> None:
                 f"stream that the body is given.\n  {node.code_line}"
             )
     if others := back - declared.keys():
-        raise Bug(f"the plan leads back by {sorted(others)}, which are no feedbacks")
+        raise Bug(f"the plan has a cycle through {sorted(others)} without a loop")
 
 
 def _check_connected(plan: Graph) -> None:
@@ -150,13 +148,13 @@ def _check_connected(plan: Graph) -> None:
                 local = next(key_by for key_by in key_bys if key_by.local)
                 if isinstance(node, TableConnectNode):
                     raise PlanError(
-                        f"{local.kind} {local.name!r} is local=True, and a table comes by key: rows would look for it "
-                        f"in another subtask. Leave local=True out.\n  {local.code_line}"
+                        f"{local.kind} {local.name!r} is local=True, but a table is partitioned by key: rows would "
+                        f"look it up in the wrong subtask. Leave local=True out.\n  {local.code_line}"
                     )
                 raise PlanError(
-                    f"{node.kind} {node.name!r}: {local.kind} {local.name!r} is local=True and the other stream's is "
-                    "not, so rows of one key would be in two subtasks. Say it of both, or of none.\n "
-                    f" {local.code_line}"
+                    f"{node.kind} {node.name!r}: {local.kind} {local.name!r} is local=True but the other stream is "
+                    "not, so rows of one key would be in two subtasks. Set it for both or for neither.\n  "
+                    f"{local.code_line}"
                 )
 
 
@@ -195,9 +193,9 @@ def _check_event_time(plan: Graph) -> None:
                 above = plan.node(above.inputs[0])
             if not isinstance(above, SourceNode):
                 raise PlanError(
-                    f"{node.kind} {node.name!r} stands behind {above.kind} {above.name!r}, where the order of a "
-                    f"partition's records is no longer known; put .with_timestamps(...) right behind the source.\n"
-                    f"  {node.code_line}"
+                    f"{node.kind} {node.name!r} comes after {above.kind} {above.name!r}, where the order of a "
+                    "partition's records is no longer known; put .with_timestamps(...) directly after the source.\n  "
+                    f"{node.code_line}"
                 )
         if _goes_by_time(node) and node.inputs[0] not in plan.event_time_nodes:
             raise PlanError(
@@ -224,9 +222,9 @@ def _check_alignment(plan: Graph) -> None:
     for node, _ in plan.watermark_alignments:
         if (other := first.setdefault(node.source, node)) is not node:
             raise PlanError(
-                f"source {node.source!r} has event times from {other.name!r} and from {node.name!r}, and both say "
-                "with_alignment: its partitions might be ahead by the one and behind by the other, and wait forever. "
-                f"Leave it out of one of them.\n  {other.code_line}\n  {node.code_line}"
+                f"source {node.source!r} gets event times from {other.name!r} and from {node.name!r}, and both use "
+                "with_alignment: its partitions could wait for each other forever. Remove with_alignment from one of "
+                f"them.\n  {other.code_line}\n  {node.code_line}"
             )
 
 

@@ -56,7 +56,7 @@ class WatermarkStrategy:
         Raises PlanError if ``seconds`` is not above zero.
         """
         if not _is_number(seconds) or not seconds > 0:
-            raise PlanError(f"a split is idle after more than 0 seconds, not {seconds!r}")
+            raise PlanError(f"with_idleness: seconds must be greater than 0 (got {seconds!r})")
         return replace(self, idle_after=seconds)
 
     @quotes_user_line
@@ -68,7 +68,7 @@ class WatermarkStrategy:
         not above zero.
         """
         if not _is_number(after) or not after > 0:
-            raise PlanError(f"time goes on with the clock after more than 0 seconds, not {after!r}")
+            raise PlanError(f"with_clock: seconds must be greater than 0 (got {after!r})")
         return replace(self, clock_after=after)
 
     @quotes_user_line
@@ -81,11 +81,9 @@ class WatermarkStrategy:
         name.
         """
         if not _is_number(max_drift) or not 0 <= max_drift < math.inf:
-            raise PlanError(f"a split may be ahead by 0 seconds or more, not by {max_drift!r}")
+            raise PlanError(f"with_alignment: max_drift must be at least 0 seconds (got {max_drift!r})")
         if type(group) is not str or not group:
-            raise PlanError(
-                f"a group of sources has a name, a text: with_alignment(max_drift=…, group=…), not {group!r}"
-            )
+            raise PlanError(f"with_alignment: group must be a string (got {group!r})")
         return replace(self, alignment=WatermarkAlignment(group, round(max_drift * 1000)))
 
     @property
@@ -114,7 +112,7 @@ def bounded(seconds: float) -> WatermarkStrategy:
     Raises PlanError if ``seconds`` is negative or not finite.
     """
     if not _is_number(seconds) or not 0 <= seconds < math.inf:
-        raise PlanError(f"rows are out of order by 0 seconds or more, not by {seconds!r}")
+        raise PlanError(f"bounded: seconds must be at least 0 (got {seconds!r})")
     return WatermarkStrategy(round(seconds * 1000))
 
 

@@ -156,7 +156,9 @@ class DayWindows:
                 day += timedelta(days=1)
                 start, end = end, _midnight(zone, day + timedelta(days=1))
         except OverflowError:
-            raise ValueError(f"the event time {time} is in no year from 1 to 9999, so it has no calendar day") from None
+            raise ValueError(
+                f"the event time {time} is outside the years 1 to 9999, so it has no calendar day"
+            ) from None
         return start, end
 
     def __str__(self) -> str:
@@ -206,7 +208,7 @@ def tumbling(
         return TumblingWindows(size, shift % size)
     every = milliseconds(early, "the time between early results")
     if size % every or every == size:
-        raise PlanError(f"early results come each {early:g} s, which is no part of a window of {seconds:g} s")
+        raise PlanError(f"early={early:g} s must be a proper divisor of the window's {seconds:g} s")
     return EarlyTumblingWindows(size, every, shift % size)
 
 
@@ -218,7 +220,9 @@ def sliding(*, seconds: float, every: float, offset: float = 0) -> SlidingWindow
     """
     size, step = milliseconds(seconds, "a window's size"), milliseconds(every, "the time between two windows")
     if step > size:
-        raise PlanError(f"windows of {seconds:g} s each {every:g} s leave out rows between them: filter those first")
+        raise PlanError(
+            f"windows of {seconds:g} s each {every:g} s skip the rows between them: filter those rows first"
+        )
     return SlidingWindows(size, step, milliseconds(offset, "an offset", least=None) % step)
 
 
@@ -232,7 +236,7 @@ def days(timezone: str) -> DayWindows:
         _zone(timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise PlanError(
-            f"there is no time zone {timezone!r} here: give a name like 'Europe/Berlin' (if it is one, install tzdata)"
+            f"unknown time zone {timezone!r}: use a name like 'Europe/Berlin' (if it is one, install tzdata)"
         ) from None
     return DayWindows(timezone)
 
@@ -254,7 +258,9 @@ def rows(count: int, *, every: int | None = None) -> RowCountWindows:
     """
     step = count if every is None else every
     if not (_positive(count) and _positive(step) and step <= count):
-        raise PlanError(f"a window has one row or more, and begins each so many or fewer: not {count!r} each {step!r}")
+        raise PlanError(
+            f"rows: count must be at least 1, and every between 1 and count (got count={count!r}, every={step!r})"
+        )
     return RowCountWindows(count, step)
 
 
@@ -265,7 +271,9 @@ def global_(*, every: int | None = None) -> RowCountWindows:
     Raises PlanError without ``every``: then it would never have a result.
     """
     if not _positive(every):
-        raise PlanError(f"a global window never ends, so say after how many rows it has a result: not every={every!r}")
+        raise PlanError(
+            f"a global window never ends, so every must be the number of rows per result (got every={every!r})"
+        )
     return RowCountWindows(None, every)
 
 
@@ -288,7 +296,7 @@ def interval(*, lower: float, upper: float) -> JoinInterval:
     """Build an interval from ``lower`` to ``upper`` seconds. Raises PlanError if ``lower`` is above ``upper``."""
     found = JoinInterval(milliseconds(lower, "lower=", least=None), milliseconds(upper, "upper=", least=None))
     if found.lower > found.upper:
-        raise PlanError(f"no row is from {lower:g} s to {upper:g} s behind another: lower= is the lesser of both")
+        raise PlanError(f"lower ({lower:g} s) must not be greater than upper ({upper:g} s)")
     return found
 
 

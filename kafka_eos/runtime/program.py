@@ -69,7 +69,7 @@ def find_defining_file(program: Program, made_in: str) -> Path:
 def load_program(ref: AppRef) -> Program:
     """Import the user's file and return its pipeline. Raises ConfigError or PlanError with the remedy."""
     if not ref.path.is_file():
-        raise ConfigError(f"there is no file {ref.path}; give the path of the Python file that defines the pipeline")
+        raise ConfigError(f"file {ref.path} does not exist; give the path of the Python file that defines the pipeline")
     return find(_import(ref.path), ref.pipeline)
 
 
@@ -84,10 +84,10 @@ def find(module: ModuleType, name: str | None = None) -> Program:
     found = list({id(program): program for program in (*variables.values(), *made)}.values())
     names = ", ".join(sorted(program.name for program in found))
     if not found:
-        raise PlanError(f'{module.__file__} makes no pipeline; write pipeline = Pipeline("name") at its top level')
+        raise PlanError(f'{module.__file__} defines no pipeline; write pipeline = Pipeline("name") at its top level')
     if name is None:
         if len(found) > 1:
-            raise PlanError(f"{module.__file__} makes several pipelines ({names}); say which: FILE.py:NAME")
+            raise PlanError(f"{module.__file__} defines several pipelines ({names}); choose one with FILE.py:NAME")
         return found[0]
     if name in variables:
         return variables[name]
@@ -160,9 +160,9 @@ class CodeFingerprint(msgspec.Struct, frozen=True):
         both = self.files.keys() & given.files.keys()
         if changed := sorted(file for file in both if self.files[file] != given.files[file]):
             raise Fatal(
-                f"{', '.join(changed)} in {app.absolute().parent} changed since the job was started: a process that "
-                "starts now would run other code than the rest of the job. Nothing is lost. Start the job again: then "
-                "all of it runs the new code, from the last checkpoint. End a job before you change it: kafka-eos stop"
+                f"{', '.join(changed)} in {app.absolute().parent} changed since the job was started: a new process "
+                "would run other code than the rest of the job. Nothing is lost. Start the job again: then all of it "
+                "runs the new code, from the last checkpoint. Stop a job before you change its code: kafka-eos stop"
             )
         if self.plan != given.plan:
             raise Fatal(

@@ -46,5 +46,5 @@ class CleanupRunner:
         try:
             return bool(self._coordinator.list_staged())
         except Retryable as error:
-            self._observe("notice", text=f"could not look for output that is left open: {error}")
+            self._observe("notice", text=f"could not look for left-over output: {error}")
             return False

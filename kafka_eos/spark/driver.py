@@ -151,7 +151,7 @@ class SparkAttempt:
         """Yield what has happened since the last step. Raises what ends the attempt at once."""
         if self._watch.expired():
             raise RetryInterrupted(
-                "stopped before the epoch at hand was committed; nothing is lost, the next start reads it again"
+                "stopped before the current epoch was committed; nothing is lost, it is read again at the next start"
             )
         if (committed := self._overlap.poll_committed()) is not None:
             yield facts.EpochCommitted(committed.id)
@@ -188,12 +188,12 @@ class SparkAttempt:
             case do.ReplaceAttempt():
                 raise RestartFromCheckpoint(
                     f"the epoch's Spark job did not end within {self._timeout:.0f} s (checkpoint_timeout, which must "
-                    "be more than it takes a task to restore its state)"
+                    "be longer than a task needs to restore its state)"
                 )
             case do.EndJob(how):
                 self._end(how)
             case do.AbortEpoch() | do.PauseSources() | do.RequestCounts() | do.ResumeSources():
-                raise Bug(f"{action}: a batch is not given up, and leaves nothing under way")
+                raise Bug(f"{action}: an epoch on Spark is never aborted and leaves no in-flight rows")
 
     def _discover(self, at_once: bool) -> None:
         # Who waits for all that has come does not wait for timers: one that sets the next would never end.
@@ -244,5 +244,5 @@ class SparkAttempt:
     def _end(self, how: JobOutcome) -> None:
         if how is JobOutcome.CANCELLED:
             self._request_handler.on_job_end()
-            raise RetryInterrupted("ended on request, without the epoch at hand; the next start reads it again")
+            raise RetryInterrupted("stopped on request without the current epoch; the next start reads it again")
         self._ended = True

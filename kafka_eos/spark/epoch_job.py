@@ -130,8 +130,8 @@ def check_attempts(reports: Sequence[TaskReport], depth: int, parallelism: int) 
         sent = {subtask: attempts[report.level - 1, subtask] for subtask in range(parallelism) if report.level}
         if report.inputs != sent:
             raise RestartFromCheckpoint(
-                f"task {report.subtask} of level {report.level} has read rows of attempts that were replaced: "
-                "Spark ran a stage again after it was read (a lost executor)"
+                f"task {report.subtask} of stage {report.level} read the output of a replaced attempt: Spark reran a "
+                "stage after it was read (a lost executor)"
             )
 
 

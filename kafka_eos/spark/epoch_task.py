@@ -167,9 +167,10 @@ def open_shared_storage(where: Path | str, spec: StageSpec) -> JobStorage:
     storage = find_storage(where)
     if storage is None or _claim(storage, spec.term) != spec.claim:
         raise ConfigError(
-            f"checkpoint_dir is not the same place on every machine: on {socket.gethostname()}, {where} does not hold "
-            f"the claim of term {spec.term}, which the driver wrote. State stored there would be lost to all others. "
-            "Set checkpoint_dir to an object store, or to a file system that driver and executors share under one name."
+            f"checkpoint_dir is not the same location on every machine: on {socket.gethostname()}, {where} does not "
+            f"contain the claim of term {spec.term}, which the driver wrote. State stored there would be lost to all "
+            "others. Set checkpoint_dir to an object store, or to a file system that driver and executors share "
+            "under one name."
         )
     return storage
 

@@ -123,12 +123,12 @@ class ShuffleReader:
                     yield row
         if len(self.inputs) != self._parallelism or self._seen != self._announced:
             raise RestartFromCheckpoint(
-                f"the shuffle brought {self._seen} rows of {len(self.inputs)} tasks, where {self._announced} of "
+                f"the shuffle delivered {self._seen} rows of {len(self.inputs)} tasks, but {self._announced} of "
                 f"{self._parallelism} were sent"
             )
 
     def _end(self, end: EndOfPartition) -> None:
         if end.subtask in self.inputs:
-            raise RestartFromCheckpoint(f"the shuffle brought the rows of task {end.subtask} twice")
+            raise RestartFromCheckpoint(f"the shuffle delivered the rows of task {end.subtask} twice")
         self.inputs[end.subtask] = end.attempt
         self._announced += end.rows

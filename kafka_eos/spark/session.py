@@ -63,8 +63,8 @@ def _running(master: str | None) -> SparkSession | None:
     if master is None and (submitted := submitted_session()) is not None:
         return submitted
     raise ConfigError(
-        "this program has a Spark session already, and Spark has one a process. Pass it: SparkEngine(session) works in "
-        "it and leaves it open. Or end it before with session.stop()."
+        "this program already has a Spark session, and Spark allows one per process. Pass it: SparkEngine(session) "
+        "uses it and leaves it open. Or stop it first with session.stop()."
     )
 
 
@@ -129,7 +129,7 @@ def check(session: SparkSession) -> None:
     """ConfigError if neither an engine's epochs nor a query's batches can be exactly once in this session."""
     if not hasattr(session, "_jsc"):
         raise ConfigError(
-            "this is a Spark Connect session, whose driver is elsewhere. A classic one is needed: build it with "
+            "this is a Spark Connect session, whose driver is elsewhere. A classic session is needed: create it with "
             ".master(…) and without .remote(…), and without SPARK_REMOTE and SPARK_CONNECT_MODE_ENABLED."
         )
     refuse_unsafe(session.sparkContext.getConf().get)
@@ -140,8 +140,8 @@ def check(session: SparkSession) -> None:
         raise ConfigError(f"Spark {session.version} is too old: kafka-eos needs {'.'.join(map(str, _OLDEST))} or newer")
     if session.version.split("-")[0] != pyspark.__version__.split("-")[0].replace(".dev0", ""):
         raise ConfigError(
-            f"the cluster runs Spark {session.version}, this program pyspark {pyspark.__version__}: "
-            f"pip install 'pyspark=={session.version}', the same on driver and executors"
+            f"the cluster runs Spark {session.version}, but this program uses pyspark {pyspark.__version__}: pip "
+            f"install 'pyspark=={session.version}', the same on driver and executors"
         )
 
 
@@ -209,8 +209,8 @@ def refuse_unsafe(setting: Callable[[str], str | None]) -> None:
     """ConfigError if a setting of the cluster would break the guarantee."""
     if (setting("spark.speculation") or "false").lower() == "true":
         raise ConfigError(
-            "spark.speculation=true: two attempts of a task would run side by side, each with a transaction of its own "
-            "open in the output, which hides what others write behind it. Set spark.speculation=false."
+            "spark.speculation=true: two attempts of a task would run in parallel, each with an open transaction of "
+            "its own in the output, which hides later records of other producers. Set spark.speculation=false."
         )
 
 
@@ -226,9 +226,9 @@ def refuse_mixed_attempts(setting: Callable[[str], str | None]) -> None:
     for name in (f"{_CHECKSUMS}.enabled", f"{_CHECKSUMS}.enableFullRetryOnMismatch"):
         if (setting(name) or "false").lower() != "true":
             raise ConfigError(
-                f"{name}=false: after a lost executor a stage may run again with other results (user code need not be "
-                "deterministic), and tasks that read the first would be committed with tasks that read the second. "
-                f"Set {name}=true."
+                f"{name}=false: after the loss of an executor a stage may run again with other results (user code "
+                "need not be deterministic). Tasks that read the first results would then be committed with tasks "
+                f"that read the second. Set {name}=true."
             )
 
 
@@ -247,8 +247,10 @@ def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
     if java is None:
-        raise ConfigError(f"Spark needs Java {_JAVA} or newer, and there is none (JAVA_HOME={home or 'unset'})")
+        raise ConfigError(f"Spark needs Java {_JAVA} or newer, and none was found (JAVA_HOME={home or 'unset'})")
     version_output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(?:1\.)?(\d+)', version_output)
     if found is None or int(found[1]) < _JAVA:
-        raise ConfigError(f"Spark needs Java {_JAVA} or newer; {java} says: {version_output.strip().splitlines()[:1]}")
+        raise ConfigError(
+            f"Spark needs Java {_JAVA} or newer; {java} reports: {version_output.strip().splitlines()[:1]}"
+        )

@@ -21,9 +21,13 @@ _CAUSE = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|[a-z]): .")
 _JAVAS = re.compile(r": [\w.$]+(Exception|Error)\b")
 _STACK = ("at ", "org.apache.spark", "Caused by")
 _ENVIRONMENT = {
-    "PYTHON_VERSION_MISMATCH": "driver and executors need the same Python: set PYSPARK_PYTHON to one on every machine",
-    "No module named 'kafka_eos'": "executors cannot import kafka_eos: install it where PYSPARK_PYTHON points to",
-    "Cannot run program": "executors cannot start Python: set PYSPARK_PYTHON to one that is there on every machine",
+    "PYTHON_VERSION_MISMATCH": (
+        "driver and executors need the same Python version: set PYSPARK_PYTHON to it on every machine"
+    ),
+    "No module named 'kafka_eos'": (
+        "executors cannot import kafka_eos: install it for the Python that PYSPARK_PYTHON names"
+    ),
+    "Cannot run program": "executors cannot start Python: set PYSPARK_PYTHON to a Python that exists on every machine",
 }
 """What a cluster that is not set up says, and what to do about it."""
 
@@ -31,7 +35,9 @@ _ENVIRONMENT = {
 def translate_error(error: Exception) -> Exception:
     """Translate a Spark error into one of ours."""
     if isinstance(error, OSError) or (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)):
-        return Fatal("the Spark session has ended. Nothing is lost: start again, the job goes on from its last epoch")
+        return Fatal(
+            "the Spark session has ended. Nothing is lost: start again, and the job resumes from its last epoch"
+        )
     return advise_on_setup(error) or RestartFromCheckpoint(f"the Spark job failed: {_gist(error)}")
 
 
@@ -39,15 +45,15 @@ def advise_on_setup(error: BaseException) -> ConfigError | None:
     """Return a ConfigError for a cluster that is not set up; None for other errors."""
     for mark, advice in _ENVIRONMENT.items():
         if isinstance(error, SPARKS) and mark in str(error):
-            return ConfigError(f"{advice}. Spark says: {_gist(error)}")
+            return ConfigError(f"{advice}. Spark reports: {_gist(error)}")
     return None
 
 
 def explain_start_failure(error: Exception, master: str) -> ConfigError:
     """Build the ConfigError for a session that does not start."""
     return ConfigError(
-        f"Spark does not start on {master}: {_gist(error)} Look at what Spark printed before this, whether the master "
-        "is named as Spark wants it (local[2,4], spark://host:7077, yarn, k8s://…), and whether it runs there."
+        f"Spark does not start on {master}: {_gist(error)} Check what Spark printed before this, that the master has "
+        "a form that Spark accepts (local[2,4], spark://host:7077, yarn, k8s://…), and that it runs there."
     )
 
 

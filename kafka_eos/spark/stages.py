@@ -31,15 +31,15 @@ def split_into_stages(plan: Plan) -> tuple[SparkStage, ...]:
     """Return the stages of a plan in order. Raise PlanError for loops and for idleness detection."""
     if plan.feedbacks:
         raise PlanError(
-            f"pipeline {plan.name!r} feeds rows back, and an epoch on Spark is one job, which cannot run in a circle. "
-            f"Run it on the embedded engine, or loop through a topic.\n  {plan.feedbacks[0].code_line}"
+            f"pipeline {plan.name!r} has a loop: an epoch on Spark is one job and cannot iterate. Run it on the "
+            f"embedded engine, or loop through a topic.\n  {plan.feedbacks[0].code_line}"
         )
     for node in plan.nodes:
         if isinstance(node, TimestampsNode) and node.strategy.detects_idleness:
             raise PlanError(
-                f"{node.kind} {node.name!r} waits until a partition is silent, and on Spark nobody watches partitions "
-                "between epochs, which begin when there is something to read. Leave .with_idleness(...) and "
-                f".with_clock(...) out, or run it on the embedded engine.\n  {node.code_line}"
+                f"{node.kind} {node.name!r} needs idleness detection, which Spark cannot do between epochs: an epoch "
+                "starts only when there is something to read. Leave .with_idleness(...) and .with_clock(...) out, or "
+                f"run it on the embedded engine.\n  {node.code_line}"
             )
     depths = _depths(plan)
     return tuple(_level(plan, depth, depths) for depth in range(max(depths.values()) + 1))

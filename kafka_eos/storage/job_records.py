@@ -200,9 +200,9 @@ def ensure_same_incarnation(manifest: Manifest, identity: IdentityRecord) -> Man
     if manifest.identity == identity.identity:
         return manifest
     raise CorruptCheckpoint(
-        f"{manifest.name} was decided by life {manifest.identity} of job {manifest.job!r}, but this directory is that "
-        f"of life {identity.identity} ({paths.IDENTITY}): directories of two jobs were mixed. Restore this one from a "
-        "copy."
+        f"{manifest.name} was decided by incarnation {manifest.identity} of job {manifest.job!r}, but this directory "
+        f"belongs to incarnation {identity.identity} ({paths.IDENTITY}): directories of two jobs were mixed. Restore "
+        "this directory from a backup."
     )
 
 

@@ -220,8 +220,8 @@ def _newest_of(storage: CheckpointStorage, job: str, stored: Sequence[str], sett
         return None
     if settled and counted[0] != newest:
         raise ConfigError(
-            f"epoch {counted[0]} of job {job!r} is decided, and its output not committed yet: finish it first, with "
-            "kafka-eos doctor APP --end or by starting the job"
+            f"epoch {counted[0]} of job {job!r} is decided, but its output is not committed yet: finish it first, with "
+            "kafka-eos doctor APP --resolve or by starting the job"
         )
     return manifest.load(storage, Manifest, paths.manifest_name(newest), job)
 
@@ -243,11 +243,11 @@ def load_committed(storage: CheckpointStorage, job: str, epoch: int) -> Manifest
         raise dropped_error(job, epoch) from error
     if any(found.epoch.n == epoch for found in counted):
         raise ConfigError(
-            f"epoch {epoch} of job {job!r} is decided, and its output not committed yet: wait for it, or finish "
-            "it, with kafka-eos doctor APP --end or by starting the job"
+            f"epoch {epoch} of job {job!r} is decided, but its output is not committed yet: wait for it, or finish "
+            "it, with kafka-eos doctor APP --resolve or by starting the job"
         )
     known = ", ".join(str(found.epoch) for found in sorted(counted) if found in receipts) or "none"
-    raise ConfigError(f"job {job!r} stores no epoch {epoch} that counts; committed and still stored: {known}")
+    raise ConfigError(f"job {job!r} has no stored and committed epoch {epoch}; committed and still stored: {known}")
 
 
 def dropped_error(job: str, epoch: int) -> ConfigError:

@@ -90,7 +90,7 @@ class BatchCommitter:
             if self._failure is not None:
                 raise self._failure
             if self._pending is not None:
-                raise RetryInterrupted(f"the query was stopped before batch {self._pending.batch} was finalised")
+                raise RetryInterrupted(f"the query was stopped before batch {self._pending.batch} was committed")
 
     def release_waiters(self) -> None:
         """Release all waiters because the query is being stopped."""
@@ -102,7 +102,7 @@ class BatchCommitter:
         """Submit a prepared batch that Spark may now decide."""
         with self._changed:
             if self._pending is not None:
-                raise Bug(f"batch {promise.batch} was promised before batch {self._pending.batch} was finalised")
+                raise Bug(f"batch {promise.batch} was prepared before batch {self._pending.batch} was committed")
             self._pending = promise
             self._changed.notify_all()
 
@@ -183,11 +183,11 @@ class BatchCommitter:
             self._changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
-        log.error("the query cannot go on: %s", error)
+        log.error("the query failed: %s", error)
         with self._changed:
             self._failure = error
             self._changed.notify_all()
         try:
             self._stop()
         except Exception:  # noqa: BLE001 - said in the log; the failure that brought us here is what counts
-            log.exception("the query could not be stopped; no batch of it passes the gate")
+            log.exception("the query could not be stopped; no further batch will be committed")

@@ -105,7 +105,7 @@ class BatchLedger:
         """Raises CorruptCheckpoint if it is gone or is not what was written."""
         promise = self.find(attempt)
         if promise is None:
-            raise CorruptCheckpoint(f"{paths.manifest_name(attempt)} is missing, but its receipt is there")
+            raise CorruptCheckpoint(f"{paths.manifest_name(attempt)} is missing, although its receipt exists")
         return promise
 
     def find(self, attempt: EpochId) -> PreparedBatch | None:
@@ -164,8 +164,8 @@ def _identity(storage: CheckpointStorage, name: str) -> str:
         job = _stored_identity(storage)
     if job.rpartition("-")[0] != name:
         raise ConfigError(
-            f"this checkpoint belongs to the query {job.rpartition('-')[0]!r}, not to {name!r}: its transactions carry "
-            "that name. Give the query its name back, or a checkpoint of its own."
+            f"this checkpoint belongs to the query {job.rpartition('-')[0]!r}, not to {name!r}: its transactions "
+            "contain that name. Restore the query's name, or use another checkpoint."
         )
     return job
 
@@ -174,4 +174,4 @@ def _stored_identity(storage: CheckpointStorage) -> str:
     try:
         return msgspec.json.decode(storage.read(paths.IDENTITY), type=_QueryIdentity).job
     except msgspec.DecodeError as error:
-        raise CorruptCheckpoint(f"{paths.IDENTITY} is not what was written: {error}") from error
+        raise CorruptCheckpoint(f"{paths.IDENTITY} is damaged: {error}") from error

@@ -113,7 +113,9 @@ class MicroBatchWriter:
                 raise explain_stale_checkpoint(self._settling.checkpoint, committed.batch, newest)
             raise explain_replay_mismatch(self._settling.checkpoint, committed, found)
         self._settling.check_term()
-        log.warning("batch %d was committed before; its replay is the same and was not written again", committed.batch)
+        log.warning(
+            ("batch %d was already committed; its replay is identical and was not written again"), committed.batch
+        )
 
 
 def _sum(rows: list[Row]) -> int:

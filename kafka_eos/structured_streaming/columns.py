@@ -51,16 +51,16 @@ def project_columns(df: DataFrame, topic: str | None) -> DataFrame:
 def _check(df: DataFrame, columns: Mapping[str, Column], topic: str | None) -> None:
     if "value" not in columns:
         raise ConfigError(
-            f"the query has no column 'value' (it has: {', '.join(df.columns)}). Kafka records are made of the columns "
-            "key, value, topic, partition, headers, timestamp; for example: "
+            f"the query has no column 'value' (it has: {', '.join(df.columns)}). Kafka records are built from the "
+            "columns key, value, topic, partition, headers and timestamp; for example: "
             "df.select(F.to_json(F.struct('*')).alias('value'))."
         )
     if topic is None and "topic" not in columns:
-        raise ConfigError("where to? Pass topic=…, or give the query a column 'topic'.")
+        raise ConfigError("no topic: pass topic=…, or give the query a column 'topic'.")
     for name in columns:
         found = df.schema[name].dataType.simpleString()
         if found not in _TYPES[name]:
             raise ConfigError(
-                f"the column {name!r} is {found}; it must be {' or '.join(_TYPES[name])}: cast it, or make text of it "
-                "with F.to_json."
+                f"the column {name!r} is {found} but must be {' or '.join(_TYPES[name])}: cast it, or convert it to "
+                "text with F.to_json."
             )

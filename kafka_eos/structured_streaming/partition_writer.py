@@ -197,8 +197,8 @@ class WorkerProducers:
         to = fetch_topic_limits(self.rpc, topic, self._cluster.config)
         if to.limit is not None and to.limit < self._batches:
             raise UserError(
-                f"the topic {topic} takes batches of at most {to.limit} bytes (max.message.bytes), and those of this "
-                f"query have up to {self._batches}: raise it, or start the query with "
+                f"the topic {topic} accepts batches of at most {to.limit} bytes (max.message.bytes), but those of "
+                f"this query have up to {self._batches}: raise that limit, or start the query with "
                 f'config={{"batch.size": {to.limit}}}'
             )
         return to

@@ -106,13 +106,13 @@ def _check(df: DataFrame, checkpoint: str | Path, trigger: Mapping[str, Any] | N
     check(df.sparkSession)
     refuse_mixed_attempts(df.sparkSession.conf.get)
     if not df.isStreaming:
-        raise ConfigError("the DataFrame is not a stream: begin with spark.readStream.")
+        raise ConfigError("the DataFrame is not a stream: use spark.readStream.")
     if not str(checkpoint).strip():
-        raise ConfigError("checkpoint=… is needed: without Spark's checkpoint there is no decision to recover.")
+        raise ConfigError("checkpoint=… is required: recovery needs Spark's checkpoint.")
     for kind in trigger or {}:
         if kind not in _TRIGGERS:
             raise ConfigError(
-                f"trigger={{{kind!r}: …}} is not possible: only micro-batches are decided one by one. Use "
+                f"trigger={{{kind!r}: …}} is not supported: only micro-batches are decided one by one. Use "
                 "processingTime or availableNow."
             )
 

@@ -171,7 +171,7 @@ class HadoopFiles:
             if kind in ("FileNotFoundException", "NoSuchFileException"):
                 raise FileNotFoundError(text) from error
             if kind in ("AccessControlException", "AccessDeniedException"):
-                raise ConfigError(f"the checkpoint's file system refuses this user: {text}") from error
+                raise ConfigError(f"the checkpoint's file system denies access to this user: {text}") from error
             raise Retryable(f"the checkpoint's file system: {text}") from error
 
 
@@ -205,7 +205,7 @@ class HadoopStorage:
     def fetch(self, ref: FileRef, target: Path, passed: Callable[[int], None] = ignore_progress) -> None:
         data = self.read(paths.shared_name(ref.sha256))
         if hashlib.sha256(data).hexdigest() != ref.sha256:
-            raise CorruptCheckpoint(f"{paths.shared_name(ref.sha256)} ({ref.name}): the content was altered")
+            raise CorruptCheckpoint(f"{paths.shared_name(ref.sha256)} ({ref.name}): its content was changed")
         target.write_bytes(data)
         passed(len(data))
 
@@ -228,14 +228,16 @@ def check_exclusive_create(files: HadoopFiles) -> None:
     Both have written before either gives its file the name: so it is the store that refuses, not a look before.
     """
     if files.manager not in _MANAGERS:
-        raise ConfigError(_not_exclusive(f"Spark writes there with {files.manager}, which replaces files"))
+        raise ConfigError(_not_exclusive(f"Spark writes there with {files.manager}, which overwrites files"))
     if files.scheme in _OBJECT_STORES:
-        raise ConfigError(_not_exclusive(f"{files.scheme}: is an object store, where Spark's writers do not exclude"))
+        raise ConfigError(
+            _not_exclusive(f"{files.scheme}: is an object store, where two Spark drivers can both write the same file")
+        )
     name = f"{OURS}/{paths.PROBE}-{secrets.token_hex(8)}"
     writers = [files.staged(name, b""), files.staged(name, b"")]
     try:
         if not (_refuses(writers[0]) or _refuses(writers[1])):
-            raise ConfigError(_not_exclusive("of two writers both created one and the same file"))
+            raise ConfigError(_not_exclusive("two writers both created the same file"))
     finally:
         files.delete(name)
 
@@ -250,9 +252,9 @@ def _refuses(writer: Callable[[], None]) -> bool:
 
 def _not_exclusive(what: str) -> str:
     return (
-        f"the file system of the checkpoint cannot decide which of two drivers goes on: {what}. Keep the checkpoint "
-        "on HDFS, on a local disk, or in another file system that renames atomically and never over a file that is "
-        "there; and leave spark.sql.streaming.checkpointFileManagerClass unset."
+        f"the file system of the checkpoint cannot decide which of two drivers continues: {what}. Keep the "
+        "checkpoint on HDFS, on a local disk, or in another file system that renames atomically and never overwrites "
+        "an existing file; and leave spark.sql.streaming.checkpointFileManagerClass unset."
     )
 
 
@@ -272,8 +274,8 @@ def lock_jvm(spark: SparkSession, path: Path, query: str) -> Iterator[None]:
         while not _locked(file):
             if time.monotonic() > until:
                 raise JobLocked(
-                    f"the Spark of an earlier driver of query {query!r} still runs on this host (it holds {path}), and "
-                    "may still decide a batch. End that Java process, then start the query again."
+                    f"the Spark driver of an earlier run of query {query!r} still runs on this host (it holds "
+                    f"{path}), and may still decide a batch. End that Java process, then start the query again."
                 )
             time.sleep(0.1)
         yield

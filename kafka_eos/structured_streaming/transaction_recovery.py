@@ -58,7 +58,9 @@ class TransactionResolver:
         """
         promises = self.promises(batch)
         if not promises:
-            raise CorruptCheckpoint(f"batch {batch} of {self.checkpoint} is decided, and no promise for it is stored")
+            raise CorruptCheckpoint(
+                f"batch {batch} of {self.checkpoint} is decided, but no prepared batch is stored for it"
+            )
         if len(promises) > 1:
             probed = [MicroBatchAttempt(promise.id.term, self.is_partly_visible(promise)) for promise in promises]
             chosen = find_owner(probed)
@@ -81,8 +83,8 @@ class TransactionResolver:
         committed = any(probe.status is CommitStatus.COMMITTED for probe in probes)
         if not committed and (doubt := describe_unknown(probes)):
             raise Fatal(
-                f"whether a part of batch {promise.batch} (term {promise.term}) is visible cannot be told: {doubt}. If "
-                f"nothing of it is visible, delete {self.checkpoint}/{OURS}/{promise.name} and start again: Spark "
+                f"it is unknown whether a part of batch {promise.batch} (term {promise.term}) is visible: {doubt}. "
+                f"If nothing of it is visible, delete {self.checkpoint}/{OURS}/{promise.name} and start again: Spark "
                 "replays the batch."
             )
         return committed
@@ -104,7 +106,7 @@ class TransactionResolver:
 
     def withdraw(self, promise: PreparedBatch) -> None:
         """Withdraw a prepared batch that its driver's Spark has not decided and cannot decide any more."""
-        self.patience.retry("take a promise back", lambda: self.ledger.withdraw(promise))
+        self.patience.retry("withdraw a prepared batch", lambda: self.ledger.withdraw(promise))
 
     def abort_undecided(self) -> None:
         """Abort what Spark did not decide, after the query has ended.
@@ -140,7 +142,7 @@ class TransactionResolver:
             if strays:
                 log.info("aborted %s: task attempts that Spark did not accept", ", ".join(strays))
 
-        self.patience.retry("abort what Spark did not decide", abort)
+        self.patience.retry("abort output that Spark did not decide", abort)
 
     def check_term(self) -> None:
         """Fenced if another driver has taken over the query."""
@@ -151,8 +153,8 @@ class TransactionResolver:
 
     def _lost(self, promise: PreparedBatch, reason: str, *, visible: bool) -> str:
         advice = (
-            "Part of the batch may be visible already, so it cannot be replayed: compare the output with the input of "
-            f"batch {promise.batch} before going on."
+            "Part of the batch may be visible already, so it cannot be replayed: compare the output with the input "
+            f"of batch {promise.batch} before you continue."
             if visible
             else "Nothing of the batch is visible. To have Spark replay it, "
             f"{advise_replay(self.checkpoint, promise.batch)}, and start the query again; raise "
@@ -242,14 +244,14 @@ def explain_ambiguous_decision(checkpoint: str, promises: Collection[PreparedBat
     batch = max(promise.batch for promise in promises)
     held = ", ".join(str(promise.term) for promise in promises)
     advice = (
-        "Parts of more than one are visible: compare the output with the input of the batch before going on."
+        "Parts of more than one are visible: compare the output with the input of the batch before you continue."
         if visible
         else f"Nothing of the batch is visible. Make sure that no other driver of this query runs, "
         f"{advise_replay(checkpoint, batch)}, and start the query again: Spark replays the batch."
     )
     return Fatal(
-        f"Spark decided batch {batch}, for which the drivers of terms {held} had each prepared an attempt, and nobody "
-        f"can tell to which of them Spark's state belongs. {advice}"
+        f"Spark decided batch {batch}, for which the drivers of terms {held} had each prepared an attempt, and it is "
+        f"unknown to which of them Spark's state belongs. {advice}"
     )
 
 
@@ -258,27 +260,27 @@ def advise_replay(checkpoint: str, batch: int) -> str:
 
     The file of the next batch is included: Spark may have planned it, and would resume there.
     """
-    return f"delete {checkpoint}/commits/{batch} and, if it is there, {checkpoint}/offsets/{batch + 1}"
+    return f"delete {checkpoint}/commits/{batch} and, if it exists, {checkpoint}/offsets/{batch + 1}"
 
 
 def explain_replaced_driver(batch: int, checkpoint: str) -> Fenced:
     """Build the error for a driver that another one has replaced."""
     return Fenced(
-        f"Spark begins batch {batch}, but another driver has decided it, or decided the batch before it while this one "
-        f"took over: two drivers run the query of {checkpoint}. Nothing was written. Start one of them again: it "
-        f"finishes what was decided. (If you deleted commits/{batch - 1} to have that batch replayed, delete "
-        f"offsets/{batch} too.)"
+        f"Spark starts batch {batch}, but another driver has decided it, or decided the batch before it while this "
+        f"one took over: two drivers run the query of {checkpoint}. Nothing was written. Start only one of them "
+        f"again: it commits what was decided. (If you deleted commits/{batch - 1} to have that batch replayed, "
+        f"delete offsets/{batch} too.)"
     )
 
 
 def explain_stale_checkpoint(checkpoint: str, batch: int, visible: int) -> Fatal:
     """Build the error for a checkpoint that is older than the visible output."""
     return Fatal(
-        f"Spark begins batch {batch}, and the output of batch {visible} is visible already: the checkpoint "
+        f"Spark starts batch {batch}, but the output of batch {visible} is already visible: the checkpoint "
         f"{checkpoint} is older than its output (offsets and commits were removed, or restored from an old copy). "
-        f"To go on would write all since batch {batch} again. Restore Spark's part of the checkpoint as of batch "
-        f"{visible}. If there is no such copy, start the query with a new checkpoint, and with startingOffsets behind "
-        "the input whose output is visible, or with another topic to write it all again."
+        f"Continuing would write everything since batch {batch} again. Restore Spark's part of the checkpoint as of "
+        f"batch {visible}. If there is no such copy, start the query with a new checkpoint: with startingOffsets "
+        "behind the input whose output is visible, or with another topic to write everything again."
     )
 
 

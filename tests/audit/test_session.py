@@ -79,4 +79,4 @@ def test_the_python_that_the_user_chose_is_the_workers(totals: Totals, tmp_path:
     done = command(totals.job, tmp_path / "report", PYSPARK_PYTHON="/nowhere/python")
 
     assert done.returncode == 2, done.stdout
-    assert "cannot start Python: set PYSPARK_PYTHON to one that is there" in done.stdout, done.stdout
+    assert "cannot start Python: set PYSPARK_PYTHON to a Python that exists" in done.stdout, done.stdout

@@ -112,7 +112,7 @@ def test_where_nothing_is_registered_there_is_nothing_to_compare_with(checked: C
     code, said = checked.says("check")
 
     assert code == 0, said
-    assert [line.split()[:2] for line in said.splitlines()] == [["none", "source"], ["none", "sink"]]
+    assert [line.split()[:2] for line in said.splitlines()] == [["new", "source"], ["new", "sink"]]
     assert said.count(f"of {checked.url} is not there") == 2
 
 
@@ -123,7 +123,7 @@ def test_a_source_that_cannot_be_read_is_wrong(checked: Checked) -> None:
     code, said = checked.says("check")
 
     assert code == 1
-    assert "WRONG  source orders, value: Avro Order" in said
+    assert "INCOMPATIBLE  source orders, value: Avro Order" in said
     assert "         amount is string there, long here" in said
 
 
@@ -176,9 +176,9 @@ def test_state_is_compared_with_a_savepoint(checked: Checked) -> None:
     code, said = checked.says("check", "--from", str(checked.home / "saved"))
 
     assert code == 1
-    assert "WRONG  state total.accumulator: epoch 0 of" in said
+    assert "INCOMPATIBLE  state total.accumulator: epoch 0 of" in said
     assert "user (string) is only here, and has no default" in said
-    assert "WRONG  state gone.count" in said
+    assert "INCOMPATIBLE  state gone.count" in said
     _, said = checked.says("diff", "--from", str(checked.home / "saved"))
     assert "  value: shop (string) is only there" in said
 
@@ -198,7 +198,7 @@ def test_a_registry_that_does_not_answer_is_told_with_what_to_do(tmp_path: Path)
         assert isinstance(answer.exception, RegistryUnavailable)
         assert str(answer.exception).startswith(name)
         assert f"{url} does not answer" in str(answer.exception)
-        assert "check that the registry runs at that address and lets you in" in str(answer.exception)
+        assert "Check that the registry runs at that address and accepts your credentials" in str(answer.exception)
 
 
 def test_the_models_of_a_subject_are_printed_with_all_that_it_refers_to(checked: Checked) -> None:

@@ -82,7 +82,7 @@ def test_checkpoints_go_on_while_nobody_answers_and_so_does_a_savepoint_of_one(
         with running(job) as run:
             run.until(lambda: len(holding(job)) >= 3, "hold rows that wait in three checkpoints")
             first = list(service.asked)
-        assert kafka_eos(job, "doctor", str(job.app), "--end")[0] == 0
+        assert kafka_eos(job, "doctor", str(job.app), "--resolve")[0] == 0
         savepoint = trigger(job, job.directory / "savepoint")
         service.held.set()
         service.asked.clear()
@@ -129,7 +129,7 @@ def test_a_service_that_never_answers_ends_the_job_after_so_many_attempts_and_is
         with running(job) as run:
             assert run.ended() != 0, run.log
 
-    assert "3 times in a row without" in run.log
+    assert "3 failures in a row without" in run.log
     assert "(asked.py, line" in run.log and "within timeout=5 seconds" in run.log
     told = [event for event in events(job) if event["event"] in ("committed", "restarting")]
     rows = [event["in_a_row"] for event in told if event["event"] == "restarting"]

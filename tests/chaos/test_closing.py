@@ -45,7 +45,7 @@ def test_a_job_is_rescaled_between_two_slices_of_a_window_that_closes(new_job: N
     halfway(job, workers=3, windows=range(1))
     fill(job, 2)
     halfway(job, workers=3, windows=range(2))
-    assert kafka_eos(job, "doctor", str(job.app), "--end")[0] == 0
+    assert kafka_eos(job, "doctor", str(job.app), "--resolve")[0] == 0
     savepoint = trigger(job, job.directory / "savepoint")
     life = second_life(job, savepoint, TEST_PAUSE="0", KAFKA_EOS_PARALLELISM="2")
 

@@ -40,7 +40,7 @@ def test_declined_checkpoints_among_several_at_once(new_job: NewJob, mode: str) 
     for life in (1, 2):
         with running(job, ";".join(faults * 2)) as run, feeding(job):
             assert run.ended() == -signal.SIGKILL
-            assert run.count("given-up") >= 1
+            assert run.count("aborted") >= 1
         assert len(job.fired) == life * len(faults)
     job.run()
 
@@ -57,7 +57,7 @@ def test_a_failed_checkpoint_aborts_its_output_and_the_worker_goes_on(new_job: N
         run.drain()
         assert len({tuple(event["workers"]) for event in run.events("running")}) == 1, "nothing died"
         happened = [event["event"] for event in events(job)]
-    declined, failed = happened.index("given-up"), happened.index("restarting")
+    declined, failed = happened.index("aborted"), happened.index("restarting")
     assert "committed" in happened[declined:failed], "a declined checkpoint is no reason to restart"
     assert aborted(job) > 0, "no output was ever aborted, so it proves nothing"
     check_all(job)

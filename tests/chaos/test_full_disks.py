@@ -82,7 +82,7 @@ def test_a_disk_of_a_job_that_stays_full_is_waited_for_and_counts_as_one_failure
     """
     job = new_job(300, "totals.py", **({"KAFKA_EOS_STATE_DIR": tmp_path / "state"} if of == "state" else {}))
     small = small_at(tmp_path / "state" if of == "state" else job.checkpoints)
-    wait = "there is no room for "
+    wait = "no disk space for "
 
     with running(job) as run:
         run.until_output()
@@ -96,7 +96,7 @@ def test_a_disk_of_a_job_that_stays_full_is_waited_for_and_counts_as_one_failure
         run.drain()
 
     assert 0 < before < 5, "one attempt has failed, or another one that got room for a moment; then it waits"
-    assert "Make room there and the job goes on by itself" in run.log
+    assert "Free some space and the job continues by itself" in run.log
     check_all(job)
     audit_passes(job)
 
@@ -112,7 +112,7 @@ def test_a_leader_without_room_for_heartbeats_keeps_the_lead_while_a_standby_of_
     with running(job, "", "--standby") as leader:
         leader.until_output()
         with running(job, "", "--standby") as standby:
-            standby.until(lambda: f"stands by for process {leader.pid} on " in standby.log, "stand by")
+            standby.until(lambda: f"standby for process {leader.pid} on " in standby.log, "stand by")
             small.keep_full()
             leader.until(lambda: "heartbeats cannot be written" in leader.log, "have no room", 2 * PATIENCE)
             time.sleep(5 * lease)  # in which it would be taken for gone

@@ -159,4 +159,4 @@ def test_a_row_that_the_receiver_will_never_take_stops_the_job_which_goes_on_whe
 def test_a_receiver_that_ends_its_thread_ends_the_job_and_not_without_a_word(sending: Callable[..., Job]) -> None:
     with running(sending(TEST_SENDER="exits")) as run:
         assert run.ended() == 1, run.log[-3000:]
-    assert "SystemExit enough, raised beside the main thread" in run.log
+    assert "SystemExit enough, raised in a background thread" in run.log

@@ -48,7 +48,7 @@ def test_a_worker_whose_code_never_comes_back_is_told_of_and_replaced(new_job: N
     assert f"subtask {hung['worker']} lives" in replaced[0]["reason"], replaced
     assert hung["place"] in replaced[0]["reason"]
     assert len(run.events("hung")) == 2, "where it stood when it was replaced is told, too"
-    assert not run.events("silent"), "its process lives"
+    assert not run.events("unresponsive"), "its process lives"
     assert "in never_comes_back" in run.log, "the log has it"
     assert len(read(job.bootstrap, job.output)) == PAID
 
@@ -63,7 +63,7 @@ def test_a_call_in_c_that_keeps_all_threads_from_running_is_told_as_a_silent_pro
         run.until_all_committed()
         run.drain()
 
-    silent = run.events("silent")[-1]
+    silent = run.events("unresponsive")[-1]
     assert "in never_comes_back" in silent["stacks"]
     assert "sends no heartbeats" in replaced[0]["reason"], replaced
     assert len(read(job.bootstrap, job.output)) == PAID
@@ -79,7 +79,7 @@ def test_a_worker_that_was_stopped_is_told_as_a_silent_process_and_replaced(new_
         run.until_all_committed()
         run.drain()
 
-    silent = run.events("silent")[-1]
+    silent = run.events("unresponsive")[-1]
     assert silent["process"] == stopped
     assert "it is stopped (SIGSTOP)" in silent["stacks"]
     assert "sends no heartbeats" in replaced[0]["reason"], replaced

@@ -126,7 +126,7 @@ def check(job: Job) -> None:
     assert told(job) == wanted
     newest = {row[0]: row for row in sorted(wanted, key=lambda row: row[2])}
     assert in_delta(job, "newest") == in_iceberg(job, "shop.newest") == sorted(newest.values())
-    assert doctor(job) == (0, "nothing is open\n")
+    assert doctor(job) == (0, "no open output\n")
     assert leftovers(job) == {}
 
 
@@ -234,7 +234,7 @@ def test_a_system_alone_has_each_row_once_whenever_a_process_dies(lake: Callable
 
     readers = dict(zip(SINKS, (in_kafka, in_table, in_lake, in_delta, in_iceberg), strict=True))
     assert readers[alone](job) == sorted(expected(harness.read(job.bootstrap, job.input)))
-    assert doctor(job) == (0, "nothing is open\n")
+    assert doctor(job) == (0, "no open output\n")
 
 
 @pytest.mark.campaign

@@ -57,7 +57,7 @@ def check_rows(job: Job) -> None:
     newest = sorted({row[0]: row for row in sorted(wanted, key=lambda row: row[2])}.values())
     assert told(delta(job, "delta").to_pyarrow_table()) == told(iceberg(job, "totals").scan().to_arrow()) == wanted
     assert told(delta(job, "newest").to_pyarrow_table()) == told(iceberg(job, "newest").scan().to_arrow()) == newest
-    assert doctor(job) == (0, "nothing is open\n")
+    assert doctor(job) == (0, "no open output\n")
 
 
 def told(rows: object) -> Rows:

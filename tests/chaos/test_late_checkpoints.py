@@ -28,13 +28,13 @@ def test_its_output_is_committed_once_and_the_audit_knows_by_whom(new_job: NewJo
         workers = run.until(lambda: run.last("running").get("workers"), "run")
         with feeding(job):
             (asleep,) = run.until(lambda: [pid for pid in workers if frozen(pid)], "freeze a worker")
-        run.until(lambda: run.count("given-up"), "give up a checkpoint")
+        run.until(lambda: run.count("aborted"), "give up a checkpoint")
         signal_worker(asleep, signal.SIGCONT)
         feed(job.bootstrap, job.input, range(600, 900))
         run.until_all_committed()
         run.drain()
         assert not run.count("restarting"), "the job should have run on"
-        assert _went_into_a_later_one(run.events("given-up"), run.events("committed"))
+        assert _went_into_a_later_one(run.events("aborted"), run.events("committed"))
     check_all(job)
     if audited:
         audit_passes(job)

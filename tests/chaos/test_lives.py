@@ -52,7 +52,7 @@ def test_a_start_from_another_directory_is_refused_and_the_first_one_runs_on(new
         said = refused(second, REFUSED)
 
         assert run.ended() == 0, run.log
-    assert f"life {identity(first)}" in said
+    assert f"incarnation {identity(first)}" in said
     assert str(second.checkpoints / second.name) in said, "which directory this start looked into"
     for advice in ("--checkpoint-dir", "another name", "kafka-eos doctor", "--take-over"):
         assert advice in said
@@ -84,8 +84,8 @@ def test_a_job_whose_directory_was_deleted_says_why_it_does_not_begin_again(new_
 
     said = refused(job, REFUSED)
 
-    assert f"life {gone}" in said
-    assert "lost or was deleted on purpose: --take-over" in said
+    assert f"incarnation {gone}" in said
+    assert "lost or deleted, use --take-over" in said
 
 
 def test_who_takes_over_on_purpose_ends_the_other_one_for_good(new_job: NewJob) -> None:
@@ -115,14 +115,14 @@ def test_doctor_ends_what_is_the_jobs_own_and_another_life_only_by_its_name(new_
     app = str(second.app)
 
     code, shown, _ = kafka_eos(second, "doctor", app)
-    refusal = kafka_eos(second, "doctor", app, "--end")
+    refusal = kafka_eos(second, "doctor", app, "--resolve")
     still = kafka_eos(first, "doctor", app)
-    ended = kafka_eos(second, "doctor", app, "--end-life", identity(first))
+    ended = kafka_eos(second, "doctor", app, "--abort-incarnation", identity(first))
 
-    assert code == 1 and f"another's: life {identity(first)}" in shown
+    assert code == 1 and f"other ({identity(first)})" in shown
     assert refusal[0] != 0 and "--take-over" in refusal[2]
-    assert still[0] == 1 and "this job's" in still[1]
-    assert "ended; 0 left" in ended[1], ended
+    assert still[0] == 1 and "this job" in still[1]
+    assert "resolved; 0 still open" in ended[1], ended
     assert "took over from this one" in refused(first, 1)
 
 
@@ -155,7 +155,7 @@ def test_open_output_of_the_savepoints_job_refuses_even_the_heir(new_job: NewJob
 
     said = refused(heir, REFUSED)
 
-    assert f"life {identity(first)}" in said and "(open)" in said
+    assert f"incarnation {identity(first)}" in said and "(open)" in said
 
 
 def test_two_jobs_of_one_name_do_not_share_a_state_dir(new_job: NewJob, tmp_path: Path) -> None:

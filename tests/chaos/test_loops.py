@@ -228,7 +228,7 @@ def test_a_loop_whose_rows_cannot_be_read_is_refused_until_it_has_run_empty(new_
     feed(job.bootstrap, job.input, range(2000, 3000))
     job.run()
 
-    assert "'rounds-feedback' were written with" in said and "the pipeline declares" in said
+    assert "'rounds-feedback' were written with" in said and "the pipeline now declares" in said
     assert "'seen': {'type': 'integer', 'default': 0}" in said and "'seen': {'type': 'string', 'default': ''}" in said
     assert "--until-caught-up" in said
     check(job)

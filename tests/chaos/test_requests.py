@@ -74,14 +74,14 @@ def test_a_savepoint_that_is_late_is_refused_and_a_last_checkpoint_that_is_late_
         assert code == 2, said
         assert "was not acknowledged in time (checkpoint_timeout)" in said and "the job goes on" in said
         run.until_committed(2)
-        before = run.count("given-up")
+        before = run.count("aborted")
         assert (before > 0, run.count("restarting")) == (True, 0)
 
         until_backlogged(run)
         target = job.directory / "two"
         code, out, said = kafka_eos(job, "stop", str(job.app), "--savepoint", "--path", str(target))
         assert (code, out.strip(), run.ended()) == (0, str(target), 0), said
-        assert run.count("given-up") > before + 1, "the last checkpoint was soon in time, so this proves nothing"
+        assert run.count("aborted") > before + 1, "the last checkpoint was soon in time, so this proves nothing"
         assert run.count("restarting") == 0
     assert (savepoints.read_savepoint(target).epoch, savepoints.find_damage(target)) == (manifests(job)[-1].epoch, [])
     assert not (job.directory / "one").exists()
@@ -95,7 +95,7 @@ def test_a_stop_that_takes_its_time_can_still_be_cut_short(new_job: NewJob) -> N
     with running(job) as run:
         until_backlogged(run)
         stop = requests.submit(home, StopJob())
-        run.until(lambda: run.count("given-up"), "give up its last checkpoint")
+        run.until(lambda: run.count("aborted"), "give up its last checkpoint")
         assert requests.wait(home, requests.submit(home, StopJob(drain=False)), 30).epoch is None
         assert run.ended() == 3
         with pytest.raises(RequestUnanswered, match="ended or was restarted"):
@@ -112,7 +112,7 @@ def test_a_savepoint_whose_checkpoint_is_declined_is_refused_and_the_job_goes_on
         assert code == 2 and "declined" in said and "the job goes on" in said, said
         assert kafka_eos(job, *trigger)[0] == 0
         run.drain()
-        assert (run.count("given-up"), run.count("restarting")) == (1, 0)
+        assert (run.count("aborted"), run.count("restarting")) == (1, 0)
     assert savepoints.find_damage(job.directory / "one") == []
     check(job)
 

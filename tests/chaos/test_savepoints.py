@@ -100,7 +100,7 @@ def test_rows_under_way_are_part_of_a_savepoint(new_job: NewJob) -> None:
     job = new_job(2000, KAFKA_EOS_PARALLELISM=3, KAFKA_EOS_CHECKPOINT_MODE="unaligned", TEST_PAUSE="0.001")
     with running(job) as run, feeding(job):
         run.freeze_when(lambda: any(m.in_flight for m in manifests(job)[-1:]), "store rows under way")
-    assert kafka_eos(job, "doctor", str(job.app), "--end")[0] == 0
+    assert kafka_eos(job, "doctor", str(job.app), "--resolve")[0] == 0
     savepoint = trigger(job, job.directory / "savepoint")
     assert savepoints.read_savepoint(savepoint).in_flight, "nothing was under way"
     life = second_life(job, savepoint, KAFKA_EOS_PARALLELISM="2", TEST_PAUSE="0")
@@ -249,7 +249,7 @@ def test_removed_state_is_dropped_only_when_asked(new_job: NewJob) -> None:
 
     code, _, shown = kafka_eos(life, "run", str(renamed), "--from", str(savepoint), "--until-caught-up")
     assert code == 2
-    assert "holds state of 'total'" in shown and "--allow-dropped-state" in shown
+    assert "contains state of 'total'" in shown and "--allow-dropped-state" in shown
     life.environment["KAFKA_EOS_ALLOW_DROPPED_STATE"] = "1"
     life.run()
 
@@ -269,7 +269,7 @@ def test_a_checkpoint_of_what_is_gone_needs_leave_too(new_job: NewJob, name: str
     job.app.write_text((APPS / "totals.py").read_text().replace(f'name="{name}"', 'name="other"'))
 
     code, _, shown = kafka_eos(job, "run", str(job.app), "--until-caught-up")
-    assert code == 2 and f"holds state of '{name}'" in shown and "--allow-dropped-state" in shown
+    assert code == 2 and f"contains state of '{name}'" in shown and "--allow-dropped-state" in shown
     assert kafka_eos(job, "run", str(job.app), "--until-caught-up", "--allow-dropped-state")[0] == 0
     assert kafka_eos(job, "run", str(job.app), "--until-caught-up")[0] == 0
 
@@ -285,7 +285,7 @@ def test_a_decided_epoch_must_be_finished_before_a_savepoint(new_job: NewJob) ->
     code, _, shown = kafka_eos(job, "savepoint", "trigger", str(job.app))
     assert code == 2 and "not committed yet" in shown and "doctor" in shown
 
-    assert kafka_eos(job, "doctor", str(job.app), "--end")[0] == 0
+    assert kafka_eos(job, "doctor", str(job.app), "--resolve")[0] == 0
     life = second_life(job, trigger(job, job.directory / "savepoint"))
     life.run()
     check(life)

@@ -39,7 +39,7 @@ def leading(job: Job, *options: str) -> Iterator[Running]:
 
 
 def stands_by(standby: Running, leader: Running) -> None:
-    standby.until(lambda: f"stands by for process {leader.pid} on " in standby.log, "stand by")
+    standby.until(lambda: f"standby for process {leader.pid} on " in standby.log, "stand by")
 
 
 def takes_over(job: Job, standby: Running) -> None:
@@ -134,7 +134,7 @@ def test_a_standby_can_be_ended_and_a_job_goes_on(new_job: NewJob) -> None:
         with running(job, "", "--standby") as standby:
             stands_by(standby, leader)
             standby.drain()
-            assert "stopped while it stood by" in standby.log
+            assert "this standby was stopped without ever leading" in standby.log
         leader.until_all_committed()
         leader.drain()
     check_all(job)
@@ -164,7 +164,7 @@ def test_a_plain_run_beside_a_frozen_one_is_refused_here_and_takes_over_elsewher
 
         said = refused(job, 2)
         assert f"already run by process {frozen.pid}" in said
-        assert f"is frozen (stopped by a signal or a debugger): let it go on (kill -CONT {frozen.pid})" in said
+        assert f"is frozen (stopped by a signal or a debugger): resume it (kill -CONT {frozen.pid})" in said
 
         elsewhere(job)
         job.run()
@@ -183,7 +183,7 @@ def test_two_machines_share_a_bucket(new_job: NewJob, tmp_path: Path) -> None:
         job.environment |= {**s3_server.CREDENTIALS, "TEST_CHECKPOINTS": s3_server.address(port, "jobs")}
         one, two = tmp_path / "one", tmp_path / "two"
         with machine(job, one) as (leader, _), machine(job, two, "--until-caught-up") as (standby, log):
-            eventually(lambda: f"stands by for process {leader.pid} on " in log.read_text(), "the second one stands by")
+            eventually(lambda: f"standby for process {leader.pid} on " in log.read_text(), "the second one stands by")
             eventually(lambda: read(job.bootstrap, job.output), "the first one commits")
 
             told = told_at(job, two)
@@ -224,7 +224,7 @@ def test_of_two_machines_that_stand_by_one_takes_over_and_none_while_the_store_a
             machine(job, tmp_path / names[2]) as (third, also_said),
         ):
             others = {second: said, third: also_said}
-            waits = f"stands by for process {leader.pid} on "
+            waits = f"standby for process {leader.pid} on "
             eventually(lambda: all(waits in log.read_text() for log in others.values()), "both stand by")
             eventually(lambda: read(job.bootstrap, job.output), "the first one commits")
             store.pause()

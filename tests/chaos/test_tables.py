@@ -184,7 +184,7 @@ def test_a_job_may_change_its_strategy_between_two_runs_and_doctor_shows_what_is
     job.run()
 
     check(job)
-    assert doctor(job) == (0, "nothing is open\n")
+    assert doctor(job) == (0, "no open output\n")
 
 
 @pytest.mark.chaos
@@ -241,7 +241,7 @@ def test_a_table_that_is_gone_at_the_commit_stops_the_job_which_goes_on_when_it_
     job.run()
 
     check(job)
-    assert doctor(job) == (0, "nothing is open\n")
+    assert doctor(job) == (0, "no open output\n")
 
 
 @pytest.mark.chaos

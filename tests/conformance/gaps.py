@@ -21,6 +21,6 @@ class Gap:
 GAPS: Mapping[tuple[str, str], Gap] = {
     ("loop", "spark"): Gap(
         "an epoch on Spark is one job, and a job's stages cannot run in a circle",
-        "cannot run in a circle",
+        "cannot iterate",
     ),
 }

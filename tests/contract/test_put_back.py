@@ -157,7 +157,9 @@ class World:
         """What a start says that must not go on; it changes nothing that a second one looks at."""
         before, said = self.system.rows(), set[str]()
         for _ in range(2):
-            with pytest.raises(ConfigError, match="an older copy was put back") as caught:
+            with pytest.raises(
+                ConfigError, match="an older copy of the sink or of the checkpoints was restored"
+            ) as caught:
                 self.started()
             said.add(str(caught.value))
         assert self.system.rows() == before

@@ -266,14 +266,14 @@ def test_pods_hand_a_job_over_when_one_is_told_to_end_or_is_lost(host: Host) -> 
     with pod() as first:
         host.goes_on(first)
         with pod() as second:
-            eventually(lambda: "stands by for process" in host.log, "the other one stands by")
+            eventually(lambda: "standby for process" in host.log, "the other one stands by")
             assert host.leads() == first.pid
             first.send_signal(signal.SIGTERM)
             assert first.wait(seconds) == 0, host.log[-4000:]
             eventually(lambda: host.leads() == second.pid, "the other one leads")
             host.goes_on(second)
             with pod() as third:
-                eventually(lambda: f"stands by for process {second.pid}" in host.log, "a new one stands by")
+                eventually(lambda: f"standby for process {second.pid}" in host.log, "a new one stands by")
                 assert probes(host) == {"/healthz": 200, "/readyz": 503}
                 os.killpg(second.pid, signal.SIGKILL)
                 eventually(lambda: host.leads() == third.pid, "it leads", PATIENCE)

@@ -70,7 +70,7 @@ class Losing(KafkaSink):
 def aborted(job: Job) -> list[str]:
     """Names of transactions that the coordinator aborted."""
     events = read_events(LocalStorage(job.checkpoints / job.name))
-    return [str(name) for event in events if event["event"] == "aborted" for name in event["names"]]  # type: ignore[union-attr]
+    return [str(name) for event in events if event["event"] == "leftovers-aborted" for name in event["names"]]  # type: ignore[union-attr]
 
 
 def check_totals(job: Job, count: int) -> None:

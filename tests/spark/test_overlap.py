@@ -90,7 +90,7 @@ def history(job: Job, kind: str) -> list[Any]:
 
 
 def aborted(job: Job) -> str:
-    return str([event["names"] for event in history(job, "aborted")])
+    return str([event["names"] for event in history(job, "leftovers-aborted")])
 
 
 def test_an_epoch_runs_while_the_one_before_it_is_committed(new_job: NewJob, spark: Any) -> None:

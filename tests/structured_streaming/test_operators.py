@@ -215,7 +215,7 @@ def test_topics_by_row_that_do_not_take_the_querys_batches_are_named(
     target = topic(1, config={"max.message.bytes": "5000"})
     df = rows().selectExpr(f"'{target}' AS topic", "string(id) AS value")
 
-    with pytest.raises(Exception, match=rf"the topic {target} takes batches of at most 5000.*batch\.size"):
+    with pytest.raises(Exception, match=rf"the topic {target} accepts batches of at most 5000.*batch\.size"):
         run(df)
     run(df, checkpoint=tmp_path / "second", config={"batch.size": 5000})
 

@@ -95,7 +95,7 @@ def test_a_trigger_without_micro_batches(start: Any, rows: Any, trigger: dict[st
 
 
 def test_no_checkpoint(start: Any, rows: Any) -> None:
-    with pytest.raises(ConfigError, match="checkpoint=… is needed"):
+    with pytest.raises(ConfigError, match="checkpoint=… is required"):
         start(rows, checkpoint="")
 
 

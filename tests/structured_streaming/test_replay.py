@@ -11,7 +11,7 @@ from kafka_eos.core.errors import ConfigError, Fatal
 from tests.limits import set_limits
 from tests.structured_streaming.kit import Totals, messages
 
-OLDER = "the output of batch {} is visible already.* is older than its output"
+OLDER = "the output of batch {} is already visible.* is older than its output"
 
 
 def test_a_replay_that_is_the_same_is_not_written_again(totals: Totals, spark: Any) -> None:

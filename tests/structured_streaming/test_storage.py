@@ -107,7 +107,7 @@ def test_a_store_that_replaces_what_is_there_is_refused(
     """Nobody could tell which of two drivers has claimed the query, nor whose decision Spark's commit is."""
     spark.conf.set("spark.sql.streaming.checkpointFileManagerClass", _REPLACES)
     try:
-        with pytest.raises(ConfigError, match="FileSystemBasedCheckpointFileManager, which replaces files"):
+        with pytest.raises(ConfigError, match="FileSystemBasedCheckpointFileManager, which overwrites files"):
             open_checkpoint(spark, viewfs(tmp_path), None)
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")

@@ -159,7 +159,7 @@ def test_a_spark_that_outlives_its_driver_keeps_the_next_one_out(
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
 
-    with pytest.raises(JobLocked, match="the Spark of an earlier driver of query 'totals' still runs"):
+    with pytest.raises(JobLocked, match="the Spark driver of an earlier run of query 'totals' still runs"):
         totals.start(spark)
 
     os.kill(java, signal.SIGKILL)

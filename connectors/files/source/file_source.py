@@ -119,7 +119,8 @@ class FileSource(Generic[T]):
             format, value, longest=longest_row, largest=largest_block, in_partitions=bool(partitions)
         )
         self._files = (files,) if files is not None else self._reading.names
-        self._ended, self._in_order, self._allow_feedback = until is not None, in_order, allow_feedback
+        self._ended, self._in_order = until is not None, in_order
+        self._allow_feedback = allow_feedback
         self.value_type: Any = value
         """The type of the source's values, for codecs between workers."""
 

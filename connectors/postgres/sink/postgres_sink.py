@@ -303,7 +303,7 @@ class PostgresSink(NoProvenance, Generic[T]):
         yield (
             f"rows for {target} wait in prepared transactions: one that a killed job leaves keeps its lock on the "
             "table (no ALTER TABLE, no TRUNCATE) and holds back vacuum in the database until the job starts again, or "
-            'until kafka-eos doctor --end; strategy="stage" never does'
+            'until kafka-eos doctor --resolve; strategy="stage" never does'
         )
 
     def _committed_by(self) -> str:

@@ -92,7 +92,7 @@ _STAGED: Final = (
 _PREPARED: Final = (
     "an open transaction as long as an epoch holds back vacuum in the database",
     "a job that is killed leaves prepared transactions, which lock the table against ALTER TABLE and TRUNCATE until it "
-    "starts again, or until kafka-eos doctor --end",
+    "starts again, or until kafka-eos doctor --resolve",
 )
 
 

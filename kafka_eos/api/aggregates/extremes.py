@@ -227,7 +227,7 @@ def top(
 def top(n: int, by: Callable[[T], Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, list[Any]]:
     """Return the ``n`` values with the highest ``by``, highest first, or ``value`` of each; see ``min_by``."""
     if n < 1:
-        raise PlanError(f"top has one value at least, not {n}")
+        raise PlanError(f"top: n must be at least 1 (got {n})")
     return RankedAggregate(name="top", by=by, value=value, state=_type_of(value, state), most=n, last=True, listed=True)
 
 

@@ -142,7 +142,7 @@ def approx_quantiles(fn: Callable[[T], float | None], *shares: float) -> Aggrega
     """
     if not shares or not all(map(_is_share, shares)):
         raise PlanError(
-            f"approx_quantiles is told shares from 0 to 1, as in approx_quantiles(f, 0.5, 0.99), not {shares}"
+            f"approx_quantiles takes shares between 0 and 1, as in approx_quantiles(f, 0.5, 0.99) (got {shares})"
         )
     return QuantilesAggregate(fn=fn, wanted=shares)
 

@@ -255,7 +255,7 @@ def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
 
 def _carried(events: Sequence[Mapping[str, Any]], committed: Collection[EpochId]) -> dict[EpochId, EpochId]:
     """The output of an epoch that took too long goes into the next one of its term that is committed."""
-    given_up = [_epoch(event) for event in events if event.get("event") == "given-up" and _is_epoch(event)]
+    given_up = [_epoch(event) for event in events if event.get("event") == "aborted" and _is_epoch(event)]
     later = {g: [c for c in committed if c.term == g.term and c.epoch > g.epoch] for g in given_up}
     return {epoch: min(into) for epoch, into in later.items() if into}
 

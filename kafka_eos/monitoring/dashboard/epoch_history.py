@@ -29,7 +29,7 @@ def epochs(events: Iterable[Event]) -> list[dict[str, Json]]:
                 epoch["committed_at"] = event["at"]
                 epoch["term"] = event.get("term")
                 epoch["commit"] = max(0, event["at"] - epoch["decided_at"])
-            case "given-up":
+            case "aborted":
                 found[event["epoch"]] = {"epoch": event["epoch"], "decided_at": event["at"], "aborted": True}
     return list(found.values())[-_EPOCHS:]
 
@@ -108,9 +108,9 @@ def _describe_event(event: Event) -> dict[str, Json] | None:
             title, text, fault = f"the job failed: {event['error']}", event["reason"], True
         case "stopped":
             title, text, fault = "the job was drained and stopped", "", False
-        case "given-up":
+        case "aborted":
             title, text, fault = f"epoch {event['epoch']} was aborted", "its output is part of the next epoch", True
-        case "silent":
+        case "unresponsive":
             title = f"worker {event['worker']} sent no heartbeat for {event['seconds']:.0f} s"
             text, fault = str(event.get("stacks", "")), True
         case "hung":

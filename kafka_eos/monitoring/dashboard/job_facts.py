@@ -158,9 +158,9 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
     "failed": ("error", "reason"),
     "restarting": ("what", "reason"),
     "hung": ("place", "stacks"),
-    "silent": ("stacks",),
+    "unresponsive": ("stacks",),
     "notice": ("text",),
-    "unshown": ("text",),
+    "observer-failed": ("text",),
 }
 """Events that tell of an error, and the facts that say it."""
 

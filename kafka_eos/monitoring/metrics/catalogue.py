@@ -15,7 +15,7 @@ BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. ``name`` has no prefix, and for a counter no ``_total``."""
+    """A metric of a job. ``name`` has no prefix, and for a counter no ``_total``."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]

@@ -69,7 +69,7 @@ class EpochTracer:
                 epoch.spans.extend(facts["spans"])
             case "decided" if epoch is not None:
                 epoch.decided, epoch.records = self._wall(), sum(facts["records_by_sink"].values())
-            case "given-up":
+            case "aborted":
                 self._over(facts["epoch"], failed="given up: its output is in the next one")
             case "committed":
                 self._over(facts["epoch"], _commits(facts["commits"]))

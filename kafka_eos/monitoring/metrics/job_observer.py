@@ -121,7 +121,7 @@ class MetricsObserver:
 
     # ------------------------------------------------------------ events
 
-    def _on_standing_by(self, facts: Mapping[str, Any]) -> None:
+    def _on_standby(self, facts: Mapping[str, Any]) -> None:
         self._starting = str(facts["text"])
         self._samples.set("standby", 1)
 
@@ -160,7 +160,7 @@ class MetricsObserver:
     def _on_failed(self, facts: Mapping[str, Any]) -> None:
         self._end(f"ended: {facts['error']}: {facts['reason']}")
 
-    def _on_stood_down(self, facts: Mapping[str, Any]) -> None:
+    def _on_standby_ended(self, facts: Mapping[str, Any]) -> None:
         self._end(f"ended: {facts['text']}")
 
     def _on_stopped(self, facts: Mapping[str, Any]) -> None:
@@ -225,7 +225,7 @@ class MetricsObserver:
             self._idle_since = None
         self._uncommitted.setdefault(facts["epoch"], now)
 
-    def _on_given_up(self, facts: Mapping[str, Any]) -> None:
+    def _on_aborted(self, facts: Mapping[str, Any]) -> None:
         self._samples.add("checkpoints", 1, "aborted")
 
     def _on_decided(self, facts: Mapping[str, Any]) -> None:
@@ -281,7 +281,7 @@ class MetricsObserver:
         for sink, count in records.items():
             self._samples.add("committed_records", count, sink)
 
-    def _on_unshown(self, facts: Mapping[str, Any]) -> None:
+    def _on_observer_failed(self, facts: Mapping[str, Any]) -> None:
         self._samples.add("observer_failures", 1, facts["observer"])
 
     def _on_dead_letters(self, facts: Mapping[str, Any]) -> None:
@@ -293,7 +293,7 @@ class MetricsObserver:
         for operator, count in facts["total"].items():
             self._samples.set("late_records", count, operator)
 
-    def _on_left_out(self, facts: Mapping[str, Any]) -> None:
+    def _on_filtered(self, facts: Mapping[str, Any]) -> None:
         for source, count in facts["total"].items():
             self._samples.set("filtered_records", count, source)
 

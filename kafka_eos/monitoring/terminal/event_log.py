@@ -16,8 +16,8 @@ from kafka_eos.monitoring.terminal.run_totals import Totals
 LOG: Final = logging.getLogger(f"{logs.OURS}.job")
 PROGRESS_SECONDS: Final = 10.0
 REPEAT_SECONDS: Final = 30.0
-"""Between two lines with the same notice: what is waited for is tried every two seconds."""
-_WARNINGS = frozenset({"restarting", "hung", "silent", "given-up", "dead-letters", "late-rows", "unshown"})
+"""Seconds between two lines with the same notice; a retry repeats its notice every two seconds."""
+_WARNINGS = frozenset({"restarting", "hung", "unresponsive", "aborted", "dead-letters", "late-rows", "observer-failed"})
 _DEBUG_EVENTS = frozenset({"triggered", "phases", "decided", "committed", "restoring"})
 
 
@@ -29,7 +29,7 @@ class EventLog(Totals):
         self._clock, self._last_progress = clock, -PROGRESS_SECONDS
         self._seen: set[tuple[str, str, str]] = set()
         self._notices: dict[str, float] = {}
-        """When each was logged last."""
+        """When each notice was logged last."""
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         super().__call__(event, facts)
@@ -44,7 +44,7 @@ class EventLog(Totals):
         if event == "notice" and self._repeats(str(facts["text"])):
             return
         if event == "dead-letters":
-            self._refused(facts)
+            self._log_rejected(facts)
         LOG.log(_level(event), "%s", _message(event, facts), extra={logs.EVENT_FIELD: (event, dict(facts))})
 
     def _repeats(self, text: str) -> bool:
@@ -53,15 +53,15 @@ class EventLog(Totals):
         self._notices = {each: at for each, at in self._notices.items() if now - at < REPEAT_SECONDS}
         return self._notices.setdefault(text, now) != now
 
-    def _refused(self, facts: Mapping[str, object]) -> None:
-        """The first few records that were refused, a line each, once."""
+    def _log_rejected(self, facts: Mapping[str, object]) -> None:
+        """Log each of the first few rejected records once."""
         first: Any = facts.get("first", {})
         for source, refusals in first.items():
             for refusal in refusals:
                 if (place := (source, refusal["operator"], refusal["where"])) not in self._seen:
                     self._seen.add(place)
-                    line = "the record at %(where)s was refused by operator %(operator)s: %(reason)s"
-                    LOG.warning(line, refusal, extra={logs.EVENT_FIELD: ("refused", {"source": source, **refusal})})
+                    line = "the record at %(where)s was rejected by operator %(operator)s: %(reason)s"
+                    LOG.warning(line, refusal, extra={logs.EVENT_FIELD: ("rejected", {"source": source, **refusal})})
 
 
 def _level(event: str) -> int:
@@ -74,7 +74,7 @@ def _level(event: str) -> int:
 
 def _message(event: str, facts: Mapping[str, object]) -> str:
     """Return a line with the event and its reason, if it has one; the other fields are logged as fields."""
-    if event in ("hung", "silent"):
+    if event in ("hung", "unresponsive"):
         where = f", at {facts['place']}" if "place" in facts else ""
         detail = f"worker {facts['worker']}, process {facts['process']}, for {facts['seconds']:g} s{where}"
     else:

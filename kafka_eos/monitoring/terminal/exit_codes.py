@@ -30,7 +30,7 @@ def exit_on_error() -> Iterator[None]:
 
 
 def exit_code(error: KafkaEosError) -> int:
-    """1 fatal, 2 for the user to change, 3 stopped before the last commit."""
+    """Return 1 for a fatal error, 2 for an error that the user must fix, 3 if stopped before the last commit."""
     from kafka_eos._util.retry import RetryInterrupted
 
     if isinstance(error, UserError):

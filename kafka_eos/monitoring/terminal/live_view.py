@@ -1,7 +1,7 @@
 """The terminal: one console for messages, and the live view of a running job.
 
-Rule: what a command was asked for goes to stdout, what it says besides to stderr. A message is printed as it is, in one
-piece: paths and commands in it can be copied, and found with grep.
+Rule: the result of a command goes to stdout, messages go to stderr. A message is never wrapped, so that its paths and
+commands can be copied and found with grep.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from kafka_eos.protocol.source_dependencies import describe_waiting
 
 console = Console(stderr=True)
 _WIDE = 1000
-"""Columns of a place that is no terminal."""
+"""Columns of output that does not go to a terminal."""
 
 _PRINTED_EVENTS = {
     "notice": "{text}",
-    "unshown": "{text}",
-    "standing-by": "{text}",
-    "restarting": "{what}: {reason} — going back to the last checkpoint",
-    "backing-off": "the next attempt begins in {seconds:g} s",
-    "hung": "worker {worker} (process {process}) lives, but has taken no step for {seconds:g} s: it is at {place}. "
-    "It is replaced after worker_timeout. Its threads stand here:\n{stacks}",
-    "silent": "worker {worker} (process {process}) has given no sign of life for {seconds:g} s: it is stopped, or a "
-    "call in C holds the interpreter. It is replaced after worker_timeout. Its threads stand here:\n{stacks}",
+    "observer-failed": "{text}",
+    "standby": "{text}",
+    "restarting": "{what}: {reason} — restarting from the last checkpoint",
+    "backing-off": "the next attempt starts in {seconds:g} s",
+    "hung": "worker {worker} (process {process}) is alive but has made no progress for {seconds:g} s: it is at "
+    "{place}. It will be replaced after worker_timeout. Its stacks:\n{stacks}",
+    "unresponsive": "worker {worker} (process {process}) has not responded for {seconds:g} s: it is stopped, or a C "
+    "call holds the GIL. It will be replaced after worker_timeout. Its stacks:\n{stacks}",
     "splits": "found new splits of {source}: {splits}",
 }
 
@@ -48,10 +48,9 @@ def format_bytes(size: float) -> str:
 
 
 def print_message(*parts: str | tuple[str, str], level: int = logging.INFO) -> None:
-    """Print a message to stderr, or log it where log_format is json. Nothing in it is taken for markup.
+    """Print a message to stderr, or log it at ``level`` if ``log_format`` is ``json``. Markup is not interpreted.
 
-    A running job whose ``log_format`` is ``json`` logs it, at ``level``. As with a log line, nothing depends on it:
-    what cannot be written, because the disk below a log file is full, comes with the next message that can be.
+    An error of the output, such as a full disk, is ignored: the console prints the text with the next message.
     """
     text = Text.assemble(*parts)
     if logs.is_json():
@@ -62,7 +61,7 @@ def print_message(*parts: str | tuple[str, str], level: int = logging.INFO) -> N
 
 
 def open_stdout_console() -> Console:
-    """Return a console for stdout, wide enough if it is no terminal."""
+    """Return a console for stdout, with very wide lines if stdout is not a terminal."""
     found = Console()
     return found if found.is_terminal else Console(width=_WIDE)
 
@@ -73,16 +72,17 @@ def print_output(asked: RenderableType) -> None:
 
 
 class LiveView(Totals):
-    """An observer that draws rate, lag, epoch and checkpoints, and prints what is out of the ordinary.
+    """An observer that draws rate, lag, epoch and checkpoints, and prints unusual events.
 
     On a terminal it redraws in place; elsewhere (a log file, CI) it prints a line every ten seconds once records flow.
     """
 
     _LOG_EVERY = 10.0
     _RATE_OVER = 0.5
-    """Seconds that a rate is of, at least: workers may report one right after the other, after an outage even all."""
+    """Shortest period of a rate in seconds: workers may report directly after each other, for example after an outage.
+    """
     _RESTORE_EVERY = 5.0
-    """Seconds between two lines about a restore, and before the first: a short one says nothing."""
+    """Seconds between two lines about a restore, and before the first line: a short restore prints none."""
 
     def __init__(self, job: str) -> None:
         super().__init__()
@@ -91,10 +91,10 @@ class LiveView(Totals):
         self._rate = 0.0
         self._counted = 0
         self._since = time.monotonic()
-        """Records a second, and since when and from how many records the next rate is of."""
+        """Records per second; the time and the record count at which the next rate begins."""
         self._restarts = 0
         self._restore_told: float | None = None
-        """When a line about the restore was printed last, or it began; None while nothing is restored."""
+        """When the last line about the restore was printed, or the restore began; None if no restore is running."""
         self._logged = 0.0
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
@@ -109,7 +109,7 @@ class LiveView(Totals):
 
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         if event == "dead-letters" and not self.dead_letters:
-            print_message(("records are rejected; the column dead letters counts them", "yellow"))
+            print_message(("some records became dead letters; see the column dead letters", "yellow"))
         super().__call__(event, facts)
         if event == "progress":
             self._measure(facts)
@@ -125,7 +125,7 @@ class LiveView(Totals):
         self._draw()
 
     def _restore(self, text: str) -> None:
-        """``text``: how far the restore is; empty when it is over."""
+        """Print the progress of a restore, rarely. ``text`` is empty when the restore is over."""
         now = time.monotonic()
         if not text or self._restore_told is None:
             self._restore_told = now if text else None

@@ -11,27 +11,27 @@ class Totals:
 
     def __init__(self) -> None:
         self.dead_letters: Mapping[str, Mapping[str, int]] = {}
-        """Of the run so far, by source and operator."""
+        """Dead letters of the run so far, by source and operator."""
         self.late: Mapping[str, int] = {}
-        """Rows of the run so far that came when their time was over, by operator."""
+        """Late rows of the run so far, by operator."""
         self.read: dict[str, int] = {}
-        """Records that epochs of this run have read, by source, once all that came of them is committed."""
+        """Records read by the committed epochs of this run, by source."""
         self.filtered: Mapping[str, int] = {}
-        """Records of the run so far that the header filter of their source left out."""
+        """Records of the run so far that a header filter dropped, by source."""
         self.written: dict[str, int] = {}
         """Records that this run has committed, by sink."""
         self.state: Mapping[str, int] = {}
-        """Bytes of the newest checkpoint, by operator."""
+        """Bytes of state in the newest checkpoint, by operator."""
         self.timers: Mapping[str, int] = {}
-        """Those that are pending there, by operator."""
+        """Pending timers in the newest checkpoint, by operator."""
         self.watermarks: Mapping[str, Mapping[str, int]] = {}
-        """How far event time had come there, by the operator that makes watermarks, and by split."""
+        """Watermarks in the newest checkpoint, by the operator that generates them and by split."""
         self.splits: dict[str, frozenset[str]] = {}
-        """Those that are read, by source."""
-        self.stood_down: str | None = None
-        """Why this run ended without ever leading the job."""
+        """Splits that are read, by source."""
+        self.standby_ended: str | None = None
+        """The reason why this run ended without ever leading the job."""
         self._decided: dict[object, Mapping[str, int]] = {}
-        """What epochs that are decided and not committed yet have read."""
+        """Records read by epochs that are decided but not committed yet, by epoch and source."""
 
     @property
     def all_refused(self) -> int:
@@ -47,7 +47,7 @@ class Totals:
             _add(self.written, cast("Mapping[str, int]", facts["records_by_sink"]))
         if event == "late-rows":
             self.late = cast("Mapping[str, int]", facts["total"])
-        if event == "left-out":
+        if event == "filtered":
             self.filtered = cast("Mapping[str, int]", facts["total"])
         if event == "decided":
             self.state = cast("Mapping[str, int]", facts["state_bytes_by_operator"])
@@ -57,8 +57,8 @@ class Totals:
         if event == "progress":
             read = cast("Mapping[str, Mapping[str, Mapping[str, object]]]", facts.get("read", {}))
             self.splits |= {source: frozenset(source_progress["splits"]) for source, source_progress in read.items()}
-        if event == "stood-down":
-            self.stood_down = str(facts["text"])
+        if event == "standby-ended":
+            self.standby_ended = str(facts["text"])
 
 
 def _add(to: dict[str, int], counts: Mapping[str, int]) -> None:

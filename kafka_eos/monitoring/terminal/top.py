@@ -1,6 +1,6 @@
 """One job as a screen of tables: rates, back-pressure, lag, and the times of the phases of its newest epoch.
 
-Pure. Rule: a value that is not known is a dash, never a guess.
+Pure. Rule: an unknown value is shown as a dash, never as a guess.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kafka_eos.monitoring.terminal.live_view import format_bytes
 
 _UNKNOWN: Final = "–"
 _COLOURS: Final = {"running": "green", "failed": "red", "killed": "red", "recovering": "yellow", "starting": "yellow"}
-_OPERATORS: Final = ("operator", "in/s", "out/s", "busy", "blocked", "idle", "state", "cached", "looked up/s")
+_OPERATORS: Final = ("operator", "in/s", "out/s", "busy", "back-pressure", "idle", "state", "cached", "misses/s")
 _SPLITS: Final = ("source", "partition", "position", "lag", "")
 
 
 def render_job(found: JobFiles, rates: Mapping[str, Any] | None, rows: int) -> Group:
-    """Render one job as tables. ``rows``: most partitions that are shown."""
+    """Render one job as tables. ``rows``: the maximum number of partitions shown."""
     stands = job_status(found.job, found.status, found.is_running, found.now)
     last: Mapping[str, Any] = found.status["last"]
     progress: Mapping[str, Any] = last.get("progress", {})
@@ -39,7 +39,7 @@ def render_job(found: JobFiles, rates: Mapping[str, Any] | None, rows: int) -> G
         behind = sorted(splits, key=_lag, reverse=True)
         parts += [Text(), _splits(behind[:rows])]
         if more := behind[rows:]:
-            parts.append(Text(f"and {len(more):,} more that are less behind", "dim"))
+            parts.append(Text(f"and {len(more):,} more with less lag", "dim"))
     return Group(*parts)
 
 
@@ -63,7 +63,7 @@ def _flow(stands: JobStatus, rates: Mapping[str, Any]) -> Text:
 
 
 def _epoch(last: Mapping[str, Any]) -> Text | None:
-    """The newest one that is committed, with the slowest of each phase."""
+    """Describe the newest committed epoch, with the slowest worker's time of each phase."""
     committed: Mapping[str, Any] = last.get("committed", {})
     if "epoch" not in committed:
         return None
@@ -106,7 +106,7 @@ def _splits(splits: Sequence[Json]) -> Table:
     table = _table(_SPLITS)
     for split in splits:
         assert isinstance(split, Mapping)
-        waits = "waits for slower ones" if split["waits"] else ""
+        waits = "paused (watermark alignment)" if split["waits"] else ""
         table.add_row(str(split["source"]), str(split["split"]), _count(split["position"]), _count(split["lag"]), waits)
     return table
 
@@ -125,7 +125,7 @@ def _table(columns: Sequence[str]) -> Table:
 
 
 def _justified(columns: Sequence[str]) -> Iterator[Any]:
-    """Names on the left, numbers on the right."""
+    """Yield the alignment of each column: names left, numbers right."""
     return ("left" if name in ("operator", "source", "partition", "") else "right" for name in columns)
 
 

@@ -3,7 +3,7 @@
     topics            the dead-letter topics of a source, and the topics of its records
     selection         selects dead letters
     reader            reads all dead letters that exist now, one after the other
-    text_output       a dead letter and the counts of many, for people and as JSON
+    text_output       dead letters and their counts, as text and as JSON
     replay_request    the parameters of a replay, in all of its processes
     replay_pipeline   the job that replays records: a pipeline like any other, in a file that its workers load
     replay_progress   the target of a replay, and the dead letters that it has replayed

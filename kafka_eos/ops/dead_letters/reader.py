@@ -1,7 +1,6 @@
 """Reads all dead letters that exist at this moment, one after the other.
 
-Rule: it uses as much memory as the reader of a topic, however many there are. Records of open transactions are not
-read.
+Rule: the reader needs constant memory, however many dead letters exist. Records of open transactions are not read.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Record
 
 _PATIENCE: Final = 60.0
-"""Seconds without a record after which the brokers are taken for gone."""
+"""Seconds without a record after which reading fails."""
 
 
 def context(job: str, settings: Settings) -> JobContext:
@@ -34,7 +33,7 @@ def read_dead_letters(
 ) -> Iterator[tuple[str, DeadLetter | None]]:
     """Read every record of the topic: its location, and the dead letter or None.
 
-    Raises ConfigError without the topic, Retryable if its brokers do not answer for a minute.
+    Raises ConfigError if the topic does not exist, Retryable if its brokers do not respond for a minute.
     """
     ends, begin = source.get_end_positions(ctx), source.discover(ctx, None)
     task: Any = TaskContext(ctx, 0, 1, "dead-letters")
@@ -51,4 +50,6 @@ def read_dead_letters(
                         DeadLetter.from_record(record),
                     )
             elif time.monotonic() - last_record_at > _PATIENCE:
-                raise Retryable(f"topic {source.topic} could not be read to its end: nobody answers since a minute")
+                raise Retryable(
+                    f"topic {source.topic} could not be read to its end: the brokers have not responded for a minute"
+                )

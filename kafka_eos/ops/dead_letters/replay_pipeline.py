@@ -1,4 +1,4 @@
-"""The pipeline that replays the records of dead letters: a file that the processes of its job load, like any user's.
+"""The pipeline that replays the records of dead letters. The processes of its job load this file like a user's.
 
 Rule: a record is identified by its topic, partition, offset and time. An operator keeps the replayed records forever.
 Its name must never change: under another name all of them would be replayed once more.
@@ -16,7 +16,7 @@ places = order.places()
 
 
 def selected(record: Record[bytes, bytes]) -> list[DeadLetter]:
-    """The letter, if it is meant. What is no letter is left where it is."""
+    """Return the dead letter if it is selected. Records that are not dead letters are ignored."""
     letter = DeadLetter.from_record(record)
     return [letter] if letter is not None and order.selection.includes(letter) else []
 

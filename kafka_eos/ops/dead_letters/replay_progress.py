@@ -1,6 +1,6 @@
 """The target of a replay, checked before it starts, and the dead letters that it has replayed.
 
-Rule: what was replayed is read from the newest committed epoch. An epoch that a killed replay decided and did not
+Rule: replayed dead letters are read from the newest committed epoch. An epoch that a killed replay decided but did not
 commit is not included. So the replay starts again, and commits that epoch first.
 """
 
@@ -40,19 +40,17 @@ class ReplayTarget:
     def __init__(self, at: DeadLetterTopics, to: str | None, ctx: JobContext) -> None:
         sink = at.create_replay_sink(to)
         if sink.topic == at.dead_letter_sink.topic:
-            raise ConfigError(
-                f"--to {sink.topic} is the topic of the dead letters: what is put there is no dead letter"
-            )
+            raise ConfigError(f"--to {sink.topic} is the topic of the dead letters: choose another topic")
         sink.check(ctx)
         there = () if to else (split for split in at.reads.discover(ctx, None) if topic_of(split) == at.topic)
         self._partitions = None if to else {partition_of(split) for split in there}
-        self.description = to or f"{at.topic}, each to the partition that it was in"
-        """The topic, for people."""
+        self.description = to or f"{at.topic} (each in its original partition)"
+        """The topic, for messages."""
 
     def check(self, letter: DeadLetter) -> None:
-        """ConfigError if there is no place for its record."""
+        """Raise ConfigError if the partition of the record no longer exists."""
         if self._partitions is not None and letter.partition not in self._partitions:
             raise ConfigError(
-                f"the record of {letter.where} was in a partition that topic {letter.topic} does not have any more: "
-                "was the topic made anew? Leave it out (--partition, --until), or write to another topic (--to)"
+                f"the record of {letter.where} was in a partition that topic {letter.topic} no longer has: was the "
+                "topic recreated? Exclude the record (--partition, --until), or write to another topic (--to)"
             )

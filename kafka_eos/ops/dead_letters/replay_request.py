@@ -1,6 +1,6 @@
 """The parameters of a replay: the pipeline, which of its dead letters are replayed, and the target topic.
 
-Rule: every process of the job reads it from its environment, as it reads the pipeline from a file.
+Rule: every process of the job reads these parameters from its environment, as it reads the pipeline from a file.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kafka_eos.runtime.program import load_program
 
 VARIABLE: Final = "KAFKA_EOS_REPLAY"
 PIPELINE: Final = Path(__file__).with_name("replay_pipeline.py")
-"""The file that makes the pipeline of an order."""
-OPERATOR: Final = "restored"
+"""The file that defines the pipeline of a replay."""
+OPERATOR: Final = "replayed"
 """The operator whose state has a key for each replayed record. Durable: see ``replay_pipeline``."""
 _INHERITED: Final = (
     "bootstrap_servers",
@@ -46,7 +46,7 @@ class ReplayRequest(Struct, frozen=True, kw_only=True):
     """Name of the replay's own job."""
     selection: Selection
     to: str | None = None
-    """The topic to write to; None is the one that the records came from."""
+    """The topic to write to; None for the topic that the records were read from."""
     run: str = ""
     """Identifies this call: each call reads all dead letters, and the job's state has those replayed before."""
 
@@ -58,7 +58,7 @@ class ReplayRequest(Struct, frozen=True, kw_only=True):
     def from_environment(cls) -> ReplayRequest:
         text = os.environ.get(VARIABLE)
         if not text:
-            raise ConfigError("this pipeline puts dead letters back: start it with kafka-eos dead-letters replay")
+            raise ConfigError("this pipeline replays dead letters: start it with kafka-eos dead-letters replay")
         return msgspec.json.decode(text, type=cls)
 
     def places(self) -> DeadLetterTopics:
@@ -72,7 +72,7 @@ class ReplayRequest(Struct, frozen=True, kw_only=True):
             # Records of a partition keep their order.
             "parallelism": 1,
             "checkpoint_mode": "aligned",
-            # The source of an earlier call is gone. Replayed records are the state of an operator that remains.
+            # The source of an earlier call no longer exists. The ids of replayed records are state that remains.
             "allow_dropped_state": True,
             "start_from": None,
             "take_over": False,

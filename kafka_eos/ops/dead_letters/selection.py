@@ -1,7 +1,7 @@
 """Selects dead letters by topic, operator, reason, time and offset.
 
-Pure. Rule: a dead letter must match all given criteria. Topic, offset and time are those of the rejected record, which
-the messages of a job name too, and not those of the dead letter.
+Pure. Rule: a dead letter must match all given criteria. Topic, offset and time are those of the rejected record, as in
+the job's messages, and not those of the dead letter.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter
 from kafka_eos.core.errors import ConfigError
 
 _MOST_NAMES: Final = 20
-"""Of operators in a message; they come from a topic, and there may be any number of them."""
+"""Operators named in a message: the names come from a topic, so their number is unbounded."""
 _LONGEST_NAME: Final = 100
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """Times are in milliseconds since the Unix epoch. Raises ConfigError if nothing can be meant by it."""
+    """The dead letters that a command works on. Times are in milliseconds since the Unix epoch.
+
+    Raises ConfigError if the criteria contradict each other.
+    """
 
     topic: str
-    """Of the refused records: a dead letter topic may hold those of several sources."""
+    """The topic of the rejected records: a dead letter topic may contain those of several sources."""
     reason: str | None = None
-    """A text in the name of the error or in its message, in any case."""
+    """A text in the name or the message of the error, in upper or lower case."""
     operator: str | None = None
     since: int | None = None
     until: int | None = None
@@ -38,9 +41,9 @@ class Selection(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise ConfigError("--until is not after --since: no record has such a time")
+            raise ConfigError("--until must be later than --since")
         if self.partition is None and not (self.first is None and self.last is None):
-            raise ConfigError("--offsets are those of a partition: give --partition too")
+            raise ConfigError("--offsets applies to one partition: give --partition too")
 
     def includes(self, letter: DeadLetter) -> bool:
         return (
@@ -57,7 +60,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     def expect_operator(self, present: Collection[str], refused: Collection[str]) -> None:
         """Raise ConfigError if the operator is unknown: a mistyped name must not look like one that rejected nothing.
 
-        ``present``: operators of the pipeline. ``refused``: those that dead letters name, maybe of an older version.
+        ``present``: operators of the pipeline. ``refused``: operators named in dead letters, maybe of an older version.
         """
         if self.operator is None or self.operator in present or self.operator in refused:
             return
@@ -77,23 +80,25 @@ def _names(found: Collection[str]) -> str:
 
 
 def time_of(text: str | None, option: str) -> int | None:
-    """Milliseconds of a time in ISO 8601, which is local unless it says where. ConfigError if it is none."""
+    """Parse a time in ISO 8601, local unless it has an offset, as milliseconds. Raise ConfigError if it is invalid."""
     if text is None:
         return None
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:
-        raise ConfigError(f"{option} {text!r} is no time: write 2026-01-31T12:00, or 2026-01-31T12:00:00Z") from None
+        raise ConfigError(
+            f"{option}: {text!r} is not a valid time. Use 2026-01-31T12:00 (local) or 2026-01-31T12:00:00Z"
+        ) from None
 
 
 def offsets_of(text: str | None) -> tuple[int | None, int | None]:
-    """The first and the last offset of ``17``, ``17-29``, ``17-`` or ``-29``. ConfigError if it is none of these."""
+    """Parse ``17``, ``17-29``, ``17-`` or ``-29`` as first and last offset. Raise ConfigError for any other text."""
     if text is None:
         return None, None
     first, dash, last = text.partition("-")
     if not text.strip("-") or not all(part.isdecimal() and part.isascii() for part in (first, last) if part):
-        raise ConfigError(f"--offsets {text!r}: write one offset, 17, or the first and the last, 17-29, 17- or -29")
+        raise ConfigError(f"--offsets: {text!r} is not valid. Use one offset, 17, or a range, 17-29, 17- or -29")
     begin, end = (int(part) if part else None for part in (first, last if dash else first))
     if begin is not None and end is not None and begin > end:
-        raise ConfigError(f"--offsets {text!r}: the last offset is before the first")
+        raise ConfigError(f"--offsets: the end of {text!r} is before its start")
     return begin, end

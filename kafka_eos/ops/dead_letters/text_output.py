@@ -1,6 +1,6 @@
-"""A dead letter, and the counts of many, for people and as JSON.
+"""Output of dead letters and their counts, as text and as JSON.
 
-Pure. Rule: bytes of strangers never reach a terminal as they are: what is no printable text is escaped.
+Pure. Rule: bytes of records never reach a terminal unchanged: everything but printable text is escaped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DeadLetterSummary:
         self._found: dict[tuple[str, str], list[Any]] = {}
 
     def add(self, letter: DeadLetter | None, meant: Selection) -> None:
-        """Count it, if it is meant; None is no letter."""
+        """Count a dead letter if it is selected. None stands for a record that is not a dead letter."""
         if letter is not None and (len(self.operators) < _MOST_REASONS or letter.operator == meant.operator):
             self.operators.add(letter.operator)
         if letter is None or not meant.includes(letter):
@@ -45,7 +45,7 @@ class DeadLetterSummary:
         entry[0], entry[2] = entry[0] + 1, letter.where
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The most frequent reason first."""
+        """Yield one row per operator and error, the most frequent first."""
         frequent = sorted(self._found.items(), key=lambda each: (-each[1][0], each[0]))
         for (operator, error), (count, first, last) in frequent:
             yield {"operator": operator, "error": error, "count": count, "first": first, "last": last}
@@ -53,10 +53,10 @@ class DeadLetterSummary:
 
 def format_dead_letter(place: str, letter: DeadLetter, most: int) -> Iterator[str]:
     """Format a dead letter as lines of text."""
-    yield f"{readable(letter.where, most)}  {_time(letter.timestamp)}  refused by {readable(letter.operator, most)}"
+    yield f"{readable(letter.where, most)}  {_time(letter.timestamp)}  rejected by {readable(letter.operator, most)}"
     yield f"  {readable(letter.error, most)}: {readable(letter.message, most)}"
     key = "no key" if letter.key is None else f"key {readable(letter.key, most)}"
-    yield f"  letter {place}, {key}, {_size(letter.value)}"
+    yield f"  dead letter {place}, {key}, {_size(letter.value)}"
     for name, value in letter.headers:
         yield f"  header {readable(name, most)}: {'(null)' if value is None else readable(value, most)}"
     if letter.value is not None:
@@ -81,7 +81,7 @@ def as_json(place: str, letter: DeadLetter) -> dict[str, Any]:
 
 
 def readable(data: bytes | str, most: int) -> str:
-    """Text as it is; other bytes with escapes such as ``\\x00``. A longer one ends with how much is left out."""
+    """Return text unchanged, and other bytes with escapes such as ``\\x00``; cut after ``most`` characters."""
     cut, left = data[:most], len(data) - most
     text = cut if isinstance(cut, str) else Excerpt(cut, len(data)).text
     shown = str(cut)[2:-1] if text is None else printable(text)

@@ -22,11 +22,11 @@ class DeadLetterTopics:
     source: str
     """Its name in the pipeline."""
     topic: str
-    """The one, of those that it reads, whose records are meant."""
+    """The topic of the selected records, of those that the source reads."""
     reads: KafkaSource[object]
     dead_letter_sink: KafkaSink[object]
     operators: frozenset[str]
-    """All of the pipeline."""
+    """The operators of the pipeline."""
 
     def create_source(self) -> KafkaSource[Record[bytes, bytes]]:
         """Create a source that reads the dead letter topic."""
@@ -35,8 +35,7 @@ class DeadLetterTopics:
     def create_replay_sink(self, to: str | None) -> KafkaSink[DeadLetter]:
         """Create the sink that writes records back."""
         topic = to or self.topic
-        # What is put back is read at once by whoever waits for it, so its transactions are short; a replay that was
-        # killed and is not started again hides what others write for no longer than this.
+        # A replay that was killed and is not restarted hides records of other producers until this timeout.
         return KafkaSink.originals(topic, in_place=to is None, transaction_timeout=300, **self.reads.connection)
 
 
@@ -50,23 +49,29 @@ def find_dead_letter_topics(plan: Plan, source: str | None, topic: str | None = 
              if (letters := plan.find_dead_letter_sink(node.name)) is not None}  # fmt: skip
     names = ", ".join(map(repr, sorted(known))) or "none"
     if not known:
-        raise ConfigError(f'no source of {plan.name!r} has dead letters: on_error=dead_letter("topic") gives it some')
+        raise ConfigError(
+            f'no source of {plan.name!r} writes dead letters: set on_error=dead_letter("topic") on the source'
+        )
     if source is not None and source not in known:
-        raise ConfigError(f"{plan.name!r} has no source {source!r} with dead letters; with some: {names}")
+        raise ConfigError(
+            f"{plan.name!r} has no source {source!r} with dead letters; sources with dead letters: {names}"
+        )
     if source is None and len(known) > 1:
         raise ConfigError(
-            f"several sources of {plan.name!r} have dead letters: say which, --source {' | '.join(sorted(known))}"
+            f"several sources of {plan.name!r} have dead letters: choose one with --source {' | '.join(sorted(known))}"
         )
     name = source or next(iter(known))
     reads, refused = known[name]
     if not isinstance(reads, KafkaSource) or not isinstance(refused, KafkaSink):
-        raise ConfigError(f"source {name!r} or its dead letters are not in Kafka: only records of topics can be shown")
+        raise ConfigError(
+            f"source {name!r} or its dead letters are not in Kafka: this command supports only Kafka topics"
+        )
     if topic is not None and not reads.may_read(topic):
-        raise ConfigError(f"source {name!r} reads {reads.topic}, and not the topic {topic!r}")
+        raise ConfigError(f"source {name!r} reads {reads.topic}, not the topic {topic!r}")
     meant = topic or reads.only_topic
     if meant is None:
         raise ConfigError(
-            f"source {name!r} reads several topics ({reads.topic}), and this command works on one at a time: say "
-            "which, --topic NAME"
+            f"source {name!r} reads several topics ({reads.topic}), but this command works on one at a time: choose "
+            "one with --topic NAME"
         )
     return DeadLetterTopics(name, meant, reads, refused, frozenset(node.name for node in plan.nodes))

@@ -26,9 +26,7 @@ def run_checks(
     """Run all checks of a job and yield their results."""
     where, size = str(settings.checkpoint_location(plan.name)), 0
     if store is None:
-        yield CheckResult(
-            "checkpoint store", "unknown", f"nothing is stored in {where} yet, so nothing was tried there"
-        )
+        yield CheckResult("checkpoint store", "unknown", f"nothing is stored in {where} yet, so it was not tested")
     else:
         try:
             size = _state_bytes(store, plan.name)
@@ -40,7 +38,7 @@ def run_checks(
     yield findings.check_memory(machine.memory(plan, settings))
     promises = list(_promises(coordinator))
     yield from promises
-    if all(each.verdict != "unknown" for each in promises):  # else nobody answers
+    if all(each.verdict != "unknown" for each in promises):  # else the brokers do not respond
         yield from _clocks(plan, coordinator.load_identity())
 
 
@@ -78,9 +76,9 @@ def _clock(look: Callable[[], tuple[float, float] | None], scope: str) -> CheckR
     except (KafkaEosError, OSError) as error:
         return _failed("clock", error)
     if measured is None:
-        return CheckResult("clock", "unknown", f"{scope} does not tell its time, or not to this user")
+        return CheckResult("clock", "unknown", f"{scope} does not report its time, or not to this user")
     return findings.check_clock(ClockOffset(scope, *measured))
 
 
 def _failed(check: str, error: Exception) -> CheckResult:
-    return CheckResult(check, "unknown", str(error) or type(error).__name__, "repair that, and ask again")
+    return CheckResult(check, "unknown", str(error) or type(error).__name__, "fix this, then run doctor again")

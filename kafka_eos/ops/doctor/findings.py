@@ -1,7 +1,7 @@
 """Checks that a job has what it needs, from facts of its machine, its settings and its checkpoint store.
 
-Pure. Rule: a finding that is not good says what to do. A fact that cannot be determined is reported as unknown, never
-as good.
+Pure. Rule: a warning and a bad result have a remedy. A fact that cannot be determined is reported as unknown, never as
+ok.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-Severity: TypeAlias = Literal["good", "look", "bad", "unknown"]
-"""`ok`, `warning` (may fail one day), `bad` (will fail) or `unknown`. ``check``: it may, one day."""
+Severity: TypeAlias = Literal["ok", "warning", "bad", "unknown"]
+"""`ok`, `warning` (may fail one day), `bad` (will fail) or `unknown`."""
 
 WORKER_BYTES: Final = 150 << 20
-"""Python, the libraries and a batch at work, of one process; docs/capacity.md says how it was measured."""
+"""Memory of one process for Python, the libraries and a batch; docs/capacity.md says how it was measured."""
 _SPARE_DISK: Final = 1 << 30
-"""Less free space than this is looked at even if there is no state yet."""
+"""Less free space than this is a warning even if there is no state yet."""
 _LEAST_DISK: Final = 100 << 20
 _STATES: Final = 2
 """Files that compaction rewrites may all exist twice for a moment."""
 _OPEN_FILES: Final = 512
-"""What a worker likes to have beside its sockets: clients of Kafka, files of state."""
-_SKEW_LOOK, _SKEW_BAD = 2.0, 60.0
+"""Open files of a worker besides its sockets: Kafka clients and state files."""
+_SKEW_WARNING, _SKEW_BAD = 2.0, 60.0
 _SLOW_STORE: Final = 0.5
 """Part of the checkpoint interval that one small write may take."""
 
@@ -42,7 +42,7 @@ class CheckResult:
 class DiskUsage:
     """A file system that holds files of the job.
 
-    ``state``: bytes of the newest checkpoint that lie, or will lie, there.
+    ``state``: bytes of the newest checkpoint that are, or will be, stored there.
     """
 
     holds: str
@@ -56,7 +56,7 @@ class DiskUsage:
 class MemoryBudget:
     """Memory that the job may use when its buffers are full, against the limit.
 
-    ``limit``: of the machine, or of the cgroup if that is less; None if the system does not tell.
+    ``limit``: of the machine, or of the cgroup if that is less; None if it is unknown.
     """
 
     workers: int
@@ -99,25 +99,25 @@ class ClockOffset:
 
 def check_disk(seen: DiskUsage) -> CheckResult:
     name = f"disk of {seen.holds}"
-    what = f"{_size(seen.free)} of {_size(seen.total)} are free at {seen.path}; the state takes {_size(seen.state)}"
-    remedy = f"free some space there, or put {seen.holds} on a larger disk (docs/capacity.md)"
+    what = f"{_size(seen.free)} of {_size(seen.total)} free at {seen.path}; the state takes {_size(seen.state)}"
+    remedy = f"free some space there, or move {seen.holds} to a larger disk (docs/capacity.md)"
     if seen.free < max(_LEAST_DISK, seen.state):
         return CheckResult(name, "bad", what, remedy)
     if seen.free < max(_SPARE_DISK, _STATES * seen.state):
-        return CheckResult(name, "look", what, remedy)
-    return CheckResult(name, "good", what)
+        return CheckResult(name, "warning", what, remedy)
+    return CheckResult(name, "ok", what)
 
 
 def check_open_files(workers: int, hard: int | None) -> CheckResult:
-    """Check the limit of open files. The soft one is raised to it at a start."""
+    """Check the hard limit of open files. A start raises the soft limit to it."""
     sockets = workers * (workers - 1)
     needed = sockets + _OPEN_FILES
     allowed = "any number" if hard is None else f"{hard:,}"
-    what = f"{workers} worker{'s' if workers > 1 else ''} may take {needed:,} open files, and {allowed} are allowed"
+    what = f"{workers} worker{'s' if workers > 1 else ''} may need {needed:,} open files; {allowed} are allowed"
     if hard is not None and hard < needed:
         remedy = f"raise the limit to {needed:,} (ulimit -Hn, LimitNOFILE=), or lower parallelism"
         return CheckResult("open files", "bad", what, remedy)
-    return CheckResult("open files", "good", what)
+    return CheckResult("open files", "ok", what)
 
 
 def check_memory(seen: MemoryBudget) -> CheckResult:
@@ -125,14 +125,14 @@ def check_memory(seen: MemoryBudget) -> CheckResult:
     parts += f"exchange_memory {_size(seen.exchange)} + {_size(WORKER_BYTES)})"
     what = f"up to {_size(seen.needed)}: {parts}"
     if seen.limit is None:
-        return CheckResult("memory", "unknown", f"{what}. The system does not tell how much there is")
-    what += f"; there are {_size(seen.limit)}"
-    remedy = "lower state_memory, kafka_memory or parallelism: beyond its memory a process is killed"
+        return CheckResult("memory", "unknown", f"{what}. The available memory is unknown")
+    what += f"; available: {_size(seen.limit)}"
+    remedy = "lower state_memory, kafka_memory or parallelism: a process that exceeds its memory is killed"
     if seen.least > seen.limit:
         return CheckResult("memory", "bad", what, remedy)
-    if seen.needed > 0.8 * seen.limit:  # decoded state, batches and what functions make come on top
-        return CheckResult("memory", "look", what, remedy)
-    return CheckResult("memory", "good", what)
+    if seen.needed > 0.8 * seen.limit:  # decoded state, batches and objects of user functions come on top
+        return CheckResult("memory", "warning", what, remedy)
+    return CheckResult("memory", "ok", what)
 
 
 def check_store(seen: StoreGuarantees, interval: float) -> CheckResult:
@@ -140,44 +140,44 @@ def check_store(seen: StoreGuarantees, interval: float) -> CheckResult:
     wrong = [
         text
         for holds, text in (
-            (seen.creates_exclusively, "it replaces an object that is there"),
-            (seen.reads_own_writes, "what is read is not what was written"),
-            (seen.lists_own_writes, "it does not list what was written just before"),
-            (seen.forgets_deleted, "it lists, or reads, what was deleted just before"),
+            (seen.creates_exclusively, "it overwrites existing objects"),
+            (seen.reads_own_writes, "it does not return what was written"),
+            (seen.lists_own_writes, "it does not list new objects at once"),
+            (seen.forgets_deleted, "it still lists or returns deleted objects"),
         )
         if not holds
     ]
     if wrong:
         what = f"{seen.where}: {'; '.join(wrong)}"
         return CheckResult("checkpoint store", "bad", what, "keep checkpoints in another store (docs/storage.md)")
-    what = f"{seen.where} makes an object once, lists it at once, and takes {seen.seconds * 1000:.0f} ms for one"
+    what = f"{seen.where} never overwrites, lists new objects at once, and takes {seen.seconds * 1000:.0f} ms per write"
     if seen.seconds > _SLOW_STORE * interval:
         remedy = "lengthen checkpoint_interval, or keep checkpoints nearer: each checkpoint waits for several writes"
-        return CheckResult("checkpoint store", "look", what, remedy)
-    return CheckResult("checkpoint store", "good", what)
+        return CheckResult("checkpoint store", "warning", what, remedy)
+    return CheckResult("checkpoint store", "ok", what)
 
 
 def check_clock(seen: ClockOffset) -> CheckResult:
-    what = f"that of {seen.whose} is {abs(seen.ahead):.1f} s {'ahead' if seen.ahead >= 0 else 'behind'}"
-    what += f", give or take {seen.uncertainty:.1f} s"
+    what = f"the clock of {seen.whose} is {abs(seen.ahead):.1f} s {'ahead' if seen.ahead >= 0 else 'behind'}"
+    what += f" (±{seen.uncertainty:.1f} s)"
     beyond = abs(seen.ahead) - seen.uncertainty
-    if beyond < _SKEW_LOOK:
-        return CheckResult("clock", "good", what)
+    if beyond < _SKEW_WARNING:
+        return CheckResult("clock", "ok", what)
     remedy = (
-        "let both follow a time server (chrony, systemd-timesyncd): ages of transactions, records that are read from a "
-        "time on, and retention are judged by both clocks. Exactly-once does not depend on them"
+        "synchronize both with a time server (chrony, systemd-timesyncd): transaction ages, start positions by "
+        "timestamp and retention depend on both clocks. Exactly-once does not"
     )
-    return CheckResult("clock", "bad" if beyond > _SKEW_BAD else "look", what, remedy)
+    return CheckResult("clock", "bad" if beyond > _SKEW_BAD else "warning", what, remedy)
 
 
 def check_connectors(notices: Sequence[str], refused: str | None) -> Iterator[CheckResult]:
-    """Check what sources and sinks say before a start."""
+    """Turn the refusals and notices of sources and sinks into check results."""
     for line in () if refused is None else refused.splitlines():
-        yield CheckResult("sources and sinks", "bad", line, "as it says")
+        yield CheckResult("sources and sinks", "bad", line, "see the message")
     for notice in notices:
-        yield CheckResult("sources and sinks", "look", notice, "as it says, if that is not what you want")
+        yield CheckResult("sources and sinks", "warning", notice, "see the notice; ignore it if this is intended")
     if not notices and refused is None:
-        yield CheckResult("sources and sinks", "good", "all that the plan names is there, and keeps what is promised")
+        yield CheckResult("sources and sinks", "ok", "all sources and sinks exist and keep their guarantees")
 
 
 def _size(count: int) -> str:

@@ -14,17 +14,19 @@ from kafka_eos.plan import Plan
 from kafka_eos.plan.kafka_client_count import kafka_share
 
 _LARGEST_SHARE = 128 << 20
-"""Of Kafka's memory, as docs/workers-and-memory.md says: a client takes no more."""
+"""The largest part of ``kafka_memory`` that one client uses: see docs/workers-and-memory.md."""
 
 
 def disks(settings: Settings, job: str, state: int) -> Iterator[DiskUsage]:
-    """Each place of the job's files that is on this machine. ``state``: bytes of its newest checkpoint."""
+    """Yield the usage of each local disk with files of the job. ``state``: bytes of its newest checkpoint."""
     here = isinstance(settings.checkpoint_dir, Path)
     if here:
         yield _disk("checkpoint_dir", settings.job_dir(job), state)
     local = settings.local_dirs(job)
     for place in local:
-        if not here or not place.is_relative_to(settings.job_dir(job)):  # there it links to what is beside it
+        if not here or not place.is_relative_to(
+            settings.job_dir(job)
+        ):  # else local state consists of hard links to the checkpoints
             yield _disk("state_dir", place, state // len(local))
 
 
@@ -35,13 +37,13 @@ def _disk(holds: str, path: Path, state: int) -> DiskUsage:
 
 
 def open_files() -> int | None:
-    """The hard limit of a process; None for none."""
+    """Return the hard limit of open files of a process; None if there is no limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if hard == resource.RLIM_INFINITY else hard
 
 
 def memory(plan: Plan, settings: Settings, root: Path = Path("/")) -> MemoryBudget:
-    """``root``: the directory in which /proc and /sys are."""
+    """Return the memory budget of a job. ``root``: the directory that contains ``proc`` and ``sys``."""
     share = kafka_share(plan, settings.kafka_memory)
     return MemoryBudget(
         settings.parallelism,
@@ -68,7 +70,7 @@ def _of_machine(root: Path) -> Iterator[int]:
 def _of_cgroups(root: Path) -> Iterator[int]:
     for version, group in cgroups(root, "memory"):
         text = _text(group / ("memory.max" if version == 2 else "memory.limit_in_bytes")).strip()
-        if text.isdecimal():  # "max" is none
+        if text.isdecimal():  # "max" means no limit
             yield int(text)
 
 

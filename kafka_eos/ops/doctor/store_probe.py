@@ -1,6 +1,6 @@
 """Checks that a checkpoint store keeps the guarantees that recovery needs. It creates and deletes one small object.
 
-Rule: nothing of the job is touched, so it may run meanwhile.
+Rule: the probe changes nothing of the job, so the job may run meanwhile.
 """
 
 from __future__ import annotations

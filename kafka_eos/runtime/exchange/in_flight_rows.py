@@ -103,8 +103,8 @@ def read_rows(
     for part in kept:
         if part.exchange not in places:
             raise PlanError(
-                f"the checkpoint holds rows on their way through {part.exchange!r}, but the pipeline has no exchange "
-                "of that name: give it its name back"
+                f"the checkpoint contains in-flight rows of exchange {part.exchange!r}, but the pipeline has no "
+                "exchange of that name: restore the old name"
             )
     # Rows further downstream are older; and rows that receivers had are older than those that senders still had.
     ordered = sorted(kept, key=lambda part: (-places[part.exchange], part.overtaken))
@@ -136,24 +136,24 @@ def _refusal(part: InFlightRows, node: Node, reason: BaseException) -> ConfigErr
     assert node.exchange_codec is not None  # every exchange has one
     if isinstance(node, FeedbackNode):
         hint = (
-            "Every savepoint holds what goes round in a loop. Let the new type read the old one (a default for each "
-            "new field, no other type under an old name), or run the old version with --until-caught-up: it ends when "
-            "nothing goes round any more, and leaves no such rows."
+            "Every savepoint contains the rows in a loop. Make the new type able to read the old one (a default for "
+            "each new field, no other type under an old name). Or run the old version with --until-caught-up: it "
+            "ends when the loop is empty."
         )
     else:
-        hint = "Run the old version until it has stopped: its last checkpoint holds no such rows."
+        hint = "Run the old version until it has stopped: its last checkpoint contains no such rows."
     return ConfigError(
-        f"rows on their way through {part.exchange!r} were written with {dict(part.codec)}, and the pipeline declares "
-        f"{describe_codec(node.exchange_codec)} there ({reason}). {hint}"
+        f"in-flight rows of exchange {part.exchange!r} were written with {dict(part.codec)}, but the pipeline now "
+        f"declares {describe_codec(node.exchange_codec)} ({reason}). {hint}"
     )
 
 
 def _frames(data: IO[bytes], name: str) -> Iterator[bytes]:
     if data.read(len(_MAGIC)) != _MAGIC:
-        raise ConfigError(f"{name}: not in a format that this kafka-eos reads. Upgrade kafka-eos.")
+        raise ConfigError(f"{name}: unknown format for this kafka-eos. Upgrade kafka-eos.")
     while head := data.read(_LENGTH):
         size = int.from_bytes(head, "big")
         frame = data.read(size)
         if len(head) < _LENGTH or len(frame) < size:
-            raise CorruptCheckpoint(f"{name}: a frame of rows is cut off")
+            raise CorruptCheckpoint(f"{name}: a frame of rows is truncated")
         yield frame

@@ -72,9 +72,9 @@ def make_restore_router(plan: Plan, node: Node, parallelism: int, positions: Map
 def _refuse_broadcast(node: Node, number: int, batch: Batch[Any]) -> RoutedRows:
     """Refuse restored rows of an exchange that has become a broadcast."""
     raise PlanError(
-        f"the checkpoint holds rows on their way through {node.kind} {node.name!r}, of which broadcast state is made "
-        "now, and they would not come to all workers. Run the old pipeline until it has stopped: its last checkpoint "
-        "holds no such rows."
+        f"the checkpoint contains in-flight rows of exchange {node.kind} {node.name!r}, which is now broadcast, so "
+        "they would not reach all workers. Run the old pipeline until it has stopped: its last checkpoint contains "
+        "no such rows."
     )
 
 
@@ -119,9 +119,10 @@ def _check_numbered(forward: Node, splits: Positions) -> None:
     for split in splits:
         if not is_numbered(split):
             raise PlanError(
-                f"the checkpoint holds rows on their way through {forward.kind} {forward.name!r}, and they should go "
-                f"where their split is read; the name of {split!r} does not end in the number of its partition. Run "
-                "the job with parallelism=1 until it has stopped: its last checkpoint holds no such rows."
+                f"the checkpoint contains in-flight rows of exchange {forward.kind} {forward.name!r}, which belong "
+                f"to the worker that reads their split, but the name of {split!r} does not end in a partition "
+                "number. Run the job with parallelism=1 until it has stopped: its last checkpoint contains no such "
+                "rows."
             )
 
 

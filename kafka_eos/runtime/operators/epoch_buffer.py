@@ -165,7 +165,7 @@ def make_bundle_error(where: str, operator: str, error: Exception) -> PoisonReco
         where,
         operator,
         describe_error(error),
-        "It was the last of several that were summed up, so it cannot become a dead letter alone. Fix merge or emit",
+        "The row is an aggregate of several records, so there is no single record to dead-letter. Fix merge or emit",
     )
 
 

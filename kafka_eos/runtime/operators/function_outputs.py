@@ -19,7 +19,7 @@ def list_outputs(made: Any) -> list[Any]:
     if type(made) not in _USUAL and not _several(made):
         shown = "None" if made is None else f"{made!r:.80} of type {type(made).__name__}"
         raise TypeError(
-            f"outputs are returned as a list, [] for none, or made with yield; the function has returned {shown}"
+            f"outputs must be returned as a list ([] for none) or with yield; the function returned {shown}"
         )
     return list(made)
 

@@ -23,7 +23,7 @@ class UserCounter:
 
     def inc(self, n: int = 1) -> None:
         if type(n) is not int or n < 0:
-            raise ValueError(f"a counter grows by a whole number, 0 or more: not inc({n!r})")
+            raise ValueError(f"a counter can only grow by a whole number that is not negative (got inc({n!r}))")
         self.count += n
 
 

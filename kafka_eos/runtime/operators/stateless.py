@@ -101,8 +101,9 @@ class MapBatchesOperator(StatelessOperator):
             return
         if len(made) != stop - start:
             raise PlanError(
-                f"operator {self.ctx.operator!r}: the function of map_batches got {stop - start} values and returned "
-                f"{len(made)}; it must return one for each, in order. To drop or add values use filter or flat_map."
+                f"operator {self.ctx.operator!r}: the function of map_batches got {stop - start} values but returned "
+                f"{len(made)}; it must return one value for each, in order. To drop or add values use filter or "
+                "flat_map."
             )
         values += made
 

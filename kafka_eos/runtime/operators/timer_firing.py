@@ -145,7 +145,10 @@ def make_output_error(source: str, raw: RawRecord, operator: str, error: Excepti
     """Build the error for a timer's output that a later operator rejects."""
     timers = describe_timers(source, raw.topic.removesuffix(describe_timers(source, "")))
     at = f"{timers}, key group {raw.partition}, time {raw.offset}"
-    todo = "A timer's output has no input record to dead-letter. Fix what made the output, or what rejects it"
+    todo = (
+        "A timer's output has no input record to dead-letter. Fix the function that emits it, or the operator that "
+        "rejects it"
+    )
     return PoisonRecord(at, operator, describe_error(error), todo, what="firing")
 
 

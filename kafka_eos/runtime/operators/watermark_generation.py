@@ -137,7 +137,10 @@ class TimestampsOperator:
     def _at_fault(self, batch: Batch[Any], index: int, error: Exception) -> PoisonRecord:
         self._ctx.expect_record(batch, index, error)
         place = batch.origin.raw(batch.origin_rows[index]).location
-        todo = "No dead letter is possible here. Fix the functions given to generated(...), or drop such records before"
+        todo = (
+            "Such a record cannot be dead-lettered here. Fix the functions given to generated(...), or drop such "
+            "records before"
+        )
         return PoisonRecord(place, self._ctx.operator, describe_error(error), todo)
 
 
@@ -149,7 +152,9 @@ def _are_times(times: Sequence[Any]) -> bool:
 def _time(found: object) -> int:
     """Return a valid event time. Raises ValueError for anything else."""
     if found is None:
-        raise ValueError("the record has no timestamp: give with_timestamps a function that tells the time of a value")
+        raise ValueError(
+            "the record has no timestamp: give with_timestamps a function that returns the time of a value"
+        )
     if type(found) is not int or found not in EVENT_TIMES:
         raise ValueError(
             f"an event time is a whole number of milliseconds since 1970-01-01T00:00Z, not {found!r}; of a datetime "

@@ -38,10 +38,9 @@ def select_local_handles(operator: str, key_groups: range, handles: Sequence[Sta
         count = len(handles)
         before = f"by {count} worker{'s' if count > 1 else ''}"
     raise ConfigError(
-        f"state of operator {operator!r} is behind key_by(local=True) and was stored {before}: which worker needs "
-        "which key now follows from the partitions of the input, of which the state knows nothing. Set "
-        f"parallelism={count} (by default it is the number of cores), or leave local=True out: then keys go to their "
-        "owners"
+        f"state of operator {operator!r} follows key_by(local=True) and was stored {before}: which worker needs "
+        f"which key depends on the partitions of the input, which the state does not know. Set parallelism={count} "
+        "(the default is the number of cores), or leave local=True out"
     )
 
 
@@ -52,6 +51,6 @@ def check_new(rows: StateRows, imported: Sequence[Row], operator: str, state: st
         if found is not None:
             raise ConfigError(
                 f"state {state!r} of operator {operator!r} has one key in two workers (stored as {key!r}): with "
-                "key_by(local=True) its records were not in partitions of one worker. Only you know how to make one "
-                "value of them (docs/aggregation.md)"
+                "key_by(local=True) its records were not in partitions of one worker. kafka_eos cannot merge the two "
+                "values (docs/aggregation.md)"
             )

@@ -49,9 +49,9 @@ class EncodedState(Generic[T]):
     def _unreadable(self, error: ValueError) -> ConfigError:
         codec = self.descriptor.value.name
         return ConfigError(
-            f"{self._where}: a stored value cannot be read by codec {codec!r}: {error}. Declare a type that reads it, "
-            "too, as int | str where both are there; or begin with a savepoint in which it is changed "
-            "(docs/savepoints.md)"
+            f"{self._where}: a stored value cannot be read by codec {codec!r}: {error}. Declare a type that reads "
+            "old values too, such as int | str if there are both; or start from a savepoint in which the values are "
+            "converted (docs/savepoints.md)"
         )
 
     def _row_keys(self, keys: Sequence[Any]) -> list[bytes]:

@@ -62,10 +62,10 @@ def ensure_same_definition(where: str, stored: Mapping[str, Json], declared: Map
     """Raise ConfigError if the rows are for another definition. ``where`` names the state."""
     if redefined(stored, declared):
         raise ConfigError(
-            f"{where} was stored for something else than the job declares: "
-            f"{_changes(stored[DEFINITION], declared.get(DEFINITION))}. "
-            "Results of what it holds would be wrong. Declare the old one; or give the operator a new name to start it "
-            "empty, and let go of what is stored under the old name (--allow-dropped-state)."
+            f"{where} was stored with another definition than the job declares: "
+            f"{_changes(stored[DEFINITION], declared.get(DEFINITION))}. Its results would be wrong. Declare the old "
+            "definition; or give the operator a new name to start empty, and drop the state under the old name "
+            "(--allow-dropped-state)."
         )
 
 

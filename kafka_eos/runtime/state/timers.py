@@ -156,7 +156,7 @@ class PendingTimers:
 
     def add(self, key: Any, time: int) -> None:
         if time <= self.get_time(key):
-            raise Bug(f"{self._where}: time {time} of key {key!r} is over")
+            raise Bug(f"{self._where}: cannot set a timer at {time} for key {key!r}: that time has passed")
         row = self._row(key, time)
         group = self._group(row)
         timer = _turned(row)

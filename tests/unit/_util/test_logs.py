@@ -195,7 +195,7 @@ def test_each_record_that_was_refused_is_a_line_once(caplog: pytest.LogCaptureFi
         log("dead-letters", {"epoch": epoch, "counts": {}, "total": {}, "first": {"in": [bad]}})
 
     told = [each.getMessage() for each in caplog.records]
-    assert told.count("the record at orders/2/17 was refused by operator parse: ValueError: no") == 1
+    assert told.count("the record at orders/2/17 was rejected by operator parse: ValueError: no") == 1
 
 
 def test_a_notice_that_is_repeated_is_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
@@ -219,11 +219,11 @@ def test_a_notice_that_is_repeated_is_a_line_now_and_then(caplog: pytest.LogCapt
 def test_a_worker_that_hangs_is_a_line_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
     told = {"worker": 1, "process": 77, "seconds": 30.0, "stacks": "Thread 1"}
     EventLog()("hung", {**told, "place": "operator parse, record orders/2/17"})
-    EventLog()("silent", told)
+    EventLog()("unresponsive", told)
 
     assert [each.getMessage() for each in caplog.records] == [
         "hung: worker 1, process 77, for 30 s, at operator parse, record orders/2/17",
-        "silent: worker 1, process 77, for 30 s",
+        "unresponsive: worker 1, process 77, for 30 s",
     ]
 
 

@@ -227,7 +227,7 @@ def test_what_is_no_list_of_outputs_refuses_its_record(verb: str, returns: Any) 
     pipeline = Pipeline("p")
     MADE_BY[verb](pipeline.source(ListSource([]), name="in")).sink(MemorySink(), name="out")
 
-    with pytest.raises(PoisonRecord, match=r"in/0/0 .*returned as a list, \[\] for none, or made with yield"):
+    with pytest.raises(PoisonRecord, match=r"in/0/0 .*returned as a list \(\[\] for none\) or with yield"):
         run_local(pipeline, {"in": [returns]})
 
 

@@ -154,16 +154,16 @@ def test_doctor_says_what_to_do_if_it_cannot_end(home: Path) -> None:
     staged = home / "out" / f".staged.{JOB}.1.1.0.out"
     staged.touch()
 
-    code, table, shown = kafka_eos(home, "doctor", "app.py", "--end")
+    code, table, shown = kafka_eos(home, "doctor", "app.py", "--resolve")
 
     assert code == 2
-    assert staged.name in table and "nothing was ended" in shown and "kafka-eos run app.py" in shown
+    assert staged.name in table and "nothing was resolved" in shown and "kafka-eos run app.py" in shown
     assert staged.exists()
 
 
 @pytest.mark.parametrize(
     ("options", "count", "why"),
-    [((), min(usable_cores(), 128), " (by default one a core)"), (("-p", "1"), 1, "")],
+    [((), min(usable_cores(), 128), " (default: one per core)"), (("-p", "1"), 1, "")],
 )
 def test_a_run_says_how_many_workers_it_has_and_whom_it_asks(
     home: Path, options: Sequence[str], count: int, why: str
@@ -178,7 +178,7 @@ def test_a_run_says_how_many_workers_it_has_and_whom_it_asks(
         run.kill()
 
     assert re.match(rf"running {JOB} with {count} workers?{re.escape(why)}, checkpoints in ", first[0])
-    assert first[1] == f"asking Kafka at {NOWHERE} …\n"
+    assert first[1] == f"connecting to Kafka at {NOWHERE} …\n"
 
 
 def test_a_torn_line_of_the_diary_is_left_out(storage: LocalStorage) -> None:

@@ -105,7 +105,7 @@ def test_savepoints_elsewhere_are_listed_until_they_are_gone_and_then_as_gone(ho
 
     assert [row["path"] for row in rows] == [own, "backup/one", "backup/two", "backup/three"]
     problems = [row["problem"].split(",")[0] for row in rows]
-    assert problems == ["", "", "gone: dropped", "gone: another savepoint"]
+    assert problems == ["", "", "missing: dropped", "missing: another savepoint"]
     assert {(row["job"], row["epoch"]) for row in rows} == {(JOB, 2)}
 
     moved = shutil.move(home / ".kafka-eos", home / "moved")
@@ -118,7 +118,7 @@ def test_savepoints_elsewhere_are_listed_until_they_are_gone_and_then_as_gone(ho
 def test_list_is_told_whose_or_where(arguments: tuple[str, ...]) -> None:
     done = CliRunner().invoke(cli, ["savepoint", "list", *arguments])
 
-    assert isinstance(done.exception, ConfigError) and "say which savepoints" in str(done.exception)
+    assert isinstance(done.exception, ConfigError) and "give either a pipeline file" in str(done.exception)
 
 
 def test_a_savepoint_of_an_older_checkpoint_asks_nothing_of_the_running_job(home: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_savepoint_of_an_older_checkpoint_asks_nothing_of_the_running_job(home
     assert [(row["path"], row["epoch"]) for row in listed(home, "app.py")] == [("one", 1)]
 
     code, _, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--epoch", "7")
-    assert code == 2 and "stores no epoch 7 that counts; committed and still stored: 1, 2" in shown
+    assert code == 2 and "has no stored and committed epoch 7; committed and still stored: 1, 2" in shown
 
 
 def test_verify_finds_damage(home: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_place_where_nothing_can_be_made_is_named(home: Path) -> None:
     code, _, said = kafka_eos(home, "savepoint", "trigger", "app.py", "--path", "/proc/savepoint")
 
     assert code == 2
-    assert "the savepoint /proc/savepoint cannot be made: " in " ".join(said.split())
+    assert "savepoint /proc/savepoint cannot be written: " in " ".join(said.split())
 
 
 def test_a_job_without_checkpoints_has_no_savepoint(home: Path) -> None:
@@ -188,7 +188,7 @@ def test_stop_says_how_to_get_a_savepoint_of_a_job_that_has_stopped(home: Path) 
 def test_stop_now_makes_no_savepoint(home: Path) -> None:
     code, _, shown = kafka_eos(home, "stop", "app.py", "--now", "--savepoint")
 
-    assert code == 2 and "--now takes no last checkpoint" in shown
+    assert code == 2 and "--now skips the last checkpoint" in shown
 
 
 # ---------------------------------------------------------------- begin with one
@@ -365,7 +365,7 @@ def test_a_request_of_another_version_is_answered_with_that(directory: Path) -> 
 
     with job_lock(directory / paths.LOCK, JOB):
         assert requests.list_pending(directory) == []
-        with pytest.raises(ConfigError, match="does not know this request"):
+        with pytest.raises(ConfigError, match="does not support this request"):
             requests.wait(directory, token, 30)
 
 

@@ -108,7 +108,7 @@ def test_where_a_process_may_not_be_traced_it_is_said_who_can_allow_it(home: Pat
 
     assert refused.returncode == 2
     words = " ".join(refused.stderr.split())
-    assert "ConfigError: py-spy cannot look into supervisor, process" in words
+    assert "ConfigError: py-spy cannot trace supervisor, process" in words
     assert "--cap-add SYS_PTRACE" in words and "kafka-eos stacks" in words
     assert "Stack backtrace" not in words
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_looked_at_is_refused(home: Path, monkeypatch: pytest.Mon
     def said(*arguments: str) -> str:
         return str(CliRunner().invoke(app, ["profile", *arguments, "--checkpoint-dir", str(home)]).exception)
 
-    assert "there is no worker 7; there are supervisor, worker 0" in said("orders", "--worker", "7")
+    assert "--worker 7 does not exist; the job's processes are supervisor, worker 0" in said("orders", "--worker", "7")
     assert "does not run on this machine" in said("clicks")
     assert "--output gone/away.svg cannot be written" in said("orders", "--output", "gone/away.svg")
     assert "cannot be written" in said("orders", "--output", str(home))

@@ -96,7 +96,7 @@ def test_rates_and_shares_are_of_the_last_seconds() -> None:
     assert cells(lines, "out ") == ["–"] * 8
     assert cells(lines, "orders  t/1") == ["1,001", "70"]
     assert [line.split()[1] for line in lines if line.startswith("orders  t/")] == ["t/1", "t/0", "t/2"]
-    assert cells(lines, "orders  t/2") == ["1,002", "–", "waits", "for", "slower", "ones"]
+    assert cells(lines, "orders  t/2") == ["1,002", "–", "paused", "(watermark", "alignment)"]
 
 
 def test_shares_of_time_are_a_whole_together_whenever_the_workers_tell() -> None:
@@ -114,7 +114,7 @@ def test_what_is_not_known_is_a_dash() -> None:
 
     assert once[1].startswith("in –/s  out –/s")
     assert cells(once, "total ") == ["–", "–", "–", "–", "–", "2.5", "MB", "4,000", "–"]
-    assert killed[0].startswith("orders  killed, 2 workers  it ended without a word")
+    assert killed[0].startswith("orders  killed, 2 workers  the process was killed")
     assert killed[1].split()[1] == "–/s", "it does nothing any more"
     assert early[2] == "epoch 7: 45 ms: commit 9 ms", "phases of another epoch are not of this one"
 
@@ -123,7 +123,7 @@ def test_more_partitions_than_there_is_room_for_are_counted() -> None:
     lines = screen(found(10), found(12), rows=1)
 
     assert [line.split()[1] for line in lines if line.startswith("orders  t/")] == ["t/1"]
-    assert lines[-1].strip() == "and 2 more that are less behind"
+    assert lines[-1].strip() == "and 2 more with less lag"
 
 
 def test_a_job_that_has_told_nothing_yet_has_a_line() -> None:

@@ -149,7 +149,7 @@ def test_the_command_shows_each_value_with_its_origin_and_no_secret(
     found = json.loads(CliRunner().invoke(app, ["config", "show", "jobs.py", "--json"]).output)
 
     lines = [line.split() for line in shown.splitlines()]
-    assert "kafka-eos.toml, no profile; KAFKA_EOS_PROFILE chooses one of alone, production" in plain
+    assert "kafka-eos.toml, no profile; KAFKA_EOS_PROFILE selects one of alone, production" in plain
     assert shown.startswith("file: kafka-eos.toml, profile production\n")
     assert ["batch_size", "11", "code"] in lines and ["max_restarts", "3", "file"] in lines
     assert (found["file"], found["profile"]) == ("kafka-eos.toml", "production")
@@ -166,13 +166,13 @@ def test_the_command_checks_every_profile(here: Path) -> None:
     wrong = CliRunner().invoke(app, ["config", "check"])
 
     assert (nothing.exit_code, right.exit_code, wrong.exit_code) == (0, 0, 1)
-    assert nothing.output == "ok     no kafka-eos.toml, environment and defaults\n"
+    assert nothing.output == "ok       no kafka-eos.toml, environment and defaults\n"
     assert right.output.splitlines() == [
-        "ok     kafka-eos.toml, without a profile",
-        "ok     kafka-eos.toml, profile alone",
-        "ok     kafka-eos.toml, profile production",
+        "ok       kafka-eos.toml, without a profile",
+        "ok       kafka-eos.toml, profile alone",
+        "ok       kafka-eos.toml, profile production",
     ]
-    assert "WRONG  kafka-eos.toml, profile production: setting batch_size" in wrong.output
+    assert "INVALID  kafka-eos.toml, profile production: setting batch_size" in wrong.output
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_rows_under_way_are_handed_on(coordinator: Make, under_way: InFlightRows
 def test_rows_under_way_to_an_exchange_that_is_gone_need_leave(
     storage: LocalStorage, coordinator: Make, under_way: InFlightRows, changed: Pipeline
 ) -> None:
-    with pytest.raises(ConfigError, match=r"epoch .* holds state of 'by-key'.*exchange.*--allow-dropped-state"):
+    with pytest.raises(ConfigError, match=r"epoch .* contains state of 'by-key'.*exchange.*--allow-dropped-state"):
         coordinator(changed).recover()
     assert dropped(storage) == []
     assert coordinator(total()).recover().in_flight == (under_way,)
@@ -64,7 +64,7 @@ def test_rows_under_way_to_an_exchange_that_is_gone_need_leave(
 def test_a_source_that_gets_its_old_name_back_goes_on(coordinator: Make) -> None:
     """The refused start has left nothing behind that would be refused in turn."""
     coordinator(total()).recover()
-    with pytest.raises(ConfigError, match="holds state of 'numbers'"):
+    with pytest.raises(ConfigError, match="contains state of 'numbers'"):
         coordinator(total(source="figures")).recover()
 
     assert list(coordinator(total()).recover().positions) == ["numbers"]

@@ -82,7 +82,7 @@ def test_whoever_asked_for_an_epoch_that_is_given_up_is_told(desk: RequestHandle
     what_to_do = "longer checkpoint_timeout.*stop APP --savepoint" if late else "Repair that"
     with pytest.raises(ConfigError, match=f"checkpoint 7 was amiss: there is no savepoint.*goes on.*{what_to_do}"):
         requests.wait(home, savepoint, 30)
-    with pytest.raises(ConfigError, match="checkpoint 7 was amiss; the job goes on"):
+    with pytest.raises(ConfigError, match="checkpoint 7 was amiss; the job continues"):
         requests.wait(home, checkpoint, 30)
     desk.poll(2.0)
     assert desk.pending.checkpoint is None, "it would be tried for ever"
@@ -189,7 +189,7 @@ def test_an_epoch_that_is_given_up_refuses_all_whom_it_serves_and_no_others(desk
     desk.on_aborted(AbortEpoch(SIX, EpochKind.REQUESTED, "amiss", timed_out=False))
 
     for token in early:
-        with pytest.raises(ConfigError, match="amiss; the job goes on"):
+        with pytest.raises(ConfigError, match="amiss; the job continues"):
             requests.wait(home, token, 30)
     desk.on_committed(manifest_of(SEVEN))
     assert [requests.wait(home, token, 30).epoch for token in late] == [7, 7]

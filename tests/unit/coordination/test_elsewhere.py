@@ -65,8 +65,8 @@ def test_one_that_does_not_come_in_its_time_is_silence(tmp_path: Path) -> None:
     found = look.told()
 
     assert found is not None
-    assert (found.state, found.is_fault) == ("silent", True)
-    assert found.reason == "it has given no heartbeat for 4.5 s, and should every 3 s"
+    assert (found.state, found.is_fault) == ("unresponsive", True)
+    assert found.reason == "it has sent no heartbeat for 4.5 s, but should every 3 s"
     assert 4.5 <= look.now < 5
 
 
@@ -89,8 +89,8 @@ def test_of_one_without_heartbeats_its_terms_and_checkpoints_tell(tmp_path: Path
     found = look.told()
 
     assert found is not None
-    assert (found.state, found.host) == (("running", "two") if alive else ("silent", HOST))
-    assert alive or (found.reason or "").endswith("it runs without --standby, if it runs")
+    assert (found.state, found.host) == (("running", "two") if alive else ("unresponsive", HOST))
+    assert alive or (found.reason or "").endswith("if the job runs, it runs without --standby")
 
 
 def test_what_is_committed_is_told_with_the_size_of_its_state(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_leader_at_work_counts_beside_those_that_have_ended(tmp_path: Path) ->
         look.storage.publish(paths.heartbeat_name(f"{number}" * 16, 1), msgspec.json.encode(beat))
     found = look.told()
 
-    assert found is not None and (found.state, found.host) == ("silent", "two")
+    assert found is not None and (found.state, found.host) == ("unresponsive", "two")
 
 
 def test_how_long_ago_the_newest_epoch_was_committed_is_told_by_its_receipt(tmp_path: Path) -> None:

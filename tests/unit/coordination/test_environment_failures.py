@@ -36,7 +36,7 @@ def test_the_time_of_a_restore_does_not_tell_that_the_environment_works_again(tm
 
     master = JobMaster(pipeline.plan(), settings, (), attempt, release=lambda error: None)
 
-    with pytest.raises(Fatal, match="3 times in a row without a committed checkpoint that did something"):
+    with pytest.raises(Fatal, match="3 failures in a row without a committed checkpoint that did something"):
         master.run()
 
 

@@ -24,7 +24,7 @@ def test_times_of_another_unit_are_remarked_once_by_operator(time: int, unit: st
     )
 
     assert said.startswith(
-        f"the times of 'in-timestamps' look like {unit} since 1970, and event times are milliseconds"
+        f"the times of 'in-timestamps' look like {unit} since 1970, but event times are milliseconds"
     )
     assert list(units.find_warnings({"in-timestamps": {"in/0": time + 2}})) == []
 
@@ -43,11 +43,18 @@ def plan(source: Source[str], watermarks: WatermarkStrategy) -> Plan:
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        ({"in/0": NOW, "in/1": NOW + 5000}, "has come to 2026-11-25T23:06:40Z"),
-        ({"in/0": NOW, "in/1": NOW * 1_000_000}, "has come to 2026-11-25T23:06:40Z"),
-        ({"in/0": NOW * 1000, "in/1": NOW * 1000}, "has come to 1795648000123000 ms since 1970"),
-        ({"in/0": NOW}, "waits for in/1: nothing has come of it yet (watermarks=….with_idleness(seconds) goes on)"),
-        ({}, "waits for in/0 and 1 more: nothing has come of them yet (watermarks=….with_idleness(seconds) goes on)"),
+        ({"in/0": NOW, "in/1": NOW + 5000}, "2026-11-25T23:06:40Z"),
+        ({"in/0": NOW, "in/1": NOW * 1_000_000}, "2026-11-25T23:06:40Z"),
+        ({"in/0": NOW * 1000, "in/1": NOW * 1000}, "1795648000123000 ms since 1970"),
+        (
+            {"in/0": NOW},
+            "none, because in/1 has had no records yet (watermarks=….with_idleness(seconds) would not wait)",
+        ),
+        (
+            {},
+            "none, because in/0 and 1 more have had no records yet "
+            "(watermarks=….with_idleness(seconds) would not wait)",
+        ),
     ],
 )
 def test_the_end_of_a_run_tells_how_far_event_time_is_or_what_it_waits_for(known: dict[str, int], said: str) -> None:
@@ -55,7 +62,7 @@ def test_the_end_of_a_run_tells_how_far_event_time_is_or_what_it_waits_for(known
 
     told = describe_event_time(plan(KafkaSource("in", value=str), monotonic()), times, {"in": ["in/0", "in/1"]})
 
-    assert told == f"; event time of in {said}"
+    assert told == f"; watermark of in: {said}"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +77,7 @@ def test_a_silent_split_that_nobody_waits_for_is_not_named(
 ) -> None:
     told = describe_event_time(plan(source, watermarks), {"in-timestamps": {"in/0": NOW}}, {"in": ["in/0", "in/1"]})
 
-    assert told == "; event time of in has come to 2026-11-25T23:06:40Z"
+    assert told == "; watermark of in: 2026-11-25T23:06:40Z"
 
 
 def test_a_plan_without_event_time_tells_nothing_of_it() -> None:

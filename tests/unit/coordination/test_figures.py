@@ -97,9 +97,9 @@ def test_what_is_left_out_and_refused_is_told_and_kept_until_it_is_undone() -> N
     told = [facts["first"]["orders"] for event, facts in said if event == "dead-letters"]
     assert told[0] == [{"where": f"orders/0/1{at}", "operator": "parse", "reason": f"bad 1{at}"} for at in range(2)]
     assert [[each.where for each in some["orders"]][:2] for some in kept] == [["orders/0/10", "orders/0/11"]] * 2
-    assert [facts["total"] for event, facts in said if event == "left-out"] == [{"orders": 2}, {"orders": 4}]
+    assert [facts["total"] for event, facts in said if event == "filtered"] == [{"orders": 2}, {"orders": 4}]
     refusals.rewind_to(EpochId(Epoch(1), Term(1)))
-    assert [(event, facts["counts"]) for event, facts in said[4:]] == [("dead-letters", {}), ("left-out", {})]
+    assert [(event, facts["counts"]) for event, facts in said[4:]] == [("dead-letters", {}), ("filtered", {})]
     refusals.rewind_to(None)
     assert len(said) == 6
 

@@ -222,7 +222,7 @@ def test_as_long_as_one_leader_shows_itself_nobody_takes_over(tmp_path: Path, si
     found = watched(tmp_path, *leaders, looks=40)  # type: ignore[arg-type]
 
     assert not found.leads
-    told = found.said[0].removeprefix("stands by for ").split(" and ")
+    told = found.said[0].removeprefix("standby for ").split(" and ")
     assert sorted(told) == ["process 7 on one", "process 7 on two"]
 
 
@@ -248,8 +248,8 @@ def test_what_was_seen_before_the_store_was_away_does_not_count(tmp_path: Path) 
 
     assert found.leads
     assert [text.split(":")[0] for text in found.said] == [
-        "stands by for process 7 on one", "the checkpoint store cannot be read",
-        "stands by for process 7 on one", "process 7 on one is gone",
+        "standby for process 7 on one", "the checkpoint store cannot be read",
+        "standby for process 7 on one", "process 7 on one is gone",
     ]  # fmt: skip
     assert storage.now >= 14 + LEASE
 
@@ -290,7 +290,7 @@ def test_one_without_heartbeats_is_gone_when_it_has_written_nothing_for_a_lease(
 
     assert found.leads
     assert storage.now >= 8 + LEASE
-    assert found.said[0].startswith("stands by until it is clear that nobody runs the job")
+    assert found.said[0].startswith("standby: waiting to see whether the job runs")
 
 
 def test_a_store_with_the_lock_in_it_tells_of_all_leaders(tmp_path: Path) -> None:
@@ -322,8 +322,8 @@ def test_a_frozen_holder_of_the_lock_is_killed_and_nobody_else(tmp_path: Path, b
 
         assert process.wait(30) == -9
     assert found.leads
-    silent = f"process {process.pid} on here holds the job's lock and has given no heartbeat for 10 s"
-    assert f"{silent}: it is killed, and this supervisor takes over" in found.said
+    silent = f"process {process.pid} on here holds the job's lock but has sent no heartbeat for 10 s"
+    assert f"{silent}: it was killed, and this supervisor takes over" in found.said
     assert storage.now >= LEASE
 
 
@@ -343,4 +343,4 @@ def test_a_holder_that_lives_is_not_killed(tmp_path: Path, beats: bool) -> None:
         assert process.poll() is None
     assert not found.leads
     waits = f"process {process.pid} on here" if beats else f"process {process.pid} of this machine, which runs without"
-    assert found.said[0].startswith(f"stands by for {waits}")
+    assert found.said[0].startswith(f"standby for {waits}")

@@ -104,7 +104,7 @@ def test_a_manifest_of_another_life_is_not_believed(on: Made, tmp_path: Path) ->
     (tmp_path / "a" / "orders" / paths.IDENTITY).unlink()
     records.publish(LocalStorage(tmp_path / "a" / "orders"), identities.new("orders"))
 
-    with pytest.raises(CorruptCheckpoint, match=r"was decided by life [0-9a-f]{12} of job 'orders'.*mixed"):
+    with pytest.raises(CorruptCheckpoint, match=r"was decided by incarnation [0-9a-f]{12} of job 'orders'.*mixed"):
         on("a").recover()
 
 
@@ -120,7 +120,7 @@ def test_an_identity_without_a_decided_epoch_is_no_start_but_a_loss(on: Made, tm
     for directory in (paths.MANIFESTS, paths.RECEIPTS, paths.TERMS):
         storage.delete_all(storage.list(directory))
 
-    with pytest.raises(CorruptCheckpoint, match=r"identity\.json is there.*no decided epoch is"):
+    with pytest.raises(CorruptCheckpoint, match=r"identity\.json exists.*no decided epoch does"):
         on("a").recover()
 
 
@@ -145,7 +145,7 @@ def test_a_start_elsewhere_is_refused_and_says_whose_it_is_and_what_to_do(
 def test_the_refused_start_is_refused_again_and_the_first_goes_on(on: Made, sink: MemorySink) -> None:
     on("a").recover()
     for _ in range(2):
-        with pytest.raises(ConfigError, match="another life of that name"):
+        with pytest.raises(ConfigError, match="another incarnation of that name"):
             on("b").recover()
 
     again = on("a")
@@ -289,7 +289,7 @@ def test_two_that_refuse_each_other_leave_nothing_that_refuses_the_next(
 
     assert [type(error) for error in errors] == [ConfigError, ConfigError]
     on("b").recover()
-    with pytest.raises(ConfigError, match="another life of that name"):
+    with pytest.raises(ConfigError, match="another incarnation of that name"):
         on("a").recover()
     again = on("b")
     again.recover()
@@ -307,7 +307,7 @@ def test_a_start_that_died_before_it_decided_may_be_refused_and_begin_later(
 
     if take_over:
         on("b", take_over=True).recover()
-    with pytest.raises(ConfigError, match="another life of that name"):
+    with pytest.raises(ConfigError, match="another incarnation of that name"):
         on("a").recover()
     on("b").recover()
     on("a", take_over=True).recover()

@@ -62,7 +62,7 @@ def test_failures_of_a_kind_are_counted_until_they_are_too_many(
         raise error
 
     run = Run(tmp_path, *fails(error, 2), commits, *fails(error, 4), **given)
-    with pytest.raises(Fatal, match=rf"3 times in a row without .*: {what}: .*\({setting}=2\)"):
+    with pytest.raises(Fatal, match=rf"3 failures in a row without .*: {what}: .*\({setting}=2\)"):
         run.master.run()
 
     assert [facts["in_a_row"] for facts in run.of("restarting")] == [1, 2, 1, 2, 3]
@@ -218,7 +218,7 @@ def test_what_the_watermarks_of_an_epoch_tell_of_the_code_is_a_notice_for_each_o
 def test_a_start_whose_sink_does_not_answer_is_no_attempt(tmp_path: Path) -> None:
     run = Run(tmp_path, *fails(Fatal("an attempt")), sink=Noticing(error=Retryable("nobody there")))
 
-    with pytest.raises(Retryable, match=r"^the job cannot start: .*nobody there.* Then start again"):
+    with pytest.raises(Retryable, match=r"^the job cannot start: .*nobody there.* Fix this, then start again"):
         run.master.run()
     assert run.claims() == 0
 
@@ -371,7 +371,7 @@ def test_what_cannot_be_cleared_up_is_told_unless_it_is_worse(tmp_path: Path, mo
     run = Run(tmp_path, attempt)
     with pytest.raises(ConfigError, match="wrong"):
         run.master.run()
-    assert "what is open may still be: [Errno 5] away" in run.of("notice")[-1]["text"]
+    assert "open output could not be aborted: [Errno 5] away" in run.of("notice")[-1]["text"]
 
     worse.pop(0)
     run = Run(tmp_path, attempt)

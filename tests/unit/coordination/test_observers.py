@@ -55,10 +55,10 @@ def run(root: Path, page: Page, *others: Observer) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize(
     ("make", "text", "logged"),
     [
-        (lambda: KeyError("rate"), "Page has failed at the event 'progress': KeyError: 'rate'. The job goes on", 2),
+        (lambda: KeyError("rate"), "Page failed on the event 'progress': KeyError: 'rate'. The job continues", 2),
         (
             lambda: OSError(errno.ENOSPC, "disk full"),
-            "Page cannot be written: [Errno 28] disk full. The job goes on",
+            "Page cannot be written: [Errno 28] disk full. The job continues",
             0,
         ),
     ],
@@ -74,14 +74,14 @@ def test_an_observer_that_fails_is_said_until_it_works_again(
     observed = MetricsObserver(JOB, "1")
     heard = run(tmp_path, Page(make()), observed)
 
-    told = [facts for event, facts in heard if event == "unshown"]
+    told = [facts for event, facts in heard if event == "observer-failed"]
     assert len(told) == 2 and told[0]["text"].startswith(text)
     assert [event for event, _ in heard].count("progress") == 4 and heard[-1][0] == "stopped"
     with observed.samples() as samples:
         assert samples.value("observer_failures", "Page") == 2
     assert len([record for record in caplog.records if record.exc_info]) == logged
     status = read_status(tmp_path / JOB)
-    assert status is not None and status["last"]["unshown"]["observer"] == "Page"  # type: ignore[index]
+    assert status is not None and status["last"]["observer-failed"]["observer"] == "Page"  # type: ignore[index]
 
 
 def test_two_that_fail_say_it_of_each_other_and_no_more(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_two_that_fail_say_it_of_each_other_and_no_more(tmp_path: Path) -> None:
 
     heard = run(tmp_path, Page(ValueError("one")), Deaf(ValueError("two")))
 
-    told = [facts["observer"] for event, facts in heard if event == "unshown"]
+    told = [facts["observer"] for event, facts in heard if event == "observer-failed"]
     assert told.count("Deaf") == 1 and told.count("Page") == 2
 
 
@@ -117,17 +117,19 @@ def test_one_that_does_not_come_back_is_waited_for_once_and_hears_the_rest_later
     with Observers((stuck, observed, lambda event, facts: told.append((event, facts))), 0.05, backlog=3) as observers:
         for event in ("started", "progress", "one", "two", "three", "four"):
             observers.notify(event, {"read": {}, "written": {}, "lag": 0})
-        unshown = [facts for event, facts in told if event == "unshown"]
-        assert [event for event, _ in told if event != "unshown"] == [
+        failures = [facts for event, facts in told if event == "observer-failed"]
+        assert [event for event, _ in told if event != "observer-failed"] == [
             "started", "progress", "one", "two", "three", "four",
         ]  # fmt: skip
         with observed.samples() as samples:
             assert samples.value("observer_failures", "Stuck") == 1
         stuck.let_go.set()
-        eventually(lambda: "Stuck has come back; 1 events are missing" in caplog.text, "it has heard what was kept")
+        eventually(lambda: "Stuck has returned; it missed 1 events" in caplog.text, "it has heard what was kept")
         observers.notify("five", {})
 
-    assert len(unshown) == 1 and str(unshown[0]["text"]).startswith("Stuck has not come back from the event 'progress'")
+    assert len(failures) == 1 and str(failures[0]["text"]).startswith(
+        "Stuck has not returned from the event 'progress'"
+    )
     assert stuck.heard == ["started", "progress", "one", "two", "three", "five"]
 
 
@@ -139,7 +141,7 @@ def test_one_that_never_comes_back_does_not_keep_a_job_from_ending(
         observers.notify("progress", {})
     stuck.let_go.set()
 
-    assert "Stuck has not come back, and does not show how the job ended" in caplog.text
+    assert "Stuck has not returned, and does not show how the job ended" in caplog.text
 
 
 def test_one_that_wants_the_process_to_end_is_told_as_one_that_fails(caplog: pytest.LogCaptureFixture) -> None:
@@ -150,4 +152,4 @@ def test_one_that_wants_the_process_to_end_is_told_as_one_that_fails(caplog: pyt
         observers.notify("started", {})
         observers.notify("stopped", {})
 
-    assert "function has failed at the event 'started': RuntimeError: SystemExit 3" in caplog.text
+    assert "function failed on the event 'started': RuntimeError: SystemExit 3" in caplog.text

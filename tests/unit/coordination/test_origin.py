@@ -105,14 +105,14 @@ def test_another_savepoint_in_its_place_is_refused(start: Start, tmp_path: Path)
     shutil.rmtree(tmp_path / "first")
     savepoint(tmp_path / "first")
 
-    with pytest.raises(ConfigError, match=r"has begun already, with savepoint .*cannot begin again with"):
+    with pytest.raises(ConfigError, match=r"has begun already, with savepoint .*cannot start again from"):
         start(tmp_path / "first")
 
 
 def test_a_place_that_is_not_its_own_and_holds_nothing_is_refused(start: Start, tmp_path: Path) -> None:
     start(savepoint(tmp_path / "first"))
 
-    with pytest.raises(ConfigError, match="cannot be compared with that: .*is not a savepoint"):
+    with pytest.raises(ConfigError, match="cannot be compared with it: .*is not a savepoint"):
         start(tmp_path / "second")
 
 
@@ -171,7 +171,7 @@ def test_what_a_plan_has_no_use_for_is_dropped_with_leave_alone(storage: LocalSt
     diary = History(storage, print)
     origin.drop_unused(diary, False, "epoch 3/1", [])
     origin.drop_unused(diary, True, "epoch 3/1", [])
-    with pytest.raises(ConfigError, match=f"^epoch 3/1 holds state of {', '.join(map(repr, names))}, but"):
+    with pytest.raises(ConfigError, match=f"^epoch 3/1 contains state of {', '.join(map(repr, names))}, but"):
         origin.drop_unused(diary, False, "epoch 3/1", names)
     assert history.read_events(storage) == []
 
@@ -215,7 +215,7 @@ def test_state_of_a_savepoint_that_the_plan_has_no_use_for_needs_leave(
             builder.bootstrap_fold(operator, [("1", 1)], accumulator=int)
         builder.write(tmp_path / "both")
 
-    with pytest.raises(ConfigError, match=r"^savepoint .* holds state of 'gone'.*--allow-dropped-state"):
+    with pytest.raises(ConfigError, match=r"^savepoint .* contains state of 'gone'.*--allow-dropped-state"):
         coordinator(total(), start_from=tmp_path / "both").recover()
     resumed = coordinator(total(), start_from=tmp_path / "both", allow_dropped_state=True).recover()
 

@@ -76,7 +76,9 @@ def test_a_request_that_nobody_here_understands_is_answered_at_once_and_holds_up
     (home / paths.request_name(unknown)).write_bytes(msgspec.json.encode({"type": "dance"}))
 
     assert sorted(token for token, _ in requests.list_pending(home)) == sorted({*tokens} - {unknown})
-    with pytest.raises(ConfigError, match="the job's kafka-eos does not know this request: .*dance"):
+    with pytest.raises(
+        ConfigError, match="the running job uses a kafka-eos version that does not support this request: .*dance"
+    ):
         requests.wait(home, unknown, 30)
 
 

@@ -41,7 +41,7 @@ def test_a_disk_without_room_is_named_until_there_is_some_and_nothing_is_left_on
     ensure_disk_space([place])
     disk.fill()
 
-    with pytest.raises(DiskFull, match=f"no room for {place}: No space left on device, 0 of 8 MB"):
+    with pytest.raises(DiskFull, match=f"no disk space for {place}: No space left on device, 0 of 8 MB"):
         ensure_disk_space([Path("/nowhere/at/all"), place])
 
     disk.make_room()

@@ -73,7 +73,7 @@ def test_one_iceberg_table_under_two_names_is_refused(tmp_path: Path) -> None:
         sink, same, other = (IcebergSink("shop.rows", properties=each) for each in (properties, properties, named))
 
         check(tmp_path, sink, same)
-        with pytest.raises(ConfigError, match=r"same table under two names, iceberg:.*Give both the same name"):
+        with pytest.raises(ConfigError, match=r"same table under two names, iceberg:.*Use the same name in both"):
             check(tmp_path, sink, other)
 
 

@@ -238,7 +238,7 @@ def test_a_store_that_answers_late_does_not_tell_that_a_leader_is_silent(
             pulse.stop("left")
 
     assert (pulse is not None) == leads
-    assert any("took longer than 5 s to answer" in text for text in said) != leads
+    assert any("took longer than 5 s to respond" in text for text in said) != leads
 
 
 def test_a_heartbeat_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_heartbeat_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
     with waiting.lead(storage.over) as pulse:
         assert pulse is None
 
-    assert [text.split(":")[0] for text in notices] == [f"heartbeats/{ONE}-0000000001.json is no heartbeat"]
+    assert [text.split(":")[0] for text in notices] == [f"heartbeats/{ONE}-0000000001.json is not a valid heartbeat"]
 
 
 def test_a_store_without_heartbeats_has_none() -> None:

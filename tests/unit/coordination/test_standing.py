@@ -27,7 +27,7 @@ COMMITTED: Told = [
     ("dead-letters", {"total": {"orders": {"parse": 3}}}),
     ("committed", {"epoch": 7}),
 ]
-KILLED = "it ended without a word; nothing is lost, and the next start goes on at the last checkpoint"
+KILLED = "the process was killed; no data is lost, the next start resumes from the last checkpoint"
 BACK = ("restarting", {"what": "worker ended", "reason": "SIGKILL", "in_a_row": 1})
 
 
@@ -79,7 +79,7 @@ def test_the_age_of_a_commit_is_told_from_its_own_time(tmp_path: Path) -> None:
 
     assert (found.epoch, found.seconds_since_commit, found.lag, found.dead_letters) == (7, 40.0, 5, 3)
     assert found.find_problem(60) is None
-    assert found.find_problem(30) == "committed 40 s ago, and should every 30 s"
+    assert found.find_problem(30) == "committed 40 s ago, but should every 30 s"
 
 
 def test_a_job_that_has_committed_nothing_yet_is_as_late_as_it_processes(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_status_that_is_damaged_or_of_another_program_hides_no_other_job(tmp_p
     (tmp_path / "clicks" / "status.json").write_text(text)
     lines = [json.loads(line) for line in asked(tmp_path, "list", "--json", runs="orders")[1].splitlines()]
 
-    assert [(line["job"], line["state"]) for line in lines] == [("clicks", "silent"), ("orders", "running")]
+    assert [(line["job"], line["state"]) for line in lines] == [("clicks", "unresponsive"), ("orders", "running")]
     assert f"{tmp_path / 'clicks' / 'status.json'} cannot be read: " in lines[0]["reason"]
     assert [build_summary(each)["job"] for name in list_jobs(tmp_path) if (each := read_job(tmp_path, name))] == [
         "clicks",

@@ -61,7 +61,9 @@ def test_the_time_for_a_clean_end_is_over_after_so_many_seconds(tmp_path: Path) 
         coordinator.recover()
 
     run = Run(tmp_path, attempt, sink=Away(), stop_timeout=0.2)
-    with pytest.raises(RetryInterrupted, match="stopped while waiting to look for other lives of the job's name: away"):
+    with pytest.raises(
+        RetryInterrupted, match="stopped while waiting to list the incarnations of the job's name: away"
+    ):
         run.master.run()
 
     assert run.master.stop_timed_out.is_set()
@@ -151,11 +153,11 @@ def test_a_standby_of_a_job_that_is_stopped_leads_nothing(tmp_path: Path) -> Non
     second = Run(tmp_path, *fails(Fatal("it leads")), standby=True)
     other = threading.Thread(target=second.master.run)
     other.start()
-    eventually(lambda: second.of("standing-by"), "it stands by")
+    eventually(lambda: second.of("standby"), "it stands by")
     over.set()
     thread.join(30)
     other.join(30)
 
     assert not other.is_alive()
-    assert [facts["text"] for facts in second.of("stood-down")] == ["the job was stopped; this standby never led it"]
+    assert [facts["text"] for facts in second.of("standby-ended")] == ["the job was stopped; this standby never led it"]
     assert second.of("started") == []

@@ -103,7 +103,9 @@ def test_rows_on_their_way_keep_a_new_table_out_only_if_they_come_to_its_join(ex
 
     starts(["orders", "rates", "more", "again"])
     if refused:
-        with pytest.raises(ConfigError, match=f"new table 'again'.*on their way through '{exchange}'.*come to rest"):
+        with pytest.raises(
+            ConfigError, match=f"new table 'again'.*in-flight rows of exchange '{exchange}'.*until the loop is empty"
+        ):
             starts(["orders", "rates", "more"])
     else:
         starts(["orders", "rates", "more"])

@@ -65,7 +65,7 @@ def test_another_life_is_ended_in_every_sink_and_by_its_name_alone(job: NotedJob
 
     assert len(names) == 2
     assert [(len(sink.staged), len(sink.prepared)) for sink in (job.left, job.right)] == [(0, 2), (0, 2)]
-    with pytest.raises(Bug, match="cannot end itself"):
+    with pytest.raises(Bug, match="cannot retire itself"):
         running.end_incarnation(running.load_identity().identity)
 
 
@@ -156,7 +156,7 @@ def test_a_system_that_was_put_back_is_named_and_nobody_goes_on(tmp_path: Path, 
     job.begun()
     getattr(job, sink).lacking = f"{sink} has nothing of it"
 
-    with pytest.raises(ConfigError, match=rf"^{sink} has nothing of it\. By its checkpoints"):
+    with pytest.raises(ConfigError, match=rf"^{sink} has nothing of it\. The checkpoints show that"):
         job.coordinator().recover()
 
     assert [len(each.asked) for each in (job.left, job.right)] == [1, 1]
@@ -209,7 +209,7 @@ def test_a_source_that_has_no_answer_keeps_no_other_from_its_new_splits(
     monkeypatch.setattr(job.sources[away], "discover", no_answer)
 
     assert list(running.discover(known)) == [name for name in "nm" if name != away]
-    assert job.said[-1] == f"could not look for new splits of {away}: away"
+    assert job.said[-1] == f"new splits of {away} could not be discovered: away"
 
 
 class _Ending(ListSource):
@@ -315,7 +315,7 @@ def test_another_life_is_seen_by_any_sign_that_any_source_has_of_it(job: NotedJo
     job.sources = {each: _Knowing(each) for each in "nm"}
     job.sources[name].identities = (OTHER, JobIdentity("ba9876543210"))
 
-    with pytest.raises(ConfigError, match=rf"life {OTHER}.* in list-{name}: reads it; life ba9876543210"):
+    with pytest.raises(ConfigError, match=rf"incarnation {OTHER}.* in list-{name}: reads it; incarnation ba9876543210"):
         job.coordinator().recover()
 
     assert job.left.lives(JOB) == job.right.lives(JOB) == [], "a start that is refused leaves no mark"

@@ -121,5 +121,5 @@ def test_a_restore_that_is_called_off_ends() -> None:
     teller = RestoreReporter(said.append, session=3, called_off=lambda: bool(said))
     teller(HALF)
 
-    with pytest.raises(RestartFromCheckpoint, match="called off"):
+    with pytest.raises(RestartFromCheckpoint, match="cancelled"):
         teller(HALF)

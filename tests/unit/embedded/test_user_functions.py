@@ -106,4 +106,4 @@ def test_times_in_seconds_are_remarked_while_the_job_runs_and_seen_at_its_end(ru
 
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("the times of 'words-timestamps' look like seconds since 1970") == 1
-    assert "; event time of words has come to 1970-01-21T18:47:27Z" in done.stderr
+    assert "; watermark of words: 1970-01-21T18:47:27Z" in done.stderr

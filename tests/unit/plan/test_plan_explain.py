@@ -48,8 +48,8 @@ guarantees
 
 notices
   the broker keeps transactions for 15 minutes
-  fold 'sum' keeps a row for every key it has seen, forever; if keys come and go, let what they leave end with \
-ttl=Ttl(…), or put a .window(…) of time before it
+  fold 'sum' keeps a row for every key forever; if keys come and go, set ttl=Ttl(…) so that old rows expire, or put a \
+.window(…) by time before it
 """
 
 
@@ -87,7 +87,7 @@ def test_every_setting_is_shown_with_its_origin() -> None:
     [
         (lambda keyed: keyed.fold(name="f", init=int, step=max), "fold 'f' keeps a row for every key"),
         (lambda keyed: keyed.reduce(max, name="f"), "reduce 'f' keeps a row for every key"),
-        (lambda keyed: keyed.window(rows(3)).reduce(max, name="f"), "'f' (windows of 3 rows) keeps what"),
+        (lambda keyed: keyed.window(rows(3)).reduce(max, name="f"), "'f' (windows of 3 rows) keeps the contents"),
         (
             lambda keyed: keyed.window(global_(every=3)).reduce(max, name="f"),
             "'f' (all rows, with a result each 3) keeps",
@@ -116,14 +116,14 @@ def test_windows_that_a_silent_partition_holds_back_are_a_notice(strategy: Water
     timed = pipeline.source(ListSource([]), name="in").with_timestamps(watermarks=strategy)
     timed.key_by(str, values=int).window(tumbling(seconds=60)).reduce(max, name="f").sink(MemorySink(), name="out")
 
-    assert ("event time of 'in' waits for each of its partitions that is not over" in explain(pipeline.plan())) is told
+    assert ("the watermark of 'in' waits for every partition that has not ended" in explain(pipeline.plan())) is told
 
 
 def test_nothing_is_held_back_where_nothing_waits_for_event_time() -> None:
     pipeline = Pipeline("p")
     pipeline.source(ListSource([]), name="in").with_timestamps(watermarks=monotonic()).sink(MemorySink(), name="out")
 
-    assert "waits for each" not in explain(pipeline.plan())
+    assert "waits for every" not in explain(pipeline.plan())
 
 
 class Sum(Struct):
@@ -143,7 +143,7 @@ def test_rows_of_an_unknown_type_that_may_be_stored_are_a_notice(shown: Callable
 
     text = explain(pipeline.plan())
 
-    assert "forward 'both-forward-0'" not in text if known else "function of 'made' returns" in text
+    assert "forward 'both-forward-0'" not in text if known else "return type of the function of 'made'" in text
 
 
 def test_a_derived_name_of_state_is_a_notice() -> None:
@@ -168,7 +168,7 @@ def test_how_long_state_is_kept_is_shown() -> None:
 
     assert "keeps state for 3600 s of processing time\n" in shown
     assert "keeps state for 0.5 s of event time\n" in shown
-    assert "keeps state for 86400 s of processing time; one output a key and epoch" in shown
+    assert "keeps state for 86400 s of processing time; one output per key and epoch" in shown
 
 
 def test_the_schemas_of_each_path_are_shown_with_where_they_come_from() -> None:
@@ -208,10 +208,10 @@ def test_the_price_of_each_path_is_said_once_a_sink_and_that_of_several_sinks_to
 
     shown = explain(pipeline.plan(), Settings.resolve(code={"checkpoint_interval": 5}))
 
-    prices = shown.partition("\nprices\n")[2].partition("\n\n")[0]
-    of_each = {part.split("\n")[0].strip(): part for part in re.split(r"\n(?=  \S)", prices)}
+    trade_offs = shown.partition("\ntrade-offs\n")[2].partition("\n\n")[0]
+    of_each = {part.split("\n")[0].strip(): part for part in re.split(r"\n(?=  \S)", trade_offs)}
     assert [*of_each] == ["copies", "rows", "newest", "service", "early", "all together"]
-    visible = "visible when an epoch is committed (each 5 s, checkpoint_interval), and not before"
+    visible = "visible when an epoch is committed (each 5 s, checkpoint_interval), not before"
     assert [name for name, said in of_each.items() if visible in said] == ["copies", "rows", "newest"]
     assert "where transactions are prepared: an open transaction" in of_each["rows"]
     assert "locks the rows of its keys" in of_each["newest"] and "prepared" not in of_each["newest"]

@@ -74,7 +74,7 @@ RAW = RawRecord("orders", 3, 17, 1_795_417_069_013, b"key", b"value", (("kind", 
 FACTS = Observations(
     inputs=3,
     outputs=3,
-    refused={"totals": 2},
+    rejected={"totals": 2},
     not_audited={"files": "a reason"},
     notes=["a note"],
     state=StateFacts(states=1, stored=2, made=2, epoch=7),

@@ -366,7 +366,7 @@ def test_an_epoch_that_is_decided_only_must_be_finished_first(job: tuple[LocalSt
     values = {name: getattr(job[1], name) for name in job[1].__struct_fields__}
     publish(job[0], Manifest(**{**values, "epoch": 8}))
 
-    with pytest.raises(ConfigError, match=r"epoch 8/3 .* not committed yet.*doctor APP --end"):
+    with pytest.raises(ConfigError, match=r"epoch 8/3 .* not committed yet.*doctor APP --resolve"):
         savepoints.newest_committed(job[0], JOB)
     assert savepoints.newest_committed(job[0], JOB, settled=False) == job[1]
 
@@ -406,10 +406,12 @@ def test_only_a_committed_epoch_that_counts_becomes_one(job: tuple[LocalStorage,
     later(job, 9, committed=False, term=2)
     target = tmp_path / "never"
 
-    with pytest.raises(ConfigError, match="epoch 8 of job 'totals' is decided, and its output not committed yet"):
+    with pytest.raises(ConfigError, match="epoch 8 of job 'totals' is decided, but its output is not committed yet"):
         making.write_epoch(job[0], JOB, 8, target)
     for epoch in (6, 9):
-        with pytest.raises(ConfigError, match=f"stores no epoch {epoch} that counts; committed and still stored: 7"):
+        with pytest.raises(
+            ConfigError, match=f"has no stored and committed epoch {epoch}; committed and still stored: 7"
+        ):
             making.write_epoch(job[0], JOB, epoch, target)
     assert not target.exists()
 

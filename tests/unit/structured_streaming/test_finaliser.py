@@ -37,7 +37,7 @@ def test_nothing_passes_the_gate_before_the_batch_is_visible(driver: Made, kafka
     first.prepare(0, ROWS)
     first.finaliser.release_waiters()
 
-    with pytest.raises(RetryInterrupted, match="stopped before batch 0 was finalised"):
+    with pytest.raises(RetryInterrupted, match="stopped before batch 0 was committed"):
         first.prepare(1, ROWS)
 
     assert isinstance(first.batch.failure, RetryInterrupted)
@@ -75,7 +75,7 @@ def test_one_batch_at_a_time_is_handed_over(driver: Made) -> None:
     first.prepare(0, ROWS)
     (promise,) = first.settling.promises(0)
 
-    with pytest.raises(Bug, match="batch 0 was promised before batch 0 was finalised"):
+    with pytest.raises(Bug, match="batch 0 was prepared before batch 0 was committed"):
         first.finaliser.submit(promise)
 
 

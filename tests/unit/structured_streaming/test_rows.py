@@ -106,5 +106,5 @@ def test_a_topic_that_a_row_names_must_take_the_batches_of_the_query(
 ) -> None:
     kafka.max_message_bytes = 5000
 
-    with pytest.raises(UserError, match=r'the topic other takes batches of at most 5000 .*batch\.size": 5000'):
+    with pytest.raises(UserError, match=r'the topic other accepts batches of at most 5000 .*batch\.size": 5000'):
         deliver(broker, None, rows(b"row", topic=["other"]))

@@ -96,7 +96,7 @@ def test_a_batch_that_the_older_has_decided_is_not_written_again(
     newer = driver().start()
     older.decide(0)
 
-    with pytest.raises(Fenced, match="Spark begins batch 0, but another driver has decided it"):
+    with pytest.raises(Fenced, match="Spark starts batch 0, but another driver has decided it"):
         newer.prepare(0, NEW)
 
     assert newer.end() is None
@@ -241,7 +241,7 @@ def test_where_no_earlier_spark_lives_nothing_stays_prepared(
 
 
 def test_a_query_that_has_nothing_decided_begins_with_its_first_batch(driver: Made) -> None:
-    with pytest.raises(Fenced, match="Spark begins batch 1"):
+    with pytest.raises(Fenced, match="Spark starts batch 1"):
         driver().start().prepare(1, NEW)
 
 
@@ -328,7 +328,7 @@ def test_output_that_is_newer_than_the_checkpoint_is_not_written_again(
 
     newer = driver().start()
 
-    with pytest.raises(Fatal, match="the output of batch 1 is visible already.* is older than its output"):
+    with pytest.raises(Fatal, match="the output of batch 1 is already visible.* is older than its output"):
         newer.prepare(0, OLD)
     exact(kafka, *OLD_ROWS, *NEW_ROWS)
 
@@ -342,7 +342,7 @@ def test_a_replay_of_a_batch_before_the_last_one_must_be_the_same(driver: Made, 
     newer = driver().start()
 
     newer.prepare(0, OLD)
-    with pytest.raises(Fatal, match="the output of batch 1 is visible already.* is older than its output"):
+    with pytest.raises(Fatal, match="the output of batch 1 is already visible.* is older than its output"):
         newer.prepare(0, NEW)
 
     exact(kafka, *OLD_ROWS, *NEW_ROWS)

@@ -89,9 +89,9 @@ class CachedAsyncMapOperator(AsyncMapOperator):
         """Return, for each row, the cached response for its key, if any."""
         if batch.keys is None:
             raise PlanError(
-                f"operator {self._ctx.operator!r} asks for keys, and the checkpoint holds rows without a key that wait "
-                "in it: they are of a pipeline whose async_map had none. Run that one until it has stopped: its last "
-                "checkpoint holds no such rows."
+                f"operator {self._ctx.operator!r} sends requests by key, but the checkpoint contains pending rows "
+                "without a key: they are of a pipeline whose async_map had no keys. Run that pipeline until it has "
+                "stopped: its last checkpoint contains no such rows."
             )
         get = self._state.get
         if not self._event_time:

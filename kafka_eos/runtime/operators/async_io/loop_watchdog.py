@@ -63,7 +63,7 @@ class LoopWatchdog:
         """Describe the function that blocks the loop."""
         place = describe_frame(sys._current_frames().get(self._thread.ident or 0))
         return (
-            f"a coroutine function of async_map has kept its event loop for {seconds:.0f} seconds, at {place}. All "
-            "requests of this process wait for it, and no timeout ends it. Await there what takes long, or give "
-            "async_map an ordinary function: that waits in a thread"
+            f"a coroutine function of async_map has blocked the event loop for {seconds:.0f} seconds, at {place}. "
+            "All requests of this process wait for it, and no timeout ends it. Await slow calls there, or give "
+            "async_map an ordinary function, which runs in a thread"
         )

@@ -36,9 +36,9 @@ class DaemonThreadPool:
         self._most, self._name, left = most, name, _still_there(name)
         if len(left) > most:
             warnings.warn(
-                f"async_map {name!r}: {len(left)} threads still wait in {calls}, of sessions that are over. A thread "
-                f"cannot be ended; give the client there a timeout of its own. There are {_TIMES * most} at most, and "
-                "rows wait behind them",
+                f"async_map {name!r}: {len(left)} threads of earlier attempts are still blocked in {calls}. Threads "
+                f"cannot be killed: set a timeout on that client. There are at most {_TIMES * most}, and rows wait "
+                "for a free one",
                 RequestsWarning,
                 stacklevel=2,
             )

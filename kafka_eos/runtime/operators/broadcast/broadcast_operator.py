@@ -155,8 +155,8 @@ class KeyedBroadcastOperator(_BroadcastInput, ProcessOperator):
 def _present(key: Any) -> Any:
     if key is _NOBODY:
         raise PlanError(
-            "state or timers of a key were used in process_broadcast, where no key is at hand: what concerns all keys "
-            "is broadcast state, what concerns one is done in process"
+            "process_broadcast used keyed state or timers, but it has no current key: use broadcast state for what "
+            "concerns all keys, and process for what concerns one key"
         )
     return key
 

@@ -90,9 +90,8 @@ class BroadcastStateCopy:
     def _expect_open(self) -> None:
         if not self._open:
             raise PlanError(
-                f"{self._where} is changed where no record of the broadcast stream is processed: another subtask would "
-                "not see it. Only process_broadcast changes it; what a key has is value_state, map_state … of a "
-                "stream with keys"
+                f"{self._where} can be changed only in process_broadcast: otherwise the other subtasks would not see "
+                "the change. For values of one key use value_state, map_state … of a keyed stream"
             )
 
 
@@ -153,6 +152,6 @@ class BroadcastStates:
 def _expect_nothing(operator: str, made: object) -> None:
     if made is not None:
         raise PlanError(
-            f"operator {operator!r}: process_broadcast makes no outputs, since every subtask would make them; it "
-            f"returned {type(made).__name__}. Leave yield and return out of it"
+            f"operator {operator!r}: process_broadcast must not emit, because every subtask would; it returned "
+            f"{type(made).__name__}. Remove yield and return from it"
         )

@@ -161,7 +161,7 @@ class JoinOperator:
         if tag is not None:
             return (TaggedValue(tag, value),)
         raise LateRow(
-            f"late: its event time is {place[0]}, and event time has passed all that it could be "
+            f"late: the row's event time is {place[0]}, and the watermark has passed all rows that it could be "
             f"joined with. {LATE_HINT}"
         )
 

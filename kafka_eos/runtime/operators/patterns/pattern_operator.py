@@ -112,7 +112,7 @@ class PatternOperator:
         self._ctx.count_late(1)
         if self._node.late is not None:
             return (TaggedValue(self._node.late, value),)
-        raise LateRow(f"late: its event time is {place[0]}, and event time has passed that. {LATE_HINT}")
+        raise LateRow(f"late: the row's event time is {place[0]}, and the watermark has passed it. {LATE_HINT}")
 
     # ------------------------------------------------------------ firings
 

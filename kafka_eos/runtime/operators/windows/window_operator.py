@@ -165,8 +165,8 @@ class WindowOperator:
             return [(time, [TaggedValue(self._late, value)])]
         allowed = f" and {self._lateness / 1000:g} s more" if self._lateness else ""
         raise LateRow(
-            f"late: its event time is {time}, and event time has passed the end of its window, {end}{allowed}. "
-            f"{LATE_HINT}"
+            f"late: the row's event time is {time}, and the watermark has passed the end of its window, "
+            f"{end}{allowed}. {LATE_HINT}"
         )
 
     def _build_results(self, batch: Batch[Any], refused: Sequence[int], made: Sequence[Sequence[Result]]) -> Batch[Any]:
@@ -181,7 +181,7 @@ class WindowOperator:
 
 def make_none_error() -> ValueError:
     """Build the error for a function that returns None for a window's contents."""
-    return ValueError("None cannot be what a window holds of its rows: it stands for no value")
+    return ValueError("the contents of a window cannot be None")
 
 
 def times_of(batch: Batch[Any], operator: str) -> Sequence[int]:

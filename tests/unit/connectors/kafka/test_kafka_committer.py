@@ -619,7 +619,7 @@ def test_who_holds_leaves_a_mark_once(side: Side) -> None:
 def test_a_mark_that_was_taken_away_ends_the_life(side: Side) -> None:
     side.at.ids[mark(OWN)] = FENCED
 
-    with pytest.raises(Fenced, match="another life of job 'job' took over"):
+    with pytest.raises(Fenced, match="another incarnation of job 'job' took over"):
         side.committer.register(side.ctx)
     assert side.fenced() == []
 

@@ -155,7 +155,7 @@ def test_an_epoch_has_its_phases_and_one_that_is_not_committed_has_no_commit() -
     found: Any = epochs([
         {**decided, "epoch": 1, "at": 1000},
         {"event": "committed", "epoch": 1, "term": 3, "at": 1030},
-        {"event": "given-up", "epoch": 2, "at": 1500},
+        {"event": "aborted", "epoch": 2, "at": 1500},
         {**decided, "epoch": 3, "at": 2000, "aligning_ms": 300.0},
         {"event": "committed", "epoch": 0, "at": 2000},
     ])  # fmt: skip
@@ -188,14 +188,14 @@ def test_kills_are_told_with_their_reasons_and_how_long_it_took_to_come_back() -
 def test_a_worker_that_hangs_is_told_with_where_it_is_and_one_that_is_silent_with_why() -> None:
     who = {"at": 5, "worker": 1, "process": 7, "seconds": 31.2}
     hung = {**who, "event": "hung", "place": "operator total, record in/0/7", "stacks": "in forever"}
-    silent = {**who, "event": "silent", "stacks": "process 7 did not answer within 2 s: it is stopped (SIGSTOP)"}
+    silent = {**who, "event": "unresponsive", "stacks": "process 7 did not answer within 2 s: it is stopped (SIGSTOP)"}
     found: Any = list_incidents([{"event": "started", "at": 0}, hung, silent], held=True)
 
     told = {each["event"]: (each["title"], each["text"], each["fault"]) for each in found}
     assert told["hung"] == (
         "worker 1 is alive but made no progress for 31 s", "at operator total, record in/0/7\nin forever", True,
     )  # fmt: skip
-    assert told["silent"] == ("worker 1 sent no heartbeat for 31 s", silent["stacks"], True)
+    assert told["unresponsive"] == ("worker 1 sent no heartbeat for 31 s", silent["stacks"], True)
 
 
 @pytest.mark.parametrize(("end", "held", "newest"), [

@@ -64,7 +64,7 @@ def test_an_epoch_is_what_it_was_made_of() -> None:
 def test_an_epoch_that_is_given_up_or_lost_says_why() -> None:
     job = Job()
     job.tells("triggered", epoch=7)
-    job.tells("given-up", epoch=7, term=3)
+    job.tells("aborted", epoch=7, term=3)
     job.tells("triggered", epoch=8)
     job.dies(at=110.0)
     job.tells("running", term=4, base=6, parallelism=2)

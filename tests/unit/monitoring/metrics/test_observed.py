@@ -298,12 +298,12 @@ def test_operators_without_state_have_no_cache_and_those_of_spark_are_never_bloc
 
 
 def test_a_standby_is_one_until_it_leads_or_ends(job: Job) -> None:
-    job.tells("standing-by", text="stands by for process 7")
+    job.tells("standby", text="stands by for process 7")
     assert job.value("standby") == 1
     job.tells("started", job="orders")
     assert job.value("standby") == 0
-    job.tells("standing-by", text="stands by for process 8")
-    job.tells("stood-down", text="the job was stopped")
+    job.tells("standby", text="stands by for process 8")
+    job.tells("standby-ended", text="the job was stopped")
     assert job.value("standby") == 0
 
 

@@ -90,7 +90,7 @@ def test_an_epoch_that_failed_is_an_error(receiver: Receiver) -> None:
     with start_export(observed, "orders", "1.0") as export:
         (hear,) = export.observers
         hear("triggered", {"epoch": 4})
-        hear("given-up", {"epoch": 4})
+        hear("aborted", {"epoch": 4})
 
     assert [trace.error for trace in receiver.traces] == ["given up: its output is in the next one"]
 

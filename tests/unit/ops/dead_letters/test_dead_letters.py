@@ -190,9 +190,9 @@ def test_a_letter_is_shown_whole() -> None:
     letter = _letter(value=None, key=None, timestamp=10**18, headers=(("trace", None), ("t", b"\xff")))
 
     assert list(format_dead_letter("refused/0/5", letter, 100)) == [
-        "orders/2/17  time 1000000000000000000  refused by parse",
+        "orders/2/17  time 1000000000000000000  rejected by parse",
         "  ValueError: no é",
-        "  letter refused/0/5, no key, no value (a tombstone)",
+        "  dead letter refused/0/5, no key, no value (a tombstone)",
         "  header trace: (null)",
         "  header t: \\xff",
     ]
@@ -229,11 +229,19 @@ def test_counts_know_some_of_many_operators_and_the_one_that_is_meant() -> None:
 @pytest.mark.parametrize(
     ("sources", "options", "said"),
     [
-        ((LETTERS, 'KafkaSource("b")'), (), "several sources of 'orders' have dead letters: say which, --source a | b"),
-        ((LETTERS, 'KafkaSource("b")'), ("--source", "c"), "no source 'c' with dead letters; with some: 'a', 'b'"),
+        (
+            (LETTERS, 'KafkaSource("b")'),
+            (),
+            "several sources of 'orders' have dead letters: choose one with --source a | b",
+        ),
+        (
+            (LETTERS, 'KafkaSource("b")'),
+            ("--source", "c"),
+            "no source 'c' with dead letters; sources with dead letters: 'a', 'b'",
+        ),
         (('"stop"', "ListSource([])"), (), "source 'b' or its dead letters are not in Kafka"),
         (('"stop"', 'KafkaSource("b")'), ("--offsets", "3"), "give --partition too"),
-        (('"stop"', 'KafkaSource("b")'), ("--since", "now"), "--since 'now' is no time"),
+        (('"stop"', 'KafkaSource("b")'), ("--since", "now"), "--since: 'now' is not a valid time"),
         (('"stop"', 'KafkaSource("b")'), ("--job", "orders"), "the pipeline's own name"),
         (('"stop"', 'KafkaSource("b")'), ("--to", "refused", "-b", "localhost:1"), "is the topic of the dead letters"),
     ],

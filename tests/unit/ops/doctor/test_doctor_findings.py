@@ -18,20 +18,20 @@ GB = 1 << 30
 
 def expect(found: CheckResult, verdict: Severity) -> None:
     assert found.verdict == verdict, found
-    assert bool(found.remedy) == (verdict in ("look", "bad"))
+    assert bool(found.remedy) == (verdict in ("warning", "bad"))
 
 
 @pytest.mark.parametrize(
     ("free", "state", "verdict"),
-    [(50 * GB, GB, "good"), (2 * GB, GB, "good"), (2 * GB - 1, GB, "look"), (GB - 1, GB, "bad"), (GB - 1, 0, "look"),
-     (GB, 0, "good"), ((100 << 20) - 1, 0, "bad")],
+    [(50 * GB, GB, "ok"), (2 * GB, GB, "ok"), (2 * GB - 1, GB, "warning"), (GB - 1, GB, "bad"), (GB - 1, 0, "warning"),
+     (GB, 0, "ok"), ((100 << 20) - 1, 0, "bad")],
 )  # fmt: skip
 def test_a_disk_has_room_for_the_state_once_more(free: int, state: int, verdict: Severity) -> None:
     expect(findings.check_disk(DiskUsage("state_dir", Path("/data"), 100 * GB, free, state)), verdict)
 
 
 @pytest.mark.parametrize(
-    ("workers", "hard", "verdict"), [(4, None, "good"), (4, 524, "good"), (4, 523, "bad"), (64, 4096, "bad")]
+    ("workers", "hard", "verdict"), [(4, None, "ok"), (4, 524, "ok"), (4, 523, "bad"), (64, 4096, "bad")]
 )
 def test_sockets_between_workers_are_open_files(workers: int, hard: int | None, verdict: Severity) -> None:
     expect(findings.check_open_files(workers, hard), verdict)
@@ -39,7 +39,7 @@ def test_sockets_between_workers_are_open_files(workers: int, hard: int | None, 
 
 @pytest.mark.parametrize(
     ("limit", "verdict"),
-    [(None, "unknown"), (8 * GB, "good"), (2 * GB, "look"), (GB, "look"), (900 << 20, "bad")],
+    [(None, "unknown"), (8 * GB, "ok"), (2 * GB, "warning"), (GB, "warning"), (900 << 20, "bad")],
 )
 def test_what_workers_may_take_is_less_than_there_is(limit: int | None, verdict: Severity) -> None:
     memory = MemoryBudget(2, GB // 4, GB // 64, GB // 2, limit)
@@ -58,17 +58,17 @@ def test_a_store_that_breaks_a_promise_is_no_store_for_checkpoints(broken: str |
     }
 
     expect(
-        findings.check_store(StoreGuarantees("s3://b/jobs", seconds=0.05, **promises), 1.0), "bad" if broken else "good"
+        findings.check_store(StoreGuarantees("s3://b/jobs", seconds=0.05, **promises), 1.0), "bad" if broken else "ok"
     )
 
 
 def test_a_store_that_takes_half_of_the_interval_is_slow() -> None:
-    expect(findings.check_store(StoreGuarantees("s3://b/jobs", True, True, True, True, 0.6), 1.0), "look")
+    expect(findings.check_store(StoreGuarantees("s3://b/jobs", True, True, True, True, 0.6), 1.0), "warning")
 
 
 @pytest.mark.parametrize(
     ("ahead", "unsure", "verdict"),
-    [(0.1, 0.0, "good"), (-5.0, 0.1, "look"), (5.0, 4.0, "good"), (90.0, 1.0, "bad"), (-90.0, 1.0, "bad")],
+    [(0.1, 0.0, "ok"), (-5.0, 0.1, "warning"), (5.0, 4.0, "ok"), (90.0, 1.0, "bad"), (-90.0, 1.0, "bad")],
 )
 def test_a_clock_is_judged_by_what_is_sure(ahead: float, unsure: float, verdict: Severity) -> None:
     found = findings.check_clock(ClockOffset("kafka://a:1", ahead, unsure))
@@ -80,7 +80,7 @@ def test_a_clock_is_judged_by_what_is_sure(ahead: float, unsure: float, verdict:
 def test_what_sources_and_sinks_say_is_told_line_by_line() -> None:
     assert [found.verdict for found in findings.check_connectors([], "no topic a\nno topic b")] == ["bad", "bad"]
     assert [found.what for found in findings.check_connectors(["one replica"], None)] == ["one replica"]
-    assert [found.verdict for found in findings.check_connectors([], None)] == ["good"]
+    assert [found.verdict for found in findings.check_connectors([], None)] == ["ok"]
 
 
 class Replaces(MemoryStorage):
@@ -101,7 +101,7 @@ def test_a_trial_sees_what_a_store_does_and_leaves_nothing(tmp_path: Path) -> No
     assert [try_store(store, "here").creates_exclusively for store in (good, memory, Replaces())] == [True, True, False]
     assert [try_store(store, "here").lists_own_writes for store in (good, ListsLate())] == [True, False]
 
-    assert findings.check_store(try_store(good, "here"), 60.0).verdict == "good"
+    assert findings.check_store(try_store(good, "here"), 60.0).verdict == "ok"
     assert not memory.objects
     assert list((tmp_path / "trials").iterdir()) == []
 

@@ -313,9 +313,9 @@ def test_rows_that_the_new_type_cannot_read_are_refused_with_both_shown(
     said = str(refused.value)
     assert repr(exchange) in said
     assert f"were written with {kept.codec}" in said
-    assert f"declares {describe_codec(exchange_codec(new))} there" in said
+    assert f"now declares {describe_codec(exchange_codec(new))} (" in said
     in_loop = exchange == "rounds-feedback"
-    assert ("--until-caught-up" in said, "its last checkpoint holds no such rows" in said) == (in_loop, not in_loop)
+    assert ("--until-caught-up" in said, "its last checkpoint contains no such rows" in said) == (in_loop, not in_loop)
 
 
 def test_another_codec_is_refused_before_anything_is_read(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_rows_to_an_exchange_that_is_gone_are_refused(tmp_path: Path) -> None:
     storage = MemoryStorage()
     kept = under_way(storage, tmp_path, "gone", [Old(1, "a")], Old)
 
-    with pytest.raises(PlanError, match="'gone'.*give it its name back"):
+    with pytest.raises(PlanError, match="'gone'.*restore the old name"):
         next(in_flight.read_rows(plan(Old), storage, tmp_path / "fetched", [kept]))
 
 

@@ -185,7 +185,7 @@ def test_a_late_row_goes_to_its_side_output_or_is_refused() -> None:
         "left": [("a", 4, 0), ("a", 9, 0), ("a", 3, 0), ("a", 12, 0)],
     }
     assert run_local(flow(late=True), inputs, batch_size=1)["late"] == [("a", 3, 0)]
-    with pytest.raises(PoisonRecord, match="late: its event time is 3"):
+    with pytest.raises(PoisonRecord, match="late: the row's event time is 3"):
         run_local(flow(), inputs, batch_size=1)
 
 

@@ -147,11 +147,11 @@ def test_while_a_circuit_is_open_there_is_one_try_a_pause(events: list[tuple[flo
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: retries(0), "once or more often"),
+        (lambda: retries(0), "times must be a whole number"),
         (lambda: retries(1, first=0), "0 < first <= most"),
         (lambda: retries(1, first=2, most=1), "0 < first <= most"),
-        (lambda: breaker(0, pause=1), "one failure or more"),
-        (lambda: breaker(1, pause=0), "some seconds"),
+        (lambda: breaker(0, pause=1), "failures must be a whole number of at least 1"),
+        (lambda: breaker(1, pause=0), "pause must be a positive number"),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(make: Callable[[], object], says: str) -> None:
@@ -256,7 +256,9 @@ def test_threads_that_hang_are_counted_over_all_sessions_and_a_process_has_so_ma
 
     session(2)
     session(2)
-    with pytest.warns(RequestsWarning, match=r"'hanging': 4 threads still wait in hang \(app.py, line 3\)"):
+    with pytest.warns(
+        RequestsWarning, match=r"'hanging': 4 threads of earlier attempts are still blocked in hang \(app.py, line 3\)"
+    ):
         session(2)
     with pytest.warns(RequestsWarning, match="6 threads"):
         session(2)

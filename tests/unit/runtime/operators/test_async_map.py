@@ -404,15 +404,15 @@ def _timed(
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"capacity": 0}, "capacity= is how many requests"),
-        ({"capacity": 2.5}, "capacity= is how many requests"),
-        ({"timeout": "5s"}, "timeout= is how many seconds"),
-        ({"retries": 3}, r"retries= is retries\(times, first=…, most=…\), not 3"),
-        ({"breaker": 5}, r"breaker= is breaker\(failures, pause=…\), not 5"),
-        ({"timeout": 0}, "timeout= is how many seconds"),
-        ({"timeout": float("inf")}, "timeout= is how many seconds"),
-        ({"retry_on": OSError}, "retry_on= is a tuple of classes"),
-        ({"retry_on": (3,)}, "retry_on= is a tuple of classes"),
+        ({"capacity": 0}, "capacity must be a whole number of at least 1"),
+        ({"capacity": 2.5}, "capacity must be a whole number of at least 1"),
+        ({"timeout": "5s"}, "timeout must be a positive number of seconds"),
+        ({"retries": 3}, r"retries must be retries\(times, first=…, most=…\) \(got 3\)"),
+        ({"breaker": 5}, r"breaker must be breaker\(failures, pause=…\) \(got 5\)"),
+        ({"timeout": 0}, "timeout must be a positive number of seconds"),
+        ({"timeout": float("inf")}, "timeout must be a positive number of seconds"),
+        ({"retry_on": OSError}, "retry_on must be a tuple of exception classes"),
+        ({"retry_on": (3,)}, "retry_on must be a tuple of exception classes"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused_at_the_verb(given: dict[str, Any], says: str) -> None:

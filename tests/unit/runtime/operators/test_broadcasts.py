@@ -327,10 +327,10 @@ class OddKeys(Over):
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (Changing, "changed where no record of the broadcast stream is processed"),
-        (Keyless, "used in process_broadcast, where no key is at hand"),
-        (KeylessTimer, "used in process_broadcast, where no key is at hand"),
-        (Yielding, "process_broadcast makes no outputs"),
+        (Changing, "can be changed only in process_broadcast"),
+        (Keyless, "process_broadcast used keyed state or timers"),
+        (KeylessTimer, "process_broadcast used keyed state or timers"),
+        (Yielding, "process_broadcast must not emit"),
         (Emitting, "only process and timers emit to side outputs"),
         (Later, "declare broadcast state 'more' in open"),
         (Twice, "the broadcast state name 'rules' is taken"),
@@ -409,7 +409,7 @@ def test_rows_under_way_to_what_was_no_broadcast_state_are_refused() -> None:
     plan = flow().plan()
     split = make_restore_router(plan, plan.node("rules-broadcast"), 2, {})
 
-    with pytest.raises(PlanError, match="they would not come to all workers"):
+    with pytest.raises(PlanError, match="they would not reach all workers"):
         split(0, told(("a", 1)))
 
 

@@ -314,7 +314,7 @@ def chain_of(pipeline: Pipeline, out: list[Row], backend: StateBackend | None = 
     ("given", "says"),
     [
         ({"cache": 60}, r"cache= is how long an answer is kept, Ttl\(seconds\), not 60"),
-        ({"capacity": 0}, "capacity= is how many requests"),
+        ({"capacity": 0}, "capacity must be a whole number of at least 1"),
         ({"state": dict[int, str]}, "keys of a dict must be str"),
     ],
 )

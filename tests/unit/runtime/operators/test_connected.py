@@ -156,7 +156,7 @@ def test_keys_of_both_are_in_one_place(local: int) -> None:
     out.sink(MemorySink(), name="out")
     out.side_output(OPEN).sink(MemorySink(), name="open")
 
-    with pytest.raises(PlanError, match=r"is local=True and the other stream's is not(.|\n)*test_connected.py"):
+    with pytest.raises(PlanError, match=r"is local=True but the other stream is not(.|\n)*test_connected.py"):
         pipeline.plan()
 
 
@@ -174,7 +174,7 @@ def test_a_connection_that_nobody_reads_is_refused() -> None:
     pipeline = Pipeline("connected")
     connect(keyed(pipeline, "numbers"), keyed(pipeline, "words"), name="both")
 
-    with pytest.raises(PlanError, match="nothing reads the stream that connect 'both' makes"):
+    with pytest.raises(PlanError, match="nothing reads the output of connect 'both'"):
         pipeline.plan()
 
 

@@ -73,7 +73,7 @@ def test_a_row_of_a_time_that_nobody_remembers_is_refused() -> None:
     )
 
     assert made["passed"] == [("a", 0), ("b", 300)]
-    assert [letter.message[:30] for letter in made["events-dead-letters"]] == ["late: its time is 0 and event "]
+    assert [letter.message[:26] for letter in made["events-dead-letters"]] == ["late: the row's time is 0,"]
 
 
 def test_or_it_goes_to_the_side_output_that_is_named() -> None:

@@ -571,7 +571,7 @@ def test_explain_says_what_is_vouched_for() -> None:
     text = explain(made(local=True))
 
     assert "you guarantee that all records of a key are in one partition" in text
-    assert "one output a key and epoch" in text
+    assert "one output per key and epoch" in text
     assert "you guarantee" not in explain(made())
 
 

@@ -252,7 +252,7 @@ def test_the_last_row_is_less_than_within_behind_the_first(tmp_path: Path, closi
 
 
 def test_a_row_that_comes_late_is_refused_or_sent_aside(tmp_path: Path, closing: ExitStack) -> None:
-    with pytest.raises(PoisonRecord, match="late: its event time is 5"):
+    with pytest.raises(PoisonRecord, match="late: the row's event time is 5"):
         late(opened(flow(PATTERNS["followed"]), tmp_path, closing))
 
     aside = opened(flow(PATTERNS["followed"], late=True), tmp_path / "2", closing)

@@ -110,7 +110,7 @@ def test_map_batches_isolates_the_rows_at_fault(bench: Any) -> None:
 
 
 def test_map_batches_must_return_one_value_for_each(bench: Any) -> None:
-    with pytest.raises(PlanError, match="got 2 values and returned 1"):
+    with pytest.raises(PlanError, match="got 2 values but returned 1"):
         bench.run(lambda s: s.map_batches(lambda values: values[1:]), [1, 2])
 
 

@@ -162,7 +162,7 @@ def _number(row: Row) -> int:
         (KafkaSource("rates", value=Rate), "rows with a key and a value, and those of its source are Rate"),
         (KafkaSource.records("rates", key=str, value=Rate), "keys of table 'rates' are str, and .*int: no row"),
         (KafkaSource.records("rates", value=Rate), "keys of table 'rates' are bytes, and .*int"),
-        (KafkaSource.records("rates", key=int, value=Rate, start="latest"), "would begin without"),
+        (KafkaSource.records("rates", key=int, value=Rate, start="latest"), "would start without"),
     ],
 )
 def test_a_table_that_nothing_is_found_in_is_refused_with_the_line(source: Any, says: str) -> None:
