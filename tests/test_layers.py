@@ -99,7 +99,7 @@ INSIDE: Mapping[str, Mapping[str, str]] = {
         "varints": "",
         "hive_partitions": "file_names",
         "sink": "disk file_names formats os_errors s3",
-        "source": "os_errors s3 varints hive_partitions",
+        "source": "os_errors s3 varints hive_partitions sink",
     },
     "audit": {
         "cluster": "",

@@ -280,7 +280,7 @@ def test_an_order_that_could_not_be_stored_is_refused() -> None:
 
 
 def test_top_has_one_value_at_least() -> None:
-    with pytest.raises(PlanError, match="not 0"):
+    with pytest.raises(PlanError, match="got 0"):
         top(0, by_amount)
 
 
