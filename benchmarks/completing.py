@@ -119,7 +119,7 @@ class Job:
 
     def __init__(self, name: str, bootstrap: str, home: Path) -> None:
         pipeline = Pipeline(name, bootstrap_servers=bootstrap)
-        pipeline.source(ListSource([]), name="in").sink(KafkaSink(f"{_TOPIC}-{name}"), name="out")
+        pipeline.source(ListSource([]), name="in").sink(KafkaSink(f"{_TOPIC}-{name}", value=bytes), name="out")
         self.plan: Plan = pipeline.plan()
         self.topic = f"{_TOPIC}-{name}"
         self._settings = {"bootstrap_servers": bootstrap, "checkpoint_interval": 1.0, "parallelism": 1}

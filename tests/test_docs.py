@@ -271,7 +271,7 @@ def test_everything_that_a_sink_may_have_is_listed() -> None:
         if getattr(kind, "_is_runtime_protocol", False) and kind.__module__ == module.__name__
     }
 
-    assert sorted(listed) == sorted({*asked, "HasCodecs"})
+    assert sorted(listed) == sorted({*asked, "HasCodecs", "HasDefaultName"})
 
 
 def test_every_check_of_the_source_contract_is_listed() -> None:

@@ -6,20 +6,23 @@ is imported when a sink is created.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
+from kafka_eos.codecs.type_inspection import is_model, is_record, known_type
 from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.lake_table import LakeTable, TableSpec
 from kafka_eos.connectors._lake.partitions import partition_of
 from kafka_eos.connectors._shared.row_errors import encode_or_reject, map_rows
 from kafka_eos.connectors._shared.table_audit import NoProvenance
+from kafka_eos.connectors._shared.value_types import expect_type
 from kafka_eos.connectors.files.file_names import partition
 from kafka_eos.connectors.files.formats.record_fields import fields_of
 from kafka_eos.connectors.files.os_errors import map_errors, refuse_permanent_errors
@@ -46,14 +49,6 @@ def describe_upsert_trade_offs(version: str) -> tuple[str, ...]:
         "the commit holds the keys of its epoch in memory",
         "a commit of another writer makes one of the job read and write again",
     )
-
-
-def expect_parts(by: Sequence[str], value: Any, create: bool, sink: str) -> None:
-    """Raise ConfigError if a table that the sink creates cannot be partitioned by these columns."""
-    if by and not create:
-        raise ConfigError(f"{sink}: partition_by is for create=True; a table that is there says it itself")
-    if by and value is not None and (unknown := [name for name in by if name not in fields_of(value, "")]):
-        raise ConfigError(f"{sink}(partition_by=…): {value.__name__} has no field {', '.join(map(str, unknown))}")
 
 
 class SinkTable(LakeTable, Protocol):
@@ -95,9 +90,11 @@ class LakeSink(NoProvenance, Generic[T]):
         value: type[T] | None,
         create: bool,
         by: Sequence[str] = (),
+        parts: Sequence[str] = (),
         key: str | Sequence[str] = (),
         delete: Callable[[T], bool] | None = None,
     ) -> None:
+        """``parts`` are the columns of ``by``."""
         self._table = table
         self._scope = scope
         self._value = value
@@ -108,8 +105,39 @@ class LakeSink(NoProvenance, Generic[T]):
             raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
         if len(set(self._key)) < len(self._key):
             raise ConfigError(f"key: a name comes twice in {', '.join(self._key)}; say each column once")
-        if create and value is None:
-            raise ConfigError("create=True needs value=Model: its fields are the columns of the table that is made")
+        self._parts = parts
+        if parts and not create:
+            raise ConfigError(
+                f"{type(self).__name__}: partition_by is for create=True; a table that is there says it itself"
+            )
+        self._expect_parts()
+
+    def for_stream_type(self, tp: Any) -> Self:
+        """Return the sink with the columns that the stream's type gives. See ``TypedSink``."""
+        if self._value is not None:
+            expect_type(self, self._value, tp)
+            return self
+        known = known_type(tp)
+        model = known if is_model(known) or is_record(known) else None
+        if model is None and self._create:
+            raise ConfigError(
+                f"{self!r}: create=True makes a table whose columns are the fields of the values, and the stream's "
+                "type does not declare them: give the sink value=Model"
+            )
+        sink = copy.copy(self)
+        sink._value = model
+        sink._expect_parts()
+        return sink
+
+    def _expect_parts(self) -> None:
+        """Raise ConfigError if values have no field for a column by which the table is partitioned."""
+        if self._value is not None and self._parts:
+            fields = fields_of(self._value, "")
+            if unknown := [name for name in self._parts if name not in fields]:
+                raise ConfigError(
+                    f"{type(self).__name__}(partition_by=…): {self._value.__name__} has no field "
+                    f"{', '.join(map(str, unknown))}"
+                )
 
     @property
     def guarantee(self) -> Guarantee:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.connectors._outbox.committer import DeliveryClient, DeliveryOptions, OutboxCommitter
+from kafka_eos.connectors._shared.value_types import expect_type
 from kafka_eos.connectors.files.formats import JsonLines
 from kafka_eos.connectors.files.sink.locations import SinkDirectory, place_of
 from kafka_eos.connectors.files.sink.open_files import FileOptions, Roll
@@ -47,8 +48,14 @@ class OutboxSink(Generic[T]):
         if not isinstance(place, SinkDirectory):
             raise ConfigError(f"outbox={os.fspath(outbox)!r}: rows wait in a directory, which this is not")
         self._place, self._layout = place, JsonLines().layout(value, envelope=True)
+        self._value = value
         self._receiver, self._rules = receiver, DeliveryOptions(batch, set_aside)
         self._name = receiver().name
+
+    def for_stream_type(self, tp: Any) -> Self:
+        """Return the sink: it sends any value that JSON supports. See ``TypedSink``."""
+        expect_type(self, self._value, tp)
+        return self
 
     @property
     def guarantee(self) -> Guarantee:

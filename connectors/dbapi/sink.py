@@ -69,6 +69,11 @@ class DbApiSink(NoProvenance, Generic[T]):
         return [cell.value if isinstance(cell, enum.Enum) else cell for cell in cells]
 
     @property
+    def default_name(self) -> str:
+        """Return the table. See ``HasDefaultName``."""
+        return self._target.table.rpartition(".")[2]
+
+    @property
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
 

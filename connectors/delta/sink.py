@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.abc.context import JobContext
-from kafka_eos.connectors._lake.lake_sink import LakeSink, describe_upsert_trade_offs, expect_parts
+from kafka_eos.connectors._lake.lake_sink import LakeSink, describe_upsert_trade_offs
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
@@ -23,7 +23,7 @@ class DeltaSink(LakeSink[T]):
 
     ``table``: its directory, or ``s3://bucket/prefix?endpoint=…&region=…``.
     ``value``: the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns.
-    Without it rows are dicts with the table's columns.
+    The default is the type of the stream; if that is unknown or a dict, rows are dicts with the table's columns.
     ``create``: create the table at the start if it does not exist, with the columns of ``value``.
     ``key``: columns that identify a row: a value replaces the row of its key. Without a key every value is a new row.
     ``delete``: a function; a value for which it returns true deletes the row of its key.
@@ -45,8 +45,15 @@ class DeltaSink(LakeSink[T]):
         from kafka_eos.connectors.delta.log_location import place_of
 
         self._place = place = place_of(table)
-        by = _columns(partition_by, value, create)
-        super().__init__(DeltaLakeTable(place), f"delta:{place.text}", value, create, by, key, delete)
+        if isinstance(partition_by, str):
+            raise ConfigError(f"DeltaSink(partition_by={partition_by!r}): give a list of columns, [{partition_by!r}]")
+        by = partition_by
+        super().__init__(DeltaLakeTable(place), f"delta:{place.text}", value, create, by, by, key, delete)
+
+    @property
+    def default_name(self) -> str:
+        """Return the last part of the table's address. See ``HasDefaultName``."""
+        return self._place.text.rstrip("/").rpartition("/")[2]
 
     def trade_offs(self) -> Sequence[str]:
         """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
@@ -73,11 +80,3 @@ class DeltaSink(LakeSink[T]):
 
     def __repr__(self) -> str:
         return f"DeltaSink({self._table.display_name!r})"
-
-
-def _columns(by: Sequence[str], value: Any, create: bool) -> Sequence[str]:
-    """Return the partition columns. Raise ConfigError if a new table cannot have them."""
-    if isinstance(by, str):
-        raise ConfigError(f"DeltaSink(partition_by={by!r}): give a list of columns, [{by!r}]")
-    expect_parts(by, value, create, "DeltaSink")
-    return by

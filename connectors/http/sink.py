@@ -13,6 +13,7 @@ from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors._outbox.outbox_sink import OutboxSink
 from kafka_eos.connectors.http.client import HttpDeliveryClient
+from kafka_eos.core.durations import Seconds, to_seconds
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
@@ -52,17 +53,18 @@ class HttpSink(OutboxSink[T]):
         method: str = "POST",
         headers: Mapping[str, str] | None = None,
         batch: int = 1,
-        timeout: float = 30.0,
+        timeout: Seconds = 30.0,
         set_aside: int = 0,
         arrived: Sequence[int] = (),
         client: Callable[[], Any] | None = None,
     ) -> None:
         if method not in ("POST", "PUT", "PATCH"):
             raise ConfigError(f"method={method!r}: HttpSink sends POST, PUT or PATCH")
-        if type(timeout) not in (int, float) or not 0 < timeout < float("inf"):
+        seconds = to_seconds(timeout)
+        if type(seconds) not in (int, float) or not 0 < seconds < float("inf"):
             raise ConfigError(f"timeout= is how many seconds an answer may take: some, not {timeout!r}")
         self._method = method
-        given = url, method, dict(headers or {}), timeout, client, batch != 1, frozenset(arrived)
+        given = url, method, dict(headers or {}), seconds, client, batch != 1, frozenset(arrived)
         self._is_plain = HttpDeliveryClient(*given).plain
         super().__init__(lambda: HttpDeliveryClient(*given), outbox, value, batch, set_aside)
 

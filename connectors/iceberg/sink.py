@@ -6,12 +6,12 @@ Rule: pyiceberg is imported when a sink is created.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.abc.context import JobContext
-from kafka_eos.connectors._lake.lake_sink import LakeSink, describe_upsert_trade_offs, expect_parts
+from kafka_eos.connectors._lake.lake_sink import LakeSink, describe_upsert_trade_offs
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
@@ -28,7 +28,7 @@ class IcebergSink(LakeSink[T]):
     ``properties``: its address and login, in addition to pyiceberg's configuration: ``{"type": "rest", "uri": …}``,
     ``{"type": "sql", "uri": "sqlite:///…", "warehouse": …}``.
     ``value``: the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns.
-    Without it rows are dicts with the table's columns.
+    The default is the type of the stream; if that is unknown or a dict, rows are dicts with the table's columns.
     ``create``: create the table at the start if it does not exist, with the columns of ``value``.
     ``key``: columns that identify a row: a value replaces the row of its key. Without a key every value is a new row.
     ``delete``: a function; a value for which it returns true deletes the row of its key.
@@ -56,11 +56,21 @@ class IcebergSink(LakeSink[T]):
         if wrong := [name for name, value_of in given.items() if not isinstance(value_of, str)]:
             raise ConfigError(f"IcebergSink: properties are texts, and {', '.join(map(str, wrong))} is none")
         from kafka_eos.connectors.iceberg.iceberg_table import IcebergTable
+        from kafka_eos.connectors.iceberg.partitions import parsed
 
-        self._catalog = catalog
+        self._catalog, self._name = catalog, table
         scope = ":".join(["iceberg", *filter(None, (catalog, _address(properties.get("uri", "")))), table])
-        by = _parted(partition_by, value, create)
-        super().__init__(IcebergTable(catalog, table, properties), scope, value, create, by, key, delete)
+        if isinstance(partition_by, str):
+            raise ConfigError(f"IcebergSink(partition_by={partition_by!r}): give a list, [{partition_by!r}]")
+        parts = [parsed(text)[0] for text in partition_by]
+        super().__init__(
+            IcebergTable(catalog, table, properties), scope, value, create, partition_by, parts, key, delete
+        )
+
+    @property
+    def default_name(self) -> str:
+        """Return the table, without its namespace. See ``HasDefaultName``."""
+        return self._name.rpartition(".")[2]
 
     def trade_offs(self) -> Sequence[str]:
         """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
@@ -90,16 +100,6 @@ class IcebergSink(LakeSink[T]):
 
     def __repr__(self) -> str:
         return f"IcebergSink({self._table.display_name!r})"
-
-
-def _parted(by: Sequence[str], value: Any, create: bool) -> Sequence[str]:
-    """Return the partitioning. Raise ConfigError if a new table cannot have it."""
-    from kafka_eos.connectors.iceberg.partitions import parsed
-
-    if isinstance(by, str):
-        raise ConfigError(f"IcebergSink(partition_by={by!r}): give a list, [{by!r}]")
-    expect_parts([parsed(text)[0] for text in by], value, create, "IcebergSink")
-    return by
 
 
 def _expect_name(table: object) -> None:

@@ -19,16 +19,16 @@ class Total(BaseModel):
 
 pipeline = Pipeline("order-totals")
 (
-    pipeline.source(KafkaSource("orders", value=Order), name="orders")
+    pipeline.source(KafkaSource("orders", value=Order))
     .filter(lambda o: o.status == "paid")
-    .key_by(lambda o: o.user)
+    .key_by("user")
     .fold(
         name="total",
         init=lambda: 0,
         step=lambda total, o: total + o.amount,
         emit=lambda user, total: Total(user=user, total=total),
     )
-    .sink(KafkaSink("totals", value=Total, key=lambda t: t.user), name="totals")
+    .sink(KafkaSink("totals", value=Total, key="user"))
 )
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from kafka_eos.abc.committer import (
     commit_committables,
     probe_committables,
 )
+from kafka_eos.abc.connector_name import HasDefaultName
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import (
     ExclusiveSink,
@@ -52,7 +53,7 @@ from kafka_eos.abc.incarnation import (
     SupportsRegistration,
 )
 from kafka_eos.abc.services import LongLivedResource, RejectRecord, RejectRow, Resources, Services
-from kafka_eos.abc.sink import DeadLetters, HasClock, PreCommit, Sink, SupportsPoll, Writer
+from kafka_eos.abc.sink import DeadLetters, HasClock, PreCommit, Sink, SupportsPoll, TypedSink, Writer
 from kafka_eos.abc.source import (
     BoundedSource,
     PositionsOrRetry,
@@ -89,6 +90,8 @@ __all__ = [
     "PositionsOrRetry",
     "SupportsBulkDiscovery",
     "SupportsPoll",
+    "TypedSink",
+    "HasDefaultName",
     "AuditableFiles",
     "AuditableSink",
     "AuditableTable",

@@ -88,6 +88,18 @@ class Sink(Protocol[T]):
     def committer(self, ctx: JobContext) -> Committer: ...
 
 
+@runtime_checkable
+class TypedSink(Protocol):
+    """A sink that encodes values by their type."""
+
+    def for_stream_type(self, tp: Any) -> Sink[Any]:
+        """Return the sink for a stream of values of type ``tp``; None if the type is unknown.
+
+        A sink without a type of its own takes that of the stream. Raise PlanError or ConfigError if it needs one and
+        ``tp`` is unknown, or if values of ``tp`` cannot be of its own type.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
     """The policy that writes a record that cannot be processed to a dead-letter sink, in the same epoch."""

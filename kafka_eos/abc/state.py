@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 from kafka_eos._util.call_site import quotes_user_line
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.storage import CheckpointStorage, FileRef
+from kafka_eos.core.durations import Seconds, to_seconds
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.json_values import Json
@@ -23,7 +24,7 @@ Clocks: TypeAlias = Literal["processing", "event"]
 Refresh: TypeAlias = Literal["write", "read-write"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Ttl:
     """Time to live of a value, of one entry of a map, or of one element of a list.
 
@@ -33,14 +34,16 @@ class Ttl:
     """
 
     seconds: float
-    clock: Clocks = "processing"
-    refresh: Refresh = "write"
+    clock: Clocks
+    refresh: Refresh
 
     @quotes_user_line
-    def __post_init__(self) -> None:
+    def __init__(self, seconds: Seconds, clock: Clocks = "processing", refresh: Refresh = "write") -> None:
+        for name, given in (("seconds", to_seconds(seconds)), ("clock", clock), ("refresh", refresh)):
+            object.__setattr__(self, name, given)
         if type(self.seconds) not in (int, float) or not 0 < self.seconds < math.inf:
             raise PlanError(
-                f"a time to live is more than 0 seconds and has an end, not {self.seconds!r}; for state that stays, "
+                f"a time to live is more than 0 seconds and has an end, not {seconds!r}; for state that stays, "
                 "leave out ttl="
             )
         for parameter, tp in (("clock", Clocks), ("refresh", Refresh)):

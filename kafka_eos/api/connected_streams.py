@@ -18,6 +18,7 @@ from kafka_eos.api.streams import KeyedStream, Stream
 from kafka_eos.api.table import Table, key_class
 from kafka_eos.codecs import KeyCodec
 from kafka_eos.codecs.type_inspection import get_element_type, get_return_type
+from kafka_eos.core.durations import Seconds
 from kafka_eos.plan import JoinNode, Node
 from kafka_eos.plan.broadcast_functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from kafka_eos.plan.process_functions import CoProcessFunction, OutputTag
@@ -135,8 +136,8 @@ class ConnectedStreams(BaseStream, Generic[K, L, R]):
         fn: Callable[[L, R], U],
         *,
         name: str | None = None,
-        lower: float,
-        upper: float,
+        lower: Seconds,
+        upper: Seconds,
         unmatched_left: OutputTag[L] | None = None,
         unmatched_right: OutputTag[R] | None = None,
         late_left: OutputTag[L] | None = None,

@@ -12,14 +12,14 @@ from kafka_eos import abc as interfaces
 from kafka_eos import plan
 from kafka_eos._util.call_site import location_of, plan_error, user_frame, user_line
 from kafka_eos.abc.sink import DeadLetters
-from kafka_eos.api.plan_builder import PlanBuilder
+from kafka_eos.api.plan_builder import PlanBuilder, name_connector
 from kafka_eos.api.streams import Stream
 from kafka_eos.api.table import Table, check_table
 from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.records import Record
 from kafka_eos.plan import OnError, Plan
-from kafka_eos.runtime.program import find_defining_file, register
+from kafka_eos.runtime.program import find_reference, register
 
 if TYPE_CHECKING:
     from kafka_eos.config.settings import Settings
@@ -52,6 +52,8 @@ class Engine(Protocol):
 class Pipeline(PlanBuilder):
     """A named pipeline. ``settings`` are those of ``kafka_eos.config.settings``; given here they take precedence.
 
+    Make it at the top level of a file, or in a function that returns it and is called without arguments.
+
     ``plan``, ``run`` and ``explain`` raise PlanError and ConfigError; the constructor does not.
     """
 
@@ -60,28 +62,29 @@ class Pipeline(PlanBuilder):
         super().__init__(name, location_of(frame))
         self.code_settings: Mapping[str, object] = dict(settings)
         self._module = str(frame.f_globals.get("__name__", ""))
-        register(self, self._module)
+        register(self, frame)
 
     @property
     def app(self) -> AppRef:
-        """Return the file and the name of the pipeline; other processes of the job load it from there."""
-        return AppRef(find_defining_file(self, self._where.file), self.name)
+        """Return where other processes of the job find the pipeline: a file, and its name or function there."""
+        return find_reference(self, self._where.file)
 
     def source(
         self,
         source: interfaces.Source[T],
         *,
-        name: str,
+        name: str | None = None,
         after: Stream[Any] | None = None,
         on_error: OnError = "stop",
         environment_errors: type[Exception] | tuple[type[Exception], ...] = (),
         record_errors: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> Stream[T]:
-        """Read ``source``. ``after``: a stream whose bounded source is read to its end first.
+        """Read ``source``. Its positions are stored under ``name``; default: the name of its topic or table.
 
-        No record of ``source`` is read until all rows of ``after`` are processed, by all workers; event time continues
-        from there. So a topic can follow a backfill of files, ``FileSource(…, until="latest")``: union both streams.
-        The start positions of a source are fixed at the job's first start, also if it waits.
+        ``after``: a stream whose bounded source is read to its end first. No record of ``source`` is read until all
+        rows of ``after`` are processed, by all workers; event time continues from there. So a topic can follow a
+        backfill of files, ``FileSource(…, until="latest")``: union both streams. The start positions of a source are
+        fixed at the job's first start, also if it waits.
 
         ``on_error`` decides about a record that cannot be decoded or processed: ``"stop"`` stops the job at the record;
         ``dead_letter("topic")`` writes it as a dead letter in the same epoch.
@@ -91,6 +94,7 @@ class Pipeline(PlanBuilder):
         ImportError. After such an error the job restarts from its last checkpoint. ``record_errors`` are attributed to
         the record in any case, for example a FileNotFoundError.
         """
+        name = name_connector("source", source, name)
         first = None if after is None else self._find_awaited_source(after, name)
         self._add_source(plan.SourceNode, source, name, on_error, environment_errors, record_errors, after=first)
         return Stream(self, name, getattr(source, "value_type", None))
@@ -118,7 +122,7 @@ class Pipeline(PlanBuilder):
         self,
         source: interfaces.Source[Record[K, V]],
         *,
-        name: str,
+        name: str | None = None,
         values: Any = None,
         on_error: OnError = "stop",
         environment_errors: type[Exception] | tuple[type[Exception], ...] = (),
@@ -129,6 +133,7 @@ class Pipeline(PlanBuilder):
 
         A record with value None deletes its key. So a compacted topic is ``KafkaSource.records(topic, key=…,
         value=…)``. ``values`` is the type of the records, ``Record[str, Customer]``, if the source does not declare it.
+        ``name`` works as in ``source``.
 
         Before any row of a joined stream is processed, the table is read up to its end positions at the job's first
         start.
@@ -136,6 +141,7 @@ class Pipeline(PlanBuilder):
         Note: afterwards the table and the streams are read concurrently, so it is not defined which of two values of a
         key a row is joined with. The same always applies to a key that is in two partitions of the topic.
         """
+        name = name_connector("table", source, name)
         tp = getattr(source, "value_type", None) if values is None else values
         check_table(name, tp, skips=getattr(source, "skips", False), several=getattr(source, "several", False))
         self._add_source(plan.TableNode, source, name, on_error, environment_errors, record_errors)

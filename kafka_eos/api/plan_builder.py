@@ -5,14 +5,18 @@ Rule: nodes are added and never change. Nodes that a partial fold replaces are o
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from kafka_eos import plan
 from kafka_eos._util.call_site import plan_error, user_line
 from kafka_eos.abc.codec import ListCodec
+from kafka_eos.abc.connector_name import HasDefaultName
+from kafka_eos.abc.sink import TypedSink
 from kafka_eos.codecs import exchange_codec
 from kafka_eos.core.errors import ConfigError, PlanError
 from kafka_eos.core.ids import ensure_name
@@ -42,7 +46,9 @@ class PlanBuilder:
         """Return the plan so far, validated. Raises PlanError that quotes the line to change."""
         read = {name for node in self._nodes for name in node.inputs}
         nodes = (node for node in self._nodes if node.name in read or node.name not in self._replaced)
-        built = plan.insert_forwards(Plan(self.name, tuple(nodes), self._where).validate(), self._codec).validate()
+        drafted = Plan(self.name, tuple(nodes), self._where).validate()
+        typed = replace(drafted, nodes=tuple(map(self._with_stream_type, drafted.nodes)))
+        built = plan.insert_forwards(typed, self._codec).validate()
         for node in built.nodes:
             held = _stored_content(node)
             if held is not None and node.has_generated_name:
@@ -53,6 +59,18 @@ class PlanBuilder:
                     stacklevel=2,
                 )
         return built
+
+    def _with_stream_type(self, node: Node) -> Node:
+        """Return the node; a sink that encodes values by their type knows that of its stream.
+
+        PlanError with the user's line if the sink does not suit the stream.
+        """
+        if not isinstance(node, plan.SinkNode) or node.is_dead_letter_sink or not isinstance(node.sink, TypedSink):
+            return node
+        try:
+            return replace(node, sink=node.sink.for_stream_type(self._types[node.inputs[0]]))
+        except (PlanError, ConfigError) as error:
+            raise PlanError(f"sink {node.name!r}: {error}\n  {node.code_line}") from error
 
     def _add_node(self, node: Node) -> None:
         """Add a node to the plan."""
@@ -125,6 +143,19 @@ class PlanBuilder:
             return exchange_codec(self._types[node])
         except PlanError:
             return exchange_codec(Any)  # rejects the first written value that would be decoded as another one
+
+
+def name_connector(kind: str, connector: object, given: str | None) -> str:
+    """Return the name of a source or sink: as given, or that of its topic or table.
+
+    Raises PlanError with the user's line if it has none.
+    """
+    if given is not None:
+        return given
+    target = connector.default_name if isinstance(connector, HasDefaultName) else None
+    if target is None:
+        raise plan_error(f"{kind} {connector!r:.80} is not of one topic or table, so give it a name: name=.")
+    return re.sub("[^A-Za-z0-9_-]", "-", target)
 
 
 def _stored_content(node: Node) -> str | None:

@@ -19,12 +19,21 @@ from kafka_eos.abc.state import Ttl
 from kafka_eos.api.aggregates import Aggregate, count, top
 from kafka_eos.api.async_map import RETRIED, add_async_map
 from kafka_eos.api.broadcast_input import Broadcast
-from kafka_eos.api.plan_builder import PlanBuilder
+from kafka_eos.api.plan_builder import PlanBuilder, name_connector
 from kafka_eos.api.stream_base import BaseStream
 from kafka_eos.api.table import Table, VersionedTable
 from kafka_eos.api.window_functions import all_elements, count_since_result, folding, reducing, windowed
 from kafka_eos.codecs import CountedCodec, KeyCodec, OptionalCodec, WindowedCodec
-from kafka_eos.codecs.type_inspection import get_element_type, get_instance_class, get_return_type, without_none
+from kafka_eos.codecs.field_access import read_field
+from kafka_eos.codecs.type_inspection import (
+    can_be,
+    get_element_type,
+    get_instance_class,
+    get_return_type,
+    type_name,
+    without_none,
+)
+from kafka_eos.core.durations import Seconds
 from kafka_eos.core.windows import Window, Windowed
 from kafka_eos.plan import Node
 from kafka_eos.plan.deduplication import DeduplicateFunction, DistinctFunction
@@ -57,6 +66,7 @@ _Assigner: TypeAlias = (
 )
 
 _KEY = KeyCodec()
+_KEY_TYPES = str | int | bytes | tuple[Any, ...]
 _KEYED = frozenset(
     (
         "fold",
@@ -81,7 +91,8 @@ class Stream(BaseStream, Generic[T]):
     """A stream of values of type ``T``. Operations return new streams.
 
     Every operation takes its function or object first, and the ``name`` of its node as a keyword. Functions are
-    ordinary ones: an operation raises PlanError for a coroutine function.
+    ordinary ones: an operation raises PlanError for a coroutine function. Durations are numbers of seconds or
+    timedeltas.
 
     After a failure, records are processed again from the last checkpoint, and the output of the failed attempt is
     discarded. So a function need not be deterministic, but its side effects (a call, a file) happen again. A function
@@ -144,7 +155,7 @@ class Stream(BaseStream, Generic[T]):
         name: str | None = None,
         ordered: bool = True,
         capacity: int = 100,
-        timeout: float = 30.0,
+        timeout: Seconds = 30.0,
         retries: Retries | None = None,
         retry_on: tuple[type[Exception], ...] = RETRIED,
         breaker: Breaker | None = None,
@@ -160,7 +171,7 @@ class Stream(BaseStream, Generic[T]):
         name: str | None = None,
         ordered: bool = True,
         capacity: int = 100,
-        timeout: float = 30.0,
+        timeout: Seconds = 30.0,
         retries: Retries | None = None,
         retry_on: tuple[type[Exception], ...] = RETRIED,
         breaker: Breaker | None = None,
@@ -175,7 +186,7 @@ class Stream(BaseStream, Generic[T]):
         name: str | None = None,
         ordered: bool = True,
         capacity: int = 100,
-        timeout: float = 30.0,
+        timeout: Seconds = 30.0,
         retries: Retries | None = None,
         retry_on: tuple[type[Exception], ...] = RETRIED,
         breaker: Breaker | None = None,
@@ -199,10 +210,22 @@ class Stream(BaseStream, Generic[T]):
         node = add_async_map(self, plan.AsyncMapNode, name, failed, values, rules, fn=fn, ordered=ordered)
         return Stream(self._draft, node, get_return_type(fn))
 
+    @overload
+    def key_by(
+        self, fn: str, *, name: str | None = None, values: Any = None, local: bool = False
+    ) -> KeyedStream[Any, T]: ...
+
+    @overload
     def key_by(
         self, fn: Callable[[T], K], *, name: str | None = None, values: Any = None, local: bool = False
-    ) -> KeyedStream[K, T]:
+    ) -> KeyedStream[K, T]: ...
+
+    def key_by(
+        self, fn: str | Callable[[T], Any], *, name: str | None = None, values: Any = None, local: bool = False
+    ) -> KeyedStream[Any, T]:
         """Give each value a key: str, 64-bit int, bytes, or a tuple of these. Any other key rejects the record.
+
+        ``fn`` returns the key of a value, or is the name of the field that has it: ``key_by("user")``.
 
         All values of a key go to one worker. ``local=True`` keeps them in the worker that read them. With it you
         guarantee that all records of a key are in one partition, in every source, and that partitions of the same
@@ -212,9 +235,27 @@ class Stream(BaseStream, Generic[T]):
         is refused.
         """
         node = self._append_node(
-            plan.KeyByNode, name, fn=fn, key_codec=_KEY, value_codec=self._exchange_codec(values), local=local
+            plan.KeyByNode,
+            name,
+            fn=self._key_function(fn),
+            key_codec=_KEY,
+            value_codec=self._exchange_codec(values),
+            local=local,
         )
         return KeyedStream(self._draft, node, self._type if values is None else values)
+
+    def _key_function(self, fn: str | Callable[[T], Any]) -> Callable[[T], Any]:
+        """Return the function that returns keys. Raises PlanError with the user's line if it is a field that values do
+        not have, or that cannot be a key."""
+        if not isinstance(fn, str):
+            return fn
+        read = call_quoting_user(lambda: read_field(fn, self._value_type))
+        if not can_be(get_return_type(read), _KEY_TYPES):
+            raise plan_error(
+                f"key_by({fn!r}): the field is of type {type_name(get_return_type(read))}, and keys are str, int, "
+                "bytes, or tuples of these. Give a function that returns one."
+            )
+        return read
 
     def rebalance(self, *, name: str | None = None, values: Any = None) -> Stream[T]:
         """Distribute the values evenly over all workers.
@@ -276,9 +317,12 @@ class Stream(BaseStream, Generic[T]):
         """
         return Stream(self._draft, self._draft._side_output(self._node, tag), tag.tp)
 
-    def sink(self, sink: interfaces.Sink[T], *, name: str) -> None:
-        """Write the stream to ``sink``. The stream may have other readers too."""
-        self._append_node(plan.SinkNode, name, sink=sink)
+    def sink(self, sink: interfaces.Sink[T], *, name: str | None = None) -> None:
+        """Write the stream to ``sink``. The stream may have other readers too.
+
+        Its output is stored under ``name``; default: the name of its topic or table.
+        """
+        self._append_node(plan.SinkNode, name_connector("sink", sink, name), sink=sink)
 
     if not TYPE_CHECKING:
 
@@ -479,7 +523,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
         node = self._append_process(plan.ProcessNode, function, name)
         return Stream(self._draft, node, get_element_type(get_return_type(function.process)))
 
-    def deduplicate(self, *, name: str | None = None, within: float, late: OutputTag[T] | None = None) -> Stream[T]:
+    def deduplicate(self, *, name: str | None = None, within: Seconds, late: OutputTag[T] | None = None) -> Stream[T]:
         """Drop values of a key that are less than ``within`` seconds from one that was emitted.
 
         Of several such values, the first to arrive is emitted. The state of a key is dropped when the watermark has
@@ -515,7 +559,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
         assigner: _Assigner,
         *,
         trigger: WindowTrigger | None = None,
-        lateness: float = 0,
+        lateness: Seconds = 0,
         late: OutputTag[T] | None = None,
         ttl: Ttl | None = None,
     ) -> WindowedStream[K, T]:
@@ -549,7 +593,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
         return WindowedStream(self._draft, self._node, self._type, assigner, late_for, late, trigger, ttl)
 
     @staticmethod
-    def _check_trigger(assigner: _Assigner, trigger: WindowTrigger, lateness: float) -> None:
+    def _check_trigger(assigner: _Assigner, trigger: WindowTrigger, lateness: Seconds) -> None:
         if not isinstance(trigger, CountTrigger | ClockTrigger):
             raise plan_error(
                 f"trigger= is on_count(n) or on_clock(every=seconds), with .purging() behind it if you like, not "
@@ -627,7 +671,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
         cache: Ttl,
         ordered: bool = True,
         capacity: int = 100,
-        timeout: float = 30.0,
+        timeout: Seconds = 30.0,
         retries: Retries | None = None,
         retry_on: tuple[type[Exception], ...] = RETRIED,
         breaker: Breaker | None = None,
@@ -645,7 +689,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
         cache: Ttl,
         ordered: bool = True,
         capacity: int = 100,
-        timeout: float = 30.0,
+        timeout: Seconds = 30.0,
         retries: Retries | None = None,
         retry_on: tuple[type[Exception], ...] = RETRIED,
         breaker: Breaker | None = None,
@@ -662,7 +706,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
         cache: Ttl | None = None,
         ordered: bool = True,
         capacity: int = 100,
-        timeout: float = 30.0,
+        timeout: Seconds = 30.0,
         retries: Retries | None = None,
         retry_on: tuple[type[Exception], ...] = RETRIED,
         breaker: Breaker | None = None,
@@ -805,7 +849,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
         return Stream(self._draft, self._draft._add_side_outputs(given, tags), get_return_type(fn))
 
     def sessionize(
-        self, *, name: str | None = None, gap: float, late: OutputTag[T] | None = None
+        self, *, name: str | None = None, gap: Seconds, late: OutputTag[T] | None = None
     ) -> Stream[Windowed[K, list[T]]]:
         """Group the values of each key into sessions: values less than ``gap`` seconds apart, in order of event time.
 

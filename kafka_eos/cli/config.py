@@ -23,7 +23,10 @@ app = typer.Typer(
 )
 MaybeApp = Annotated[
     str | None,
-    typer.Argument(metavar="[APP]", help="Pipeline file; settings in its code take precedence."),
+    typer.Argument(
+        metavar="[APP]",
+        help="Python file, module or function of a pipeline; settings in its code take precedence.",
+    ),
 ]
 
 

@@ -18,7 +18,11 @@ from kafka_eos.storage.job_storage import JobStorage
 from kafka_eos.storage.storage_factory import find_storage
 
 App = Annotated[
-    str, typer.Argument(help="Python file that defines the pipeline, e.g. `orders.py` or `orders.py:pipeline`.")
+    str,
+    typer.Argument(
+        help="Python file or module that defines the pipeline, and a variable or function if it has several: "
+        "`orders.py`, `orders.py:pipeline`, `orders.py:build` or `shop.orders:build`."
+    ),
 ]
 Bootstrap = Annotated[
     str | None,

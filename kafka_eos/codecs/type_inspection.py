@@ -115,6 +115,46 @@ def get_return_type(fn: object) -> Any:
     return None if isinstance(found, typing.TypeVar) else found
 
 
+def known_type(tp: Any) -> Any:
+    """Return the type of values that a type or a codec declares; None if it declares none, or any."""
+    declared = getattr(tp, "type", None) if is_codec(tp) else tp
+    return None if declared is Any or declared is object else declared
+
+
+def can_be(tp: Any, expected: Any) -> bool:
+    """Return whether a value of type ``tp`` can be of type ``expected``, as far as their classes tell.
+
+    Of generic types only the classes are compared, and an unknown type, None, can be any.
+    """
+    pairs = [(one, other) for one in _classes(tp) for other in _classes(expected)]
+    return not pairs or any(_overlap(one, other) for one, other in pairs)
+
+
+def _overlap(one: type, other: type) -> bool:
+    try:
+        return issubclass(one, other) or issubclass(other, one) or (issubclass(one, int) and other is float)
+    except TypeError:
+        return True  # a protocol that cannot be checked at run time
+
+
+def _classes(tp: Any) -> list[type]:
+    """Return the classes of which a value of a type can be; none if they are unknown."""
+    origin, parts = typing.get_origin(tp), typing.get_args(tp)
+    if origin is typing.Annotated:
+        return _classes(parts[0])
+    if origin is typing.Literal:
+        return [type(value) for value in parts]
+    if origin in (typing.Union, types.UnionType):
+        found = [_classes(part) for part in parts]
+        return [each for classes in found for each in classes] if all(found) else []
+    if isinstance(tp, typing.NewType):
+        return _classes(tp.__supertype__)
+    if typing.is_typeddict(tp):
+        return [dict]
+    cls = tp if origin is None else origin
+    return [cls] if isinstance(cls, type) and cls is not object and cls is not Any else []
+
+
 def get_element_type(tp: Any) -> Any:
     """Return the element type of an iterable type; None if unknown."""
     origin, parts = typing.get_origin(tp), typing.get_args(tp)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NewType
@@ -91,18 +92,41 @@ class JobIdentity:
         return self.text
 
 
+def find_module_file(name: str) -> Path | None:
+    """Return the file of a module, without importing it; None if there is none.
+
+    It is looked for in the current directory first, then where Python finds modules. Each directory of a dotted name
+    must be a package, with an ``__init__.py``.
+    """
+    *packages, last = name.split(".")
+    if name.endswith(".py") or not all(map(str.isidentifier, (*packages, last))):
+        return None
+    for base in ("", *sys.path):
+        home, found = Path(base), True
+        for package in packages:
+            home /= package
+            found = found and (home / "__init__.py").is_file()
+        for file in (home / f"{last}.py", home / last / "__init__.py"):
+            if found and file.is_file():
+                return file
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class AppRef:
-    """The definition of a pipeline: a Python file, and the pipeline's variable or name if it holds several."""
+    """The definition of a pipeline: a Python file, and what defines the pipeline there if it holds several.
+
+    That is a variable, the name of a pipeline, or a function that returns one.
+    """
 
     path: Path
     pipeline: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> AppRef:
-        """Read ``APP.py`` or ``APP.py:pipeline``."""
+        """Read ``APP.py``, ``APP.py:pipeline`` or ``MODULE:pipeline``."""
         path, _, name = text.partition(":")
-        return cls(Path(path).resolve(), name or None)
+        return cls((find_module_file(path) or Path(path)).resolve(), name or None)
 
     def __str__(self) -> str:
         return f"{self.path}:{self.pipeline}" if self.pipeline else str(self.path)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from kafka_eos._util.call_site import quotes_user_line
+from kafka_eos.core.durations import Seconds, to_seconds
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
 
@@ -72,9 +73,9 @@ class Pattern(Generic[T]):
         return self._last(replace(self.stages[-1], count=count, consecutive=consecutive and count > 1))
 
     @quotes_user_line
-    def within(self, *, seconds: float = 0, minutes: float = 0, hours: float = 0) -> Pattern[T]:
+    def within(self, *, seconds: Seconds = 0, minutes: float = 0, hours: float = 0) -> Pattern[T]:
         """Limit the time from the first to the last row. It bounds the state, so each pattern needs it."""
-        limit = round((seconds + minutes * 60 + hours * 3600) * 1000)
+        limit = round((to_seconds(seconds) + minutes * 60 + hours * 3600) * 1000)
         if limit < 1:
             raise PlanError("a pattern is within a millisecond or more: within(seconds=…), (minutes=…) or (hours=…)")
         return replace(self, limit=limit)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_eos._util.call_site import quotes_user_line
+from kafka_eos.core.durations import Seconds, to_seconds
 from kafka_eos.core.errors import PlanError
 
 
@@ -77,34 +78,36 @@ class Circuit:
 
 
 @quotes_user_line
-def retries(times: int, *, first: float = 0.1, most: float = 10.0) -> Retries:
+def retries(times: int, *, first: Seconds = 0.1, most: Seconds = 10.0) -> Retries:
     """Retry so many times; the first pause is ``first`` seconds, and pauses double up to ``most``.
 
     A random factor shortens each pause by up to a half, so that requests that failed together are not retried together.
     """
     if type(times) is not int or times < 1:
         raise PlanError(f"retries: times must be a whole number of at least 1 (got {times!r}); or leave retries= out")
-    if not 0 < first <= most < float("inf"):
+    shortest, longest = to_seconds(first), to_seconds(most)
+    if not 0 < shortest <= longest < float("inf"):
         raise PlanError(f"retries: pauses must satisfy 0 < first <= most (got first={first!r}, most={most!r})")
-    return Retries(times, first, most)
+    return Retries(times, shortest, longest)
 
 
 @quotes_user_line
-def breaker(failures: int, *, pause: float) -> Breaker:
+def breaker(failures: int, *, pause: Seconds) -> Breaker:
     """Stop requests for ``pause`` seconds after so many consecutive failures, of any requests.
 
     Then one is sent; if it succeeds, all continue. Rows wait meanwhile, with back-pressure: none is lost or rejected.
     """
     if type(failures) is not int or failures < 1:
         raise PlanError(f"breaker: failures must be a whole number of at least 1 (got {failures!r})")
-    if not 0 < pause < float("inf"):
+    seconds = to_seconds(pause)
+    if not 0 < seconds < float("inf"):
         raise PlanError(f"breaker: pause must be a positive number of seconds (got {pause!r})")
-    return Breaker(failures, pause)
+    return Breaker(failures, seconds)
 
 
 def check_request_options(
     capacity: int,
-    timeout: float,
+    timeout: Seconds,
     retry_on: tuple[type[Exception], ...],
     retries: Retries | None,
     breaker: Breaker | None,
@@ -112,7 +115,8 @@ def check_request_options(
     """Check the request options of async_map. Raises PlanError."""
     if type(capacity) is not int or capacity < 1:
         raise PlanError(f"capacity must be a whole number of at least 1 (got {capacity!r})")
-    if type(timeout) not in (int, float) or not 0 < timeout < float("inf"):
+    seconds = to_seconds(timeout)
+    if type(seconds) not in (int, float) or not 0 < seconds < float("inf"):
         raise PlanError(f"timeout must be a positive number of seconds (got {timeout!r})")
     if type(retry_on) is not tuple or not all(type(e) is type and issubclass(e, Exception) for e in retry_on):
         raise PlanError(f"retry_on must be a tuple of exception classes (got {retry_on!r})")
@@ -122,7 +126,7 @@ def check_request_options(
         raise PlanError(f"breaker must be breaker(failures, pause=…) (got {breaker!r})")
     return {
         "capacity": capacity,
-        "timeout": timeout,
+        "timeout": seconds,
         "retry_on": retry_on,
         "retries": retries,
         "breaker": breaker,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kafka_eos._util.call_site import quotes_user_line
+from kafka_eos.core.durations import Seconds
 from kafka_eos.core.errors import PlanError
 from kafka_eos.plan.window_assigners import milliseconds
 
@@ -59,7 +60,7 @@ def on_count(rows: int) -> CountTrigger:
 
 
 @quotes_user_line
-def on_clock(*, every: float) -> ClockTrigger:
+def on_clock(*, every: Seconds) -> ClockTrigger:
     """Emit a result of each changed window every so many seconds of processing time. PlanError unless it is above 0.
 
     Results are emitted when the clock passes a multiple of ``every``.

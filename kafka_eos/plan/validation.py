@@ -64,7 +64,8 @@ def _check_names(plan: Graph) -> None:
     for node in plan.nodes:
         if (other := first.setdefault(node.name, node)) is not node:
             raise PlanError(
-                f"two operators are named {node.name!r}; rename one of them.\n  {other.code_line}\n  {node.code_line}"
+                f"two operators are named {node.name!r}; give one of them another name, name=.\n  "
+                f"{other.code_line}\n  {node.code_line}"
             )
 
 

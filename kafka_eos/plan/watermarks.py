@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from kafka_eos._util.call_site import quotes_user_line
+from kafka_eos.core.durations import Seconds, to_seconds
 from kafka_eos.core.errors import PlanError
 
 T = TypeVar("T")
@@ -49,30 +50,32 @@ class WatermarkStrategy:
     alignment: WatermarkAlignment | None = None
 
     @quotes_user_line
-    def with_idleness(self, seconds: float) -> WatermarkStrategy:
+    def with_idleness(self, seconds: Seconds) -> WatermarkStrategy:
         """Exclude a split (a partition) from the watermark after so many seconds without a row.
 
         The watermark advances without it, so its next rows may be late. Time in which nothing is read does not count.
         Raises PlanError if ``seconds`` is not above zero.
         """
-        if not _is_number(seconds) or not seconds > 0:
+        idle_after = to_seconds(seconds)
+        if not _is_number(idle_after) or not idle_after > 0:
             raise PlanError(f"with_idleness: seconds must be greater than 0 (got {seconds!r})")
-        return replace(self, idle_after=seconds)
+        return replace(self, idle_after=idle_after)
 
     @quotes_user_line
-    def with_clock(self, *, after: float) -> WatermarkStrategy:
+    def with_clock(self, *, after: Seconds) -> WatermarkStrategy:
         """Advance event time with the clock in a split (a partition) without rows for so many seconds.
 
         So windows close, and timers fire, even if no more rows arrive; rows that arrive later may be late. A split that
         has never had a row is idle then. Time in which nothing is read does not count. Raises PlanError if ``after`` is
         not above zero.
         """
-        if not _is_number(after) or not after > 0:
+        clock_after = to_seconds(after)
+        if not _is_number(clock_after) or not clock_after > 0:
             raise PlanError(f"with_clock: seconds must be greater than 0 (got {after!r})")
-        return replace(self, clock_after=after)
+        return replace(self, clock_after=clock_after)
 
     @quotes_user_line
-    def with_alignment(self, *, max_drift: float, group: str = "default") -> WatermarkStrategy:
+    def with_alignment(self, *, max_drift: Seconds, group: str = "default") -> WatermarkStrategy:
         """Pause a split (a partition) while it is more than ``max_drift`` seconds of event time ahead.
 
         It is compared with the slowest split of all sources of ``group``, so fast splits do not fill state with rows
@@ -80,11 +83,12 @@ class WatermarkStrategy:
         their current end. Raises PlanError if ``max_drift`` is negative or not finite, or if ``group`` is not a valid
         name.
         """
-        if not _is_number(max_drift) or not 0 <= max_drift < math.inf:
+        ahead = to_seconds(max_drift)
+        if not _is_number(ahead) or not 0 <= ahead < math.inf:
             raise PlanError(f"with_alignment: max_drift must be at least 0 seconds (got {max_drift!r})")
         if type(group) is not str or not group:
             raise PlanError(f"with_alignment: group must be a string (got {group!r})")
-        return replace(self, alignment=WatermarkAlignment(group, round(max_drift * 1000)))
+        return replace(self, alignment=WatermarkAlignment(group, round(ahead * 1000)))
 
     @property
     def detects_idleness(self) -> bool:
@@ -106,14 +110,15 @@ class WatermarkStrategy:
 
 
 @quotes_user_line
-def bounded(seconds: float) -> WatermarkStrategy:
+def bounded(seconds: Seconds) -> WatermarkStrategy:
     """Allow rows of a split to be up to ``seconds`` older than the newest one before them; older rows are late.
 
     Raises PlanError if ``seconds`` is negative or not finite.
     """
-    if not _is_number(seconds) or not 0 <= seconds < math.inf:
+    delay = to_seconds(seconds)
+    if not _is_number(delay) or not 0 <= delay < math.inf:
         raise PlanError(f"bounded: seconds must be at least 0 (got {seconds!r})")
-    return WatermarkStrategy(round(seconds * 1000))
+    return WatermarkStrategy(round(delay * 1000))
 
 
 def monotonic() -> WatermarkStrategy:

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeGuard
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kafka_eos._util.call_site import quotes_user_line
+from kafka_eos.core.durations import Seconds, to_seconds
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
 
@@ -195,7 +196,7 @@ class RowCountWindows:
 
 @quotes_user_line
 def tumbling(
-    *, seconds: float, offset: float = 0, early: float | None = None
+    *, seconds: Seconds, offset: Seconds = 0, early: Seconds | None = None
 ) -> TumblingWindows | EarlyTumblingWindows:
     """Assign rows to adjacent windows of ``seconds``; the first of 1970 begins ``offset`` after midnight, in UTC.
 
@@ -208,12 +209,12 @@ def tumbling(
         return TumblingWindows(size, shift % size)
     every = milliseconds(early, "the time between early results")
     if size % every or every == size:
-        raise PlanError(f"early={early:g} s must be a proper divisor of the window's {seconds:g} s")
+        raise PlanError(f"early={_seconds(every)} must be a proper divisor of the window's {_seconds(size)}")
     return EarlyTumblingWindows(size, every, shift % size)
 
 
 @quotes_user_line
-def sliding(*, seconds: float, every: float, offset: float = 0) -> SlidingWindows:
+def sliding(*, seconds: Seconds, every: Seconds, offset: Seconds = 0) -> SlidingWindows:
     """Assign rows to windows of ``seconds``, one of which begins every ``every`` seconds: a row is in several.
 
     Raises PlanError if ``every`` is more than ``seconds``: rows between two windows would be in none.
@@ -221,7 +222,7 @@ def sliding(*, seconds: float, every: float, offset: float = 0) -> SlidingWindow
     size, step = milliseconds(seconds, "a window's size"), milliseconds(every, "the time between two windows")
     if step > size:
         raise PlanError(
-            f"windows of {seconds:g} s each {every:g} s skip the rows between them: filter those rows first"
+            f"windows of {_seconds(size)} each {_seconds(step)} skip the rows between them: filter those rows first"
         )
     return SlidingWindows(size, step, milliseconds(offset, "an offset", least=None) % step)
 
@@ -242,7 +243,7 @@ def days(timezone: str) -> DayWindows:
 
 
 @quotes_user_line
-def session(*, gap: float) -> SessionWindows:
+def session(*, gap: Seconds) -> SessionWindows:
     """Assign rows of a key less than ``gap`` seconds apart to one window, which ends ``gap`` after the last row."""
     return SessionWindows(milliseconds(gap, "a gap"))
 
@@ -292,11 +293,11 @@ class JoinInterval:
         return f"from {_seconds(self.lower)} to {_seconds(self.upper)} later"
 
 
-def interval(*, lower: float, upper: float) -> JoinInterval:
+def interval(*, lower: Seconds, upper: Seconds) -> JoinInterval:
     """Build an interval from ``lower`` to ``upper`` seconds. Raises PlanError if ``lower`` is above ``upper``."""
     found = JoinInterval(milliseconds(lower, "lower=", least=None), milliseconds(upper, "upper=", least=None))
     if found.lower > found.upper:
-        raise PlanError(f"lower ({lower:g} s) must not be greater than upper ({upper:g} s)")
+        raise PlanError(f"lower ({_seconds(found.lower)}) must not be greater than upper ({_seconds(found.upper)})")
     return found
 
 
@@ -319,14 +320,15 @@ def describe_window(found: PanedAssigner | SessionWindows | RowCountWindows | Jo
     return {"kind": _KINDS[type(found)], **asdict(fields)}
 
 
-def milliseconds(seconds: float, what: str, least: int | None = 1) -> int:
-    """Convert seconds to milliseconds. Raises PlanError if the result is not an integer."""
+def milliseconds(duration: Seconds, what: str, least: int | None = 1) -> int:
+    """Convert a duration to milliseconds. Raises PlanError if the result is not an integer."""
+    seconds = to_seconds(duration)
     if type(seconds) in (int, float) and math.isfinite(seconds):
         found = round(seconds * 1000)
         if math.isclose(found, seconds * 1000) and (least is None or found >= least):
             return found
     more = {None: "", 0: ", 0 or more"}.get(least, ", one at least")
-    raise PlanError(f"{what} is a number of seconds, in whole milliseconds{more}: not {seconds!r}")
+    raise PlanError(f"{what} is a number of seconds or a timedelta, in whole milliseconds{more}: not {duration!r}")
 
 
 def _seconds(ms: int) -> str:

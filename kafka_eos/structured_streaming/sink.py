@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +25,7 @@ from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.sink.kafka_sink import milliseconds
 from kafka_eos.connectors.kafka.topic_formats import topic_name
 from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.core.durations import Seconds
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Term
 from kafka_eos.protocol.commit import COMMIT_MARGIN
@@ -63,7 +63,7 @@ def exactly_once_kafka(
     name: str | None = None,
     output_mode: str = "append",
     trigger: Mapping[str, Any] | None = None,
-    transaction_timeout: float | timedelta | None = None,
+    transaction_timeout: Seconds | None = None,
     config: Mapping[str, Any] | None = None,
     adopt: bool = False,
 ) -> ExactlyOnceQuery:

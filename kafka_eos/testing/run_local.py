@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.abc.state import StateBackend
+from kafka_eos.core.durations import Seconds, to_seconds
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch, RawRecord
@@ -72,7 +73,7 @@ class TimestampedValue:
 class AdvanceClock:
     """An input item that moves the processing-time clock forward."""
 
-    seconds: float
+    seconds: Seconds
 
 
 class LocalRun(dict[str, list[Any]]):
@@ -147,7 +148,7 @@ def run_local(
             unread.discard(name)
             for batch in batches:
                 if isinstance(batch, AdvanceClock):
-                    _wait(batch.seconds, clock, chain, silent)
+                    _wait(to_seconds(batch.seconds), clock, chain, silent)
                 else:
                     chain.push(name, batch)
                     chain.make_room()

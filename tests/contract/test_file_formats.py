@@ -284,9 +284,9 @@ class Awkward(msgspec.Struct):
     ("make", "why"),
     [
         (lambda at: FileSink(at, format="orc"), "FileSink writes jsonl, csv, avro, parquet"),
-        (lambda at: FileSink(at, format="parquet"), "Parquet needs its columns"),
-        (lambda at: FileSink(at, format="avro"), "Avro needs its schema"),
-        (lambda at: FileSink(at, format="csv"), "CSV needs its columns"),
+        (lambda at: FileSink(at, format="parquet").for_stream_type(None), "Parquet needs its columns"),
+        (lambda at: FileSink(at, format="avro").for_stream_type(None), "Avro needs its schema"),
+        (lambda at: FileSink(at, format="csv").for_stream_type(None), "CSV needs its columns"),
         (
             lambda at: FileSink(at, value=Everything, format="csv"),
             r"Everything\.raw: bytes have no one spelling in CSV",

@@ -350,7 +350,6 @@ class Wrong:
         (Wrong(table="shop..rows"), "with its namespace"),
         (Wrong(catalog=""), "names no catalog"),
         (Wrong(properties={"uri": 7}), "properties are texts, and uri is none"),
-        (Wrong(create=True), "create=True needs value=Model"),
         (Wrong(table="shop.none"), r"there is no Iceberg table test:shop\.none: .*create=True"),
         (Wrong(table="none.none"), r"there is no Iceberg table test:none\.none"),
         (Wrong(catalog="prod", properties={}), r"catalog 'prod' cannot be opened: .* PYICEBERG_CATALOG__PROD__URI"),

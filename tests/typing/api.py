@@ -1,7 +1,7 @@
 """What a type checker must infer for users. Checked with ``mypy --strict``; never run."""
 
 from collections.abc import Iterable
-from typing import assert_type
+from typing import Any, assert_type
 
 import msgspec
 
@@ -90,6 +90,7 @@ records = pipeline.source(KafkaSource.records("orders", key=str, value=Order), n
 assert_type(records.filter(lambda r: r.value is not None), Stream[Record[str, Order]])
 
 keyed = orders.key_by(lambda o: o.user)
+assert_type(orders.key_by("user"), KeyedStream[Any, Order])
 assert_type(keyed, KeyedStream[str, Order])
 assert_type(keyed.fold(name="sum", init=lambda: 0, step=lambda total, o: total + o.amount), Stream[tuple[str, int]])
 assert_type(keyed.reduce(lambda a, b: max(a, b, key=lambda o: o.amount), name="max", state=Order), Stream[Order])
@@ -117,3 +118,12 @@ assert_type(totals, Stream[Total])
 totals.sink(KafkaSink("totals", value=Total, key=lambda t: t.user), name="totals")
 orders.sink(KafkaSink("totals", value=Total), name="wrong")  # type: ignore[arg-type]
 orders.fold(name="no-key")  # type: ignore[attr-defined]
+
+pipeline.source(KafkaSource("orders", value=Order), name="again").sink(KafkaSink("same-type"), name="same-type")
+pipeline.source(KafkaSource("orders", value=Order), name="other").sink(
+    KafkaSink("other-type", value=Total),  # type: ignore[arg-type]
+    name="other-type",
+)
+pipeline.source(KafkaSource("orders", value=Order), name="by-field").sink(
+    KafkaSink("by-field", key="user"), name="keyed-by-field"
+)

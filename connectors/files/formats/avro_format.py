@@ -45,6 +45,10 @@ class Avro:
     def extension(self) -> str:
         return "avro"
 
+    @property
+    def needs_type(self) -> bool:
+        return self.schema is None
+
     def layout(self, value: Any, envelope: bool) -> AvroLayout:
         if (value is None) == (self.schema is None):
             raise ConfigError("Avro needs its schema: value=Model, or format=Avro(schema={…}) for dicts")

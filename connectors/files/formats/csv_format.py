@@ -52,6 +52,10 @@ class Csv:
     def extension(self) -> str:
         return "csv.gz" if self.compression else "csv"
 
+    @property
+    def needs_type(self) -> bool:
+        return self.columns is None
+
     def layout(self, value: Any, envelope: bool) -> CsvLayout:
         if (value is None) == (self.columns is None):
             raise ConfigError('CSV needs its columns: value=Model, or format=Csv(columns=("a", "b")) for dicts')

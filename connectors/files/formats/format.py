@@ -87,6 +87,10 @@ class Format(Protocol):
     @property
     def extension(self) -> str: ...
 
+    @property
+    def needs_type(self) -> bool:
+        """Return whether the columns follow from the type of the values."""
+
     def layout(self, value: Any, envelope: bool) -> FileLayout:
         """Return the layout for values of a type; None is any type. Raise ConfigError if the format cannot
         store them."""

@@ -37,6 +37,10 @@ class JsonLines:
     def extension(self) -> str:
         return "jsonl.gz" if self.compression else "jsonl"
 
+    @property
+    def needs_type(self) -> bool:
+        return False
+
     def layout(self, value: Any, envelope: bool) -> JsonLinesLayout:
         codec: Codec[Any] = codec_for(Any if value is None else value)
         if codec.name in _BINARY or (envelope and codec.name != "json"):

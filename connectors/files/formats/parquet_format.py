@@ -42,6 +42,10 @@ class Parquet:
     def extension(self) -> str:
         return "parquet"
 
+    @property
+    def needs_type(self) -> bool:
+        return self.schema is None
+
     def layout(self, value: Any, envelope: bool) -> ArrowLayout:
         ensure_extra("parquet", "FileSink with format=parquet")
         if value is None and self.schema is None:

@@ -6,8 +6,10 @@ checked.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
+from kafka_eos.codecs.type_inspection import known_type
 from kafka_eos.connectors._shared.row_errors import encode_or_reject
+from kafka_eos.connectors._shared.value_types import expect_type
 from kafka_eos.connectors.files.formats import FileLayout, Format, JsonLines, format_of
 from kafka_eos.connectors.files.sink.locations import SinkDirectory, place_of
 from kafka_eos.connectors.files.sink.open_files import FileOptions, Roll
@@ -31,7 +35,7 @@ class FileSink:
 
     ``directory``: a path, or ``s3://bucket/prefix?endpoint=…&region=…``; the part after ``?`` is optional.
     ``value``: the type of the values. For JSON lines also a codec whose encoding contains no newline; the default is
-    any value that JSON supports, including dead letters.
+    any value that JSON supports, including dead letters. For other formats the default is the type of the stream.
     ``format``: "jsonl", "csv", "avro" or "parquet"; or ``Csv(…)``, ``Avro(…)``, ``Parquet(…)`` with options.
     ``envelope``: each row contains its origin, so that the audit can also verify the files: lines are
     ``{"provenance": "<term>.<epoch>/…", "value": …}``, other formats have an additional column.
@@ -62,10 +66,27 @@ class FileSink:
             raise ConfigError(f"roll= is Roll(rows=…, size=…, seconds=…), not {roll!r}")
         self._place = place_of(directory)
         self.envelope, self.format = envelope, format_of(format)
-        self.layout: FileLayout = self.format.layout(value, envelope)
+        self._value = value
+        if value is not None or not self.format.needs_type:
+            self.layout  # noqa: B018 - raises for values that the format cannot store
         self._partition_by = partition_by
         self._roll = roll or Roll()
         self._announced = epoch_files
+
+    @cached_property
+    def layout(self) -> FileLayout:
+        """The layout of the rows. Raises ConfigError if the format needs the type of the values, and it is unknown."""
+        return self.format.layout(self._value, self.envelope)
+
+    def for_stream_type(self, tp: Any) -> FileSink:
+        """Return the sink with the columns that the stream's type gives. See ``TypedSink``."""
+        if self._value is not None or not self.format.needs_type:
+            expect_type(self, self._value, tp)
+            return self
+        sink = copy.copy(self)
+        sink._value = known_type(tp)
+        sink.layout  # noqa: B018 - raises for values that the format cannot store
+        return sink
 
     @property
     def guarantee(self) -> Guarantee:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from kafka_eos.connectors.files.file_names import PartId
 from kafka_eos.connectors.files.formats.format import FileLayout, RowBlock
 from kafka_eos.connectors.files.sink.file_staging import FileStaging, StagedFile
+from kafka_eos.core.durations import Seconds, to_seconds
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.limits import LIMITS
@@ -26,7 +27,7 @@ _EACH_ROW: Final = 48
 """Bytes that a row takes besides its content, as a Python object."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Roll:
     """The conditions that end a file within an epoch. The end of an epoch ends every file.
 
@@ -35,11 +36,14 @@ class Roll:
     ``seconds``: a row that arrives this long after the file's first row begins a new file.
     """
 
-    rows: int | None = None
-    size: int | None = None
-    seconds: float | None = None
+    rows: int | None
+    size: int | None
+    seconds: float | None
 
-    def __post_init__(self) -> None:
+    def __init__(self, rows: int | None = None, size: int | None = None, seconds: Seconds | None = None) -> None:
+        waits = None if seconds is None else to_seconds(seconds)
+        for name, given in (("rows", rows), ("size", size), ("seconds", waits)):
+            object.__setattr__(self, name, given)
         if any(limit is not None and not limit > 0 for limit in (self.rows, self.size, self.seconds)):
             raise ConfigError("Roll: rows, size and seconds are greater than 0")
 

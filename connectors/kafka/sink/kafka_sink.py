@@ -5,12 +5,13 @@ Rule: a guarantee that the cluster cannot keep is refused in ``check``, before a
 
 from __future__ import annotations
 
+import copy
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import timedelta
 from itertools import islice
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from kafka_eos._util.secrets import mask_config
 from kafka_eos.abc.codec import Codec, RecordPart, TopicFormat
@@ -20,7 +21,10 @@ from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.abc.sink import Writer
 from kafka_eos.codecs import topic_codec
+from kafka_eos.codecs.field_access import read_field
+from kafka_eos.codecs.type_inspection import can_be, get_return_type, known_type, type_name, without_none
 from kafka_eos.connectors._shared.row_errors import encode_or_reject
+from kafka_eos.connectors._shared.value_types import expect_type
 from kafka_eos.connectors.kafka import job_names as names
 from kafka_eos.connectors.kafka.client.access_rights import reads, writes
 from kafka_eos.connectors.kafka.client.cluster import Cluster, checked, resolve_cluster
@@ -46,7 +50,8 @@ from kafka_eos.connectors.kafka.sink.shared_transaction import SharedTransaction
 from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
 from kafka_eos.connectors.kafka.sink.writer import AtLeastOnceWriter, TransactionalWriter
 from kafka_eos.connectors.kafka.topic_formats import described, expect_ready, parts, topic_name
-from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.durations import Seconds, to_seconds
+from kafka_eos.core.errors import ConfigError, PlanError
 from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch, Headers, RawRecord, Record, RejectedRecord
@@ -58,6 +63,7 @@ V = TypeVar("V")
 ProvenanceIn: TypeAlias = Literal["header", "ledger"] | None
 """Where the origin of each record is stored: with the record, next to the job's checkpoints, or nowhere."""
 
+_PARTS: Final[tuple[RecordPart, RecordPart]] = ("key", "value")
 _DEFAULTS: Mapping[str, Any] = {
     "partitioner": "murmur2_random",
     "linger.ms": 20,
@@ -70,9 +76,10 @@ _DEFAULTS: Mapping[str, Any] = {
 class KafkaSink(Generic[T]):
     """A sink that writes a stream of ``T`` to ``topic``, each value exactly once.
 
-    ``value``: the type of the values, a codec for them, or a format such as ``avro``; default raw bytes.
-    ``key``: a function from a value to its record key (str or bytes, or a value for ``key_codec``); records without a
-    key are spread over the partitions.
+    ``value``: the type of the values, a codec for them, or a format such as ``avro``; default: the type of the stream,
+    as its source or an annotation declares it. Bytes are written unchanged.
+    ``key``: the name of the field that is the record key, or a function from a value to it (str or bytes, or a value
+    for ``key_codec``); records without a key are spread over the partitions.
     ``headers``: a function from a value to headers to add.
     ``timestamp``: "source" keeps the input record's timestamp, a function returns milliseconds since the Unix epoch,
     None uses the time of writing.
@@ -90,14 +97,14 @@ class KafkaSink(Generic[T]):
         topic: str,
         *,
         value: type[T] | Codec[T] | TopicFormat[T] | None = None,
-        key: Callable[[T], Any] | None = None,
+        key: str | Callable[[T], Any] | None = None,
         key_codec: type[Any] | Codec[Any] | TopicFormat[Any] | None = None,
         headers: Callable[[T], Headers] | None = None,
         timestamp: Timestamp = "source",
         bootstrap_servers: str | None = None,
         config: Mapping[str, Any] | None = None,
         delivery: Guarantee | str = Guarantee.EXACTLY_ONCE,
-        transaction_timeout: float | timedelta | None = None,
+        transaction_timeout: Seconds | None = None,
         provenance: ProvenanceIn = "header",
     ) -> None:
         self.topic = topic_name(topic)
@@ -107,7 +114,11 @@ class KafkaSink(Generic[T]):
         self._provenance = _provenance(provenance, self._delivery)
         self._key_codec: Codec[Any] | None = None if key_codec is None else topic_codec(key_codec, topic, "key")
         self._codec: Codec[Any] = topic_codec(value, topic, "value")
-        self._encoder: Encoder = ValueEncoder(self._codec, key, self._key_codec, headers, timestamp)
+        self._given: tuple[Any, Any] = (key_codec, value)
+        """The declared types of keys and values: None if a type is that of the stream."""
+        self._key_field = key if isinstance(key, str) else None
+        key_of = read_field(key, None) if isinstance(key, str) else key
+        self._encoder: Encoder = ValueEncoder(self._codec, key_of, self._key_codec, headers, timestamp)
 
     @classmethod
     def records(
@@ -121,11 +132,13 @@ class KafkaSink(Generic[T]):
     ) -> KafkaSink[Record[K, V]]:
         """Return a sink for streams of ``Record``: each has its own key, headers and timestamp; value None deletes.
 
+        ``key`` and ``value`` are types, codecs or formats; default: those of the stream's type, ``Record[K, V]``.
+
         ``options`` are the constructor's: bootstrap_servers, config, delivery, transaction_timeout, provenance.
         """
         sink: KafkaSink[Record[K, V]] = KafkaSink(topic, **options)
         sink._key_codec, sink._codec = keys, values = topic_codec(key, topic, "key"), topic_codec(value, topic, "value")
-        sink._encoder = RecordEncoder(values, keys, timestamp)
+        sink._encoder, sink._given = RecordEncoder(values, keys, timestamp), (key, value)
         return sink
 
     @classmethod
@@ -142,10 +155,81 @@ class KafkaSink(Generic[T]):
         sink._encoder = RestoredRecordEncoder(in_place)
         return sink
 
+    def for_stream_type(self, tp: Any) -> KafkaSink[Any]:
+        """Return the sink with the codecs that the stream's type gives. See ``TypedSink``."""
+        match self._encoder:
+            case ValueEncoder():
+                return self._for_values(known_type(tp))
+            case RecordEncoder():
+                return self._for_records(known_type(tp))
+        return self
+
+    def _for_values(self, tp: Any) -> KafkaSink[Any]:
+        if (tp is Record or _is_record(tp)) and self._given[1] is None:
+            raise PlanError(
+                f"{self!r} writes values, and the stream has whole records. Use KafkaSink.records({self.topic!r}), or "
+                "map them to their values before the sink."
+            )
+        if self._given[1] is not None:
+            expect_type(self, self._codec, tp)
+            self._expect_key_field(known_type(self._codec) if tp is None else tp)
+            return self
+        if tp is None:
+            raise PlanError(
+                f"{self!r} encodes values by their type, and the type of the stream is not known. Give the sink "
+                f"value=Type, or annotate the result of the function before it. value=bytes writes bytes unchanged."
+            )
+        self._expect_key_field(tp)
+        return self._with_codecs(self._key_codec, topic_codec(tp, self.topic, "value"))
+
+    def _expect_key_field(self, tp: Any) -> None:
+        """Raise PlanError if values of type ``tp`` have no field for the key, or it cannot be a key."""
+        if self._key_field is None:
+            return
+        found = get_return_type(read_field(self._key_field, tp))
+        expected = str | bytes if self._key_codec is None else known_type(self._key_codec)
+        if expected is not None and not can_be(found, expected):
+            remedy = f"Give the sink key_codec={type_name(found)}, or" if self._key_codec is None else "Give it"
+            raise PlanError(
+                f"{self!r} writes keys of type {type_name(expected)}, and {self._key_field!r} is of type "
+                f"{type_name(found)}. {remedy} a function as key=."
+            )
+
+    def _for_records(self, tp: Any) -> KafkaSink[Any]:
+        if tp is not None and not can_be(tp, Record):
+            raise PlanError(
+                f"{self!r} writes whole records, and the stream has values of type {type_name(tp)}. Use "
+                f"KafkaSink({self.topic!r}), or map them to Record before the sink."
+            )
+        known = typing.get_args(tp) if _is_record(tp) else (None, None)
+        types = [known_type(without_none(part)) for part in known]
+        codecs = []
+        for part, given, found in zip(_PARTS, self._given, types, strict=True):
+            if given is None and found is None:
+                raise PlanError(
+                    f"{self!r} encodes records by the types of their keys and values, and the stream's type does not "
+                    f"declare that of the {part}. Give the sink {part}=Type, or annotate the result of the function "
+                    f"before it with Record[K, V]. {part}=bytes writes bytes unchanged."
+                )
+            codecs.append(topic_codec(found if given is None else given, self.topic, part))
+            expect_type(self, codecs[-1], found, part)
+        return self._with_codecs(*codecs)
+
+    def _with_codecs(self, key: Codec[Any] | None, value: Codec[Any]) -> KafkaSink[Any]:
+        sink = copy.copy(self)
+        sink._key_codec, sink._codec = key, value
+        sink._encoder = replace(self._encoder, key_codec=key, value=value)  # type: ignore[type-var]
+        return sink
+
     @property
     def connection(self) -> Mapping[str, Any]:
         """Return the sink's cluster arguments, for another connector to the same cluster."""
         return {"bootstrap_servers": self._servers, "config": self._config}
+
+    @property
+    def default_name(self) -> str:
+        """Return the topic. See ``HasDefaultName``."""
+        return self.topic
 
     @property
     def guarantee(self) -> Guarantee:
@@ -291,6 +375,11 @@ class KafkaSink(Generic[T]):
         return ctx.services.session.get(SharedTransactions, key, transactions)
 
 
+def _is_record(tp: Any) -> bool:
+    """Return whether it is ``Record[K, V]``."""
+    return typing.get_origin(tp) is Record
+
+
 def _target(ctx: TaskContext, where: Cluster, topic: str) -> TopicLimits:
     """Return the topic's limits, queried once per session, or once per term in a process with short sessions.
 
@@ -377,11 +466,11 @@ def _provenance(given: object, delivery: Guarantee) -> ProvenanceIn:
     raise ConfigError(f"provenance={given!r}: use {instead}.")
 
 
-def milliseconds(timeout: float | timedelta | None) -> int | None:
+def milliseconds(timeout: Seconds | None) -> int | None:
     """Return a transaction timeout, given in seconds or as a timedelta. Raise ConfigError below one second."""
     if timeout is None:
         return None
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+    seconds = float(to_seconds(timeout))
     if seconds < 1:
         raise ConfigError(f"transaction_timeout={timeout!r}: use at least one second.")
     return int(seconds * 1000)

@@ -246,6 +246,11 @@ class KafkaSource(Generic[T]):
         return self._topics.can_read(topic)
 
     @property
+    def default_name(self) -> str | None:
+        """Return the topic if it is a single one. See ``HasDefaultName``."""
+        return self.only_topic
+
+    @property
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
 

@@ -5,9 +5,10 @@ Rule: a guarantee that the table or the server cannot keep is refused in ``check
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Generic, Literal, TypeVar
 
 import psycopg
@@ -16,11 +17,13 @@ from psycopg import sql
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
+from kafka_eos.codecs.type_inspection import known_type
 from kafka_eos.connectors._shared.row_errors import encode_or_reject
 from kafka_eos.connectors._shared.table_audit import NoProvenance
+from kafka_eos.connectors._shared.value_types import expect_type
 from kafka_eos.connectors._staged_tables.stage_names import WRITER, Incarnation, Strategy, TargetTable
 from kafka_eos.connectors._staged_tables.table_writer import RowStaging, TableWriter
-from kafka_eos.connectors.postgres.columns import RowEncoder, columns_of
+from kafka_eos.connectors.postgres.columns import ModelColumn, RowEncoder, columns_of
 from kafka_eos.connectors.postgres.connection import (
     LOGIN_HINT,
     Connection,
@@ -54,6 +57,7 @@ class PostgresSink(NoProvenance, Generic[T]):
     Leave out the password: libpq finds it in PGPASSWORD, ``~/.pgpass`` or a service file.
     ``table``: "table", "schema.table" or a pair of both; names are case-sensitive and not folded.
     ``value``: the type of the values, a pydantic model, msgspec Struct or dataclass: its fields are the columns.
+    Without ``columns``, the default is the type of the stream.
     ``columns``: the fields to write; without ``value``, the keys of a stream of dicts.
     ``key``: columns that identify a row: a value replaces the row of its key. Without a key every value is a new row.
     ``delete``: a function; a value for which it returns true deletes the row of its key.
@@ -79,14 +83,38 @@ class PostgresSink(NoProvenance, Generic[T]):
     ) -> None:
         self._database, self._ledger = PostgresDatabase(conninfo), PostgresStagingCatalog(control_schema)
         self._schema, self._table = qualified(table)
-        self._model, self._columns = value, columns_of(value, columns)
-        self._key = _key(key, [column.name for column in self._columns])
+        self._model, self._given_columns = value, columns
+        self._key = (key,) if isinstance(key, str) else tuple(key)
+        if value is not None or columns:
+            self._columns  # noqa: B018 - raises if they do not fit
         self._delete = delete
         self._create = create
         self._asked = _asked(strategy)
         self._teller: telling.AuditEncoder | None = None
         if delete is not None and not self._key:
             raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
+
+    @cached_property
+    def _columns(self) -> tuple[ModelColumn, ...]:
+        """The columns of the rows. Raises ConfigError if they do not fit, or the type of the values is unknown."""
+        columns = columns_of(self._model, self._given_columns)
+        _expect_key(self._key, [column.name for column in columns])
+        return columns
+
+    def for_stream_type(self, tp: Any) -> PostgresSink[Any]:
+        """Return the sink with the columns that the stream's type gives. See ``TypedSink``."""
+        if self._model is not None or self._given_columns:
+            expect_type(self, self._model, tp)
+            return self
+        sink = copy.copy(self)
+        sink._model = known_type(tp)
+        sink._columns  # noqa: B018 - raises if they do not fit
+        return sink
+
+    @property
+    def default_name(self) -> str:
+        """Return the table. See ``HasDefaultName``."""
+        return self._table
 
     @property
     def guarantee(self) -> Guarantee:
@@ -323,10 +351,8 @@ def _asked(given: str | None) -> Strategy | None:
         raise ConfigError(f'strategy={given!r}: use "stage" or "prepare", or leave it out') from None
 
 
-def _key(key: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
-    names = (key,) if isinstance(key, str) else tuple(key)
+def _expect_key(names: Sequence[str], columns: Sequence[str]) -> None:
     if unknown := [name for name in names if name not in columns]:
         raise ConfigError(f"key: {', '.join(unknown)} is no column of the sink (they are {', '.join(columns)})")
     if len(set(names)) < len(names):
         raise ConfigError(f"key: a name comes twice in {', '.join(names)}; say each column once")
-    return names

@@ -117,6 +117,11 @@ class PostgresSource(Generic[T]):
         return source
 
     @property
+    def default_name(self) -> str:
+        """Return the table. See ``HasDefaultName``."""
+        return self._table
+
+    @property
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE
 

@@ -26,7 +26,7 @@ for name, made in FORMATS.items():
     source: KafkaSource[Any] = KafkaSource(f"{os.environ['TEST_INPUT']}-{name}", value=made)
     read = pipeline.source(source, name=name, on_error=dead_letter(f"{os.environ['TEST_OUTPUT']}-{name}-letters"))
     read.map(lambda value: b"read", name=f"{name}-read").sink(
-        KafkaSink(f"{os.environ['TEST_OUTPUT']}-{name}"), name=f"{name}-out"
+        KafkaSink(f"{os.environ['TEST_OUTPUT']}-{name}", value=bytes), name=f"{name}-out"
     )
 
 if __name__ == "__main__":

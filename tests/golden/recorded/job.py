@@ -62,7 +62,7 @@ payments.fold(
     init=lambda: Total(0, -1),
     step=lambda total, payment: Total(total.total + payment.amount, payment.id),
 ).map(lambda pair: b"%d" % pair[1].total, name="numbers").sink(
-    KafkaSink(os.environ["TEST_TOPIC"], provenance="ledger"), name="totals"
+    KafkaSink(os.environ["TEST_TOPIC"], value=bytes, provenance="ledger"), name="totals"
 )
 payments.process(Seen, name="seen").sink(FileSink(os.environ["TEST_FILES"] + "/counts"), name="counts")
 (

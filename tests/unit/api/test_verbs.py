@@ -129,7 +129,7 @@ def generated(value: Any, *_: Any) -> Iterator[Any]:
     yield value
 
 
-@pytest.mark.parametrize("fn", [5, None, "user"])
+@pytest.mark.parametrize("fn", [5, None, b"user"])
 @pytest.mark.parametrize("verb", [verb for verb in VERBS_WITH_FUNCTIONS if verb not in ("fold emit", "fold merge")])
 def test_what_cannot_be_called_is_refused_with_the_users_line(verb: str, fn: Any) -> None:
     stream = Pipeline("p").source(ListSource([1]), name="in")

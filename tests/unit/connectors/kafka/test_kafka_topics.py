@@ -331,7 +331,7 @@ def test_dead_letters_of_several_topics_are_not_taken_for_those_of_one() -> None
 
     with pytest.raises(ConfigError, match="'in' reads several topics"):
         find_dead_letter_topics(pipeline.plan(), None)
-    with pytest.raises(ConfigError, match="and not the topic 'c'"):
+    with pytest.raises(ConfigError, match="reads a, b, not the topic 'c'"):
         find_dead_letter_topics(pipeline.plan(), None, "c")
     assert find_dead_letter_topics(pipeline.plan(), None, "b").create_replay_sink(None).topic == "b"
 

@@ -25,7 +25,7 @@ from kafka_eos.testing import ListSource
 pipeline = Pipeline("orders")
 a = pipeline.source(KafkaSource("a"), name="a", on_error={a})
 b = pipeline.source({b}, name="b", on_error=dead_letter("refused"))
-a.union(b, name="both").sink(KafkaSink("out"), name="out")
+a.union(b, name="both").sink(KafkaSink("out", value=bytes), name="out")
 """
 LETTERS = 'dead_letter("refused")'
 OURS = (("kafka_eos", b"where the letter was written from"),)

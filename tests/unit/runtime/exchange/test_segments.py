@@ -106,8 +106,8 @@ def test_dead_letters_can_be_written_in_every_segment_that_their_source_reaches(
     pipeline = Pipeline("letters")
     shop = pipeline.source(KafkaSource("in"), name="shop", on_error=dead_letter("aside"))
     other = pipeline.source(KafkaSource("in-2"), name="other")
-    kept(shop, "key", "last").rebalance(name="spread").sink(KafkaSink("out"), name="out")
-    kept(other, "other-key", "other-last").sink(KafkaSink("out-2"), name="other-out")
+    kept(shop, "key", "last").rebalance(name="spread").sink(KafkaSink("out", value=bytes), name="out")
+    kept(other, "other-key", "other-last").sink(KafkaSink("out-2", value=bytes), name="other-out")
     plan = pipeline.plan()
     letters = next(sink.name for sink in plan.sinks if sink.is_dead_letter_sink)
 
