@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
-from kafka_eos.core.errors import ConfigError, InputLost
+from kafka_eos.core.errors import ConfigError, InputLost, LossCause
 from kafka_eos.core.ids import EpochId, SplitId
 from kafka_eos.core.json_values import Json, Position, Positions
 from kafka_eos.core.records import Batch, RawOrigin, RawRecord
@@ -68,10 +68,12 @@ class PollingSource(ABC, Generic[T]):
             first, end = there[split].start, there[split].stop
             if not first <= _offset(position) <= end:
                 has = f"{first} to {end - 1}" if first < end else "nothing"
+                cause = LossCause.EXPIRED if _offset(position) < first else LossCause.ALTERED
                 raise InputLost(
                     f"{split} was read up to offset {_offset(position)}, and has {has} now: records were taken away, "
                     "or its input was begun anew. Bring back what was there. A source with another name reads what is "
-                    "there now"
+                    "there now",
+                    cause,
                 )
         return {split: (known or {}).get(split, _position(offsets.start)) for split, offsets in there.items()}
 

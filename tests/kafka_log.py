@@ -68,6 +68,8 @@ class Log:
         self.parts = [Part() for _ in range(partitions)]
         self.port = 0
         """Where the broker listens; 0 while it names none, not even itself."""
+        self.cluster: dict[int, int] = {}
+        """Ports by node, if it names more brokers than itself."""
         self.group_error = ErrorCode.coordinator_not_available
         self.changed = threading.Condition()
 
@@ -103,11 +105,15 @@ class Log:
     # ------------------------------------------------------------ answers
 
     def _describe(self, request: Any) -> Any:
-        broker = _any(metadata.MetadataResponseBroker)(node_id=1, host="127.0.0.1", port=self.port)
+        ports = self.cluster or ({1: self.port} if self.port else {})
+        brokers = tuple(
+            _any(metadata.MetadataResponseBroker)(node_id=node, host="127.0.0.1", port=port)
+            for node, port in ports.items()
+        )
         wanted = [self.topic] if request.topics is None else [topic.name for topic in request.topics]
         topics = tuple(self._topic(name) for name in wanted)
         answer = _any(metadata.MetadataResponse)
-        return answer(throttle_time=NOW, brokers=(broker,) if self.port else (), controller_id=1, topics=topics)
+        return answer(throttle_time=NOW, brokers=brokers, controller_id=1, topics=topics)
 
     def _topic(self, name: str) -> Any:
         topic, known = _any(metadata.MetadataResponseTopic), name == self.topic
@@ -154,7 +160,7 @@ class Log:
 
     def _has(self, asked: Any) -> bool:
         part = self.parts[asked.partition]
-        return bool(part.refused) or asked.fetch_offset < part.limit(committed=True)
+        return bool(_refusal(part, asked)) or asked.fetch_offset < part.limit(committed=True)
 
     def _fetched(self, asked: Any) -> Any:
         part = self.parts[asked.partition]
@@ -163,7 +169,7 @@ class Log:
         records = [each for each in part.records if asked.fetch_offset <= each.offset < end]
         return _any(fetched.PartitionData)(
             partition_index=asked.partition,
-            error_code=part.refused,
+            error_code=_refusal(part, asked),
             high_watermark=part.end,
             last_stable_offset=end,
             log_start_offset=part.start,
@@ -178,6 +184,10 @@ _SECOND = timedelta(seconds=1)
 def _any(made: type) -> Any:
     """A message whose fields take plain numbers: kio's own types of them say no more."""
     return made
+
+
+def _refusal(part: Part, asked: Any) -> ErrorCode:
+    return part.refused or (ErrorCode.offset_out_of_range if asked.fetch_offset < part.start else ErrorCode.none)
 
 
 def _led(number: int, part: Part) -> Any:

@@ -34,8 +34,8 @@ class Source(Protocol[T]):
 
         ``known`` is None only on the very first start of the job: then the user's start rule applies (earliest, latest
         …). Otherwise every known split is verified and returned unchanged, and a split that is not in ``known`` starts
-        at its beginning. Raises InputLost if a known position cannot be read any more, ConfigError if the input does
-        not exist.
+        at its beginning. Raises InputLost, with its cause, if a known position cannot be read any more, ConfigError if
+        the input does not exist.
         """
 
     def get_end_positions(self, ctx: JobContext) -> Positions:
@@ -68,6 +68,21 @@ class SupportsBulkDiscovery(Protocol):
 
     def get_all_end_positions(self, ctx: JobContext, asked: Sequence[Source[Any]]) -> Sequence[PositionsOrRetry]:
         """Call ``Source.get_end_positions`` for each source; return the results in this order."""
+
+
+@runtime_checkable
+class SupportsIdentityCheck(Protocol):
+    """A source whose input may be replaced by another one of the same name while it is read."""
+
+    def scope(self, ctx: JobContext) -> str:
+        """Return the scope. Sources of one class with the same scope are checked together."""
+
+    def ensure_same_input(self, ctx: JobContext, read: Sequence[tuple[Source[Any], Positions]]) -> None:
+        """Check that the names of these splits still mean the input that was read.
+
+        It is called before each epoch is decided, after its records were read, with all sources of this scope. Raises
+        InputLost if an input was replaced or is missing, Retryable if that is not known now.
+        """
 
 
 @runtime_checkable

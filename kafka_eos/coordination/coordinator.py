@@ -277,6 +277,15 @@ class Coordinator:
         """Return new splits: see ``SourceCoordinator.discover_splits``."""
         return self._inputs.discover_splits(self._context, known)
 
+    @property
+    def verifies_input(self) -> bool:
+        """Return whether a source can be checked for replaced input."""
+        return self._inputs.verifies_input
+
+    def ensure_same_input(self, read: Mapping[str, Positions]) -> None:
+        """Check that no input was replaced: see ``SourceCoordinator.ensure_same_input``."""
+        self._inputs.ensure_same_input(self._context, read)
+
     def ends(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
         """Return the end of each source: see ``SourceCoordinator.end_positions``."""
         return self._inputs.end_positions(self._context, known)

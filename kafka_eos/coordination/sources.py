@@ -17,6 +17,7 @@ from kafka_eos.abc.source import (
     PositionsOrRetry,
     Source,
     SupportsBulkDiscovery,
+    SupportsIdentityCheck,
     SupportsSourceCheck,
     SupportsTableCheck,
 )
@@ -207,6 +208,25 @@ class SourceCoordinator:
             elif new := {split: at for split, at in answer.items() if split not in known[name]}:
                 found[name] = bootstrap.first_positions(new, {}, self._joins[name]) if name in self._joins else new
         return found
+
+    @property
+    def verifies_input(self) -> bool:
+        """Return whether a source can be checked for replaced input."""
+        return any(isinstance(source, SupportsIdentityCheck) for source in self._sources_by_name.values())
+
+    def ensure_same_input(self, ctx: JobContext, read: Mapping[str, Positions]) -> None:
+        """Raise InputLost if the input of a source was replaced; retry until every server has answered."""
+        groups: dict[tuple[type, str], list[str]] = {}
+        for name, source in self._sources_by_name.items():
+            if isinstance(source, SupportsIdentityCheck):
+                groups.setdefault((type(source), source.scope(ctx)), []).append(name)
+        for names in groups.values():
+            first = self._sources_by_name[names[0]]
+            assert isinstance(first, SupportsIdentityCheck)
+            positions = [(self._sources_by_name[name], bootstrap.connector_positions(read[name])) for name in names]
+            self._patience.retry(
+                f"verify the input of {', '.join(names)}", partial(first.ensure_same_input, ctx, positions)
+            )
 
     def end_positions(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
         """Return the end of each source: its final end, or the current one. ``known``: the positions of all sources."""

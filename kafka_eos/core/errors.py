@@ -25,6 +25,7 @@ Rule: a client library's error is mapped to one of these once, at the edge that 
 
 from __future__ import annotations
 
+import enum
 from typing import Literal
 
 
@@ -87,8 +88,28 @@ class TooManyDeadLetters(UserError):
     """
 
 
+class LossCause(enum.Enum):
+    """The reason for which input is lost."""
+
+    EXPIRED = "expired"
+    """Records in front of a position were deleted. A reader may have passed them already."""
+    MISSING = "missing"
+    """No server that was asked shows the split. A server whose metadata are stale does not show it either."""
+    REPLACED = "replaced"
+    """Another input has the name of the split."""
+    ALTERED = "altered"
+    """Records that were read, or that are still needed, differ from those that existed."""
+
+
 class InputLost(UserError):
-    """Input that the job still needs is gone: retention deleted it, or the topic was truncated or recreated."""
+    """Input that the job still needs is gone: retention deleted it, or the topic was truncated or recreated.
+
+    ``cause`` decides whether a running job ends at once: see ``protocol.input_loss``.
+    """
+
+    def __init__(self, message: str, cause: LossCause = LossCause.ALTERED) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class JobLocked(UserError):

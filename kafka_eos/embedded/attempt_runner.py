@@ -218,8 +218,9 @@ class AttemptRunner:
                 self._apply(facts.SubtaskLost(subtask, f"worker {pid} {how}"))
             case BackgroundDone() | SplitsDiscovered() | BackgroundFailed() if event.term != self._session:
                 return  # an earlier attempt started it; recovery has handled its result
-            case SplitsDiscovered(known=known, found=found):
-                self._discovered(known, found)
+            case SplitsDiscovered(found=found):
+                self._assign(found)
+                self._apply(facts.DiscoveryFinished())
             case BackgroundFailed(error=Exception() as error):
                 raise error
             case BackgroundFailed(error=error):  # SystemExit in a background thread must not end the job silently
@@ -298,6 +299,8 @@ class AttemptRunner:
                 self._trigger(epoch, kind)
             case do.AbortEpoch():
                 self._abort(action)
+            case do.VerifyInput(epoch):
+                self._background.verify_input(epoch, self._copy_known())
             case do.DecideEpoch():
                 self._decide(action)
             case do.CommitEpoch():
@@ -313,13 +316,15 @@ class AttemptRunner:
             case do.ResumeSources():
                 self._crew.broadcast(control.ResumeReading(session=self._session))
             case do.DiscoverSplits():
-                self._background.discover({source: dict(positions) for source, positions in self._known.items()})
+                self._background.discover(self._copy_known())
             case do.ReplaceAttempt(why, suspects) if suspects:
                 for subtask in sorted(suspects):
                     self._report_hung_worker(subtask, time.monotonic())
                 raise self._crew.make_death_error(why, suspects)
             case do.ReplaceAttempt(why):
                 raise RestartFromCheckpoint(why)
+            case do.EndWithInputLost(cause, why):
+                raise InputLost(why, cause)
             case do.EndJob(how):
                 self._end(how)
             case do.AnswerRequests():
@@ -401,15 +406,9 @@ class AttemptRunner:
 
     # ------------------------------------------------------------ splits
 
-    def _discovered(self, known: Mapping[str, Positions], found: Mapping[str, Positions] | InputLost) -> None:
-        match found:
-            case InputLost() if known == self._known:
-                raise found
-            case InputLost():
-                pass  # the job has moved past these positions; the next discovery uses newer ones
-            case _:
-                self._assign(found)
-        self._apply(facts.DiscoveryFinished())
+    def _copy_known(self) -> dict[str, Positions]:
+        """Return the positions for another thread."""
+        return {source: dict(positions) for source, positions in self._known.items()}
 
     def _assign(self, found: Mapping[str, Positions]) -> None:
         for source, positions in found.items():

@@ -1,7 +1,8 @@
-"""Background work of one attempt: commits, deletion of old files, searches for new splits.
+"""Background work of one attempt: commits, deletion of old files, checks of the input, searches for new splits.
 
 Each of these may wait for a server. Commits and deletions share one thread, because no epoch may be committed while old
-files are deleted. Searches have another thread, because an outage of a broker must not delay a commit.
+files are deleted. The check of the input uses it, too: no commit runs then. Searches have another thread, because an
+outage of a broker must not delay a commit.
 Rule: the result or error of background work becomes an event of the attempt's term. Only the main thread handles it.
 """
 
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.core.errors import InputLost
+from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.embedded.supervisor_events import BackgroundDone, BackgroundFailed, SplitsDiscovered, SupervisorEvent
 from kafka_eos.protocol import events as facts
@@ -48,8 +50,12 @@ class BackgroundWork:
         self._run(self._commits, self._clean_up)
 
     def discover(self, known: Mapping[str, Positions]) -> None:
-        """Look for splits that are not known yet; ``SplitsDiscovered`` follows."""
+        """Look for splits that are not known yet; ``SplitsDiscovered`` or ``InputLossFound`` follows."""
         self._run(self._searches, lambda: self._discover(known))
+
+    def verify_input(self, epoch: EpochId, read: Mapping[str, Positions]) -> None:
+        """Check that no input was replaced; ``InputVerified`` or ``InputLossFound`` follows."""
+        self._run(self._commits, lambda: self._verify_input(epoch, read))
 
     def close(self) -> None:
         """Wait for a running commit. A running search ends by itself; its event is ignored."""
@@ -78,6 +84,13 @@ class BackgroundWork:
 
     def _discover(self, known: Mapping[str, Positions]) -> SupervisorEvent:
         try:
-            return SplitsDiscovered(self._term, known, self._coordinator.discover(known))
+            return SplitsDiscovered(self._term, self._coordinator.discover(known))
         except InputLost as error:
-            return SplitsDiscovered(self._term, known, error)
+            return BackgroundDone(self._term, facts.InputLossFound(error.cause, str(error)))
+
+    def _verify_input(self, epoch: EpochId, read: Mapping[str, Positions]) -> SupervisorEvent:
+        try:
+            self._coordinator.ensure_same_input(read)
+        except InputLost as error:
+            return BackgroundDone(self._term, facts.InputLossFound(error.cause, str(error)))
+        return BackgroundDone(self._term, facts.InputVerified(epoch))

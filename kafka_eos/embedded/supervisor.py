@@ -89,6 +89,7 @@ class Supervisor:
             tolerated_failures=settings.tolerated_checkpoint_failures,
             discovery_interval=DISCOVERY_INTERVAL,
             pauses_at_end=bool(self._plan.feedbacks),
+            verifies_input=coordinator.verifies_input,
             can_stop_early=not self._ran,
             stall_timeout=settings.worker_timeout,
         )

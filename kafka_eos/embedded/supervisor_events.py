@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kafka_eos.core.errors import InputLost
 from kafka_eos.core.json_values import Positions
 from kafka_eos.protocol.events import AttemptEvent
 from kafka_eos.runtime.worker.control_messages import ToSupervisor
@@ -42,11 +41,10 @@ class BackgroundDone:
 
 @dataclass(frozen=True, slots=True)
 class SplitsDiscovered:
-    """A split discovery has ended: new splits with start positions, or lost ones."""
+    """A split discovery has found new splits, with start positions, or none."""
 
     term: int
-    known: Mapping[str, Positions]
-    found: Mapping[str, Positions] | InputLost
+    found: Mapping[str, Positions]
 
 
 @dataclass(frozen=True, slots=True)

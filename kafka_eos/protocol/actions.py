@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from kafka_eos.core.errors import LossCause
 from kafka_eos.core.ids import EpochId
 from kafka_eos.protocol.checkpoint_schedule import EpochKind
 
@@ -47,6 +48,13 @@ class AbortEpoch:
     kind: EpochKind
     reason: str
     timed_out: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyInput:
+    """Check that no input was replaced under its name; ``InputVerified`` or ``InputLossFound`` follows."""
+
+    epoch: EpochId
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +118,10 @@ class ResumeSources:
 
 @dataclass(frozen=True, slots=True)
 class DiscoverSplits:
-    """Look for new splits or, on a batch engine, for new input; ``DiscoveryFinished`` follows."""
+    """Look for new splits or, on a batch engine, for new input.
+
+    ``DiscoveryFinished`` or ``InputLossFound`` follows.
+    """
 
     at_once: bool
 
@@ -132,6 +143,14 @@ class ReplaceAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class EndWithInputLost:
+    """End this attempt and the job with ``InputLost``."""
+
+    cause: LossCause
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndJob:
     """End this attempt and the job."""
 
@@ -141,6 +160,7 @@ class EndJob:
 AttemptAction: TypeAlias = (
     StartProcessing
     | TriggerEpoch
+    | VerifyInput
     | AbortEpoch
     | DecideEpoch
     | CommitEpoch
@@ -152,5 +172,6 @@ AttemptAction: TypeAlias = (
     | DiscoverSplits
     | AnswerRequests
     | ReplaceAttempt
+    | EndWithInputLost
     | EndJob
 )

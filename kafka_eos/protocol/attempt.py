@@ -14,9 +14,9 @@ Pure: ``handle`` takes an event and the time, and returns a new value and the ac
 engine fails to execute a ``DecideEpoch``, it must end the attempt: the actions after it assume that the epoch is
 decided.
 Rules:
-- An epoch is decided only when the epoch before it is committed.
+- An epoch is decided only when the epoch before it is committed, and when its input was verified.
 - After an abort, no epoch begins and no cleanup runs before every subtask has confirmed the abort.
-- Nothing follows ``ReplaceAttempt`` or ``EndJob``.
+- Nothing follows ``ReplaceAttempt``, ``EndWithInputLost`` or ``EndJob``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
+from kafka_eos.core.errors import LossCause
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol import actions as do
 from kafka_eos.protocol import events as facts
@@ -41,6 +42,7 @@ from kafka_eos.protocol.checkpoint_schedule import (
 from kafka_eos.protocol.cleanup_schedule import CleanupSchedule
 from kafka_eos.protocol.engine_policy import AttemptPolicy
 from kafka_eos.protocol.events import AttemptEvent
+from kafka_eos.protocol.input_loss import LossCheck, LossResponse, respond
 from kafka_eos.protocol.liveness import Stall, SubtaskLiveness
 from kafka_eos.protocol.quiescence import CountingRound, Quiescence
 
@@ -81,6 +83,11 @@ class Attempt:
     requests: facts.PendingRequests = field(default_factory=facts.PendingRequests)
     last_request_failed: bool = False
     """True if the last requested epoch was aborted and no periodic epoch was triggered since."""
+    verifying: EpochId | None = None
+    """The epoch whose input is being verified, or was verified last."""
+    verified: EpochId | None = None
+    """The epoch whose input was verified last."""
+    loss_check: LossCheck = LossCheck.NONE
     running_discovery: do.DiscoverSplits | None = None
     has_input: bool | None = None
     """Whether the last discovery found input; None before the first discovery and after a batch began on that input."""
@@ -140,6 +147,8 @@ class Attempt:
         """Return the earliest time of the next periodic trigger."""
         if self.phase is not Phase.RUNNING or self.pending_epochs.is_full or self._holds:
             return float("inf")
+        if self.loss_check is LossCheck.DUE:
+            return self.triggered_at
         return self._cadence.next_trigger(self.triggered_at, self.committed_at)
 
     def stalled_subtasks(self, since: float) -> frozenset[int]:
@@ -180,6 +189,10 @@ class Attempt:
                 return replace(self, cleanup=replace(self.cleanup, has_leftovers=True)), ()
             case facts.DiscoveryFinished(input_, at_end):
                 return self._found(input_, at_end, now)
+            case facts.InputLossFound(cause, why):
+                return self._lost(cause, why, now)
+            case facts.InputVerified(epoch):
+                return (replace(self, verified=epoch) if epoch == self.verifying else self), ()
             case facts.CountsReceived(number, subtask, counts):
                 return self._counted(self.quiescence.add_counts(number, subtask, counts))
             case facts.EndOfInputReached(subtask):
@@ -212,8 +225,20 @@ class Attempt:
             has_input=something,
             answerable_requests=self.requests if at_once and not something else None,
             stopping=self.stopping or at_end,
+            loss_check=self.loss_check.on_all_found(),
         )
         return found, ()
+
+    def _lost(self, cause: LossCause, why: str, now: float) -> Step:
+        match respond(cause, read_since=self._may_have_read):
+            case LossResponse.END_JOB:
+                return self._over(do.EndWithInputLost(cause, why))
+            case LossResponse.RESTART_ATTEMPT:
+                return self._over(do.ReplaceAttempt(why, frozenset()))
+            case LossResponse.TAKE_CHECKPOINT:
+                return replace(self, running_discovery=None, discovered_at=now, loss_check=LossCheck.DUE), ()
+            case never:
+                assert_never(never)
 
     def _counted(self, quiescence: Quiescence) -> Step:
         asks = quiescence.round if quiescence != self.quiescence else None
@@ -257,9 +282,15 @@ class Attempt:
             return self._over(do.EndJob(do.JobOutcome.CANCELLED))
         return None
 
+    def _verify_input(self, now: float) -> Step | None:
+        epoch = self.pending_epochs.find_complete()
+        if epoch is None or epoch == self.verifying or not self.policy.verifies_input:
+            return None
+        return replace(self, verifying=epoch), (do.VerifyInput(epoch),)
+
     def _decide(self, now: float) -> Step | None:
         epoch, pending = self.pending_epochs.find_complete(), self.pending_epochs.pending
-        if epoch is None or pending is None:
+        if epoch is None or pending is None or (self.policy.verifies_input and self.verified != epoch):
             return None
         decided = replace(
             self,
@@ -268,6 +299,7 @@ class Attempt:
             last_request_failed=False,
             has_in_flight_rows=False,
             cleanup=self.cleanup.record_epoch(),
+            loss_check=self.loss_check.on_decision(),
         )
         return decided, (
             do.DecideEpoch(epoch, self.pending_epochs.last_decided, now - pending.triggered_at),
@@ -320,7 +352,11 @@ class Attempt:
         asked = epoch.kind in (EpochKind.REQUESTED, EpochKind.SAVEPOINT)
         flights = self.pending_epochs.abort(epoch.id, now)
         without = replace(
-            self, pending_epochs=flights, failures=failures, last_request_failed=self.last_request_failed or asked
+            self,
+            pending_epochs=flights,
+            failures=failures,
+            last_request_failed=self.last_request_failed or asked,
+            loss_check=self.loss_check.on_abort(),
         )
         return without, (do.AbortEpoch(epoch.id, epoch.kind, what, late),)
 
@@ -399,6 +435,7 @@ class Attempt:
             stopping=self.stopping or self.requests.stop,
             last_request_failed=self.last_request_failed and kind not in (EpochKind.PERIODIC, EpochKind.BOOTSTRAP),
             has_input=None,
+            loss_check=self.loss_check.on_trigger(),
             quiescence=replace(self.quiescence, is_used=self.quiescence.is_reached),
         )
         return begun, (do.TriggerEpoch(epoch, kind),)
@@ -408,16 +445,14 @@ class Attempt:
         return replace(self, quiescence=Quiescence(round=first)), (do.PauseSources(), do.RequestCounts(first.number))
 
     def _discover(self, now: float) -> Step | None:
-        if (
-            self.phase is not Phase.RUNNING
-            or self.running_discovery
-            or now - self.discovered_at < self.policy.discovery_interval
-        ):
+        if self.phase is not Phase.RUNNING or self.running_discovery or self.loss_check.blocks_discovery:
+            return None
+        if now - self.discovered_at < self.policy.discovery_interval and self.loss_check is not LossCheck.DECIDED:
             return None
         if self.policy.is_batch and (self._ends or self.pending_epochs.is_full or self._holds):
             return None
         search = do.DiscoverSplits(at_once=self.requests.checkpoint is not None)
-        return replace(self, running_discovery=search), (search,)
+        return replace(self, running_discovery=search, loss_check=self.loss_check.on_discovery()), (search,)
 
     # ------------------------------------------------------------ conditions of the rules
 
@@ -442,6 +477,14 @@ class Attempt:
         granted = self.requests.stop and not (self.policy.is_batch and self.has_in_flight_rows)
         return self.stopping or caught_up or granted
 
+    @property
+    def _may_have_read(self) -> bool:
+        """Return whether records may have been read since the positions that a search has verified.
+
+        A batch engine searches between two epochs, when everything that was read is decided.
+        """
+        return not self.policy.is_batch and self.loss_check is not LossCheck.CONFIRMING
+
     def _next_kind(self, now: float) -> EpochKind | None:
         """Return the kind of epoch to trigger now, if any."""
         if self.phase is Phase.DRAINING:
@@ -450,7 +493,9 @@ class Attempt:
             return None
         if self.policy.is_batch:
             return EpochKind.BATCH if self.has_input and not self._ends else None
-        due = now >= self._cadence.next_trigger(self.triggered_at, self.committed_at)
+        due = self.loss_check is LossCheck.DUE or now >= self._cadence.next_trigger(
+            self.triggered_at, self.committed_at
+        )
         asked, in_vain, filling = self.requests.checkpoint, self.last_request_failed, self.bootstrapping
         return choose_next_kind(ends=self._ends, asked=asked, due=due, in_vain=in_vain, filling=filling)
 
@@ -464,6 +509,7 @@ _RULES = (
     Attempt._begin,
     Attempt._cancel,
     Attempt._replace_stalled,
+    Attempt._verify_input,
     Attempt._decide,
     Attempt._abort_timed_out,
     Attempt._abort_declined,

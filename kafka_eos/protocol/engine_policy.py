@@ -20,6 +20,7 @@ class AttemptPolicy:
     stream.
     ``pauses_sources``: every epoch waits until the whole job is quiescent. A benchmark compares barriers with that.
     ``pauses_at_end``: the final epoch of bounded input does so, because rows may circulate in a loop.
+    ``verifies_input``: before an epoch is decided, the sources show that none of their input was replaced.
     ``can_stop_early``: a stop before the subtasks are ready ends the attempt without an epoch.
     ``discovery_interval``: seconds between two searches for splits or input.
     ``heartbeat_timeout``: seconds without a heartbeat after which a process is considered frozen. A subtask that is
@@ -34,6 +35,7 @@ class AttemptPolicy:
     is_batch: bool = False
     pauses_sources: bool = False
     pauses_at_end: bool = False
+    verifies_input: bool = False
     can_stop_early: bool = False
     heartbeat_timeout: float = 5.0
     stall_timeout: float = float("inf")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from kafka_eos.core.errors import LossCause
 from kafka_eos.core.ids import EpochId
 from kafka_eos.protocol.checkpoint_schedule import EpochKind
 from kafka_eos.protocol.quiescence import FrameCounts
@@ -113,6 +114,21 @@ class DiscoveryFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class InputLossFound:
+    """A search for splits, or the check before a decision, has found lost input."""
+
+    cause: LossCause
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputVerified:
+    """No input of an epoch was replaced."""
+
+    epoch: EpochId
+
+
+@dataclass(frozen=True, slots=True)
 class CountsReceived:
     """A subtask has responded to a counting round."""
 
@@ -165,6 +181,8 @@ AttemptEvent: TypeAlias = (
     | CleanupFinished
     | TaskAttemptsLost
     | DiscoveryFinished
+    | InputLossFound
+    | InputVerified
     | CountsReceived
     | EndOfInputReached
     | PendingRequests

@@ -23,7 +23,7 @@ from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.request_queue import RequestHandler
-from kafka_eos.core.errors import Bug, RestartFromCheckpoint
+from kafka_eos.core.errors import Bug, InputLost, RestartFromCheckpoint
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import TimestampsNode
@@ -99,7 +99,14 @@ class SparkAttempt:
         self._ends: Mapping[str, Positions] = {}
         """Up to where the next epoch reads, or the one that runs."""
         self._attempt = Attempt.of(
-            AttemptPolicy(frozenset({_JOB}), cadence, tolerated_failures=0, discovery_interval=_LOOK, is_batch=True),
+            AttemptPolicy(
+                frozenset({_JOB}),
+                cadence,
+                tolerated_failures=0,
+                discovery_interval=_LOOK,
+                is_batch=True,
+                verifies_input=coordinator.verifies_input,
+            ),
             EpochId(resumed.first_epoch, resumed.term),
             resumed.base,
             create_cleanup_schedule(now),
@@ -170,6 +177,8 @@ class SparkAttempt:
                 pass  # nothing is restored before the first job
             case do.TriggerEpoch(epoch):
                 self._begin(epoch)
+            case do.VerifyInput(epoch):
+                self._verify_input(epoch)
             case do.DecideEpoch():
                 self._decide(action)
             case do.CommitEpoch():
@@ -185,11 +194,15 @@ class SparkAttempt:
                 manifest = self._newest()
                 self._request_handler.on_triggered(manifest.id)
                 self._request_handler.on_committed(manifest)
+            case do.ReplaceAttempt(why) if not self._overlap.is_running:
+                raise RestartFromCheckpoint(why)
             case do.ReplaceAttempt():
                 raise RestartFromCheckpoint(
                     f"the epoch's Spark job did not end within {self._timeout:.0f} s (checkpoint_timeout, which must "
                     "be longer than a task needs to restore its state)"
                 )
+            case do.EndWithInputLost(cause, why):
+                raise InputLost(why, cause)
             case do.EndJob(how):
                 self._end(how)
             case do.AbortEpoch() | do.PauseSources() | do.RequestCounts() | do.ResumeSources():
@@ -197,10 +210,22 @@ class SparkAttempt:
 
     def _discover(self, at_once: bool) -> None:
         # Who waits for all that has come does not wait for timers: one that sets the next would never end.
-        ends = self._inputs.ends(timers=not at_once) if self._inputs.is_due(at_once) else None
+        try:
+            ends = self._inputs.ends(timers=not at_once) if self._inputs.is_due(at_once) else None
+        except InputLost as error:
+            self._learned.append(facts.InputLossFound(error.cause, str(error)))
+            return
         if ends is not None:
             self._ends = ends
         self._learned.append(facts.DiscoveryFinished(ends is not None, self._inputs.has_reached_goal))
+
+    def _verify_input(self, epoch: EpochId) -> None:
+        try:
+            self._coordinator.ensure_same_input(self._inputs.positions)
+        except InputLost as error:
+            self._learned.append(facts.InputLossFound(error.cause, str(error)))
+        else:
+            self._learned.append(facts.InputVerified(epoch))
 
     def _begin(self, epoch: EpochId) -> None:
         self._request_handler.on_triggered(epoch)

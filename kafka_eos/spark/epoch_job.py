@@ -118,6 +118,8 @@ def check_attempts(reports: Sequence[TaskReport], depth: int, parallelism: int) 
     for failure in failures:
         if failure.kind == "user":
             raise RemoteUserError(failure.error, failure.reason, failure.operator, failure.where)
+        if failure.kind == "restart":
+            raise RestartFromCheckpoint(f"{failure.error}: {failure.reason}")
         if failure.kind == "environment":
             raise EnvironmentFailed(failure.reason)
         if failure.error == Fatal.__name__:

@@ -28,9 +28,10 @@ from kafka_eos._util import logging_setup as logs
 from kafka_eos._util.gc_tuning import tune_gc_for_batches
 from kafka_eos.abc.services import Resources
 from kafka_eos.config.settings import Settings
-from kafka_eos.core.errors import Bug, ConfigError, EnvironmentFailed, Fatal, LoginRefused, UserError
+from kafka_eos.core.errors import Bug, ConfigError, EnvironmentFailed, Fatal, InputLost, LoginRefused, UserError
 from kafka_eos.core.failure_causes import failing_record
 from kafka_eos.core.ids import AppRef, Epoch, Term
+from kafka_eos.protocol.input_loss import LossResponse, respond
 from kafka_eos.runtime.epoch_reports import PhaseSpan
 from kafka_eos.runtime.exchange.routing import Router
 from kafka_eos.runtime.program import CodeFingerprint, load_program
@@ -208,10 +209,12 @@ def _failure(error: UserError | Fatal | EnvironmentFailed) -> TaskFailure:
     )
 
 
-def _kind(error: UserError | Fatal | EnvironmentFailed) -> Literal["user", "fatal", "environment"]:
+def _kind(error: UserError | Fatal | EnvironmentFailed) -> Literal["restart", "user", "fatal", "environment"]:
     match error:
         case EnvironmentFailed() | LoginRefused():
             return "environment"
+        case InputLost(cause=cause) if respond(cause, read_since=False) is LossResponse.RESTART_ATTEMPT:
+            return "restart"
         case UserError():
             return "user"
         case _:

@@ -65,7 +65,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True):
 class TaskFailure(msgspec.Struct, frozen=True):
     """A task failure that an immediate retry by Spark would not fix."""
 
-    kind: Literal["user", "fatal", "environment"]
+    kind: Literal["restart", "user", "fatal", "environment"]
     error: str
     """Class name of the exception."""
     reason: str

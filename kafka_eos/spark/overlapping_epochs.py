@@ -56,6 +56,11 @@ class EpochThreads:
     def start_job(self, epoch: EpochId, spec: StageSpec) -> None:
         self._running = RunningEpoch(epoch, self._jobs.submit(self._run, spec))
 
+    @property
+    def is_running(self) -> bool:
+        """Return whether a Spark job is running."""
+        return self._running is not None and not self._running.job.done()
+
     def poll_finished(self) -> EpochId | None:
         """Return the epoch whose job has finished but is not decided; raises what failed it."""
         if (running := self._running) is None or not running.job.done():
@@ -99,7 +104,7 @@ class EpochThreads:
         awaited: list[Future[Any]] = []
         if self._receipt is not None:
             awaited.append(self._receipt)
-        if self._running is not None and not self._running.job.done():
+        if self._running is not None and self.is_running:
             awaited.append(self._running.job)
         if awaited:
             wait(awaited, seconds, FIRST_COMPLETED)

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from tests.chaos.feeding import feeding
 from tests.chaos.harness import Job, by_account, create_topic, expected, feed, open_transactions, read
 from tests.chaos.running import check_all, refused, running
 from tests.marks import campaign
@@ -59,6 +60,58 @@ def test_a_topic_that_was_created_again_stops_the_job(new_job: NewJob) -> None:
 
     assert "InputLost" in said
     assert "created again" in said
+
+
+def test_a_deleted_topic_ends_a_job_whose_other_topic_is_busy(new_job: NewJob) -> None:
+    """The positions of the other topic move on between any two searches."""
+    job = new_job(0, app="several.py")
+    other = f"{job.name}-other"
+    job.environment["TEST_TOPICS"] = f"{job.input},{other}"
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    create_topic(job.bootstrap, other, 1)
+    _feed_to(job, other, range(100))
+    with running(job) as run, feeding(job):
+        run.until(lambda: {*range(100)} <= _ids(job).keys(), "read the topic")
+        admin.delete_topics([other])[other].result(PATIENCE)
+        code = run.ended()
+    assert code == 2, run.log[-3000:]
+    assert f"topic {other}, which the job has read, is not there any more" in run.log
+    assert open_transactions(job) == []
+
+
+def test_nothing_of_a_topic_that_was_created_again_is_committed(new_job: NewJob) -> None:
+    """A client reads on in the new topic, at the offset at which it was in the old one."""
+    job = new_job(0, app="several.py")
+    job.environment |= {"TEST_TOPICS": job.input, "TEST_INTERVAL": "0.5"}
+    _feed_to(job, job.input, range(1000))
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    with running(job) as run:
+        run.until(lambda: _ids(job) == Counter(range(1000)), "read the topic")
+        admin.delete_topics([job.input])[job.input].result(PATIENCE)
+        create_topic(job.bootstrap, job.input, 3)
+        _feed_to(job, job.input, range(10_000, 40_000))
+        assert run.ended() == 2, run.log[-3000:]
+    assert "InputLost" in run.log
+    assert "created again" in run.log
+    assert _ids(job) == Counter(range(1000))
+    assert open_transactions(job) == []
+
+
+def test_records_that_were_read_may_be_deleted_before_they_are_committed(new_job: NewJob) -> None:
+    """A checkpoint is taken at once, and shows that nothing is missing."""
+    job = new_job(0, app="several.py")
+    job.environment |= {"TEST_TOPICS": job.input, "TEST_INTERVAL": "600"}
+    _feed_to(job, job.input, range(500))
+    with running(job) as run:
+        run.until(lambda: run.last("progress").get("records_in") == 500, "read everything")
+        _delete_records(job, _ends(read(job.bootstrap, job.input)))
+
+        run.until(lambda: _ids(job) == Counter(range(500)), "commit what it has read")
+        _feed_to(job, job.input, range(500, 600))
+        run.until(lambda: run.last("progress").get("records_in") == 600, "read on")
+        run.drain()
+    assert _ids(job) == Counter(range(600))
+    assert run.count("restarting") == 0
 
 
 def test_new_partitions_are_read_and_retention_behind_the_job_is_no_loss(new_job: NewJob) -> None:

@@ -325,6 +325,16 @@ def _over_when_decided(patch: pytest.MonkeyPatch) -> None:
     _rule(patch, decide, hasty)
 
 
+def _input_is_not_verified(patch: pytest.MonkeyPatch) -> None:
+    """An epoch is decided as soon as it is complete."""
+    decide = Attempt._decide
+
+    def hasty(attempt: Attempt, now: float) -> Step | None:
+        return decide(replace(attempt, verified=attempt.verifying), now)
+
+    _rule(patch, decide, hasty)
+
+
 def _last_epoch_is_not_tried_again(patch: pytest.MonkeyPatch) -> None:
     wanted = Attempt._next_kind
 
@@ -480,6 +490,7 @@ BUGS = [
     PlantedBug("the number of an epoch is used again", _number_is_used_again, 400),
     PlantedBug("the last epoch leaves rows under way", _last_epoch_is_like_any_other, 400),
     PlantedBug("a job ends before its last epoch is committed", _over_when_decided, 400),
+    PlantedBug("an epoch is decided before its input is verified", _input_is_not_verified, 50),
     PlantedBug("a last epoch is not tried again", _last_epoch_is_not_tried_again, 400),
     PlantedBug("an abort is not waited for", _abort_is_not_waited_for, 400, narrowed=_many_given_up),
     PlantedBug("old epochs are dropped after an abort", _swept_after_an_abort, 400, narrowed=_many_given_up),

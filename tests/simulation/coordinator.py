@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from kafka_eos.abc.committer import CommitStatus, Probe
+from kafka_eos.core.errors import LossCause
 from kafka_eos.core.ids import EpochId, Term
 from kafka_eos.protocol import actions as do
 from kafka_eos.protocol import events as facts
@@ -27,6 +28,7 @@ from kafka_eos.protocol.cleanup_schedule import CleanupSchedule
 from kafka_eos.protocol.commit import CommitAuthorized, EpochRevoked, EpochStuck, authorize
 from kafka_eos.protocol.engine_policy import AttemptPolicy
 from kafka_eos.protocol.events import AttemptEvent
+from kafka_eos.protocol.input_loss import LossCheck
 from kafka_eos.protocol.lineage import terms_without_base
 from kafka_eos.protocol.recovery import (
     NewestCommitted,
@@ -110,6 +112,9 @@ class Coordinator:
         self._held: dict[EpochId, frozenset[str]] = {}
         """Files of epochs of which a savepoint is being made."""
         self._decided: Manifest | None = None
+        self._verifying: EpochId | None = None
+        """The epoch whose input is looked at."""
+        self._verified: set[EpochId] = set()
 
     def run(self) -> Program:
         """Raises Fenced, Restart, Drained, NeedsAPerson; never returns otherwise."""
@@ -120,7 +125,9 @@ class Coordinator:
         self._job.seen["a restart with rows in flight"] += bool(base[0].in_flight)
         self._whole(base[0])
         workers = self._crew.start(self.term, base[0])
-        policy = AttemptPolicy(workers, self._cadence, 3, discovery_interval=200.0, heartbeat_timeout=float("inf"))
+        policy = AttemptPolicy(
+            workers, self._cadence, 3, discovery_interval=200.0, verifies_input=True, heartbeat_timeout=float("inf")
+        )
         housekeeping = CleanupSchedule(self._sweep_every, self.now, max_interval=50.0)
         self._attempt = Attempt.of(
             policy, EpochId(self._next, self.term), base[0].id, housekeeping, self.now, under_way=False
@@ -257,9 +264,28 @@ class Coordinator:
         if self.spurious and (victim := self._attempt.pending_epochs.pending) is not None:
             self.spurious -= 1
             happened.append(facts.EpochDeclined(victim.id, min(victim.expected), "a whim"))
+        if self._verifying is not None and self._fate.random() < 0.3:
+            happened.append(self._looked_at_input(self._verifying))
         if self.stopping:
             happened.append(facts.StopSignalled())
         return [*happened, self._asked]
+
+    def _looked_at_input(self, epoch: EpochId) -> AttemptEvent:
+        """Now and then a broker does not know a topic that others know."""
+        if self._fate.random() < 0.01:
+            self._job.seen["a topic that looked missing before a decision"] += 1
+            return facts.InputLossFound(LossCause.MISSING, "stale metadata")
+        self._verifying = None
+        self._verified.add(epoch)
+        return facts.InputVerified(epoch)
+
+    def _searched(self) -> AttemptEvent:
+        """Now and then records are gone behind the last decided positions: workers have read them."""
+        behind = self._attempt.loss_check is LossCheck.CONFIRMING
+        self._job.seen["expired records that a checkpoint showed to be read"] += behind
+        if not behind and self._fate.random() < 0.1:
+            return facts.InputLossFound(LossCause.EXPIRED, "retention")
+        return facts.DiscoveryFinished()
 
     def _fact(self, kind: str, epoch: EpochId | None, worker: int, answer: Answer | None) -> AttemptEvent:
         match kind:
@@ -294,6 +320,10 @@ class Coordinator:
             case do.AbortEpoch(epoch):
                 self._job.seen["an epoch aborted"] += 1
                 self._crew.send("abort", epoch)
+            case do.VerifyInput(epoch):
+                self._verifying = epoch
+            case do.DecideEpoch(epoch) if epoch not in self._verified:
+                raise Violation(f"epoch {epoch} was decided, and its input was not looked at")
             case do.DecideEpoch():
                 self._decided = self._decide(action)
             case do.CommitEpoch():
@@ -307,9 +337,11 @@ class Coordinator:
             case do.RunCleanup():
                 self._beside.append(self._sweep())
             case do.DiscoverSplits():
-                self._learn(facts.DiscoveryFinished())
+                self._learn(self._searched())
             case do.ReplaceAttempt():
                 raise Restart
+            case do.EndWithInputLost():
+                raise Violation("nothing of the input was altered")
             case do.EndJob():
                 self._job.seen["a job drained"] += 1
                 raise Drained

@@ -219,3 +219,23 @@ def test_a_topic_that_is_deleted_under_a_job_ends_it_and_is_named(new_job: NewJo
         SparkEngine(spark).run(job.plan(), AppRef(job.app), job.settings(), observers=(job.observe,))
     assert job.left_open() == []
     create_topic(job.bootstrap, name, 1)  # the fixture deletes it
+
+
+def test_nothing_of_a_topic_that_was_created_again_is_committed(new_job: NewJob, spark: Any) -> None:
+    """As on the embedded engine: an epoch reads on at the offset at which the job was in the old topic."""
+    job = new_job(TOTALS % ("pass", SINK), input=2, output=2)
+    feed(job, "input", map(payment, range(50)))
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    name = job.topics["input"]
+
+    def create_again(event: str, facts: Mapping[str, object]) -> None:
+        if event == "committed" and job.count("committed") == 1:
+            admin.delete_topics([name])[name].result(PATIENCE)
+            create_topic(job.bootstrap, name, 2)
+            feed(job, "input", map(payment, range(1000, 1400)))
+
+    job.watched_by = create_again
+    with pytest.raises(InputLost, match=f"topic {name} was deleted and created again"):
+        SparkEngine(spark).run(job.plan(), AppRef(job.app), job.settings(), observers=(job.observe,))
+    assert job.count("committed") == 1
+    assert job.left_open() == []

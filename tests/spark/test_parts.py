@@ -26,6 +26,8 @@ from kafka_eos.core.errors import (
     CorruptCheckpoint,
     EnvironmentFailed,
     Fatal,
+    InputLost,
+    LossCause,
     PlanError,
     RestartFromCheckpoint,
 )
@@ -282,6 +284,15 @@ def test_an_inbox_that_is_not_whole_fails(arrived: Callable[[], list[pa.RecordBa
 
 def report(level: int, subtask: int, attempt: int, inputs: dict[int, int] | None = None, **more: Any) -> TaskReport:
     return TaskReport(level=level, subtask=subtask, attempt=attempt, inputs=inputs or {}, **more)
+
+
+@pytest.mark.parametrize("cause", LossCause)
+def test_a_task_without_its_input_ends_the_job_only_if_a_restart_could_hide_that(cause: LossCause) -> None:
+    failed = tasks._failure(InputLost("gone", cause))
+    lost = TaskReport(level=0, subtask=0, attempt=1, failure=failed)
+
+    with pytest.raises(RemoteUserError if cause is LossCause.ALTERED else RestartFromCheckpoint, match="gone"):
+        check_attempts([lost], 1, 1)
 
 
 def test_reports_of_one_run_of_each_task_fit() -> None:

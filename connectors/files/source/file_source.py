@@ -23,7 +23,7 @@ from kafka_eos.connectors.files.source.locations import SourceBucket, SourceDire
 from kafka_eos.connectors.files.source.positions import FileProgress
 from kafka_eos.connectors.files.source.reader import FileReader
 from kafka_eos.connectors.files.source.row_formats import ReadFormat, read_format
-from kafka_eos.core.errors import ConfigError, InputLost, Retryable
+from kafka_eos.core.errors import ConfigError, InputLost, LossCause, Retryable
 from kafka_eos.core.ids import EpochId, SplitId
 from kafka_eos.core.json_values import Json, Positions
 
@@ -221,7 +221,8 @@ class FileSource(Generic[T]):
         name = self._levels.name(split)
         path, now = f"{self._place.text}/{name}", found.get(name)
         if now is None and not progress.done and not self._place.has(name):
-            raise InputLost(f"{path} is gone, and the job has read it up to row {progress.row} only: put it back")
+            text = f"{path} is gone, and the job has read it up to row {progress.row} only: put it back"
+            raise InputLost(text, LossCause.EXPIRED)
         if now is not None and progress.begun:
             progress.expect_unchanged(path, now)
         return progress.begun

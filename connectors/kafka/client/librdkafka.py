@@ -32,6 +32,7 @@ from kafka_eos.core.errors import (
     InputLost,
     KafkaEosError,
     LoginRefused,
+    LossCause,
     RestartFromCheckpoint,
     Retryable,
 )
@@ -88,18 +89,18 @@ _REFUSED: Final = frozenset(
 )
 _NOT_LET_IN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 """Codes of ``_REFUSED`` about passwords and tokens, which are renewed."""
-_GONE: Final = frozenset(
-    {
-        KafkaError._AUTO_OFFSET_RESET,
-        KafkaError._LOG_TRUNCATION,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError.OFFSET_OUT_OF_RANGE,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        _INCONSISTENT_TOPIC_ID,
-    }
-)
+_LOST: Final[Mapping[int, LossCause]] = {
+    KafkaError._AUTO_OFFSET_RESET: LossCause.ALTERED,
+    KafkaError._LOG_TRUNCATION: LossCause.ALTERED,
+    KafkaError.OFFSET_OUT_OF_RANGE: LossCause.ALTERED,
+    KafkaError._UNKNOWN_PARTITION: LossCause.MISSING,
+    KafkaError._UNKNOWN_TOPIC: LossCause.MISSING,
+    KafkaError.UNKNOWN_TOPIC_OR_PART: LossCause.MISSING,
+    KafkaError.UNKNOWN_TOPIC_ID: LossCause.MISSING,
+    _INCONSISTENT_TOPIC_ID: LossCause.REPLACED,
+}
+"""Codes of input that is gone. That an offset is refused does not show on which side of the log it is: the strictest
+cause is assumed."""
 _PASSES: Final = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -193,10 +194,11 @@ def map_consumer_error(error: KafkaError, what: str, explain: Explain = _unexpla
     if error.code() in _PASSES and not error.fatal():
         return None
     text = f"{what}: {error.str()}"
-    if error.code() in _GONE:
+    if (cause := _LOST.get(error.code())) is not None:
         return InputLost(
             f"{text}. Records that the job still needed are gone or the topic was recreated; "
-            "lengthen retention, or start the job anew from a position that exists."
+            "lengthen retention, or start the job anew from a position that exists.",
+            cause,
         )
     if error.code() in _REFUSED:
         return _refused(error, _with(text, explain(error.code())))

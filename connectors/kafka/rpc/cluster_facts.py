@@ -6,7 +6,7 @@ Rule: no request creates anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,7 +40,7 @@ _ONE_OF_MANY_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """The metadata of one topic: id, partitions, replicas, leaderless partitions, permissions.
+    """The metadata of one topic: id, partitions, replicas, leaderless partitions, permissions, leaders.
 
     ``leaderless``: partitions without a leader now. ``may``: operations that the user is permitted; None if the broker
     does not report them.
@@ -51,6 +51,11 @@ class TopicMetadata:
     replicas: int
     leaderless: tuple[int, ...]
     may: frozenset[AclOperation] | None = None
+    leaders: frozenset[int] = frozenset()
+
+
+def _exists(topic: str, facts: TopicMetadata | None) -> bool:
+    return facts is not None
 
 
 class MetadataRequests(RequestSender):
@@ -123,26 +128,61 @@ class MetadataRequests(RequestSender):
         """Return the metadata of a topic, without creating it; None if it does not exist. See ``topics``."""
         return self.topics([name])[name]
 
-    def topics(self, names: Collection[str]) -> dict[str, TopicMetadata | None]:
-        """Return the metadata of these topics from one request, without creating them; None for those that do not
-        exist.
+    def topics(
+        self, names: Collection[str], is_expected: Callable[[str, TopicMetadata | None], bool] = _exists
+    ) -> dict[str, TopicMetadata | None]:
+        """Return the metadata of these topics, without creating them; None for those that do not exist.
 
-        A broker may not know a new topic for some milliseconds, so unknown topics are requested again for 2 s.
+        One broker may have outdated metadata. So topics that are not as expected are requested for 2 s from every
+        broker, until one of them shows what is expected.
         """
         deadline = time.monotonic() + _NEW_TOPIC_SECONDS
         found = self._topics(names)
-        while None in found.values() and time.monotonic() < deadline:
+        while (doubtful := [n for n, facts in found.items() if not is_expected(n, facts)]) and (
+            time.monotonic() < deadline
+        ):
             time.sleep(0.1)
-            found |= self._topics([name for name, facts in found.items() if facts is None])
+            for node in self._nodes():
+                for name, facts in self._topics_at(node, doubtful).items():
+                    if facts is not None and not (found[name] and is_expected(name, found[name])):
+                        found[name] = facts
         return found
+
+    def _topics_at(self, node: int, names: Collection[str]) -> dict[str, TopicMetadata | None]:
+        """Return the metadata that one broker has of these topics; nothing if it does not respond."""
+        try:
+            return self._topics(names, node, _ONE_OF_MANY_SECONDS)
+        except Retryable:
+            return {}
+
+    def topic_ids(self, names: Collection[str]) -> dict[str, frozenset[str]]:
+        """Return the ids that the leaders of each topic's partitions have; none for a topic that no broker knows.
+
+        The leader that serves a topic's records knows its id; another broker may still have the id of an older topic.
+        """
+        found = self.topics(names)
+        ids: dict[str, set[str]] = {name: set() for name in names}
+        topics_by_leader: dict[int, list[str]] = {}
+        for name, facts in found.items():
+            if facts is not None and not facts.leaders:
+                ids[name].add(facts.topic_id)
+            for leader in () if facts is None else facts.leaders:
+                topics_by_leader.setdefault(leader, []).append(name)
+        for leader, led in topics_by_leader.items():
+            for name, facts in self._topics(led, leader, _ONE_OF_MANY_SECONDS).items():
+                if facts is not None:
+                    ids[name].add(facts.topic_id)
+        return {name: frozenset(each) for name, each in ids.items()}
 
     def topic_names(self) -> list[str]:
         """Return all topics that the user may see, except internal ones."""
         answer = self._send(metadata(None), None, _worst)
         return sorted(topic.name for topic in answer.topics if not topic.internal)
 
-    def _topics(self, names: Collection[str]) -> dict[str, TopicMetadata | None]:
-        answer = self._send(metadata(sorted(names)), None, _worst, forbidden=False)
+    def _topics(
+        self, names: Collection[str], node: int | None = None, seconds: float | None = None
+    ) -> dict[str, TopicMetadata | None]:
+        answer = self._send(metadata(sorted(names)), node, _worst, forbidden=False, seconds=seconds)
         if hidden := [topic.name for topic in answer.topics if topic.error in FORBIDDEN]:
             needed = [Permission(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in hidden]
             raise ConfigError(
@@ -180,4 +220,5 @@ def _topic_facts(found: MetadataTopic) -> TopicMetadata | None:
         min((part.replicas for part in found.partitions), default=0),
         tuple(sorted(part.index for part in found.partitions if part.leader < 0)),
         parse_operations(found.may),
+        frozenset(part.leader for part in found.partitions if part.leader >= 0),
     )

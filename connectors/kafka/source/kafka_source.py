@@ -36,6 +36,7 @@ from kafka_eos.connectors.kafka.source.positions import (
     offset_of,
     partition_of,
     positions,
+    replaced,
     topic_of,
     until_of,
 )
@@ -159,6 +160,7 @@ class KafkaSource(Generic[T]):
         self._admin: AdminClient | None = None
         self._admin_secrets: Mapping[str, str] = {}
         self._showing: KafkaRequests | None = None
+        self._checking: KafkaRequests | None = None
 
     @overload
     @classmethod
@@ -399,6 +401,23 @@ class KafkaSource(Generic[T]):
             found |= positions(topic, survey.facts(topic).topic_id, survey.offsets(topic, STABLE_OFFSET))
         return found
 
+    def ensure_same_input(self, ctx: JobContext, read: Sequence[tuple[KafkaSource[Any], Positions]]) -> None:
+        """Check that no topic was replaced under its name. See ``SupportsIdentityCheck``."""
+        known = {
+            topic_of(split): (source, split, at)
+            for source, positions in read
+            for split, at in positions.items()
+            if not source._topics.is_excluded(topic_of(split))
+        }
+        if self._checking is None:
+            self._checking = KafkaRequests(self._cluster(ctx))
+        for topic, ids in self._checking.topic_ids(known).items():
+            source, split, at = known[topic]
+            if not ids:
+                raise source._topics.gone(topic)
+            if others := sorted(ids - {at.get("topic_id")}):
+                raise replaced(split, at, others[0])
+
     def reader(self, ctx: TaskContext, positions: Positions) -> Reader[T]:
         self._topics.check(positions)
         where = self._cluster(ctx.job)
@@ -486,7 +505,11 @@ class KafkaSource(Generic[T]):
             return known.union(*(subscription.select_topics(listed) for subscription in subscriptions))
 
         by_pattern = any(subscription.pattern is not None for subscription in subscriptions)
-        survey = TopicSurvey(where, wanted, lambda: self._client(where), by_pattern=by_pattern)
+        positions = [
+            {split: place for split, place in (at or {}).items() if not source._topics.is_excluded(topic_of(split))}
+            for source, at in asked
+        ]
+        survey = TopicSurvey(where, wanted, lambda: self._client(where), positions, by_pattern=by_pattern)
         yield survey
         if survey.in_trouble:
             self._admin = None

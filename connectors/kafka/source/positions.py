@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka_eos.core.errors import Bug, InputLost
+from kafka_eos.core.errors import Bug, InputLost, LossCause
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Json, Position, Positions
 
@@ -85,23 +85,33 @@ def continued(
 def _verify(
     split: SplitId, at: Mapping[str, Json], topic_id: str, low: Mapping[int, int], high: Mapping[int, int]
 ) -> None:
-    offset, partition, stored_id = offset_of(at), partition_of(split), at.get("topic_id")
-    if stored_id != topic_id:
-        raise InputLost(
-            f"topic {topic_of(split)} was deleted and created again since the checkpoint (topic id {stored_id}, "
-            f"now {topic_id}): offset {offset} of {split} means another record now. {_GO_ON}"
-        )
+    offset, partition = offset_of(at), partition_of(split)
+    if at.get("topic_id") != topic_id:
+        raise replaced(split, at, topic_id)
     if partition not in low:
-        raise InputLost(f"partition {split} is gone; the job still needed it from offset {offset}. {_GO_ON}")
+        raise InputLost(
+            f"partition {split} is gone; the job still needed it from offset {offset}. {_GO_ON}", LossCause.MISSING
+        )
     if offset < low[partition]:
         raise InputLost(
             f"retention removed records of {split} that the job still needed: it stopped at offset {offset}, the "
             f"log now starts at {low[partition]} ({low[partition] - offset} offsets are gone). Set retention "
-            f"longer than the longest outage; it goes by the timestamps of records, not by when they came. {_GO_ON}"
+            f"longer than the longest outage; it goes by the timestamps of records, not by when they came. {_GO_ON}",
+            LossCause.EXPIRED,
         )
     if offset > high[partition]:
         raise InputLost(
             f"{split} was truncated: the job has read up to offset {offset}, the log now ends at "
             f"{high[partition]} (an unclean leader election or a lost disk). Records already processed "
-            f"are gone. {_GO_ON}"
+            f"are gone. {_GO_ON}",
+            LossCause.ALTERED,
         )
+
+
+def replaced(split: SplitId, at: Mapping[str, Json], topic_id: str) -> InputLost:
+    """Return the error for a split whose topic has another id now."""
+    return InputLost(
+        f"topic {topic_of(split)} was deleted and created again since the checkpoint (topic id {at.get('topic_id')}, "
+        f"now {topic_id}): offset {offset_of(at)} of {split} means another record now. {_GO_ON}",
+        LossCause.REPLACED,
+    )

@@ -37,7 +37,7 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
 )
 from kafka_eos.connectors.kafka.source.message_decoder import MessageDecoder, Reject
 from kafka_eos.connectors.kafka.source.positions import moved, offset_of, partition_of, split_id, topic_of, until_of
-from kafka_eos.core.errors import Retryable
+from kafka_eos.core.errors import InputLost, KafkaEosError, LossCause, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Position, Positions
 from kafka_eos.core.records import Batch
@@ -49,6 +49,8 @@ Place: TypeAlias = tuple[str, int]
 _STATISTICS_MS = 1_000
 """The statistics interval: long, because librdkafka buffers some 10 KB each while the client is not polled: during the
 restore of all workers, and under back-pressure. An hour of that takes 36 MB."""
+_LOOK = 5.0
+"""Seconds to look up where a log begins."""
 _offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
 _partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
 _topic: Callable[[Message], str] = Message.topic  # type: ignore[assignment]
@@ -279,8 +281,23 @@ class KafkaReader(Generic[T]):
             elif (
                 problem := map_consumer_error(error, self._where(message), partial(self._rights, message.topic()))
             ) is not None:
-                raise problem
+                raise self._with_cause(problem, message)
         return records
+
+    def _with_cause(self, problem: KafkaEosError, message: Message) -> KafkaEosError:
+        """Return the error; if the leader refuses an offset because records before the log's start expired, say so."""
+        if not isinstance(problem, InputLost) or problem.cause is not LossCause.ALTERED:
+            return problem
+        place = _place_of(message)
+        try:
+            with map_errors(f"look up the beginning of {place[0]}/{place[1]}"):
+                known: tuple[int, int] | None = self._client.consumer.get_watermark_offsets(
+                    TopicPartition(*place), timeout=_LOOK
+                )
+        except (Retryable, RestartFromCheckpoint):
+            return problem
+        expired = known is not None and self._next[place] < known[0]
+        return InputLost(str(problem), LossCause.EXPIRED) if expired else problem
 
     def _rights(self, topic: str | None, code: int) -> str:
         """Return the message for a missing permission: on a topic, or on the group if there is no topic."""

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from kafka_eos.connectors.kafka.source.positions import topic_of
 from kafka_eos.connectors.kafka.topic_formats import topic_name
-from kafka_eos.core.errors import ConfigError, InputLost
+from kafka_eos.core.errors import ConfigError, InputLost, LossCause
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Json
 
@@ -149,5 +149,6 @@ class Subscription:
         go_on = "start the job under another name" if self.pattern is None else f"say so: exclude=[{topic!r}]"
         return InputLost(
             f"topic {topic}, which the job has read, is not there any more: nobody can tell whether all of it was "
-            f"read. To go on without it, {go_on} (docs/failures-and-recovery.md, missing input)."
+            f"read. To go on without it, {go_on} (docs/failures-and-recovery.md, missing input).",
+            LossCause.MISSING,
         )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from kafka_eos.connectors.kafka.client.access_rights import AclOperation, describe_missing, reads
@@ -23,7 +24,10 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
 )
 from kafka_eos.connectors.kafka.rpc import KafkaRequests, TopicMetadata
 from kafka_eos.connectors.kafka.sink.cluster_limits import missing_topic
+from kafka_eos.connectors.kafka.source.positions import partition_of, topic_of
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.json_values import Position, Positions
 
 Start: TypeAlias = "Literal['earliest', 'latest'] | datetime"
 """A rule for an offset per partition; a datetime means the first record at or after it."""
@@ -63,19 +67,21 @@ class TopicSurvey:
         where: Cluster,
         wanted: Callable[[Sequence[str]], Collection[str]],
         admin: Callable[[], AdminClient],
+        known: Collection[Positions] = (),
         *,
         by_pattern: bool = False,
     ) -> None:
         """Query the topics.
 
-        ``wanted``: selects the topics from all existing ones, which are listed only ``by_pattern``.
+        ``wanted``: selects the topics from all existing ones, which are listed only ``by_pattern``. ``known``: the
+        positions of each source. A topic that does not serve them is queried from every broker.
         Raises Retryable if the cluster cannot be reached.
         """
         self._bootstrap, self._admin = where.bootstrap, admin
         self._found: dict[tuple[str, OffsetRule], dict[int, int] | Retryable] = {}
         with KafkaRequests(where) as rpc:
             listed = rpc.topic_names() if by_pattern else []
-            self._topics = rpc.topics(wanted(listed))
+            self._topics = rpc.topics(wanted(listed), partial(_serves, _by_topic(known)))
         self._where = where
 
     @property
@@ -127,6 +133,22 @@ class TopicSurvey:
             raise found
         ends = OffsetRule("latest", rule.isolation)
         return known_offsets(topic, found, rule.start, lambda: self.offsets(topic, ends))
+
+
+def _by_topic(known: Collection[Positions]) -> Mapping[str, Positions]:
+    topics: dict[str, dict[SplitId, Position]] = {}
+    for positions in known:
+        for split, at in positions.items():
+            topics.setdefault(topic_of(split), {})[split] = at
+    return topics
+
+
+def _serves(known: Mapping[str, Positions], topic: str, facts: TopicMetadata | None) -> bool:
+    """Return whether a topic exists, and serves the known positions."""
+    return facts is not None and all(
+        at.get("topic_id") == facts.topic_id and partition_of(split) < facts.partitions
+        for split, at in known.get(topic, {}).items()
+    )
 
 
 def _offsets(

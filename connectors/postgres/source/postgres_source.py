@@ -19,7 +19,7 @@ from kafka_eos.connectors.postgres.source.reader import SnapshotReader
 from kafka_eos.connectors.postgres.source.snapshot import RangeProgress
 from kafka_eos.connectors.postgres.source.snapshot_queries import SnapshotQuery, oid_of, plan_snapshot
 from kafka_eos.connectors.postgres.table_names import qualified
-from kafka_eos.core.errors import ConfigError, InputLost, Retryable
+from kafka_eos.core.errors import ConfigError, InputLost, LossCause, Retryable
 from kafka_eos.core.ids import EpochId, SplitId
 from kafka_eos.core.json_values import Json, Positions
 from kafka_eos.core.records import Record
@@ -166,7 +166,8 @@ class PostgresSource(Generic[T]):
             if of.oid != oid:
                 raise InputLost(
                     f"the table {self._name} was dropped and made again since the job's first start: its rows are "
-                    "others. Give the source another name, to begin with it as it is now"
+                    "others. Give the source another name, to begin with it as it is now",
+                    LossCause.REPLACED,
                 )
 
     def _split(self, number: int) -> SplitId:

@@ -28,10 +28,11 @@ from typing import Literal, TypeAlias
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.storage import CheckpointStorage
-from kafka_eos.core.errors import EnvironmentFailed, Fatal, LoginRefused, UserError
+from kafka_eos.core.errors import EnvironmentFailed, Fatal, InputLost, LoginRefused, UserError
 from kafka_eos.core.failure_causes import failing_record
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.records import RecordCounts
+from kafka_eos.protocol.input_loss import LossResponse, respond
 from kafka_eos.runtime.epoch_reports import PhaseSpan, sum_by_name
 from kafka_eos.runtime.worker.control_messages import (
     AcknowledgeCheckpoint,
@@ -324,6 +325,8 @@ def _kind(error: BaseException) -> Literal["restart", "environment", "user", "fa
     match error:
         case EnvironmentFailed() | LoginRefused():
             return "environment"
+        case InputLost(cause=cause) if respond(cause, read_since=False) is LossResponse.RESTART_ATTEMPT:
+            return "restart"
         case UserError():
             return "user"
         case Fatal():

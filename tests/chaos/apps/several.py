@@ -16,7 +16,8 @@ class Payment(msgspec.Struct):
 
 
 topics, pattern = os.environ["TEST_TOPICS"], os.environ.get("TEST_PATTERN")
-pipeline = Pipeline(os.environ["TEST_JOB"], checkpoint_dir=os.environ["TEST_CHECKPOINTS"], checkpoint_interval=0.1)
+interval = float(os.environ.get("TEST_INTERVAL", "0.1"))
+pipeline = Pipeline(os.environ["TEST_JOB"], checkpoint_dir=os.environ["TEST_CHECKPOINTS"], checkpoint_interval=interval)
 source: KafkaSource[Payment] = (
     KafkaSource(re.compile(pattern), value=Payment, exclude=[*filter(None, os.environ["TEST_EXCLUDE"].split(","))])
     if pattern

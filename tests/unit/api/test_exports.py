@@ -27,8 +27,8 @@ for thread in threads:
 def test_the_public_names_are_these() -> None:
     errors = {
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",
-        "InputLost", "JobLocked", "KafkaEosError", "PlanError", "PoisonRecord", "RestartFromCheckpoint", "Retryable",
-        "TooManyDeadLetters", "UserError",
+        "InputLost", "JobLocked", "KafkaEosError", "LossCause", "PlanError", "PoisonRecord", "RestartFromCheckpoint",
+        "Retryable", "TooManyDeadLetters", "UserError",
     }  # fmt: skip
     verbs = {
         "ValueState",

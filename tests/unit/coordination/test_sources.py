@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from kafka_eos import Pipeline
 from kafka_eos._util.retry import Retrier, RetryInterrupted
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.source import PositionsOrRetry
-from kafka_eos.coordination.sources import GroupedSources, retry_until_all_answer
+from kafka_eos.coordination.sources import GroupedSources, SourceCoordinator, retry_until_all_answer
 from kafka_eos.core.errors import ConfigError, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.json_values import Positions
-from kafka_eos.testing import ListSource
+from kafka_eos.testing import ListSource, MemorySink
 
 CTX = JobContext("j", Term(1), {})
 
@@ -132,6 +133,33 @@ class Told(ListSource):
         self.told.append(self.name)
         if self.error is not None:
             raise self.error
+
+
+class Checked(Told):
+    """Whose input is compared with what was read; its server is away for the first of two requests."""
+
+    def ensure_same_input(self, ctx: JobContext, read: Sequence[tuple[Any, Positions]]) -> None:
+        self.told.append("+".join(source.name for source, _ in read))
+        if len(self.told) == 1:
+            raise Retryable("away")
+
+
+def test_sources_of_one_scope_are_compared_together_until_their_server_answers() -> None:
+    told: list[str] = []
+    pipeline = Pipeline("job")
+    for source in (
+        Checked("a", "x", told),
+        ListSource([1], name="b"),
+        Checked("c", "x", told),
+        Checked("d", "y", told),
+    ):
+        pipeline.source(source, name=source.name).sink(MemorySink(), name=f"from-{source.name}")
+    inputs = SourceCoordinator(pipeline.plan(), Retrier(threading.Event(), lambda text: None))
+    positions = {name: {SplitId(f"{name}/0"): {"index": 0}} for name in "abcd"}
+
+    assert inputs.verifies_input
+    inputs.ensure_same_input(CTX, positions)
+    assert told == ["a+c", "a+c", "d"]
 
 
 def test_a_server_that_has_no_answer_is_told_of_one_source_an_epoch() -> None:

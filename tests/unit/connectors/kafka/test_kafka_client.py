@@ -7,7 +7,15 @@ from confluent_kafka import KafkaError
 
 from kafka_eos.connectors.kafka.client.librdkafka import is_login_error, map_consumer_error, map_error
 from kafka_eos.connectors.kafka.sink.cluster_limits import LONGEST_MS, _span
-from kafka_eos.core.errors import ConfigError, Fatal, InputLost, KafkaEosError, LoginRefused, RestartFromCheckpoint
+from kafka_eos.core.errors import (
+    ConfigError,
+    Fatal,
+    InputLost,
+    KafkaEosError,
+    LoginRefused,
+    LossCause,
+    RestartFromCheckpoint,
+)
 
 WHAT = "read in/3 at offset 42"
 
@@ -32,6 +40,26 @@ def test_an_error_that_may_pass_over_records_stops_and_says_where(code: int, wan
 
     assert type(found) is wanted
     assert WHAT in str(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (KafkaError._AUTO_OFFSET_RESET, LossCause.ALTERED),
+        (KafkaError._LOG_TRUNCATION, LossCause.ALTERED),
+        (KafkaError.OFFSET_OUT_OF_RANGE, LossCause.ALTERED),
+        (KafkaError._UNKNOWN_TOPIC, LossCause.MISSING),
+        (KafkaError._UNKNOWN_PARTITION, LossCause.MISSING),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, LossCause.MISSING),
+        (KafkaError.UNKNOWN_TOPIC_ID, LossCause.MISSING),
+        (103, LossCause.REPLACED),
+    ],
+)
+def test_an_error_about_lost_input_has_its_cause(code: int, cause: LossCause) -> None:
+    found = map_consumer_error(KafkaError(code), WHAT)
+
+    assert isinstance(found, InputLost)
+    assert found.cause is cause
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from kafka_eos.abc.services import Services
 from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.connectors.kafka.source.positions import moved, offset_of, partition_of, position, split_id
-from kafka_eos.core.errors import Bug, ConfigError, Fatal, InputLost, KafkaEosError, PoisonRecord
+from kafka_eos.core.errors import Bug, ConfigError, Fatal, InputLost, KafkaEosError, LossCause, PoisonRecord
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import RawRecord
@@ -334,6 +334,15 @@ def test_what_the_log_has_no_more_is_lost(log: Log, opened: Opened) -> None:
 
     assert isinstance(error, InputLost)
     assert "read in/0 at offset 7: " in str(error)
+    assert error.cause is LossCause.ALTERED, "the log does not begin behind it: it was cut"
+
+
+def test_what_expired_in_front_of_a_reader_is_told_from_a_log_that_was_cut(log: Log, opened: Opened) -> None:
+    log.parts[0].start = log.parts[0].end = 9
+    error = raised(opened({0: 7}))
+
+    assert isinstance(error, InputLost)
+    assert error.cause is LossCause.EXPIRED
 
 
 def test_what_passes_is_waited_for(log: Log, opened: Opened) -> None:

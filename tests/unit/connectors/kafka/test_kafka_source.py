@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,11 +22,12 @@ from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.source import topic_survey as survey
 from kafka_eos.connectors.kafka.source.kafka_source import _READ_ALWAYS
 from kafka_eos.connectors.kafka.source.positions import partition_of, position, split_id
-from kafka_eos.core.errors import ConfigError, InputLost, Retryable, UserError
+from kafka_eos.core.errors import ConfigError, InputLost, LossCause, Retryable, UserError
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.json_values import Positions
 from tests.kafka_log import LIST_OFFSETS, Log
 from tests.scripted import NOW, SILENCE, ScriptedBroker
+from tests.waiting import eventually
 from tests.wire import METADATA
 
 EPOCH = EpochId(Epoch(4), Term(3))
@@ -194,6 +196,84 @@ def test_the_same_offset_of_a_topic_that_was_created_again_is_lost_input(
 
     with pytest.raises(InputLost, match="was deleted and created again"):
         KafkaSource("in").discover(ctx, known)
+
+
+@pytest.fixture
+def stale(log: Log, broker: ScriptedBroker) -> Iterator[Log]:
+    """What a second broker of the cluster shows."""
+    shown = Log(2)
+    with shown.served() as other:
+        log.cluster = shown.cluster = {1: broker.port, 2: other.port}
+        yield shown
+
+
+@pytest.fixture
+def asks_stale(stale: Log) -> JobContext:
+    """The second broker is asked first."""
+    return JobContext("job", Term(1), {"bootstrap_servers": f"127.0.0.1:{stale.cluster[2]}"})
+
+
+@pytest.mark.parametrize("lacks", ["topic", "partition", "id"])
+def test_what_one_broker_shows_otherwise_than_known_is_asked_of_the_others(
+    log: Log, known: dict[SplitId, Any], stale: Log, asks_stale: JobContext, lacks: str
+) -> None:
+    """Its metadata may be old. Only what no broker shows is lost; librdkafka's offsets are waited for."""
+    match lacks:
+        case "topic":
+            stale.topic = "other"
+        case "partition":
+            stale.parts.pop()
+        case "id":
+            stale.topic_id = UUID(int=6)
+
+    def found() -> Positions | None:
+        try:
+            return KafkaSource("in").discover(asks_stale, known)
+        except Retryable:
+            stale.topic, stale.parts = log.topic, log.parts  # the broker has heard of it
+            return None
+
+    assert eventually(found, "the offsets") == known
+
+
+@pytest.mark.parametrize(
+    ("shown", "cause", "why"),
+    [
+        ("replaced", LossCause.REPLACED, "topic in was deleted and created again"),
+        ("deleted", LossCause.MISSING, "topic in, which the job has read, is not there any more"),
+    ],
+)
+def test_a_topic_is_compared_with_the_one_that_was_read(
+    ctx: JobContext, log: Log, known: dict[SplitId, Any], shown: str, cause: LossCause, why: str
+) -> None:
+    source: KafkaSource[Any] = KafkaSource("in")
+    source.ensure_same_input(ctx, [(source, known)])
+    if shown == "replaced":
+        log.topic_id = UUID(int=8)
+    else:
+        log.topic = "other"
+
+    with pytest.raises(InputLost, match=why) as lost:
+        source.ensure_same_input(ctx, [(source, known)])
+    assert lost.value.cause is cause
+
+
+def test_the_leader_says_which_topic_was_read(
+    log: Log, known: dict[SplitId, Any], stale: Log, asks_stale: JobContext
+) -> None:
+    """It serves the new topic, of which another broker has not heard."""
+    log.topic_id, stale.topic_id = UUID(int=8), log.topic_id
+    source: KafkaSource[Any] = KafkaSource("in")
+
+    with pytest.raises(InputLost, match="created again"):
+        source.ensure_same_input(asks_stale, [(source, known)])
+
+
+def test_an_excluded_topic_is_not_compared(ctx: JobContext, log: Log, known: dict[SplitId, Any]) -> None:
+    source: KafkaSource[Any] = KafkaSource(re.compile("in|out"), exclude=["in"])
+    log.topic = "other"
+
+    source.ensure_same_input(ctx, [(source, known)])
 
 
 def test_positions_of_another_topic_are_refused(ctx: JobContext, known: dict[SplitId, Any]) -> None:

@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kafka_eos import Pipeline
 from kafka_eos.abc.committer import UnstoredCommittable
 from kafka_eos.abc.context import TaskContext
@@ -20,6 +22,7 @@ from kafka_eos.abc.sink import PreCommit
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.config.settings import Settings
+from kafka_eos.core.errors import InputLost, LossCause
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.runtime.worker.control_messages import (
     AcknowledgeCheckpoint,
@@ -32,7 +35,7 @@ from kafka_eos.runtime.worker.control_messages import (
     receive_as_supervisor,
 )
 from kafka_eos.runtime.worker.segment_task import ChainSnapshot
-from kafka_eos.runtime.worker.session import ControlSender, run_session
+from kafka_eos.runtime.worker.session import ControlSender, failure, run_session
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import MemoryStorage
@@ -193,3 +196,16 @@ def test_what_a_snapshot_has_left_of_a_time_is_done_when_the_session_begins(tmp_
 
     assert isinstance(taken, AcknowledgeCheckpoint), taken
     assert taken.timers["first"] == 1, "all but that of a later time"
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (LossCause.EXPIRED, "restart"),
+        (LossCause.MISSING, "restart"),
+        (LossCause.REPLACED, "restart"),
+        (LossCause.ALTERED, "user"),
+    ],
+)
+def test_a_reader_without_its_input_ends_the_job_only_if_a_restart_could_hide_that(cause: LossCause, kind: str) -> None:
+    assert failure(3, InputLost("gone", cause)).kind == kind
