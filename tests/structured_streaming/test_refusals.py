@@ -123,9 +123,9 @@ def test_settings_that_the_guarantee_depends_on(start: Any, rows: Any) -> None:
     ("columns", "topic", "reason"),
     [
         ("value AS other", "t", r"no column 'value' \(it has: other\)"),
-        ("value", None, "where to"),
-        ("1 AS value", "t", "'value' is int; it must be string or binary"),
-        ("value, '3' AS partition", "t", "'partition' is string; it must be int"),
+        ("value", None, "no topic: pass topic="),
+        ("1 AS value", "t", "'value' is int but must be string or binary"),
+        ("value, '3' AS partition", "t", "'partition' is string but must be int"),
         ("value, map('a', 'b') AS headers", "t", "'headers' is map"),
     ],
 )

@@ -21,9 +21,9 @@ def build_summary(found: JobFiles) -> dict[str, Json]:
     when = found.status.get("when", {})
     return {
         "job": stands.job,
-        "how": stands.state,
+        "state": stands.state,
         "fault": stands.is_fault,
-        "why": stands.reason,
+        "reason": stands.reason,
         "pid": stands.pid,
         "epoch": stands.epoch,
         "committed_at": when.get("committed"),

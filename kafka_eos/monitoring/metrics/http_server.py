@@ -96,7 +96,7 @@ class MetricsEndpoints:
 
     def status(self, accept: str) -> tuple[HTTPStatus, str, bytes]:
         found = self._observed.readiness(self._ready_within)
-        body = {**(self._status() or {}), "ready": found.ready, "why": found.reason}
+        body = {**(self._status() or {}), "ready": found.ready, "reason": found.reason}
         return HTTPStatus.OK, "application/json", json.dumps(body).encode()
 
 

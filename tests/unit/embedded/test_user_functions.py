@@ -91,7 +91,7 @@ def test_a_state_of_a_type_that_cannot_be_stored_stops_the_job_at_once(run: Run)
 
     assert done.returncode == 2
     assert "PlanError: operator 'opened': state 'seen': values of type object cannot be stored" in done.stderr
-    assert "going back" not in done.stderr
+    assert "restarting from the last checkpoint" not in done.stderr
 
 
 def test_a_side_output_is_named_by_a_tag_and_not_by_a_text(run: Run) -> None:

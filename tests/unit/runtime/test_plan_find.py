@@ -141,7 +141,7 @@ def test_a_function_that_runs_its_pipeline_is_not_called_by_other_processes(tmp_
         ("def build():\n    return 7\n", r"build\(\) of .*orders\.py returns 7, not a Pipeline"),
         ("def build(name):\n    return name\n", r"build\(\) of .* takes arguments, .*: give each of them a default"),
         ("def build():\n    return {}['x']\n", r"failed: KeyError: 'x'\n  .*orders\.py, line 2\n    return"),
-        ("def job():\n    return 7\n", r"makes no pipeline; .*FILE\.py:FUNCTION"),
+        ("def job():\n    return 7\n", r"defines no pipeline; .*FILE\.py:FUNCTION"),
     ],
 )  # fmt: skip
 def test_a_function_that_makes_no_pipeline_is_explained(tmp_path: Path, text: str, message: str) -> None:

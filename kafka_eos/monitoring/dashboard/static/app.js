@@ -29,8 +29,8 @@ function Jobs() {
     ${told && told.jobs.length === 0 && html`<p class="card">No job has run in this directory. Start one with <code>kafka-eos run APP</code>, or show another directory with <code>kafka-eos ui --checkpoint-dir DIR</code>.</p>`}
     <ul class="jobs">${told?.jobs.map((each) => html`<li class="card" key=${each.job}>
       <h2><a href=${`/job/${encodeURIComponent(each.job)}`}>${each.job}</a></h2>
-      <${State} how=${each.how} />
-      ${each.why && html`<p class=${`why ${each.fault ? "fault" : ""}`}>${each.why}</p>`}
+      <${State} state=${each.state} />
+      ${each.reason && html`<p class=${`why ${each.fault ? "fault" : ""}`}>${each.reason}</p>`}
       <dl class="line">
         <div><dt>epoch</dt><dd>${count(each.epoch)}</dd></div>
         <div><dt>committed</dt><dd>${ago(each.committed_at, now)}</dd></div>
@@ -43,8 +43,8 @@ function Jobs() {
 
 function OneJob({ name }) {
   const { told, link, why } = useStream(`/api/jobs/${encodeURIComponent(name)}/events`);
-  const how = ["lost", "refused"].includes(link) ? LINKS[link] : told?.how;
-  useEffect(() => { document.title = `${how ? `${how}: ` : ""}${name} · kafka-eos`; }, [how]);
+  const state = ["lost", "refused"].includes(link) ? LINKS[link] : told?.state;
+  useEffect(() => { document.title = `${state ? `${state}: ` : ""}${name} · kafka-eos`; }, [state]);
   return html`<${Frame} job=${name} link=${link} why=${why}>
     ${told?.missing ? html`<h1>${name}</h1><p class="card">${told.missing}. This page updates when it does. <a href="/">All jobs</a></p>` : told && html`<${Job} job=${told} />`}
   <//>`;

@@ -119,10 +119,10 @@ function Settings({ job }) {
 export function Job({ job }) {
   const now = useNow(), room = useRoom();
   return html`
-    <div class="title"><h1>${job.job}</h1><${State} how=${job.how} />
+    <div class="title"><h1>${job.job}</h1><${State} state=${job.state} />
       <p class="quiet">${job.pid ? `process ${job.pid}${job.workers ? `, ${count(job.workers)} ${job.workers > 1 ? "workers" : "worker"}` : ""}` : `last update ${clock(job.told_at)}`}</p></div>
-    <p class="hidden" role="status">${`The job is ${job.how}${job.why ? `: ${job.why}` : ""}`}</p>
-    ${job.why && html`<p class=${`why ${job.fault ? "fault" : ""}`}>${job.why}</p>`}
+    <p class="hidden" role="status">${`The job is ${job.state}${job.reason ? `: ${job.reason}` : ""}`}</p>
+    ${job.reason && html`<p class=${`why ${job.fault ? "fault" : ""}`}>${job.reason}</p>`}
     <${Actions} job=${job} />
     <${Figures} job=${job} now=${now} />
     <${Plan} job=${job} room=${room} />

@@ -2,9 +2,9 @@
 
 import { html } from "./vendor/htm-preact.js";
 
-const SIGNS = { running: "▶", starting: "…", recovering: "↻", stopped: "■", failed: "✕", killed: "✕" };
+const SIGNS = { running: "▶", starting: "…", recovering: "↻", stopped: "■", failed: "✕", killed: "✕", unresponsive: "✕" };
 
-export const State = ({ how }) => html`<span class=${`state ${how}`}><span aria-hidden="true">${SIGNS[how]}</span> ${how}</span>`;
+export const State = ({ state }) => html`<span class=${`state ${state}`}><span aria-hidden="true">${SIGNS[state]}</span> ${state}</span>`;
 
 export const Section = ({ title, note, children }) => html`<section class="card" aria-label=${title}>
   <h2>${title}</h2>

@@ -92,7 +92,7 @@ def test_partitions_watermarks_dead_letters_and_messages_are_told(tmp_path: Path
     assert job["dead"] == [{"source": "in", "operator": "total", "count": 3}]
     assert job["refused"] == [{"source": "in", "where": "in/0/7", "operator": "total", "reason": "ValueError: no"}]
     assert [(each["event"], each["text"]) for each in job["errors"]] == [("restarting", "worker ended: SIGKILL")]
-    assert (job["how"], job["restarts"], job["has_diary"]) == ("running", 1, False)
+    assert (job["state"], job["restarts"], job["has_diary"]) == ("running", 1, False)
 
 
 def test_settings_have_their_origin_and_show_no_secret(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_settings_have_their_origin_and_show_no_secret(tmp_path: Path) -> None:
 def test_a_job_whose_supervisor_is_gone_without_a_word_was_killed(tmp_path: Path) -> None:
     job = told(tmp_path, runs=False)
 
-    assert (job["how"], job["fault"], job["pid"]) == ("killed", True, None)
+    assert (job["state"], job["fault"], job["pid"]) == ("killed", True, None)
 
 
 @pytest.mark.parametrize("text", ['{"pid": 1, "at"', '{"pid": 1, "at": 5, "counts": {}, "last": {}}'])

@@ -52,8 +52,8 @@ def test_jobs_are_told_as_json(url: str, home: Path) -> None:
     status, jobs = told(url, "/api/jobs")
 
     assert (status, jobs["home"]) == (200, str(home))
-    assert [(job["job"], job["how"]) for job in jobs["jobs"]] == [("orders", "killed")]
-    assert told(url, "/api/jobs/orders")[1]["how"] == "killed"
+    assert [(job["job"], job["state"]) for job in jobs["jobs"]] == [("orders", "killed")]
+    assert told(url, "/api/jobs/orders")[1]["state"] == "killed"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_stream_tells_what_changes(url: str, home: Path) -> None:
         assert stream.readline() == b"\n"
         second = json.loads(stream.readline().removeprefix(b"data: "))
 
-    assert (first["how"], second["how"], second["why"]) == ("killed", "failed", "Fatal: no disk")
+    assert (first["state"], second["state"], second["reason"]) == ("killed", "failed", "Fatal: no disk")
 
 
 def test_a_stream_waits_for_a_job_that_has_not_run_yet(url: str, home: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_stream_waits_for_a_job_that_has_not_run_yet(url: str, home: Path) -> 
         second = json.loads(stream.readline().removeprefix(b"data: "))
 
     assert "Job clicks has not run" in first["missing"]
-    assert second["how"] == "stopped"
+    assert second["state"] == "stopped"
 
 
 def test_a_job_shows_itself_alone_and_answers_what_it_answers_without_a_dashboard(home: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_job_shows_itself_alone_and_answers_what_it_answers_without_a_dashboar
             assert metrics.headers["Content-Type"].startswith("text/plain; version=")
         assert [job["job"] for job in told(url, "/api/jobs")[1]["jobs"]] == ["orders"]
         assert told(url, "/api/jobs/clicks")[0] == 404
-        assert told(url, "/api/status")[1] == {"last": {}, "ready": False, "why": "starting or recovering"}
+        assert told(url, "/api/status")[1] == {"last": {}, "ready": False, "reason": "starting or recovering"}
         with asked(url, "/readyz") as ready, asked(url, "/healthz") as healthy:
             assert (ready.status, healthy.status) == (503, 200)
 

@@ -114,7 +114,7 @@ def test_a_probe_gets_a_code_and_a_person_the_reason(observed: MetricsObserver, 
 def test_status_is_what_the_job_shows_and_whether_it_is_ready(url: str) -> None:
     code, kind, text = ask(url, "/api/status")
     assert (code, kind) == (200, "application/json")
-    assert json.loads(text) == {"last": {"running": {"term": 1}}, "ready": False, "why": "starting or recovering"}
+    assert json.loads(text) == {"last": {"running": {"term": 1}}, "ready": False, "reason": "starting or recovering"}
 
 
 def test_what_is_not_there_is_said_with_what_is(url: str) -> None:

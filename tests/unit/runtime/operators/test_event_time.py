@@ -294,7 +294,9 @@ def test_what_a_sink_refuses_of_a_timer_is_told_as_a_firing_that_no_policy_sends
     stream = pipeline.source(ListSource([]), name="source", on_error=DeadLetters(MemorySink())).with_timestamps(
         watermarks=monotonic()
     )
-    stream.key_by(lambda value: "k").process(Tumbling, name="fn").sink(KafkaSink("out", value=str), name="sink")
+    stream.key_by(lambda value: "k").process(Tumbling, name="fn").map(lambda row: row).sink(
+        KafkaSink("out", value=str), name="sink"
+    )
 
     with pytest.raises(PoisonRecord) as refused:
         run_local(pipeline, {"source": [TimestampedValue(1, 3), TimestampedValue(1, 30)]})

@@ -517,7 +517,7 @@ def test_purging_is_refused_where_late_rows_would_be_in_results_of_others(trigge
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
 def test_a_count_is_one_row_or_more(wrong: Any) -> None:
-    with pytest.raises(PlanError, match="one at least"):
+    with pytest.raises(PlanError, match="must be at least 1"):
         on_count(wrong)
 
 

@@ -126,7 +126,7 @@ def test_a_result_of_a_window_may_be_kept_by_an_aggregate_that_is_told_its_type(
     ("verb", "says"),
     [
         (lambda keyed: keyed.sessionize(gap=0), "gap"),
-        (lambda keyed: keyed.window(tumbling(seconds=60)).top_n(0, by=len), "one value at least"),
+        (lambda keyed: keyed.window(tumbling(seconds=60)).top_n(0, by=len), "n must be at least 1"),
         (lambda keyed: keyed.window(rows(3)).rate(), "they know no seconds"),
     ],
 )

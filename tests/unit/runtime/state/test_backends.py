@@ -462,7 +462,7 @@ def test_a_value_that_the_declared_type_cannot_read_is_an_error_with_a_way_out(w
     backend.value(kept(Unchecked(list[int]))).put("a", ["text"])
     handle = snapshot(world, backend)
 
-    unreadable = r"cannot be read by codec 'msgpack'.*Expected `int`.*Declare a type that reads it"
+    unreadable = r"cannot be read by codec 'msgpack'.*Expected `int`.*Declare a type that reads old values"
     with pytest.raises(ConfigError, match=unreadable):
         world.open([handle]).value(kept(MsgpackCodec(list[int]))).get("a")
     assert world.open([handle]).value(kept(MsgpackCodec(list[int | str]))).get("a") == ["text"]

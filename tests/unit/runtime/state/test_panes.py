@@ -296,7 +296,7 @@ def test_a_row_that_the_codec_cannot_read_says_what_to_do(world: World, read: An
     written[7]["k0"] = "text"
     part = Part(world.open([snapshot(world, backend)]))
 
-    with pytest.raises(ConfigError, match="cannot be read by codec .* Declare a type that reads it"):
+    with pytest.raises(ConfigError, match="cannot be read by codec .* Declare a type that reads old values"):
         read(part)
 
 
