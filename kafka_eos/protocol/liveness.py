@@ -32,7 +32,7 @@ class Stall:
     def __str__(self) -> str:
         if not self.alive:
             return f"subtask {self.subtask} sends no heartbeats: its process is frozen"
-        return f"subtask {self.subtask} lives, and the thread that processes its rows does not come on" + (
+        return f"subtask {self.subtask} is alive, but the thread that processes its rows makes no progress" + (
             f", in {self.at}" if self.at else ""
         )
 

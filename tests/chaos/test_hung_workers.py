@@ -45,7 +45,7 @@ def test_a_worker_whose_code_never_comes_back_is_told_of_and_replaced(new_job: N
     assert [each.split(",")[0] for each in others] == ["worker 0", "worker 1"]
     (stacks,) = [each for each in others if "in never_comes_back" in each]
     assert stacks.startswith(f"worker {hung['worker']}, process {hung['process']}\n")
-    assert f"subtask {hung['worker']} lives" in replaced[0]["reason"], replaced
+    assert f"subtask {hung['worker']} is alive" in replaced[0]["reason"], replaced
     assert hung["place"] in replaced[0]["reason"]
     assert len(run.events("hung")) == 2, "where it stood when it was replaced is told, too"
     assert not run.events("unresponsive"), "its process lives"

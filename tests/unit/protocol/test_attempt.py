@@ -381,7 +381,8 @@ def test_a_process_that_lives_does_not_hide_a_thread_that_takes_no_step() -> Non
     )
 
     why = (
-        "no step for 20 s (worker_timeout): subtask 1 lives, and the thread that processes its rows does not come on, "
+        "no step for 20 s (worker_timeout): subtask 1 is alive, but the thread that processes its "
+        "rows makes no progress, "
         "in operator f, record in/0/7"
     )
     assert over == do.ReplaceAttempt(why, frozenset({1}))
@@ -413,7 +414,7 @@ def test_between_two_operators_a_thread_is_in_none() -> None:
     run.on(facts.HeartbeatReceived(0, 0.0, "operator f"), at=1.0)
     run.on(facts.MessageReceived(0), at=1.1)
 
-    assert str(run.attempt.stall_of(0, now=2.0)).endswith("does not come on")
+    assert str(run.attempt.stall_of(0, now=2.0)).endswith("makes no progress")
 
 
 def test_a_late_worker_whose_process_lives_and_takes_no_step_is_suspected_and_told_of_as_such() -> None:
@@ -424,7 +425,9 @@ def test_a_late_worker_whose_process_lives_and_takes_no_step_is_suspected_and_to
 
     assert isinstance(over, do.ReplaceAttempt)
     assert over.suspects == {0}
-    assert over.why.endswith("subtask 0 lives, and the thread that processes its rows does not come on, in operator f")
+    assert over.why.endswith(
+        "subtask 0 is alive, but the thread that processes its rows makes no progress, in operator f"
+    )
 
 
 def test_silence_counts_from_the_first_row_and_not_while_others_restore() -> None:
