@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
+import pyarrow as pa
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v11 import response as fetched
 from kio.schema.find_coordinator.v2.response import FindCoordinatorResponse
@@ -41,6 +42,8 @@ class Stored:
     offset: int
     value: bytes | None
     timestamp: int
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    packed: bool = False
 
 
 class Part:
@@ -82,12 +85,19 @@ class Log:
             FIND_COORDINATOR: self._coordinator,
         }
 
-    def append(self, partition: int, *values: bytes | None, timestamp: int = 1_000) -> None:
-        """At the end; None is the control record of a commit."""
+    def append(
+        self,
+        partition: int,
+        *values: bytes | None,
+        timestamp: int = 1_000,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        packed: bool = False,
+    ) -> None:
+        """At the end; None is the control record of a commit. ``packed``: by zstd, without the size of the content."""
         part = self.parts[partition]
         with self.changed:
             for value in values:
-                part.records.append(Stored(part.end, value, timestamp))
+                part.records.append(Stored(part.end, value, timestamp, headers, packed))
                 part.end += 1
             self.changed.notify_all()
 
@@ -203,7 +213,7 @@ def _led(number: int, part: Part) -> Any:
 
 # ---------------------------------------------------------------- record batches, of one record each
 
-_TRANSACTIONAL, _CONTROL = 1 << 4, 1 << 5
+_ZSTD, _TRANSACTIONAL, _CONTROL = 4, 1 << 4, 1 << 5
 _COMMIT = struct.pack(">hh", 0, 1)
 
 
@@ -211,12 +221,22 @@ def _batch(stored: Stored, *, damaged: bool) -> bytes:
     control = stored.value is None
     attributes = _TRANSACTIONAL | _CONTROL if control else 0
     key, value = (_COMMIT, b"\0" * 6) if control else (None, stored.value)
-    record = b"\0" + _varint(0) + _varint(0) + _sized(key) + _sized(value) + _varint(0)
+    record = b"\0" + _varint(0) + _varint(0) + _sized(key) + _sized(value) + _varint(len(stored.headers))
+    record += b"".join(_sized(part) for header in stored.headers for part in header)
     body = _varint(len(record)) + record
+    if stored.packed:
+        attributes, body = attributes | _ZSTD, _packed(body)
     producer = 9 if control else -1
     of_crc = struct.pack(">hiqqqhii", attributes, 0, stored.timestamp, stored.timestamp, producer, 0, -1, 1) + body
     of_length = struct.pack(">ibI", 0, 2, _crc32c(of_crc) ^ damaged) + of_crc
     return struct.pack(">qi", stored.offset, len(of_length)) + of_length
+
+
+def _packed(data: bytes) -> bytes:
+    packed = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(packed, "zstd") as stream:
+        stream.write(data)
+    return bytes(packed.getvalue())
 
 
 def _sized(part: bytes | None) -> bytes:

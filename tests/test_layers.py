@@ -86,9 +86,10 @@ INSIDE: Mapping[str, Mapping[str, str]] = {
         "client": "",
         "job_names": "",
         "topic_formats": "",
+        "record_headers": "client",
         "rpc": "client",
-        "sink": "client job_names topic_formats rpc",
-        "source": "client job_names topic_formats rpc sink",
+        "sink": "client job_names record_headers topic_formats rpc",
+        "source": "client job_names record_headers topic_formats rpc sink",
     },
     "connectors.files": {
         "disk": "",

@@ -12,6 +12,7 @@ from typing import Any
 from kafka_eos.abc.codec import Codec, ListCodec, RecordPart, TopicFormat
 from kafka_eos.codecs.avro.avro_codec import AvroCodec
 from kafka_eos.codecs.avro.registry_language import avro
+from kafka_eos.codecs.avro.zoned_datetimes import ZONED_DATETIME
 from kafka_eos.codecs.json_codec import JsonCodec
 from kafka_eos.codecs.json_schema.registry_language import json_schema
 from kafka_eos.codecs.msgpack_codec import KeyCodec, MsgpackCodec
@@ -103,7 +104,7 @@ def _codec(tp: Any) -> Codec[Any]:
         codec: Codec[Any] = tp
         return codec
     if is_model(tp):
-        return AvroCodec(tp)
+        return AvroCodec(tp, datetimes=ZONED_DATETIME)
     if is_message(tp):
         return message_codec(tp)
     return MsgpackCodec(Any if tp is None else tp)

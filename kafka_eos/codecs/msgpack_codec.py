@@ -2,16 +2,19 @@
 
 Rule: decoded state equals what was stored. ``encode`` decodes again, because a value that does not match its type, down
 to its fields and elements, could not be read after a restart. Without a declared type, MessagePack would turn a tuple
-into a list or a naive datetime into text, so a value that would change is rejected.
+into a list or a naive datetime into text, so a value that would change is rejected. Times keep their offsets
+(``time_zones``).
 """
 
 from __future__ import annotations
 
+import datetime
 import math
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times, same_time
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,
     expect_known,
@@ -48,6 +51,7 @@ class MsgpackCodec(Generic[T]):
         except TypeError as error:
             raise PlanError(f"type {type_name(tp)} cannot be stored: {reason(error)}") from error
         expect_known(tp, "stored")
+        self._times = tp is not Any and may_hold_times(tp)
 
     @property
     def schema(self) -> Json:
@@ -57,7 +61,7 @@ class MsgpackCodec(Generic[T]):
         if not isinstance(value, self._class):
             raise ValueError(f"expected {type_name(self.type)}, got {type(value).__name__}")
         try:
-            data = self._encode(value)
+            data = self._encode(encode_offsets(value) if self._times else value)
         except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
             raise ValueError(f"cannot be stored: {reason(error)}") from error
         if type(value) is self._atom:
@@ -68,6 +72,8 @@ class MsgpackCodec(Generic[T]):
             raise ValueError(
                 f"{value!r:.200} could not be read back as {type_name(self.type)}: {reason(error)}"
             ) from error
+        if self._times:
+            expect_same_times(back, value)
         if self.type is Any and not unchanged(back, value):
             raise ValueError(f"{value!r} would come back as {back!r}: declare the type of the state")
         return data
@@ -87,7 +93,7 @@ class MsgpackCodec(Generic[T]):
 
 
 def unchanged(a: Any, b: Any) -> bool:
-    """Return whether both are equal in value and type, recursively; NaN equals NaN."""
+    """Return whether both are equal in value and type, recursively; NaN equals NaN, and times have one offset."""
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
@@ -98,6 +104,8 @@ def unchanged(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(unchanged, a, b))
     if isinstance(a, float):
         return a == b or (math.isnan(a) and math.isnan(b))
+    if isinstance(a, datetime.datetime | datetime.time):
+        return same_time(a, b)
     return bool(a == b)
 
 

@@ -1,7 +1,8 @@
 """Codecs of whole lists, for rows that move between subtasks: one call per batch, not per value.
 
 Rule: decoded values equal the encoded ones. Values without a declared type are accepted only if MessagePack returns
-them unchanged. This check costs more than the encoding, so a fast pipeline declares its types.
+them unchanged. This check costs more than the encoding, so a fast pipeline declares its types. Times keep their offsets
+(``time_zones``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from kafka_eos._util.bulk_calls import map_all
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs.msgpack_codec import unchanged
 from kafka_eos.codecs.resolving_codec import reader_of
+from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,
     from_plain,
@@ -44,6 +46,7 @@ class MsgpackListCodec(Generic[T]):
             self._decode = msgspec.msgpack.Decoder(list[tp], dec_hook=from_plain).decode
         except TypeError as error:
             raise PlanError(f"type {type_name(tp)} cannot change subtasks: {reason(error)}") from error
+        self._times = tp is not Any and may_hold_times(tp)
 
     @property
     def schema(self) -> Json:
@@ -54,9 +57,11 @@ class MsgpackListCodec(Generic[T]):
             found = ", ".join(sorted({type(value).__name__ for value in values}))
             raise ValueError(f"expected {type_name(self.type)}, got {found}")
         try:
-            data = self._encode(values)
+            data = self._encode(encode_offsets(values) if self._times else values)
         except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
             raise ValueError(f"cannot change subtasks: {reason(error)}") from error
+        if self._times:
+            expect_same_times(self._decode(data), values)
         if self.type is Any and not _ATOMS.issuperset(map(type, values)):
             for back, value in zip(self._decode(data), values, strict=True):
                 if not unchanged(back, value):

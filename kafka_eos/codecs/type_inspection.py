@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections.abc
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -172,19 +172,34 @@ def without_none(tp: Any) -> Any:
 def dict_without_text_keys(tp: Any) -> str | None:
     """Return the first dict in ``tp``, in msgspec's words, with keys of another type than str; None if there is
     none."""
+    return next(
+        (
+            f"dict[{_plain_name(part.key_type)}, …]"
+            for part in _iterate_parts(tp)
+            if isinstance(part, inspect.DictType) and not _may_be_text(part.key_type)
+        ),
+        None,
+    )
+
+
+def any_part(tp: Any, holds: Callable[[inspect.Type], bool]) -> bool:
+    """Return whether a condition is true for a type or a type within it."""
+    return any(map(holds, _iterate_parts(tp)))
+
+
+def _iterate_parts(tp: Any) -> Iterator[inspect.Type]:
+    """Yield a type and all types within it, in order, in msgspec's words."""
     seen: set[int] = set()
-
-    def search(part: Any) -> str | None:
+    waiting: list[Any] = [inspect.type_info(tp)]
+    while waiting:
+        part = waiting.pop()
         if isinstance(part, tuple):
-            return next((found for each in part if (found := search(each)) is not None), None)
-        if not isinstance(part, inspect.Type | inspect.Field) or id(part) in seen:
-            return None
-        seen.add(id(part))  # a type may be recursive
-        if isinstance(part, inspect.DictType) and not _may_be_text(part.key_type):
-            return f"dict[{_plain_name(part.key_type)}, …]"
-        return search(tuple(getattr(part, name) for name in part.__struct_fields__))
-
-    return search(inspect.type_info(tp))
+            waiting.extend(reversed(part))
+        elif isinstance(part, inspect.Type | inspect.Field) and id(part) not in seen:
+            seen.add(id(part))  # a type may be recursive
+            if isinstance(part, inspect.Type):
+                yield part
+            waiting.extend(getattr(part, name) for name in reversed(part.__struct_fields__))
 
 
 def _may_be_text(tp: inspect.Type) -> bool:

@@ -26,7 +26,7 @@ from kafka_eos.connectors.kafka.sink.cluster_limits import fetch_topic_limits
 from kafka_eos.connectors.kafka.sink.kafka_sink import batching, producer_config
 from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroup, MarkerGroups
 from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool
-from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
+from kafka_eos.connectors.kafka.sink.record_encoders import NOW, ProducerColumns, writable_time
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
 from kafka_eos.connectors.kafka.sink.shared_transaction import EpochTransaction, PartitionCounts, TransactionSettings
 from kafka_eos.connectors.kafka.sink.writer import produce_all
@@ -138,13 +138,15 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, p
 def columns_of(batch: pa.RecordBatch) -> ProducerColumns:
     """Return the columns to produce for these rows, whose columns are those of ``columns.projected``."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    times = columns["timestamp"].to_pylist() if "timestamp" in columns else itertools.repeat(0)
+    times = columns["timestamp"].to_pylist() if "timestamp" in columns else itertools.repeat(NOW)
     places = columns["partition"].to_pylist() if "partition" in columns else None
     headers = columns["headers"].to_pylist() if "headers" in columns else None
     return ProducerColumns(
         values=columns["value"].to_pylist(),
         keys=columns["key"].to_pylist(),
-        timestamps=[max(0, time or 0) for time in times] if "timestamp" in columns else times,
+        timestamps=[NOW if time is None else writable_time(time) for time in times]
+        if "timestamp" in columns
+        else times,
         headers=None if headers is None else [[(h["key"], h["value"]) for h in row or ()] for row in headers],
         partitions=None if places is None else [-1 if place is None else place for place in places],
     )

@@ -270,6 +270,15 @@ def test_records_and_tombstones(bootstrap: str, topic: Topic, opened: Open) -> N
     assert (second.key, second.value) == ("k", None)
 
 
+def test_times_before_1970_are_kept(bootstrap: str, topic: Topic, opened: Open) -> None:
+    out = topic()
+    writer, committer = opened(KafkaSink(out, value=str, timestamp=int))
+    commit(committer, prepare(writer, batch("-5000", "-1", "0", "1"), epoch(1)), epoch(1))
+
+    records = eventually(lambda: len(found := visible(bootstrap, out)) == 4 and found, "four records")
+    assert [record.timestamp for record in records] == [-5000, -2, 1, 1]
+
+
 def test_dead_letters_keep_the_original(bootstrap: str, topic: Topic, opened: Open) -> None:
     out = topic()
     writer, committer = opened(dead_letter(out).sink)

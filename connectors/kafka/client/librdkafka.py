@@ -140,7 +140,6 @@ _PASSES: Final = frozenset(
 """Temporary errors of brokers and leaders: librdkafka fetches the same offset again."""
 _UNREADABLE: Final = frozenset(
     {
-        KafkaError._BAD_COMPRESSION,
         KafkaError._BAD_MSG,
         KafkaError._NOT_IMPLEMENTED,
         KafkaError._UNDERFLOW,
@@ -206,6 +205,13 @@ def map_consumer_error(error: KafkaError, what: str, explain: Explain = _unexpla
         return ConfigError(
             f"{text}. A record is larger than this consumer takes: raise receive.message.max.bytes (and "
             "fetch.message.max.bytes) in the source's config=…. Nothing was skipped."
+        )
+    if error.code() == KafkaError._BAD_COMPRESSION:
+        return Fatal(
+            f"{text}. Most likely the batch unpacks to more than this consumer takes, receive.message.max.bytes "
+            "(100 MB by default; it may give up at a third of it): raise that in the source's config=…, up to "
+            "2147483647. If it does not help, the log is damaged: look at it with kafka-dump-log.sh. Nothing was "
+            "skipped."
         )
     if error.code() in _UNREADABLE:
         return Fatal(

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
+from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns, original_time
 from kafka_eos.core.records import Batch, Headers, Record, RejectedRecord
 
 _PROVENANCE: Final = "kafka_eos"
@@ -36,7 +36,7 @@ def encode_dead_letter(rejected: RejectedRecord) -> tuple[bytes | None, bytes | 
     )
     kept = [(name if name != _PROVENANCE else f"dead_letter.{name}", value) for name, value in raw.headers]
     added = [(name, text.encode()) for name, text in zip(_NAMES, why, strict=True)]
-    return raw.value, raw.key, max(0, raw.timestamp), [*kept, *added]
+    return raw.value, raw.key, original_time(raw.timestamp), [*kept, *added]
 
 
 class DeadLetterEncoder:
@@ -104,7 +104,7 @@ class RestoredRecordEncoder:
         return ProducerColumns(
             [letter.value for letter in letters],
             [letter.key for letter in letters],
-            [max(0, letter.timestamp) for letter in letters],
+            [original_time(letter.timestamp) for letter in letters],
             [letter.headers for letter in letters],
             [letter.partition for letter in letters] if self.in_place else None,
         )

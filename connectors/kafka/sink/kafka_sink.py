@@ -80,7 +80,7 @@ class KafkaSink(Generic[T]):
     as its source or an annotation declares it. Bytes are written unchanged.
     ``key``: the name of the field that is the record key, or a function from a value to it (str or bytes, or a value
     for ``key_codec``); records without a key are spread over the partitions.
-    ``headers``: a function from a value to headers to add.
+    ``headers``: a function from a value to headers to add, pairs of name and value.
     ``timestamp``: "source" keeps the input record's timestamp, a function returns milliseconds since the Unix epoch,
     None uses the time of writing.
     ``bootstrap_servers``: a list of host:port; default: the job's setting.

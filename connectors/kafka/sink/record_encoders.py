@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from kafka_eos.abc.codec import Codec, SupportsBatches, SupportsHeaders
 from kafka_eos.connectors._shared.row_errors import map_rows
+from kafka_eos.connectors.kafka.record_headers import check_headers
 from kafka_eos.core.records import Batch, Headers, Record
 
 Key: TypeAlias = "str | bytes | None"
@@ -22,8 +23,8 @@ Timestamp: TypeAlias = "Literal['source'] | Callable[[Any], int] | None"
 class ProducerColumns:
     """The values, keys, timestamps and headers of the records to produce.
 
-    A timestamp of 0 means now. ``headers`` None means that the user adds none. A partition of -1 leaves the choice to
-    the partitioner; ``partitions`` None means that for all rows.
+    A timestamp of ``NOW`` is the time of writing. ``headers`` None means that the user adds none. A partition of -1
+    leaves the choice to the partitioner; ``partitions`` None means that for all rows.
     """
 
     values: Sequence[bytes | None]
@@ -40,15 +41,31 @@ class Encoder(Protocol):
         """Encode a batch. Raise BadRows: the caller applies the error policy, and retries with the other rows."""
 
 
+NOW: Final = 0
+"""The client's timestamp for the time of writing."""
+
+
+def writable_time(time: int) -> int:
+    """Return a timestamp as the client can write it: 0 and -1 are one millisecond off.
+
+    The client takes 0 as now, and for readers -1 means that a record has no timestamp.
+    """
+    return _RESERVED.get(time, time)
+
+
+_RESERVED: Final = {0: 1, -1: -2}
+
+
+def original_time(time: int) -> int:
+    """Return the timestamp to write for that of an input record: now if it has none, which is -1."""
+    return NOW if time == -1 else writable_time(time)
+
+
 def source_times(batch: Batch[Any]) -> list[int]:
-    """Return the input record's timestamp for each output; 0 (now) if it has none."""
+    """Return the input record's timestamp for each output; now if it has none."""
     times, rows = batch.origin.timestamps(), batch.origin_rows
     chosen = list(times) if isinstance(rows, range) and len(rows) == len(times) else list(map(times.__getitem__, rows))
-    return list(map(_or_now, chosen)) if min(chosen, default=0) < 0 else chosen
-
-
-def _or_now(time: int) -> int:
-    return max(0, time)
+    return list(map(original_time, chosen)) if min(chosen, default=1) < 1 else chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +84,12 @@ class ValueEncoder:
         if self.key is not None:
             encode = self.key_codec.encode if self.key_codec is not None else _plain_key
             keys = map_rows(encode, map_rows(self.key, values))
-        times: Iterable[int] = repeat(0)
+        times: Iterable[int] = repeat(NOW)
         if self.timestamp == "source":
             times = source_times(batch)
         elif self.timestamp is not None:
-            times = map_rows(self.timestamp, values)
-        headers = None if self.headers is None else map_rows(self.headers, values)
+            times = map_rows(writable_time, map_rows(self.timestamp, values))
+        headers = None if self.headers is None else map_rows(check_headers, map_rows(self.headers, values))
         return ProducerColumns(
             _encoded(self.value, values), keys, times, _also(headers, len(values), self.key_codec, self.value)
         )
@@ -121,9 +138,10 @@ class RecordEncoder:
         if self.timestamp == "source":
             default = source_times(batch)
         elif self.timestamp is None:
-            default = [0] * len(records)
+            default = [NOW] * len(records)
         else:
-            default = map_rows(self.timestamp, records)
-        times = [d if r.timestamp is None else r.timestamp for r, d in zip(records, default, strict=True)]
-        headers = _also([r.headers for r in records], len(records), self.key_codec, self.value)
+            default = map_rows(writable_time, map_rows(self.timestamp, records))
+        own = map_rows(lambda r: None if r.timestamp is None else writable_time(r.timestamp), records)
+        times = [other if time is None else time for time, other in zip(own, default, strict=True)]
+        headers = _also(map_rows(lambda r: check_headers(r.headers), records), len(records), self.key_codec, self.value)
         return ProducerColumns(values, keys, times, headers)

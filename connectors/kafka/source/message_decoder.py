@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.codec import Codec, SupportsBatches, SupportsHeaders
 from kafka_eos.connectors.kafka.client.librdkafka import Message
+from kafka_eos.connectors.kafka.record_headers import read_headers, read_raw_headers
 from kafka_eos.core.records import Batch, Headers, RawRecord, Record
 
 Reject: TypeAlias = Callable[[RawRecord, Exception], None]
@@ -58,16 +59,12 @@ class KafkaOrigin:
             _time(message),
             message.key(),
             message.value(),
-            _headers(message),
+            read_raw_headers(message),
         )
 
 
-def _headers(message: Message) -> Headers:
-    found: Any = message.headers()
-    return found or ()
-
-
 def _time(message: Message) -> int:
+    """Return the timestamp; -1 if there is none, for which brokers of today also have the number."""
     kind, time = message.timestamp()
     return time if kind else -1
 
@@ -95,7 +92,7 @@ def _with_headers(decode_with: Callable[[bytes, Headers], Any]) -> Columns:
     """Return the column of messages, and a decoder that uses the value and the headers."""
 
     def decode(message: Message) -> Any:
-        return decode_with(_expect_value(message.value()), _headers(message))
+        return decode_with(_expect_value(message.value()), read_headers(message))
 
     return lambda messages: (messages, decode)
 
@@ -111,8 +108,8 @@ def record_decoder(key: Codec[Any], value: Codec[Any]) -> Columns:
     decode_key, decode_value = _decode_with(key), _decode_with(value)
 
     def decode(message: Message) -> Record[Any, Any]:
-        raw_key, raw_value, (kind, time) = message.key(), message.value(), message.timestamp()
-        headers = tuple(_headers(message))
+        raw_key, raw_value, time = message.key(), message.value(), _time(message)
+        headers = tuple(read_headers(message))
         try:
             decoded_key = None if raw_key is None else decode_key(raw_key, headers)
         except ValueError as error:
@@ -121,7 +118,7 @@ def record_decoder(key: Codec[Any], value: Codec[Any]) -> Columns:
             decoded_key,
             None if raw_value is None else decode_value(raw_value, headers),
             headers,
-            time if kind else None,
+            None if time == -1 else time,
         )
 
     return lambda messages: (messages, decode)
@@ -164,8 +161,11 @@ class MessageDecoder:
         keeps = self.header_filter
         if keeps is None:
             return range(len(messages)), 0
-        headers = [dict(_headers(message)) for message in messages]
-        verdicts, refused = map_rows(keeps, headers, refuse=lambda row, error: refuse(origin.raw(row), error))
+
+        def filtered(message: Message) -> object:
+            return keeps(dict(read_headers(message)))
+
+        verdicts, refused = map_rows(filtered, messages, refuse=lambda row, error: refuse(origin.raw(row), error))
         bad = frozenset(refused)
         judged = [row for row in range(len(messages)) if row not in bad]
         rows = [row for row, keep in zip(judged, verdicts, strict=True) if keep]

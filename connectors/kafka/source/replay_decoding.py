@@ -49,5 +49,5 @@ def _message(raw: RawRecord) -> Message:
         key=raw.key,
         value=raw.value,
         headers=list(raw.headers),
-        timestamp=(0 if raw.timestamp < 0 else 1, raw.timestamp),
+        timestamp=(0 if raw.timestamp == -1 else 1, raw.timestamp),
     )

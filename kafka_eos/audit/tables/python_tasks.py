@@ -277,8 +277,8 @@ def listed(headers: Headers) -> list[dict[str, Any]]:
 
 
 def _sent_with(time: object) -> int | None:
-    """A timestamp that a producer takes as it is. It refuses what is no whole number, and takes 0 for now."""
-    return time if isinstance(time, int) and 0 < time < 1 << 63 else None
+    """A timestamp that a producer takes as it is; -1 is the time at which the record was sent."""
+    return time if isinstance(time, int) and time != -1 and -1 << 63 <= time < 1 << 63 else None
 
 
 def _binary(value: object) -> object:

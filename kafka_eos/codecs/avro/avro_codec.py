@@ -21,7 +21,7 @@ from kafka_eos.codecs.avro.foreign_schemas import create_safe_reader, open_safe_
 from kafka_eos.codecs.avro.inlined_types import inline_named_types
 from kafka_eos.codecs.avro.logical_types import drop_unread_logical_types
 from kafka_eos.codecs.avro.reader_compatibility import obstacles
-from kafka_eos.codecs.avro.schema_derivation import avro_schema, tag_fields
+from kafka_eos.codecs.avro.schema_derivation import TIMESTAMP, Schema, avro_schema, tag_fields
 from kafka_eos.codecs.avro.value_conversion import build_preparer
 from kafka_eos.codecs.type_inspection import is_model, reason, type_name
 from kafka_eos.core.errors import PlanError
@@ -38,14 +38,16 @@ _KEPT = (
 class AvroCodec(Generic[T]):
     """Values of one record type as Avro without a header; the schema is stored beside the data.
 
-    ``writer`` is the schema with which the data was written, if it is not the type's own.
+    ``writer`` is the schema with which the data was written, if it is not the type's own. ``datetimes`` is the schema
+    of datetimes: by default the one that all programs read, which is in UTC.
     """
 
     name = "avro"
 
-    def __init__(self, tp: Any, *, writer: Json = None) -> None:
+    def __init__(self, tp: Any, *, writer: Json = None, datetimes: Schema = TIMESTAMP) -> None:
         self.type = tp
-        self._schema = avro_schema(tp)
+        self._datetimes = datetimes
+        self._schema = avro_schema(tp, datetimes)
         self._ready = build_preparer(self._schema, tag_fields(tp))
         self._own = fastavro.parse_schema(self._schema)
         try:
@@ -94,7 +96,7 @@ class AvroCodec(Generic[T]):
 
     def reader_of(self, schema: Json) -> AvroCodec[T]:
         """Return the codec that reads data written with ``schema``. It still writes with the type's own schema."""
-        return AvroCodec(self.type, writer=schema)
+        return AvroCodec(self.type, writer=schema, datetimes=self._datetimes)
 
     def foreign(self, writer: Json, named: Sequence[Json]) -> Callable[[bytes], T]:
         """Return a decoder of data that another program wrote with ``writer``, which may refer to types of ``named``.

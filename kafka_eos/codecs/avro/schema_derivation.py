@@ -33,20 +33,24 @@ _PRIMITIVES: Mapping[Any, Schema] = {
     float: "double",
     str: "string",
     bytes: "bytes",
-    datetime.datetime: {"type": "long", "logicalType": "timestamp-micros"},
     datetime.date: {"type": "int", "logicalType": "date"},
     uuid.UUID: {"type": "string", "logicalType": "uuid"},
 }
+TIMESTAMP: Schema = {"type": "long", "logicalType": "timestamp-micros"}
+"""The type of datetimes that all programs read; it has no zone."""
 
 Digits: TypeAlias = tuple[int, int]
 """Digits of a decimal: in total, and after the point."""
 
 
-def avro_schema(tp: Any) -> dict[str, Any]:
-    """Return the Avro schema of a record type. PlanError names the field whose type has no counterpart."""
+def avro_schema(tp: Any, datetimes: Schema = TIMESTAMP) -> dict[str, Any]:
+    """Return the Avro schema of a record type. PlanError names the field whose type has no counterpart.
+
+    ``datetimes``: the schema of datetimes.
+    """
     if not (is_model(tp) or is_record(tp)):
         raise PlanError(f"Avro needs a pydantic model, a msgspec Struct or a dataclass, not {type_name(tp)}")
-    schema = _Derivation().schema(tp, type_name(tp))
+    schema = _Derivation(datetimes).schema(tp, type_name(tp))
     assert isinstance(schema, dict)
     return schema
 
@@ -67,8 +71,9 @@ def tag_fields(tp: Any) -> frozenset[str]:
 class _Derivation:
     """One derivation of a schema: named types are written once, then referred to by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, datetimes: Schema = TIMESTAMP) -> None:
         self.named: dict[str, Any] = {}
+        self._datetimes = datetimes
 
     def schema(self, tp: Any, at: str, digits: Digits | None = None) -> Schema:
         """Return the schema of a type. ``digits``: of decimals directly in it, from the annotation around it."""
@@ -78,6 +83,8 @@ class _Derivation:
             return self.schema(inner, at, _digits(annotations) or digits)
         if tp is decimal.Decimal:
             return _decimal(digits, at)
+        if tp is datetime.datetime:
+            return self._datetimes
         if tp is None or (isinstance(tp, type) and tp in _PRIMITIVES):
             return _PRIMITIVES[type(None) if tp is None else tp]
         if origin in (Union, types.UnionType):

@@ -15,6 +15,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from kafka_eos.codecs.time_zones import describe_ruled_zone
+
 Preparer: TypeAlias = Callable[[Any], Any]
 TypedPreparer: TypeAlias = tuple[frozenset[type], Preparer]
 """Types that need no preparation, and the preparer of other values."""
@@ -206,6 +208,7 @@ _KINDS: Final[Mapping[str, tuple[type, Callable[[Any], str] | None]]] = {
     "timestamp-millis": (datetime.datetime, lambda value: _zoned(value) or _coarse(value)),
     "local-timestamp-micros": (datetime.datetime, _unzoned),
     "local-timestamp-millis": (datetime.datetime, lambda value: _unzoned(value) or _coarse(value)),
+    "zoned-datetime": (datetime.datetime, describe_ruled_zone),
     "time-micros": (datetime.time, _unzoned),
     "time-millis": (datetime.time, lambda value: _unzoned(value) or _coarse(value)),
 }

@@ -27,7 +27,7 @@ def _letter(source: str, refusal: Rejection) -> Json:
         "where": refusal.where,
         "operator": refusal.operator,
         "error": printable(inside.error, _LINES),
-        "timestamp": inside.timestamp if inside.timestamp >= 0 else None,
+        "timestamp": inside.timestamp if inside.timestamp != -1 else None,
         "key": _shown(inside.key),
         "value": _shown(inside.value),
         "headers": [{"name": printable(name), "value": _shown(value)} for name, value in inside.headers],

@@ -102,7 +102,7 @@ def _size(value: bytes | None) -> str:
 
 
 def _time(timestamp: int) -> str:
-    if timestamp < 0:
+    if timestamp == -1:
         return "no time"
     try:
         return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds")

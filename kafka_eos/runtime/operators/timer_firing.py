@@ -35,8 +35,8 @@ class FiringOrigin:
         self.offsets = times
 
     def timestamps(self) -> Sequence[int]:
-        """Return the times of the firings. A record's timestamp cannot be before 1970."""
-        return [max(time, -1) for time in self.offsets]
+        """Return the times of the firings; -2 for -1, which means that there is none."""
+        return [-2 if time == -1 else time for time in self.offsets]
 
     def raw(self, row: int) -> RawRecord:
         return RawRecord(

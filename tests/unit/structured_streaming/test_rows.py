@@ -64,7 +64,7 @@ def test_nulls_leave_to_kafka_what_they_are_about() -> None:
 
     columns = task.columns_of(batch)
 
-    assert list(columns.timestamps) == [5, 0, 0]
+    assert list(columns.timestamps) == [5, 0, -5]
     assert columns.partitions == [2, -1, 0]
     assert columns.headers == [[("h", b"1"), ("h", None)], [], []]
 

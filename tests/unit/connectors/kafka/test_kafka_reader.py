@@ -383,6 +383,21 @@ def test_what_is_damaged_is_named_by_its_own_offset(log: Log, opened: Opened) ->
     assert at(reader)[0] < 2
 
 
+def test_a_batch_that_unpacks_too_large_names_the_limit_and_the_setting(
+    log: Log, broker: ScriptedBroker, opened: Opened
+) -> None:
+    """Less than 1 kB of it are 8 MB."""
+    log.append(0, b"7" + b" " * 8_000_000, packed=True)
+
+    error = raised(opened({0: 0}, **{"fetch.max.bytes": 1_000_000, "receive.message.max.bytes": 2_000_000}))
+
+    assert isinstance(error, Fatal)
+    assert "read in/0 at offset 0: " in str(error)
+    assert "raise that in the source's config=…" in str(error)
+    assert "receive.message.max.bytes" in str(error)
+    assert read_to(opened({0: 0}), {0: 1}) == [7]
+
+
 def test_an_error_of_no_partition_names_the_topic(log: Log, opened: Opened) -> None:
     log.group_error = ErrorCode.group_authorization_failed
 

@@ -93,6 +93,18 @@ def test_a_record_without_a_time_is_put_back_without_one() -> None:
     assert RestoredRecordEncoder(in_place=False)(batch(letter)).partitions is None
 
 
+@pytest.mark.parametrize(("time", "written"), [(1, 1), (0, 1), (-5_000, -5_000)])
+def test_a_time_at_or_before_0_is_kept(time: int, written: int) -> None:
+    """The letter itself has it, and the record that is put back; the client cannot write 0."""
+    sent = _sent(_raw(timestamp=time))
+    letter = _opened(sent)
+
+    assert letter is not None
+    assert (sent.timestamp, letter.timestamp) == (written, time)
+    assert list(RestoredRecordEncoder(in_place=False)(batch(letter)).timestamps) == [written]
+    assert "no time" not in "".join(format_dead_letter("refused/0/5", letter, 100))
+
+
 @pytest.mark.parametrize("damage", [{}, {"dead_letter.offset": b"x"}, {"dead_letter.topic": b"\xff"}], ids=str)
 def test_what_is_no_letter_is_none(damage: Mapping[str, bytes]) -> None:
     headers = tuple((name, damage.get(name, value)) for name, value in _sent(_raw()).headers) if damage else OURS

@@ -1,0 +1,94 @@
+"""Times with a zone, for codecs of state and exchanges: a decoded time shows the same hour as the encoded one.
+
+MessagePack's timestamps and Avro's are in UTC, and ``==`` of two datetimes ignores their zones. So times with another
+offset are encoded as text, and times are compared by what they show and by their offset.
+
+Rule: offsets are kept. The rules of a zone (``Europe/Berlin``) are not, so a time with such a zone is rejected.
+"""
+
+from __future__ import annotations
+
+import datetime
+import types
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import pydantic
+from msgspec import inspect
+
+from kafka_eos.codecs.type_inspection import any_part, to_plain
+
+_UTC: Final = (None, datetime.timedelta(0))
+_AS_THEY_ARE: Final = (bytes, bytearray, memoryview, uuid.UUID)
+_MAY_BE_TIMES: Final = (inspect.DateTimeType, inspect.TimeType, inspect.AnyType, inspect.RawType, inspect.CustomType)
+
+
+def may_hold_times(tp: Any) -> bool:
+    """Return whether values of a declared type may hold datetimes or times."""
+    return any_part(tp, lambda part: isinstance(part, _MAY_BE_TIMES))
+
+
+def encode_offsets(value: Any) -> Any:
+    """Return what to encode in place of a value: itself, or its plain form if it holds a time that is not in UTC."""
+    if all(_zone(time) in _UTC for time in _iterate_times(value)):
+        return value
+    return msgspec.to_builtins(value, builtin_types=_AS_THEY_ARE, enc_hook=to_plain, order="deterministic")
+
+
+def expect_same_times(decoded: Any, value: Any) -> None:
+    """Raise ValueError if the times in a decoded value are not those in the encoded one."""
+    times = Counter(map(_shown, _iterate_times(value)))
+    if lost := times - Counter(map(_shown, _iterate_times(decoded))):
+        time = next(time for time in _iterate_times(value) if _shown(time) in lost)
+        raise ValueError(f"{time} {describe_ruled_zone(time) or 'would come back as something else: declare its type'}")
+
+
+def describe_ruled_zone(time: datetime.datetime | datetime.time) -> str:
+    """Return why the zone of a time cannot be kept, as the end of a sentence; empty if it can."""
+    if isinstance(_zone(time), datetime.timedelta | types.NoneType):
+        return ""
+    return (
+        f"has the zone {time.tzinfo}, of which only the offset would be kept: convert it with "
+        ".astimezone(datetime.UTC), and to the zone where you use it"
+    )
+
+
+def same_time(a: datetime.datetime | datetime.time, b: datetime.datetime | datetime.time) -> bool:
+    """Return whether both show the same time with the same offset."""
+    return _shown(a) == _shown(b)
+
+
+def _shown(time: Any) -> tuple[object, object]:
+    return time.replace(tzinfo=None, fold=0), _zone(time)
+
+
+def _zone(time: Any) -> object:
+    """Return the offset of a time; the zone itself if its offset depends on the date, None if there is no zone."""
+    if time.tzinfo is None:
+        return None
+    offset = time.tzinfo.utcoffset(None)
+    return time.tzinfo if offset is None else offset
+
+
+def _iterate_times(value: Any) -> Iterator[Any]:
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, datetime.datetime | datetime.time):
+            yield each
+        elif isinstance(each, dict):
+            waiting += [*each.keys(), *each.values()]
+        elif isinstance(each, list | tuple | set | frozenset):
+            waiting += each
+        elif isinstance(each, pydantic.BaseModel):
+            waiting += [vars(each), each.__pydantic_extra__]
+        else:
+            waiting += [getattr(each, name, None) for name in _field_names(type(each))]
+
+
+def _field_names(cls: Any) -> list[str]:
+    names = [*getattr(cls, "__struct_fields__", ()), *getattr(cls, "__dataclass_fields__", ())]
+    return names + [attribute.name for attribute in getattr(cls, "__attrs_attrs__", ())]

@@ -1,0 +1,150 @@
+"""Headers that cannot be read or written are an error of their record; the others are as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.services import Services
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter, RestoredRecordEncoder, encode_dead_letter
+from kafka_eos.connectors.kafka.source.positions import position, split_id
+from kafka_eos.core.ids import Term
+from kafka_eos.core.records import Batch, RawRecord, Record, RejectedRecord
+from tests.broker.kafka_kit import batch
+from tests.kafka_log import Log
+from tests.waiting import eventually
+
+READABLE, UNREADABLE = (b"kind", b"order"), (b"\xff\xfe", b"x")
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """A log of three records: the second one has a header whose name is not UTF-8."""
+    log = Log()
+    log.append(0, b"0", headers=[READABLE])
+    log.append(0, b"1", headers=[READABLE, UNREADABLE])
+    log.append(0, b"2", headers=[READABLE])
+    with log.served() as broker:
+        yield broker.address
+
+
+def read(source: KafkaSource[Any], address: str) -> tuple[list[Any], list[tuple[RawRecord, Exception]]]:
+    """Values, and rejected records, of the whole log."""
+    rejected: list[tuple[RawRecord, Exception]] = []
+    services = Services(reject_record=lambda name, raw, error: rejected.append((raw, error)))
+    task = TaskContext(JobContext("job", Term(1), {"bootstrap_servers": address}), 0, 1, "numbers", services)
+    reader = source.reader(task, {split_id("in", 0): position(0, "id-0")})
+    values: list[Any] = []
+
+    def poll() -> bool:
+        rows = reader.poll(100, 0.1)
+        values.extend(() if rows is None else rows.values)
+        if rows is not None:
+            list(map(rows.origin.raw, rows.origin_rows))  # an exchange and a dead letter need the whole record
+        return len(values) + len(rejected) == 3
+
+    eventually(poll, "three records")
+    reader.close()
+    return values, rejected
+
+
+def test_a_record_with_an_unreadable_header_is_rejected_where_headers_are_asked_for(address: str) -> None:
+    for source in (
+        KafkaSource.records("in", key=str, value=int),
+        KafkaSource("in", value=int, header_filter=lambda headers: headers["kind"] == b"order"),
+    ):
+        values, rejected = read(source, address)
+
+        assert [value.value if isinstance(value, Record) else value for value in values] == [0, 2]
+        ((raw, error),) = rejected
+        assert raw.location == "in/0/1"
+        assert isinstance(error, ValueError)
+        assert "the name of one is not UTF-8" in str(error)
+
+
+def test_its_value_is_read_where_headers_are_not_asked_for(address: str) -> None:
+    assert read(KafkaSource("in", value=int), address) == ([0, 1, 2], [])
+
+
+def test_its_dead_letter_reports_that_the_headers_are_missing(address: str) -> None:
+    _, ((raw, error),) = read(KafkaSource.records("in", value=int), address)
+
+    value, key, timestamp, headers = encode_dead_letter(RejectedRecord(raw, "in", "ValueError", str(error)))
+    letter = DeadLetter.from_record(Record(key, value, tuple(headers), timestamp))
+
+    assert letter is not None
+    ((name, text),) = letter.headers
+    assert name == "dead_letter.headers"
+    assert text is not None and b"the name of one is not UTF-8" in text
+    assert RestoredRecordEncoder(in_place=True)(batch(letter)).values == [b"1"]
+
+
+# ---------------------------------------------------------------- writing
+
+Written = Callable[[Any], list[tuple[str, bytes | None]]]
+
+
+def by_function(headers: Any) -> tuple[Batch[Any], list[RawRecord], list[Exception]]:
+    errors: list[Exception] = []
+    sink: KafkaSink[Any] = KafkaSink("out", value=str, headers=lambda value: headers if value == "b" else [])
+    return *sink.written(batch("a", "b", "c"), "out", lambda rows, index, name, error: errors.append(error)), errors
+
+
+def by_record(headers: Any) -> tuple[Batch[Any], list[RawRecord], list[Exception]]:
+    errors: list[Exception] = []
+    rows = batch(Record("k", "a"), Record("k", "b", headers), Record("k", "c"))
+    sink = KafkaSink.records("out", key=str, value=str)
+    return *sink.written(rows, "out", lambda rows, index, name, error: errors.append(error)), errors
+
+
+ways = pytest.mark.parametrize("way", [by_function, by_record])
+
+
+@ways
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({"kind": b"order"}, "headers are pairs of name and value"),
+        (None, "headers are pairs of name and value"),
+        ("kind", "headers are pairs of name and value"),
+        (5, "headers are pairs of name and value"),
+        ([("kind", b"order", 1)], "a header is a pair of name and value"),
+        (["kind"], "a header is a pair of name and value"),
+        ([(b"kind", b"order")], "the name of a header is a str"),
+        ([("x\0y", b"order")], "has a NUL character"),
+        ([("\ud800", b"order")], "cannot be encoded"),
+        ([("kind", 7)], "the value of header 'kind' is bytes or None, not int"),
+    ],
+    ids=str,
+)
+def test_headers_that_cannot_be_written_are_an_error_of_their_row(
+    way: Callable[[Any], Any], headers: Any, reason: str
+) -> None:
+    _, records, errors = way(headers)
+
+    assert [record.value for record in records] == [b"a", b"c"]
+    (error,) = errors
+    assert isinstance(error, ValueError | TypeError)
+    assert reason in str(error)
+
+
+@ways
+def test_headers_are_written_as_they_are(way: Callable[[Any], Any]) -> None:
+    pairs = [("kind", b"x\0y"), ("kind", None), ("ü", "ü"), ("", b"")]
+    for headers in (pairs, tuple(pairs), (pair for pair in pairs), [list(pair) for pair in pairs]):
+        _, records, errors = way(headers)
+
+        assert list(records[1].headers) == [("kind", b"x\0y"), ("kind", None), ("ü", "ü".encode()), ("", b"")]
+        assert errors == []
+
+
+@ways
+def test_the_provenance_of_an_earlier_job_is_not_passed_on(way: Callable[[Any], Any]) -> None:
+    """The writer adds its own: a record has one."""
+    _, records, _ = way([("kafka_eos", b"1.1/numbers/in/0/0/0.0"), ("kind", b"order"), ("kafka_eos", b"another")])
+
+    assert list(records[1].headers) == [("kind", b"order")]
