@@ -278,7 +278,9 @@ def machine(job: Job, home: Path, *options: str) -> Iterator[tuple[subprocess.Po
         process = subprocess.Popen(command, env=job.environ(), cwd=home, stdout=out, stderr=out)
     try:
         led = home / ".kafka-eos" / job.name / STATUS
-        eventually(lambda: led.exists() or "stands by" in log.read_text() or process.poll() is not None, "it begins")
+        eventually(
+            lambda: led.exists() or "standby for process" in log.read_text() or process.poll() is not None, "it begins"
+        )
         yield process, log
     finally:
         process.kill()

@@ -304,7 +304,9 @@ def test_another_pattern_under_the_name_is_refused(change: str, tmp_path: Path, 
     before.push(0, [("a", 1, 1)])
     after = Sinks(flow(CHANGES[change]).plan(), tmp_path / "2", closing, storage=before.storage)
 
-    with pytest.raises(ConfigError, match="of operator 'match' was stored for .*give the operator a new name"):
+    with pytest.raises(
+        ConfigError, match="of operator 'match' was stored with another definition .*give the operator a new name"
+    ):
         after.open(before.checkpoint())
 
 

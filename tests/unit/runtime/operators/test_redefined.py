@@ -112,7 +112,8 @@ def test_another_join_under_the_name_is_refused(change: str, tmp_path: Path, clo
     second = TwoInputs(joined(after, *asked_now).plan(), tmp_path / "second", closing, storage=first.storage)
 
     with pytest.raises(
-        ConfigError, match="state 'left' of operator 'join' was stored for .*give the operator a new name"
+        ConfigError,
+        match="state 'left' of operator 'join' was stored with another definition .*give the operator a new name",
     ):
         second.open(first.checkpoint())
 
@@ -127,7 +128,7 @@ def test_what_was_stored_without_a_definition_goes_on_and_has_one_then(
     second.open(undefined(first.checkpoint()))
     third = TwoInputs(joined(before, *asked).plan(), tmp_path / "third", closing, storage=first.storage)
 
-    with pytest.raises(ConfigError, match="state 'left' of operator 'join' was stored for"):
+    with pytest.raises(ConfigError, match="state 'left' of operator 'join' was stored with another definition"):
         third.open(second.checkpoint())
 
 
@@ -175,7 +176,7 @@ def test_other_windows_under_the_name_are_refused(change: str, tmp_path: Path, c
     handles = first.checkpoint()
     counted(before, tmp_path / "same", closing, storage=first.storage).open(handles)
 
-    with pytest.raises(ConfigError, match="state 'windows' of operator 'windows' was stored for"):
+    with pytest.raises(ConfigError, match="state 'windows' of operator 'windows' was stored with another definition"):
         counted(after, tmp_path / "other", closing, storage=first.storage).open(handles)
 
 
@@ -198,7 +199,7 @@ def test_a_start_is_refused_for_it_before_anything_is_decided(tmp_path: Path, cl
 
     ensure_same_definitions(counting(tumbling(seconds=10)), handles)
     ensure_same_definitions(counting(tumbling(seconds=20)), undefined(handles))
-    with pytest.raises(ConfigError, match="state 'windows' of operator 'windows' was stored for"):
+    with pytest.raises(ConfigError, match="state 'windows' of operator 'windows' was stored with another definition"):
         ensure_same_definitions(counting(tumbling(seconds=20)), handles)
 
 

@@ -111,7 +111,10 @@ def test_rows_that_are_held_for_another_definition_are_refused(world: World, now
     handle = snapshot(world, backend)
     assert world.open([handle]).value(before).get(("k", 0)) == 1
 
-    with pytest.raises(ConfigError, match=r"state 'state' of operator 'total' was stored for .*10.* give the operator"):
+    with pytest.raises(
+        ConfigError,
+        match=r"state 'state' of operator 'total' was stored with another definition .*10.* give the operator",
+    ):
         world.open([handle]).value(replace(before, definition=now))
 
 
