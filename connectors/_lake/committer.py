@@ -211,13 +211,15 @@ class LakeCommitter:
         return [self._sign(ctx.job, of, newest.get(of)) for of in dict.fromkeys([*newest, *marks])]
 
     def _sign(self, job: str, identity: JobIdentity | None, newest: StagedOutput | None) -> IncarnationSign:
+        place, seen = self._table.display_name, self._table.read_state(LakeIncarnation(job, identity))
+        committed = None if seen.marker is None else seen.marker.epoch
         if newest is not None:
-            return IncarnationSign(identity, self._table.display_name, newest.name, newest.term, IncarnationState.OPEN)
-        fence = self._table.read_state(LakeIncarnation(job, identity)).fence
+            open_ = IncarnationState.OPEN
+            return IncarnationSign(identity, place, newest.name, newest.term, open_, committed=committed)
+        fence = seen.fence
         state = IncarnationState.OVER if fence == TAKEN_OVER else IncarnationState.ENDED
-        return IncarnationSign(
-            identity, self._table.display_name, "its mark", None if fence in (None, TAKEN_OVER) else Term(fence), state
-        )
+        term = None if fence in (None, TAKEN_OVER) else Term(fence)
+        return IncarnationSign(identity, place, "its mark", term, state, committed=committed)
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """Return which committed output the table lacks, or None. See ``SupportsLossCheck``."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, taken_over
 from kafka_eos.core.errors import Fenced
-from kafka_eos.core.ids import JobIdentity, Term
+from kafka_eos.core.ids import Epoch, JobIdentity, Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +30,27 @@ class OpenStage:
     age: float
 
 
-def list_signs(scope: str, marks: Sequence[Registration], open_: Sequence[OpenStage]) -> list[IncarnationSign]:
-    """Return the signs of every incarnation that is registered or has staged output."""
+def list_signs(
+    scope: str,
+    marks: Sequence[Registration],
+    open_: Sequence[OpenStage],
+    committed: Mapping[JobIdentity | None, Epoch | None],
+) -> list[IncarnationSign]:
+    """Return the signs of every incarnation that is registered or has staged output; ``committed``: newest epochs."""
     marked: Mapping[JobIdentity | None, Registration] = {mark.identity: mark for mark in marks}
     newest = {each.identity: each for each in open_}
     found = []
     for identity in dict.fromkeys([*newest, *marked]):
-        mark, staged = marked.get(identity), newest.get(identity)
+        mark, staged, last = marked.get(identity), newest.get(identity), committed.get(identity)
         if staged is not None:
-            found.append(IncarnationSign(identity, scope, staged.name, staged.term, IncarnationState.OPEN, staged.age))
+            found.append(
+                IncarnationSign(identity, scope, staged.name, staged.term, IncarnationState.OPEN, staged.age, last)
+            )
         else:
             state = IncarnationState.OVER if mark is not None and mark.taken_over else IncarnationState.ENDED
-            found.append(IncarnationSign(identity, scope, "its mark", None if mark is None else mark.term, state))
+            found.append(
+                IncarnationSign(identity, scope, "its mark", None if mark is None else mark.term, state, committed=last)
+            )
     return found
 
 

@@ -127,7 +127,10 @@ class DbApiCommitter:
         """List incarnations by registrations and staged tables."""
         with self._asking(f"look into {self._scope}") as session:
             marks, entries = self._books.marks(session, ctx.job), self._books.staged(session, ctx.job)
-        return list_signs(self._scope, marks, [OpenStage(of.identity, stage(of.id), of.term, of.age) for of in entries])
+            lives = [Incarnation(ctx.job, mark.identity) for mark in marks]
+            committed = {life.identity: self._books.newest(session, life) for life in lives}
+        open_ = [OpenStage(of.identity, stage(of.id), of.term, of.age) for of in entries]
+        return list_signs(self._scope, marks, open_, committed)
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """Return which committed output the database lacks, or None. See ``SupportsLossCheck``."""

@@ -57,7 +57,7 @@ _HIDDEN = re.compile(
     rf"\.({'|'.join(kind.value for kind in PartState)})\.([^.]+){IDENTITY}\.(\d+)\.(\d+)\.(\d+)\.([^.~]+){NUMBER}",
     re.ASCII,
 )
-_FINAL = re.compile(rf"part-\d+-\d+-([^.]+){IDENTITY}\.[^.~]+{NUMBER}\.({EXTENSION})", re.ASCII)
+_FINAL = re.compile(rf"part-(\d+)-\d+-([^.]+){IDENTITY}\.[^.~]+{NUMBER}\.({EXTENSION})", re.ASCII)
 PARTITION = re.compile(r"[A-Za-z_]\w*=[^/\0]+", re.ASCII)
 PARTITION_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
@@ -143,10 +143,15 @@ def _partition_value(value: object) -> str:
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", str(value))
 
 
-def parse_final_name(name: str) -> tuple[str, JobIdentity | None] | None:
-    """Return job and identity of a committed file; None if the name is not one."""
-    match = _FINAL.fullmatch(name)
-    return None if match is None else (match[1], _identity(match[2]))
+def parse_committed_name(name: str) -> tuple[str, JobIdentity | None, Epoch] | None:
+    """Return job, identity and epoch of a committed file or of its marker; None if the name is neither."""
+    if (match := _FINAL.fullmatch(name)) is not None:
+        return match[2], _identity(match[3]), Epoch(int(match[1]))
+    match PartId.parse(name):
+        case PartState.COMMITTED, part:
+            return part.job, part.identity, part.epoch.epoch
+        case _:
+            return None
 
 
 def mark(job: str, identity: JobIdentity) -> str:
@@ -221,6 +226,6 @@ def _is_final(promise: FileCommittable) -> bool:
     """Return whether its final name is one that this part may have."""
     *partitions, name = promise.build_final_name.split("/")
     match = _FINAL.fullmatch(name)
-    if match is None or name != promise.part.build_final_name(match[4]):
+    if match is None or name != promise.part.build_final_name(match[5]):
         return False
     return all(map(PARTITION.fullmatch, partitions))

@@ -15,13 +15,13 @@ import re
 from dataclasses import dataclass
 
 from kafka_eos.abc.context import JobContext
-from kafka_eos.core.ids import EpochId, JobIdentity, Term, ensure_name
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term, ensure_name
 
 _LIFE = "[0-9a-f]{12}"
 _NUMBERS = r"\.[0-9]+\.[0-9]+\.[0-9]+"
 _ID = re.compile(rf"([^.]+)(?:\.({_LIFE}))?\.([0-9]+)\.([0-9]+)\.([0-9]+)")
 _MARK = re.compile(rf"[^.]+\.({_LIFE})")
-_METADATA = re.compile(rf"kafka_eos (\S+) ({_LIFE}|-) [0-9]+/([0-9]+)")
+_METADATA = re.compile(rf"kafka_eos (\S+) ({_LIFE}|-) ([0-9]+)/([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,11 @@ def offset_metadata(ctx: JobContext, epoch: EpochId) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OffsetMetadata:
-    """The metadata of a committed group offset: the job, incarnation and term that wrote it."""
+    """The metadata of a committed group offset: the job, incarnation and epoch that wrote it."""
 
     job: str
     identity: JobIdentity | None
-    term: Term
+    epoch: EpochId
 
     @classmethod
     def parse(cls, metadata: str | None) -> OffsetMetadata | None:
@@ -98,8 +98,9 @@ class OffsetMetadata:
         found = _METADATA.fullmatch((metadata or "").rstrip("\0"))
         if found is None:
             return None
-        job, identity, term = found.groups()
-        return cls(job, None if identity == "-" else JobIdentity(identity), Term(int(term)))
+        job, identity, epoch, term = found.groups()
+        at = EpochId(Epoch(int(epoch)), Term(int(term)))
+        return cls(job, None if identity == "-" else JobIdentity(identity), at)
 
 
 def _pattern(job: str, identity: JobIdentity | None) -> str:

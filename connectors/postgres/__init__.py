@@ -6,8 +6,12 @@ changes a user's table, and only ``sink.staging_catalog`` knows the sink's own t
 
 from __future__ import annotations
 
-from kafka_eos.connectors.postgres.sink.committer import PostgresCommitter
-from kafka_eos.connectors.postgres.sink.postgres_sink import PostgresSink
-from kafka_eos.connectors.postgres.source.postgres_source import PostgresSource
+from kafka_eos._util.extras import ensure_extra
+
+ensure_extra("postgres", "PostgresSink")  # before any module imports psycopg
+
+from kafka_eos.connectors.postgres.sink.committer import PostgresCommitter  # noqa: E402
+from kafka_eos.connectors.postgres.sink.postgres_sink import PostgresSink  # noqa: E402
+from kafka_eos.connectors.postgres.source.postgres_source import PostgresSource  # noqa: E402
 
 __all__ = ["PostgresCommitter", "PostgresSink", "PostgresSource"]

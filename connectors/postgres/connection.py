@@ -14,15 +14,11 @@ from contextlib import contextmanager
 from threading import Lock, RLock
 from typing import Any, Final, TypeAlias
 
-from kafka_eos._util.extras import ensure_extra
+import psycopg
+from psycopg import conninfo
+
+from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.core.errors import ConfigError, KafkaEosError, LoginRefused
-
-ensure_extra("postgres", "PostgresSink")
-
-import psycopg  # noqa: E402 - what is missing is said before
-from psycopg import conninfo  # noqa: E402
-
-from kafka_eos.connectors._staged_tables.stage_names import TargetTable  # noqa: E402
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 

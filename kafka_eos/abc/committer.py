@@ -176,6 +176,17 @@ class SupportsAtomicCommit(Protocol):
         """Commit *all* that the epoch of ``permit`` has in this scope, atomically. Raises as ``Committer.commit``."""
 
 
+@runtime_checkable
+class SupportsSetAside(Protocol):
+    """A committer whose receiver may refuse rows of a committed epoch, which are then set aside."""
+
+    def count_set_aside(self, committables: Sequence[Committable]) -> Sequence[int]:
+        """Return how many rows of each committed committable were set aside, in the same order.
+
+        Another process may have committed them. Raises Retryable if the number cannot be determined now.
+        """
+
+
 def probe_committables(committer: Committer, committables: Sequence[Committable]) -> Sequence[Probe]:
     """Probe committables of one scope, atomically if the committer supports it."""
     if isinstance(committer, SupportsAtomicCommit):

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import JobContext
-from kafka_eos.core.ids import EpochId, JobIdentity, Term
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
 
 class IncarnationState(enum.Enum):
@@ -35,6 +35,7 @@ class IncarnationSign:
     ``detail``    what was found, for display
     ``term``      the newest term found, if any
     ``age``       seconds since the newest sign, if known
+    ``committed`` the newest epoch that is committed there, if known
     """
 
     identity: JobIdentity | None
@@ -43,6 +44,7 @@ class IncarnationSign:
     term: Term | None = None
     state: IncarnationState = IncarnationState.ENDED
     age: float | None = None
+    committed: Epoch | None = None
 
 
 @runtime_checkable

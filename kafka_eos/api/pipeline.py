@@ -201,7 +201,7 @@ class Pipeline(PlanBuilder):
         run(self.plan(), self.app, resolved, until_caught_up=until_caught_up)
 
     def explain(self) -> str:
-        """Return, as text, the graph, the guarantee of each path with its reason, and every setting with its origin."""
+        """Return, as text, the graph, the guarantee of each path with its reason, and the changed settings."""
         from kafka_eos.config.settings import Settings
         from kafka_eos.plan.explain import explain
 

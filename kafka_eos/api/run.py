@@ -59,16 +59,10 @@ def run_with_view(program: Program, settings: Settings, runs: EngineRunner | Non
     stacks.enable_dumps("supervisor")
     plan = program.plan()
     logs.configure_logging(plan.name, "supervisor", settings.log_format, settings.log_level)
-    workers = _workers(settings) if runs is None else ""
-    print_message(
-        "running ", (plan.name, "bold"), f"{workers}, checkpoints in {settings.checkpoint_location(plan.name)}"
-    )
-    if brokers := _brokers(plan, settings):
-        print_message(f"connecting to Kafka at {', '.join(brokers)} …")
     with ExitStack() as around:
         watching = _start_observers(plan, settings, around)
         view = EventLog() if logs.is_json() else around.enter_context(LiveView(plan.name))
-        observers = (view, *watching)
+        observers = (_StartMessage(plan, settings, runs is None, view), *watching)
         (runs or run_embedded)(plan, program.app, settings, observers=observers, until_caught_up=until_caught_up)
     if view.standby_ended is not None:
         print_message(view.standby_ended)
@@ -81,11 +75,33 @@ def run_with_view(program: Program, settings: Settings, runs: EngineRunner | Non
         + describe_state(view.state, view.timers)
     )
     ended += describe_event_time(plan, view.watermarks, view.splits)
-    print_message("drained and committed", (aside, "yellow"), (describe_late_rows(view.late), "yellow"), ended)
+    refused_rows = describe_set_aside(view.set_aside) + describe_late_rows(view.late)
+    print_message("drained and committed", (aside, "yellow"), (refused_rows, "yellow"), ended)
     if refused := view.all_refused:
         print_message((describe_all_refused(refused), "bold yellow"), level=logging.WARNING)
         if until_caught_up:
             sys.exit(EXIT_ALL_REFUSED)
+
+
+class _StartMessage:
+    """An observer in front of the view: it prints what runs once the job's lock is held."""
+
+    def __init__(self, plan: Plan, settings: Settings, has_workers: bool, view: Observer) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._has_workers = has_workers
+        self._view = view
+
+    def __call__(self, event: str, facts: Mapping[str, object]) -> None:
+        if event == "started":
+            plan, settings = self._plan, self._settings
+            workers = _workers(settings) if self._has_workers else ""
+            print_message(
+                "running ", (plan.name, "bold"), f"{workers}, checkpoints in {settings.checkpoint_location(plan.name)}"
+            )
+            if brokers := _brokers(plan, settings):
+                print_message(f"connecting to Kafka at {', '.join(brokers)} …")
+        self._view(event, facts)
 
 
 def _start_observers(plan: Plan, settings: Settings, around: ExitStack) -> tuple[Observer, ...]:
@@ -128,6 +144,12 @@ def _serve(
     else:
         url = around.enter_context(serve_metrics(address, answers))
         print_message(f"metrics at {url}/metrics (for a dashboard: pip install 'kafka-eos[ui]')")
+
+
+def describe_set_aside(rows: Mapping[str, int]) -> str:
+    """Describe rows that receivers refused, by sink."""
+    by, total = ", ".join(f"{count:,} of {sink}" for sink, count in rows.items()), sum(rows.values())
+    return f", {total:,} row{'s' if total > 1 else ''} refused by the receiver and set aside ({by})" if rows else ""
 
 
 def describe_late_rows(rows: Mapping[str, int]) -> str:

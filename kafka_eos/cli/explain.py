@@ -16,8 +16,11 @@ def explain(
     ] = "embedded",
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
+    with_defaults: Annotated[
+        bool, typer.Option("--all", help="Show also the settings that have their default.")
+    ] = False,
 ) -> None:
-    """Print a pipeline's graph, the guarantee of every path with its reason, and each setting with its origin.
+    """Print a pipeline's graph, the guarantee of every path with its reason, and the settings that you changed.
 
     Needs no broker. With `--engine spark` the command also lists the differences on Spark. Exit code 2 if Spark cannot
     run the pipeline.
@@ -28,9 +31,10 @@ def explain(
 
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     if engine == "embedded":
-        typer.echo(render(pipeline.plan(), settings))
+        typer.echo(render(pipeline.plan(), settings, with_defaults=with_defaults))
         return
     from kafka_eos.spark.explain_notes import explain_differences
 
     plan = pipeline.plan()
-    typer.echo(render(plan, settings, explain_differences(plan, settings), has_barriers=False))
+    differences = explain_differences(plan, settings)
+    typer.echo(render(plan, settings, differences, has_barriers=False, with_defaults=with_defaults))

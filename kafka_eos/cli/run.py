@@ -40,9 +40,19 @@ DroppedState = Annotated[
         help="Drop the state of operators that are no longer in the pipeline; without it such a start is refused.",
     ),
 ]
+RepeatedOutput = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-repeated-output",
+        help="Start from an older savepoint: the output of epochs committed after it will be there twice.",
+    ),
+]
 TakeOver = Annotated[
     bool | None,
-    typer.Option("--take-over", help="Start a new incarnation of this job and fence the existing one for good."),
+    typer.Option(
+        "--take-over",
+        help="Start a new incarnation and fence the existing one for good; what both read is in the output twice.",
+    ),
 ]
 Standby = Annotated[
     bool | None,
@@ -92,6 +102,7 @@ def run(
     checkpoint_mode: Mode = None,
     start_from: Savepoint = None,
     allow_dropped_state: DroppedState = None,
+    allow_repeated_output: RepeatedOutput = None,
     take_over: TakeOver = None,
     standby: Standby = None,
     http: Http = None,
@@ -121,6 +132,7 @@ def run(
         checkpoint_mode=checkpoint_mode,
         start_from=start_from,
         allow_dropped_state=allow_dropped_state,
+        allow_repeated_output=allow_repeated_output,
         take_over=take_over,
         standby=standby,
         http=http,

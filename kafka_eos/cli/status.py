@@ -213,6 +213,8 @@ def _lines(found: JobStatus) -> Iterator[tuple[str, str]]:
     yield "restarts", str(found.restarts)
     if found.dead_letters:
         yield "dead letters", f"{found.dead_letters:,}"
+    if found.set_aside:
+        yield "rows set aside", f"{found.set_aside:,}"
     for operator, size in found.state_bytes.items():
         yield f"state of {operator}", format_bytes(size)
 

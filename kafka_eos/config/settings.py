@@ -217,6 +217,8 @@ class Settings(BaseModel):
     """
     allow_dropped_state: bool = False
     """Start even if a checkpoint or savepoint holds state of operators that the pipeline does not have."""
+    allow_repeated_output: bool = False
+    """Start from a savepoint although its job has committed later epochs: their output will be there twice."""
     take_over: bool = False
     """A job without checkpoints may retire other incarnations of its name: those started in another directory."""
     parallelism: int = Field(default_factory=_one_a_core, ge=1, le=_MOST_WORKERS)

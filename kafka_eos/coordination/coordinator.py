@@ -28,6 +28,7 @@ from kafka_eos.coordination.ownership import Ownership
 from kafka_eos.coordination.recovery import FirstStart, NothingDecided, Recovery, Reporter, StateFiles
 from kafka_eos.coordination.sinks import SinkCoordinator
 from kafka_eos.coordination.sources import SourceCoordinator
+from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json, Positions
 from kafka_eos.plan import Plan
@@ -58,6 +59,7 @@ class Coordinator:
         *,
         start_from: Path | None = None,
         allow_dropped_state: bool = False,
+        allow_repeated_output: bool = False,
         take_over: bool = False,
         home: str = "its directory",
         held: Callable[[], frozenset[str]] = frozenset,
@@ -79,6 +81,7 @@ class Coordinator:
         self._pinned_files = held
         self._start_from = start_from
         self._allow_dropped = allow_dropped_state
+        self._allow_repeated = allow_repeated_output
         self._take_over = take_over
         self._ownership = Ownership(storage, plan.name, connector_settings, refusals)
         self._inputs = SourceCoordinator(plan, patience)
@@ -102,12 +105,19 @@ class Coordinator:
         return self._ownership.context
 
     def check(self) -> list[str]:
-        """Check the environment of every source and sink. Return notices; raise ConfigError with the required
-        changes.
+        """Check the environment of every source and sink. Return notices; raise ConfigError with all required changes.
+
+        If a sink needs a change, sources that have read nothing are looked up too: recovery, which would report what
+        they lack, is not reached.
         """
         newest = identities.load_newest_manifest(self._storage, self._plan.name)
         known_in = frozenset(() if newest is None else newest.registered_in)
-        notices = self._outputs.check(replace(self._context, written_scopes=known_in))
+        try:
+            notices = self._outputs.check(replace(self._context, written_scopes=known_in))
+        except ConfigError as error:
+            required = [str(error), *(self._inputs.find_missing(self._context) if newest is None else ())]
+            # A topic that is written and read is missing once.
+            raise ConfigError("\n".join(dict.fromkeys("\n".join(required).split("\n")))) from error
         return [*notices, *self._inputs.check(self._context, newest)]
 
     def load_identity(self) -> JobContext:
@@ -203,6 +213,7 @@ class Coordinator:
             successor_of,
             self._take_over,
             self._allow_dropped,
+            self._allow_repeated,
         ).begin(self._start_from)
 
     def _abort_leftovers(self) -> None:

@@ -1,4 +1,4 @@
-"""Counts of dead letters, late rows and filtered records in one run, over all its attempts, and the dead-letter limit.
+"""Counts of a run over all its attempts: dead letters and their limit, rows set aside, late rows, filtered records.
 
 Rule: an epoch is counted when it is decided, and no longer once it is undone. When its input is read again, its records
 are rejected again, or are not. A decision may be known only when the job continues from it, because the response of the
@@ -8,6 +8,7 @@ store may be lost.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,8 @@ class DeadLetterMonitor:
         """Totals including the newest epoch, which may not be decided yet."""
         self._newest: _NewestCounts | None = None
         """The newest epoch, the only one that may be undone."""
+        self._set_aside: Counter[str] = Counter()
+        self._newest_set_aside: EpochId | None = None
 
     def check_epoch(self, epoch: EpochId, tally: RecordCounts) -> None:
         """Count an epoch that is about to be decided; raise TooManyDeadLetters if it exceeds the limit."""
@@ -83,6 +86,13 @@ class DeadLetterMonitor:
             self._tell_late(undone.epoch, RecordCounts())
         if undone.is_reported and undone.tally.filtered:
             self._tell_left_out(undone.epoch, RecordCounts())
+
+    def report_set_aside(self, epoch: EpochId, counts: Mapping[str, int]) -> None:
+        """Report the rows of a committed epoch that receivers refused, by sink; once if a recovery commits it again."""
+        if self._newest_set_aside is None or epoch > self._newest_set_aside:
+            self._newest_set_aside = epoch
+            self._set_aside.update(counts)
+            self._observe("set-aside", epoch=epoch.epoch.n, counts=dict(counts), total=dict(self._set_aside))
 
     def _tell(self, epoch: EpochId, tally: RecordCounts) -> None:
         self._keep(self._totals.total.first)

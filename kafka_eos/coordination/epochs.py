@@ -25,6 +25,7 @@ from kafka_eos.abc.committer import (
     Probe,
     SupportsAnnounce,
     SupportsAtomicCommit,
+    SupportsSetAside,
     commit_committables,
     probe_committables,
 )
@@ -129,18 +130,22 @@ class EpochManager:
         match authorize(manifest.id, probes, COMMIT_MARGIN):
             case CommitAuthorized() as decision:
                 self._finisher.timer.take()
-                self.carry_out(manifest, decision)
+                set_aside = self.carry_out(manifest, decision)
                 return CommitResult(
                     min((probe.expires_in for probe in probes), default=math.inf),
                     min((probe.timeout for probe in probes), default=math.inf),
                     self._finisher.timer.take(),
+                    set_aside,
                 )
             case EpochRevoked(reason=reason) | EpochStuck(reason=reason):
                 raise RestartFromCheckpoint(f"epoch {manifest.id} cannot be committed: {reason}")
 
-    def carry_out(self, manifest: Manifest, decision: CommitAuthorized) -> None:
-        """Commit the epoch as decided, and write the receipt."""
+    def carry_out(self, manifest: Manifest, decision: CommitAuthorized) -> Mapping[str, int]:
+        """Commit the epoch as decided, and write the receipt. Return the number of rows set aside, by sink."""
         outcomes = self._finisher.commit(manifest.committables, decision)
+        set_aside = self._finisher.count_set_aside(manifest.committables)
+        if set_aside and self._refusals is not None:
+            self._refusals.report_set_aside(manifest.id, set_aside)
         totals: Counter[str] = Counter()
         for committable in manifest.committables:
             totals[committable.scope] += committable.records
@@ -154,6 +159,7 @@ class EpochManager:
             outcomes=[outcome.value for outcome in outcomes],
         )
         self._finisher.write_receipt(manifest, outcomes)
+        return set_aside
 
 
 def _remembered(
@@ -244,6 +250,18 @@ class EpochCommitter:
         hit("commit.after")
         self._announce(committables, decision)
         return _in_order(groups, answers)
+
+    def count_set_aside(self, committables: Sequence[Committable]) -> dict[str, int]:
+        """Return the number of rows of a committed epoch that receivers refused, by sink that has some."""
+        found: Counter[str] = Counter()
+        for scope in dict.fromkeys(committable.scope for committable in committables):
+            committer = self.committers[scope]
+            if isinstance(committer, SupportsSetAside):
+                some = [committable for committable in committables if committable.scope == scope]
+                counts = self.patience.retry(f"count what {scope} refused", partial(committer.count_set_aside, some))
+                for committable, count in zip(some, counts, strict=True):
+                    found[next(iter(committable.by_sink), scope)] += count
+        return {sink: count for sink, count in sorted(found.items()) if count}
 
     def _groups(self, committables: Sequence[Committable], order: Iterable[int]) -> list[list[int]]:
         """Return the indices of committables to handle in one call each, ordered by the first index of each group."""

@@ -24,7 +24,7 @@ from kafka_eos.abc.source import Source
 from kafka_eos.core.errors import Bug, ConfigError
 from kafka_eos.core.ids import JobIdentity
 from kafka_eos.plan import Plan
-from kafka_eos.protocol.incarnations import StartAdmitted, StartRefused, admit
+from kafka_eos.protocol.incarnations import RepetitionRefused, SavepointEpoch, StartAdmitted, StartRefused, admit
 
 
 class IncarnationRegistry:
@@ -61,14 +61,20 @@ class IncarnationRegistry:
         for scope, committer in self._registrars.items():
             self._patience.retry(f"reach {scope}", lambda c=committer: c.register(ctx))  # type: ignore[misc]
 
-    def begin_new(self, ctx: JobContext, successor_of: Collection[JobIdentity | None], take_over: bool) -> list[str]:
+    def begin_new(
+        self,
+        ctx: JobContext,
+        successor_of: Collection[JobIdentity | None],
+        take_over: bool,
+        not_before: SavepointEpoch | None = None,
+    ) -> list[str]:
         """Register a new incarnation and retire those that it replaces. Return the names of the aborted output.
 
-        Raises ConfigError, which lists the signs, if another incarnation may still run.
+        Raises ConfigError, which lists the signs, if another incarnation may still run, or output would be repeated.
         """
-        self.check_admission(ctx, successor_of, take_over)
+        self.check_admission(ctx, successor_of, take_over, not_before)
         self.register(ctx)
-        succeeds = self.check_admission(ctx, successor_of, take_over).replaces
+        succeeds = self.check_admission(ctx, successor_of, take_over, not_before).replaces
         return [name for identity in succeeds for name in self.end(ctx, identity)]
 
     def end(self, ctx: JobContext, identity: JobIdentity | None) -> list[str]:
@@ -96,16 +102,22 @@ class IncarnationRegistry:
         return ended
 
     def check_admission(
-        self, ctx: JobContext, successor_of: Collection[JobIdentity | None], take_over: bool
+        self,
+        ctx: JobContext,
+        successor_of: Collection[JobIdentity | None],
+        take_over: bool,
+        not_before: SavepointEpoch | None = None,
     ) -> StartAdmitted:
         """Check whether this incarnation may start, without changing anything. Raise the same errors as
         ``begin_new``.
         """
         if ctx.identity is None:
             raise Bug(f"job {ctx.job!r} has no identity")
-        match admit(ctx.identity, self.find_all(ctx), successor_of, take_over):
+        match admit(ctx.identity, self.find_all(ctx), successor_of, take_over, not_before):
             case StartRefused(signs=signs):
                 raise ConfigError(describe_refusal(ctx.job, self._home, signs))
+            case RepetitionRefused() as refused:
+                raise ConfigError(describe_repetition(ctx.job, refused))
             case StartAdmitted() as proceed:
                 return proceed
 
@@ -119,7 +131,21 @@ def describe_refusal(job: str, home: str, signs: Sequence[IncarnationSign]) -> s
         "same job, start it with its original directory (--checkpoint-dir, setting checkpoint_dir). If it is another "
         "pipeline, give one of them another name. kafka-eos doctor lists the open output. If the other directory was "
         "lost or deleted, use --take-over (setting take_over): it aborts the open output of that incarnation, keeps "
-        "what it has committed, and reads the input again, from the savepoint (--from) or from the start rule"
+        "what it has committed, and reads the input again, from the savepoint (--from) or from the start rule: readers "
+        "will see the output of all input that both have read twice"
+    )
+
+
+def describe_repetition(job: str, refused: RepetitionRefused) -> str:
+    """Return an explanation of which epochs a start from a savepoint would repeat, and the remedy."""
+    found = "; ".join(f"{sign.place} has epoch {sign.committed} ({sign.detail})" for sign in refused.signs)
+    which = f"epochs {refused.first} to {refused.last}" if refused.first < refused.last else f"epoch {refused.last}"
+    return (
+        f"job {job!r} would produce the output of {which} a second time: the savepoint (--from) is older than what its "
+        f"job has committed since: {found}. To continue without duplicates, take a savepoint of the newest epoch "
+        "(kafka-eos stop --savepoint, or kafka-eos savepoint trigger, with the directory of that job) and start from "
+        "it. To go back on purpose, use --allow-repeated-output (setting allow_repeated_output): what those epochs "
+        "have committed stays, and readers will see their output twice"
     )
 
 
@@ -127,7 +153,8 @@ def _shown(sign: IncarnationSign) -> str:
     term = "" if sign.term is None else f", term {sign.term}"
     age = "" if sign.age is None else f", {sign.age:,.0f} s old"
     state = " (open)" if sign.state is IncarnationState.OPEN else ""
-    return f"incarnation {_named(sign.identity)}{term}{state} in {sign.place}: {sign.detail}{age}"
+    committed = "" if sign.committed is None else f", committed up to epoch {sign.committed}"
+    return f"incarnation {_named(sign.identity)}{term}{state} in {sign.place}: {sign.detail}{committed}{age}"
 
 
 def _named(identity: JobIdentity | None) -> str:

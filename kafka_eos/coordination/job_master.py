@@ -240,6 +240,7 @@ class JobMaster:
             self._settings.retained_checkpoints,
             start_from=self._settings.start_from,
             allow_dropped_state=self._settings.allow_dropped_state,
+            allow_repeated_output=self._settings.allow_repeated_output,
             take_over=self._settings.take_over,
             home=str(self._settings.checkpoint_location(self._plan.name)),
             held=lambda: self._savepoints.pinned_files,
@@ -357,6 +358,7 @@ class _HistoryObserver:
             "decided",
             "aborted",
             "dead-letters",
+            "set-aside",
             "late-rows",
         }
     )

@@ -45,6 +45,8 @@ class JobStatus:
     workers: int | None = None
     restarts: int = 0
     dead_letters: int = 0
+    set_aside: int = 0
+    """Rows that receivers refused."""
     state_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of state, by operator."""
 
@@ -88,6 +90,7 @@ def job_status(job: str, status: Mapping[str, Any], held: bool, now: int) -> Job
         workers=last.get("running", {}).get("parallelism"),
         restarts=counts.get("restarting", 0),
         dead_letters=sum(sum(by.values()) for by in letters.values()),
+        set_aside=sum(last.get("set-aside", {}).get("total", {}).values()),
         state_bytes=last.get("decided", {}).get("state_bytes_by_operator", {}),
     )
 

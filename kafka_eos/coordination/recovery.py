@@ -30,6 +30,7 @@ from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import COMMIT_MARGIN, CommitAuthorized, EpochRevoked, EpochStuck, describe_unknown
+from kafka_eos.protocol.incarnations import SavepointEpoch
 from kafka_eos.protocol.recovery import (
     NewestCommitted,
     NewestUncommitted,
@@ -276,7 +277,7 @@ class FirstStart:
     """The first start of a job.
 
     ``successor_of``: earlier starts in this directory that have decided nothing. ``take_over``: it may end other
-    incarnations.
+    incarnations. ``allow_repeated``: it may repeat epochs that were committed after its savepoint.
     """
 
     plan: Plan
@@ -289,6 +290,7 @@ class FirstStart:
     successor_of: frozenset[JobIdentity]
     take_over: bool
     allow_dropped: bool
+    allow_repeated: bool
 
     def begin(self, start_from: Path | None) -> Manifest:
         """Decide epoch 0, the start positions, before anything is read; ``start_from``: a savepoint with positions.
@@ -299,7 +301,7 @@ class FirstStart:
         self.ownership.write_base(None, "first start" if start_from is None else f"first start, from {start_from}")
         if start_from is not None:
             return self._begin_from(origin.SavepointStart.read(start_from))
-        self._enter(frozenset())
+        self._enter(frozenset(), None)
         self.storage.delete(paths.ORIGIN)  # written by a start with a savepoint that did not decide epoch 0
         positions = self.inputs.resolve_positions(
             self.ownership.context, {source.name: None for source in self.plan.sources}
@@ -309,9 +311,12 @@ class FirstStart:
     def _begin_from(self, start: origin.SavepointStart) -> Manifest:
         """Decide epoch 0 with the positions and the state of a savepoint."""
         savepoint, what = start.savepoint, f"savepoint {start.path}"
+        not_before = None if self.allow_repeated else start.epoch
         origin.drop_unused(self.history, self.allow_dropped, what, start.find_unused(self.plan))
         with self._withdrawn_if_refused():
-            self.lives.check_admission(self.ownership.context, start.successor_of | self.successor_of, self.take_over)
+            self.lives.check_admission(
+                self.ownership.context, start.successor_of | self.successor_of, self.take_over, not_before
+            )
         states, in_flight = start.import_files(self.storage, self.plan)
         origin.ensure_tables_come_first(self.plan, savepoint.sources, in_flight)
         origin.ensure_joins_know_their_tables(self.plan, savepoint.sources, states)
@@ -320,15 +325,19 @@ class FirstStart:
         if self.ownership.term <= Term(savepoint.term):
             self.ownership.take_term(Term(savepoint.term))
             self.ownership.write_base(None, f"first start, from {what}")
-        self._enter(start.successor_of)  # the savepoint is valid now, so the incarnation that wrote it ends here
+        self._enter(
+            start.successor_of, not_before
+        )  # the savepoint is valid now, so the incarnation that wrote it ends here
         names, known = [source.name for source in self.plan.sources], savepoint.sources
         positions = self.inputs.resolve_positions(self.ownership.context, {name: known.get(name) for name in names})
         return self._first(EpochContents(positions, states, (), in_flight), savepoint=savepoint.id)
 
-    def _enter(self, successor_of: frozenset[JobIdentity | None]) -> None:
+    def _enter(self, successor_of: frozenset[JobIdentity | None], not_before: SavepointEpoch | None) -> None:
         """Register this incarnation. Raise ConfigError if another incarnation of the job's name may still run."""
         with self._withdrawn_if_refused():
-            ended = self.lives.begin_new(self.ownership.context, successor_of | self.successor_of, self.take_over)
+            ended = self.lives.begin_new(
+                self.ownership.context, successor_of | self.successor_of, self.take_over, not_before
+            )
         if ended:
             self.history.append_event("took-over", term=self.ownership.term.n, count=len(ended), names=list(ended[:20]))
 

@@ -16,10 +16,11 @@ from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.terms import now_ms
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
-from kafka_eos.core.ids import JobIdentity
+from kafka_eos.core.ids import Epoch, JobIdentity
 from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Plan, TableNode
 from kafka_eos.protocol import source_dependencies as bootstrap
+from kafka_eos.protocol.incarnations import SavepointEpoch
 from kafka_eos.runtime.state.key_groups import check_key_groups
 from kafka_eos.runtime.state.schema_evolution import DEFINITION, ensure_same_definition
 from kafka_eos.storage import job_records as records
@@ -48,6 +49,12 @@ class SavepointStart:
         """Return the incarnations that this start continues."""
         identity = self.savepoint.identity
         return frozenset() if identity is None else frozenset({JobIdentity(identity)})
+
+    @property
+    def epoch(self) -> SavepointEpoch | None:
+        """Return the savepoint's epoch; None if it was not created from a job."""
+        identity, epoch = self.savepoint.identity, self.savepoint.epoch
+        return None if identity is None else SavepointEpoch(JobIdentity(identity), Epoch(epoch))
 
     def find_unused(self, plan: Plan) -> list[str]:
         """Return the names of stored operators, sources and exchanges that the plan does not have."""

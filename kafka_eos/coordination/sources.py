@@ -161,6 +161,16 @@ class SourceCoordinator:
             raise ConfigError("\n".join(wrong))
         return notices
 
+    def find_missing(self, ctx: JobContext) -> list[str]:
+        """Return what sources lack to be read from their start. One that does not respond is left out."""
+        wrong: dict[str, None] = {}
+        for name in self._sources_by_name:
+            try:
+                self._sources.discover(ctx, {name: None})
+            except ConfigError as error:
+                wrong[str(error)] = None
+        return list(wrong)
+
     def _checked(self, name: str, ctx: JobContext, at: Positions | None) -> list[str]:
         source, known = self._sources_by_name[name], None if at is None else bootstrap.connector_positions(at)
         notices = list(source.check(ctx, known)) if isinstance(source, SupportsSourceCheck) else []

@@ -45,12 +45,17 @@ from kafka_eos.plan import (
 
 
 def explain(
-    plan: Plan, settings: Settings | None = None, notices: Sequence[str] = (), *, has_barriers: bool = True
+    plan: Plan,
+    settings: Settings | None = None,
+    notices: Sequence[str] = (),
+    *,
+    has_barriers: bool = True,
+    with_defaults: bool = False,
 ) -> str:
     """Return the whole text, without color; it ends with a newline.
 
     ``notices`` come from sinks, or from the engine. ``has_barriers``: whether the engine sends barriers between
-    workers.
+    workers. ``with_defaults``: whether settings that have their default are shown too.
     """
     sections = [_graph(plan), _paths(plan, settings if has_barriers else None)]
     if trade_offs := list(_trade_offs(plan, settings)):
@@ -58,7 +63,7 @@ def explain(
     if schemas := list(_schemas(plan)):
         sections.append(["schemas", *schemas])
     if settings is not None:
-        sections.append(["settings", *settings_shown(settings)])
+        sections.append(["settings", *(settings_shown(settings) if with_defaults else _settings_changed(settings))])
     if notices := (*notices, *_notices(plan, settings)):
         sections.append(["notices", *(f"  {notice}" for notice in notices)])
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
@@ -225,6 +230,14 @@ def settings_shown(settings: Settings) -> list[str]:
     shown = _values(settings)
     names, values = _width(shown), _width(shown.values())
     return [f"  {name:{names}}  {value:{values}}  {settings.origin_of(name)}" for name, value in shown.items()]
+
+
+def _settings_changed(settings: Settings) -> Iterator[str]:
+    """Yield a line for each setting that does not have its default, and the number of the others."""
+    changed = [line for name, line in zip(_values(settings), settings_shown(settings), strict=True)
+               if settings.origin_of(name) != "default"]  # fmt: skip
+    yield from changed
+    yield f"  {len(_values(settings)) - len(changed)} settings have their default: kafka-eos explain --all shows them"
 
 
 def _notices(plan: Plan, settings: Settings | None) -> Iterator[str]:

@@ -7,6 +7,9 @@ unless one of these holds:
 - that incarnation is over;
 - this start is its successor and nothing of it is open;
 - the user takes over on purpose.
+
+A start from a savepoint also may not repeat epochs that the savepoint's incarnation has committed after it, unless the
+user allows it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState
-from kafka_eos.core.ids import JobIdentity
+from kafka_eos.core.ids import Epoch, JobIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,43 @@ class StartRefused:
     signs: tuple[IncarnationSign, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SavepointEpoch:
+    """The incarnation that a savepoint was taken of, and its epoch."""
+
+    identity: JobIdentity
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class RepetitionRefused:
+    """The start may not proceed: its output would repeat these epochs, which ``signs`` show as committed."""
+
+    first: Epoch
+    last: Epoch
+    signs: tuple[IncarnationSign, ...]
+
+
 def admit(
-    own: JobIdentity, signs: Sequence[IncarnationSign], successor_of: Collection[JobIdentity | None], take_over: bool
-) -> StartAdmitted | StartRefused:
+    own: JobIdentity,
+    signs: Sequence[IncarnationSign],
+    successor_of: Collection[JobIdentity | None],
+    take_over: bool,
+    not_before: SavepointEpoch | None = None,
+) -> StartAdmitted | StartRefused | RepetitionRefused:
     """Decide whether incarnation ``own``, which has decided nothing yet, may start.
 
-    ``successor_of``: incarnations whose savepoint it starts from.
+    ``successor_of``: incarnations whose savepoint it starts from. ``not_before``: the savepoint's epoch, whose
+    incarnation must not have committed a later one; None if output may be repeated.
     """
+    if not_before is not None:
+        later = {
+            sign: sign.committed
+            for sign in signs
+            if sign.identity == not_before.identity and sign.committed is not None and sign.committed > not_before.epoch
+        }
+        if later:
+            return RepetitionRefused(not_before.epoch.next(), max(later.values()), tuple(later))
     others = [sign for sign in signs if sign.identity != own]
     ended = _over(others)
     alive = [sign for sign in others if sign.identity not in ended]

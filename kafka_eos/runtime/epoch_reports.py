@@ -105,20 +105,22 @@ class CommitResult:
 
     ``expires_in`` and ``timeout`` are seconds: the time that was left for the commit of the epoch's output, and its
     limit; infinite without one. ``commits`` has, by sink, the start of the first commit and the end of the last one, in
-    seconds since the Unix epoch.
+    seconds since the Unix epoch. ``set_aside`` has, by sink, the number of rows that the receiver refused.
     """
 
     expires_in: float = math.inf
     timeout: float = math.inf
     commits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    set_aside: Mapping[str, int] = field(default_factory=dict)
 
 
 def commit_metrics(manifest: Manifest, finished: CommitResult) -> dict[str, object]:
     """Return the metrics reported for a committed epoch."""
+    staged = count_records_by_sink(manifest.committables)
     return {
         "epoch": manifest.epoch,
-        "records": sum(committable.records for committable in manifest.committables),
-        "records_by_sink": count_records_by_sink(manifest.committables),
+        "records": sum(each.records for each in manifest.committables) - sum(finished.set_aside.values()),
+        "records_by_sink": {sink: count - finished.set_aside.get(sink, 0) for sink, count in staged.items()},
         "expires_in": _finite(finished.expires_in),
         "timeout": _finite(finished.timeout),
         "commits": {sink: list(span) for sink, span in finished.commits.items()},

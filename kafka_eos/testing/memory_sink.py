@@ -19,7 +19,7 @@ from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, taken_over
 from kafka_eos.abc.sink import PreCommit
 from kafka_eos.core.errors import CommittableLost, CorruptCheckpoint, Fenced
-from kafka_eos.core.ids import EpochId, JobIdentity, Term
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch
 
@@ -35,6 +35,8 @@ class _WriterOutput:
     writer: TaskContext
     values: list[Any] = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
+    epoch: Epoch = field(default_factory=lambda: Epoch(0))
+    """The epoch that it was prepared in."""
 
     @property
     def job(self) -> JobContext:
@@ -53,6 +55,7 @@ class MemorySink:
         self._open: list[_WriterOutput] = []
         self._prepared: dict[str, _WriterOutput] = {}
         self._done: set[str] = set()
+        self._newest: dict[_Life, Epoch] = {}
         self._oldest: dict[_Life, Term] = {}
         self._markers: dict[_Life, IncarnationState] = {}
 
@@ -111,12 +114,14 @@ class MemorySink:
                     return CommitOutcome.ALREADY
                 case CommitStatus.LOST:
                     raise CommittableLost(f"{name} is not in this MemorySink")
-            writer = self._prepared[name].writer
+            writer, epoch = self._prepared[name].writer, self._prepared[name].epoch
             for each in [each for each, portion in self._prepared.items() if portion.writer is writer]:
                 self.committed += self._prepared.pop(each).values
                 self._done.add(each)
                 if each == name:
                     break
+            life = (writer.job.job, writer.job.identity)
+            self._newest[life] = max(epoch, self._newest.get(life, epoch))
             return CommitOutcome.COMMITTED
 
     def list_staged(self, job: str) -> list[StagedOutput]:
@@ -157,14 +162,16 @@ class MemorySink:
         """Return every incarnation that is registered or has open output."""
         open_ = {staged.identity: staged for staged in self.list_staged(job)}
         marked = {identity: state for (name, identity), state in self._markers.items() if name == job}
-        return [
-            IncarnationSign(
-                identity, "memory", "open rows", open_[identity].term, IncarnationState.OPEN, open_[identity].age
-            )
-            if identity in open_
-            else IncarnationSign(identity, "memory", "its mark", None, marked[identity])
-            for identity in {**marked, **open_}
-        ]
+        found = []
+        for identity in {**marked, **open_}:
+            committed = self._newest.get((job, identity))
+            if (staged := open_.get(identity)) is not None:
+                state, age = IncarnationState.OPEN, staged.age
+                found.append(IncarnationSign(identity, "memory", "open rows", staged.term, state, age, committed))
+            else:
+                state = marked[identity]
+                found.append(IncarnationSign(identity, "memory", "its mark", None, state, None, committed))
+        return found
 
     def _refuse_old(self, job: JobContext) -> None:
         if job.term < self._oldest.get((job.job, job.identity), job.term):
@@ -191,6 +198,7 @@ class MemoryWriter:
             return lambda: ()
         job = self._ctx.job
         life = job.job if job.identity is None else f"{job.job}.{job.identity}"
+        portion.epoch = epoch.epoch
         name = f"{life}/{epoch}/{self._ctx.subtask}/{self._ctx.operator}"
 
         def prepare() -> Sequence[Committable]:

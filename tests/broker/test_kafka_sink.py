@@ -7,10 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kafka_eos import Pipeline
+from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import CommitOutcome, CommitStatus, Committable, Committer
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.services import Resources, Services
@@ -20,12 +23,15 @@ from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink.committer import FENCED_MS
 from kafka_eos.connectors.kafka.sink.record_sizes import batch_bytes
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.job_history import History
 from kafka_eos.core.errors import CommittableLost, ConfigError, PoisonRecord, RestartFromCheckpoint
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.provenance import parse_provenance
 from kafka_eos.core.records import Batch, RejectedRecord
 from kafka_eos.devtools.broker import Broker
+from kafka_eos.storage.job_storage import LocalStorage
 from tests.broker.kafka_kit import Rows, batch, commit, epoch, job, prepare, set_topic_config, task, values_of, visible
 from tests.broker.transaction_kit import create_topic
 from tests.marks import campaign
@@ -645,6 +651,24 @@ def test_a_checkpoint_interval_beyond_the_transaction_timeout_is_refused(ctx: Jo
 def test_check_of_a_missing_topic_says_how_to_create_it(ctx: JobContext) -> None:
     with pytest.raises(ConfigError, match="kafka-topics.sh .* --topic no-such-topic"):
         KafkaSink("no-such-topic").check(ctx)
+
+
+def test_a_start_names_all_missing_topics_at_once(bootstrap: str, tmp_path: Path) -> None:
+    pipeline: Any = Pipeline("orders")
+    for name in ("in-1", "in-2", "both"):
+        pipeline.source(KafkaSource(name, value=str), name=name).sink(KafkaSink(f"{name}-out"), name=f"{name}-out")
+    pipeline.source(KafkaSource("last", value=str), name="last").sink(KafkaSink("both"), name="both-again")
+    storage = LocalStorage(tmp_path / "orders")
+    settings = {"bootstrap_servers": bootstrap}
+    patience = Retrier(threading.Event(), print)
+    coordinator = Coordinator(pipeline.plan(), storage, History(storage, print), patience, settings, 3)
+
+    with pytest.raises(ConfigError) as refused:
+        coordinator.check()
+
+    missing = ["in-1-out", "in-2-out", "both-out", "both", "in-1", "in-2", "last"]
+    assert [line.split("'")[1] for line in str(refused.value).split("\n")] == missing
+    assert all("kafka-topics.sh" in line for line in str(refused.value).split("\n"))
 
 
 def test_secrets_are_never_shown() -> None:

@@ -199,7 +199,7 @@ def test_a_job_that_goes_back_adds_rows_again_and_replaces_those_of_its_keys(job
     assert asked[0] == 0, asked
     (job.checkpoints / job.name).rename(job.directory / "first-life")
 
-    with running(job, "", "--until-caught-up", "--from", str(savepoint)) as run:
+    with running(job, "", "--until-caught-up", "--from", str(savepoint), "--allow-repeated-output") as run:
         assert run.ended() == 0, run.log[-3000:]
 
     again = sorted([*NUMBERS, *NUMBERS[before:]])

@@ -338,6 +338,17 @@ def test_a_writer_whose_time_is_over_begins_and_prepares_nothing(kit: Kit) -> No
         committer.register(job(1))
 
 
+def test_a_life_is_listed_with_its_newest_committed_epoch(kit: Kit) -> None:
+    sink = kit.sink()
+    committable = kit.prepared(sink, row("a", 1))
+    committer = sink.committer(job())
+    assert [life.committed for life in committer.list_incarnations(job())] == [None]
+
+    committer.commit(CommitPermit(epoch(1)), committable)
+
+    assert [life.committed for life in committer.list_incarnations(job())] == [epoch(1).epoch]
+
+
 def test_a_life_that_was_taken_over_stops_and_its_output_ends(kit: Kit) -> None:
     sink = kit.sink()
     committable = kit.prepared(sink, row("a", 1))

@@ -69,6 +69,22 @@ def test_a_commit_leaves_the_traces_of_another_life(sink: FileSink) -> None:
     assert sink.committer(job(B)).probe(theirs).status is CommitStatus.COMMITTED
 
 
+def test_a_life_is_listed_with_its_newest_committed_epoch(sink: FileSink) -> None:
+    """By its parts, and by the traces of its newest commit when readers have taken them."""
+    ctx = job(A)
+    committer, writer = sink.committer(ctx), sink.writer(TaskContext(ctx, 0, 1, "out"))
+    for number in (1, 2, 3):
+        writer.write(Batch(["x"], range(1), ListOrigin("in", "list", 0, 0, ["x"])))
+        (committable,) = writer.seal(EpochId(Epoch(number), Term(1)))()
+        if number < 3:
+            committer.commit(CommitPermit(EpochId(Epoch(number), Term(1))), committable)
+
+    assert [sign.committed for sign in committer.list_incarnations(ctx)] == [Epoch(2)]
+    for part in sink.directory.glob("part-*"):
+        part.unlink()
+    assert [sign.committed for sign in committer.list_incarnations(ctx)] == [Epoch(2)]
+
+
 def test_lives_are_known_by_mark_by_what_is_staged_and_by_parts(sink: FileSink) -> None:
     committer = sink.committer(job(A))
     assert list(committer.list_incarnations(job(A))) == []

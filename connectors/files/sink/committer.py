@@ -24,7 +24,7 @@ from kafka_eos.connectors.files.sink.announcements import EpochFileEntry, build_
 from kafka_eos.connectors.files.sink.commit_status import ContentState, DirectoryEvidence, derive_status
 from kafka_eos.connectors.files.sink.commit_traces import CommitMarkers
 from kafka_eos.core.errors import Bug, CommittableLost, Fenced, Retryable
-from kafka_eos.core.ids import JobIdentity
+from kafka_eos.core.ids import Epoch, JobIdentity
 
 
 class FileCommitter:
@@ -146,24 +146,29 @@ class FileCommitter:
         """List incarnations by registrations, staged files, and parts that readers have not removed."""
         with map_errors(Retryable, f"look into {self._directory}"):
             found = sorted(os.listdir(self._directory)) if self._directory.exists() else []
-        ended = [whose[1] for name in found if (whose := names.parse_final_name(name)) and whose[0] == ctx.job]
+        committed: dict[JobIdentity | None, Epoch] = {}
+        for whose in filter(None, map(names.parse_committed_name, found)):
+            if whose[0] == ctx.job:
+                committed[whose[1]] = max(whose[2], committed.get(whose[1], whose[2]))
         marks: dict[JobIdentity | None, bool]
         marks = {of[1]: of[2] for name in found if (of := names.marked(name)) is not None and of[0] == ctx.job}
         open_: dict[JobIdentity | None, StagedOutput] = {}
         for item in self.list_staged(ctx):
             open_[item.identity] = max(item, open_.get(item.identity, item), key=lambda each: each.term)
         return [
-            self._life(identity, open_.get(identity), marks.get(identity, False))
-            for identity in dict.fromkeys([*open_, *marks, *ended])
+            self._life(identity, open_.get(identity), marks.get(identity, False), committed.get(identity))
+            for identity in dict.fromkeys([*open_, *marks, *committed])
         ]
 
-    def _life(self, identity: JobIdentity | None, newest: StagedOutput | None, over: bool) -> IncarnationSign:
+    def _life(
+        self, identity: JobIdentity | None, newest: StagedOutput | None, over: bool, committed: Epoch | None
+    ) -> IncarnationSign:
         place = f"file:{self._directory}"
         if newest is not None:
-            return IncarnationSign(identity, place, newest.name, newest.term, IncarnationState.OPEN, newest.age)
-        return IncarnationSign(
-            identity, place, "files of it", state=IncarnationState.OVER if over else IncarnationState.ENDED
-        )
+            open_ = IncarnationState.OPEN
+            return IncarnationSign(identity, place, newest.name, newest.term, open_, newest.age, committed)
+        state = IncarnationState.OVER if over else IncarnationState.ENDED
+        return IncarnationSign(identity, place, "files of it", state=state, committed=committed)
 
     def register(self, ctx: JobContext) -> None:
         """Register the incarnation with a file; another file in its place shows that the incarnation was retired."""

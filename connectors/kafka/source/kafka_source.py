@@ -55,7 +55,7 @@ from kafka_eos.connectors.kafka.source.topic_survey import (
 )
 from kafka_eos.connectors.kafka.topic_formats import described, expect_readable
 from kafka_eos.core.errors import ConfigError, Retryable
-from kafka_eos.core.ids import EpochId, JobIdentity, SplitId, Term
+from kafka_eos.core.ids import EpochId, JobIdentity, SplitId
 from kafka_eos.core.json_values import Json, Position, Positions
 from kafka_eos.core.records import Batch, RawRecord, Record
 
@@ -532,11 +532,17 @@ def _single_answer(answers: Sequence[PositionsOrRetry]) -> Positions:
 
 def lives_of_group(job: str, group: str, committers: Sequence[names.OffsetMetadata]) -> list[IncarnationSign]:
     """Return signs of the incarnations of ``job`` among those that committed a group's offsets."""
-    terms: dict[JobIdentity | None, Term] = {}
+    epochs: dict[JobIdentity | None, list[EpochId]] = {}
     for by in committers:
         if by.job == job:
-            terms[by.identity] = max(by.term, terms.get(by.identity, by.term))
+            epochs.setdefault(by.identity, []).append(by.epoch)
     return [
-        IncarnationSign(identity, f"consumer group {group!r}", "committed offsets", term)
-        for identity, term in terms.items()
+        IncarnationSign(
+            identity,
+            f"consumer group {group!r}",
+            "committed offsets",
+            max(each.term for each in found),
+            committed=max(each.epoch for each in found),
+        )
+        for identity, found in epochs.items()
     ]

@@ -158,9 +158,10 @@ class PostgresCommitter:
                 return []
             marks = self._ledger.marks(connection, ctx.job)
             entries = self._ledger.staged(connection, ctx.job)
-        return list_signs(
-            self._scope, marks, [OpenStage(of.identity, self._entry(of), of.term, of.age) for of in entries]
-        )
+            lives = [Incarnation(ctx.job, mark.identity) for mark in marks]
+            committed = {life.identity: self._ledger.newest(connection, life) for life in lives}
+        open_ = [OpenStage(of.identity, self._entry(of), of.term, of.age) for of in entries]
+        return list_signs(self._scope, marks, open_, committed)
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """Return which committed output the database lacks, or None. See ``SupportsLossCheck``."""

@@ -35,6 +35,7 @@ def build_summary(found: JobFiles) -> dict[str, Json]:
         "workers": stands.workers,
         "restarts": stands.restarts,
         "dead_letters": stands.dead_letters,
+        "set_aside": stands.set_aside,
     }
 
 

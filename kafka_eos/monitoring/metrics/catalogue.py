@@ -127,6 +127,7 @@ _ALL: Final = (
         "Failures of observers, such as the live view or the metrics server.",
     ),
     Metric("dead_letters", "counter", ("source", "operator"), "Records written as dead letters in decided epochs."),
+    Metric("set_aside_records", "counter", ("sink",), "Records that the receiver refused, set aside in the outbox."),
     Metric("late_records", "counter", ("operator",), "Late rows: rows that arrived behind the watermark."),
     Metric("filtered_records", "counter", ("source",), "Records dropped by the header filter of a source."),
 )

@@ -289,6 +289,10 @@ class MetricsObserver:
             for operator, count in by.items():
                 self._samples.set("dead_letters", count, source, operator)
 
+    def _on_set_aside(self, facts: Mapping[str, Any]) -> None:
+        for sink, count in facts["total"].items():
+            self._samples.set("set_aside_records", count, sink)
+
     def _on_late_rows(self, facts: Mapping[str, Any]) -> None:
         for operator, count in facts["total"].items():
             self._samples.set("late_records", count, operator)

@@ -17,7 +17,9 @@ LOG: Final = logging.getLogger(f"{logs.OURS}.job")
 PROGRESS_SECONDS: Final = 10.0
 REPEAT_SECONDS: Final = 30.0
 """Seconds between two lines with the same notice; a retry repeats its notice every two seconds."""
-_WARNINGS = frozenset({"restarting", "hung", "unresponsive", "aborted", "dead-letters", "late-rows", "observer-failed"})
+_WARNINGS = frozenset(
+    {"restarting", "hung", "unresponsive", "aborted", "dead-letters", "set-aside", "late-rows", "observer-failed"}
+)
 _DEBUG_EVENTS = frozenset({"triggered", "phases", "decided", "committed", "restoring"})
 
 

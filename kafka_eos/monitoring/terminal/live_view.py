@@ -110,6 +110,8 @@ class LiveView(Totals):
     def __call__(self, event: str, facts: Mapping[str, object]) -> None:
         if event == "dead-letters" and not self.dead_letters:
             print_message(("some records became dead letters; see the column dead letters", "yellow"))
+        if event == "set-aside" and not self.set_aside:
+            print_message(("a receiver refused some rows; they are set aside in the outbox", "yellow"))
         super().__call__(event, facts)
         if event == "progress":
             self._measure(facts)
@@ -172,6 +174,7 @@ class LiveView(Totals):
             ("state", "–" if size is None else format_bytes(size)),
             ("restarts", str(self._restarts)),
             *([("dead letters", format_counts(self.dead_letters))] if self.dead_letters else ()),
+            *([("set aside", f"{sum(self.set_aside.values()):,}")] if self.set_aside else ()),
             *([("late", f"{sum(self.late.values()):,}")] if self.late else ()),
             *([("timers", f"{sum(self.timers.values()):,}")] if self.timers else ()),
         ]

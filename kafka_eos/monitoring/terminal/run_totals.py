@@ -12,6 +12,8 @@ class Totals:
     def __init__(self) -> None:
         self.dead_letters: Mapping[str, Mapping[str, int]] = {}
         """Dead letters of the run so far, by source and operator."""
+        self.set_aside: Mapping[str, int] = {}
+        """Rows of the run so far that receivers refused, by sink."""
         self.late: Mapping[str, int] = {}
         """Late rows of the run so far, by operator."""
         self.read: dict[str, int] = {}
@@ -45,6 +47,8 @@ class Totals:
         if event == "committed":
             _add(self.read, self._decided.pop(facts["epoch"], {}))
             _add(self.written, cast("Mapping[str, int]", facts["records_by_sink"]))
+        if event == "set-aside":
+            self.set_aside = cast("Mapping[str, int]", facts["total"])
         if event == "late-rows":
             self.late = cast("Mapping[str, int]", facts["total"])
         if event == "filtered":

@@ -57,6 +57,8 @@ def _render_state(stands: JobStatus) -> Text:
 def _flow(stands: JobStatus, rates: Mapping[str, Any]) -> Text:
     restarts = f"{stands.restarts} restart{'' if stands.restarts == 1 else 's'}"
     text = Text(f"in {_rate(rates.get('in'))}/s  out {_rate(rates.get('out'))}/s  lag {_count(stands.lag)}  {restarts}")
+    if stands.set_aside:
+        text.append(f"  {stands.set_aside:,} rows set aside", "yellow")
     if stands.dead_letters:
         text.append(f"  {stands.dead_letters:,} dead letters", "yellow")
     return text

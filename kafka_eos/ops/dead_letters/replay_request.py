@@ -75,6 +75,7 @@ class ReplayRequest(Struct, frozen=True, kw_only=True):
             # The source of an earlier call no longer exists. The ids of replayed records are state that remains.
             "allow_dropped_state": True,
             "start_from": None,
+            "allow_repeated_output": False,
             "take_over": False,
             "standby": False,
             "http": None,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.state import StateDescriptor
@@ -173,18 +173,36 @@ class StateMigration:
         )
 
 
-def _changes(stored: Mapping[str, Json] | Json, declared: Mapping[str, Json] | Json) -> str:
-    """Describe, for messages, what is declared differently from what is stored."""
-    if not (isinstance(stored, Mapping) and isinstance(declared, Mapping)):
-        return f"stored {stored}, declared {declared}"
-    parts = [part for part in {**stored, **declared} if stored.get(part) != declared.get(part)]
-    return "; ".join(
-        f"{part}: stored {_property_text(stored, part)}, declared {_property_text(declared, part)}" for part in parts
-    )
+def _changes(stored: Json | Mapping[str, Json], declared: Json | Mapping[str, Json]) -> str:
+    """Describe, for messages, the fields that are declared differently from what is stored."""
+    return "; ".join(_differences(stored, declared, ""))
 
 
-def _property_text(described: Mapping[str, Json], part: str) -> str:
-    return str(described[part]) if part in described else "nothing"
+def _differences(stored: Any, declared: Any, path: str) -> Iterator[str]:
+    """Yield each field that differs, with its path."""
+    before, after = _by_name(stored), _by_name(declared)
+    if before is not None and after is not None and before != after:
+        for name in {**before, **after}:
+            if before.get(name, _NOTHING) != after.get(name, _NOTHING):
+                where = f"{path}.{name}" if path else name
+                yield from _differences(before.get(name, _NOTHING), after.get(name, _NOTHING), where)
+    else:
+        yield f"{path}: stored {stored}, declared {declared}" if path else f"stored {stored}, declared {declared}"
+
+
+def _by_name(value: Any) -> Mapping[str, Any] | None:
+    """Return the parts of a mapping, or of a list of parts with names such as the fields of a schema; else None."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, list) and all(
+        isinstance(part, Mapping) and isinstance(part.get("name"), str) for part in value
+    ):
+        return {part["name"]: part for part in value}
+    return None
+
+
+_NOTHING: Final = "nothing"
+"""What a message shows for a field that one side does not have."""
 
 
 def describe_codec(codec: Codec[Any] | ListCodec[Any]) -> dict[str, Json]:

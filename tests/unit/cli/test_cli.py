@@ -17,6 +17,7 @@ from kafka_eos.audit.facts.job_ledger import read_ledger
 from kafka_eos.cli import LazyCommandGroup, app
 from kafka_eos.coordination import job_history as history
 from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.job_lock import job_lock
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_records import Manifest, TermBase, TermClaim
@@ -179,6 +180,16 @@ def test_a_run_says_how_many_workers_it_has_and_whom_it_asks(
 
     assert re.match(rf"running {JOB} with {count} workers?{re.escape(why)}, checkpoints in ", first[0])
     assert first[1] == f"connecting to Kafka at {NOWHERE} …\n"
+
+
+def test_a_start_that_the_jobs_lock_refuses_does_not_say_that_it_runs(home: Path) -> None:
+    directory = home / ".kafka-eos" / JOB
+    directory.mkdir(parents=True)
+    with job_lock(directory / paths.LOCK, JOB):
+        code, _, shown = kafka_eos(home, "run", "app.py", "-b", NOWHERE)
+
+    assert code != 0 and "JobLocked" in shown
+    assert f"running {JOB}" not in shown and "connecting" not in shown
 
 
 def test_a_torn_line_of_the_diary_is_left_out(storage: LocalStorage) -> None:

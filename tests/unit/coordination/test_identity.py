@@ -201,6 +201,29 @@ def test_an_heir_ends_the_life_of_its_savepoint_only_if_nothing_is_wrong_with_it
         on("a").recover()
 
 
+def test_an_older_savepoint_is_refused_with_the_epochs_that_it_would_repeat(
+    on: Made, sink: MemorySink, tmp_path: Path
+) -> None:
+    first = on("a")
+    first.recover()
+    older = decided(first, sink, 1)
+    first.finish(older)
+    storage = LocalStorage(tmp_path / "a" / "orders")
+    savepoints.begin_savepoint(storage, older, tmp_path / "older").write_savepoint()
+    for value in (2, 3):
+        newest = decided(first, sink, value)
+        first.finish(newest)
+
+    repeated = rf"output of epochs {older.epoch + 1} to {newest.epoch} a second time.*--allow-repeated-output"
+    with pytest.raises(ConfigError, match=repeated):
+        on("b", start_from=tmp_path / "older").recover()
+    with pytest.raises(ConfigError, match=repeated):
+        on("b", start_from=tmp_path / "older", take_over=True).recover()
+    on("a").recover()
+
+    on("b", start_from=tmp_path / "older", allow_repeated_output=True).recover()
+
+
 def test_the_heir_of_an_heir_is_not_stopped_by_the_first_life(on: Made, sink: MemorySink, tmp_path: Path) -> None:
     """What is over stays in sight for a week; it stops nobody."""
     for begun, start_from in (("a", None), ("b", tmp_path / "a.savepoint"), ("c", tmp_path / "b.savepoint")):

@@ -25,6 +25,7 @@ COMMITTED: Told = [
     ("progress", {"records_in": 1200, "records_out": 30, "lag": 5}),
     ("decided", {"epoch": 7, "state_bytes_by_operator": {"total": 2_000_000}}),
     ("dead-letters", {"total": {"orders": {"parse": 3}}}),
+    ("set-aside", {"total": {"ship": 2, "mail": 4}}),
     ("committed", {"epoch": 7}),
 ]
 KILLED = "the process was killed; no data is lost, the next start resumes from the last checkpoint"
@@ -78,6 +79,7 @@ def test_the_age_of_a_commit_is_told_from_its_own_time(tmp_path: Path) -> None:
     found = job_status("orders", status, True, status["when"]["committed"] + 40_000)
 
     assert (found.epoch, found.seconds_since_commit, found.lag, found.dead_letters) == (7, 40.0, 5, 3)
+    assert found.set_aside == 6
     assert found.find_problem(60) is None
     assert found.find_problem(30) == "committed 40 s ago, but should every 30 s"
 
@@ -160,7 +162,7 @@ def test_one_job_is_told_whole(tmp_path: Path) -> None:
     shown(tmp_path / "orders", [*RUNNING, *COMMITTED])
     text = asked(tmp_path, "status", "orders", runs="orders")[1]
 
-    for part in ("running, process", "1,200", "2.0 MB", "dead letters"):
+    for part in ("running, process", "1,200", "2.0 MB", "dead letters", "rows set aside"):
         assert part in text
 
 

@@ -74,12 +74,21 @@ def test_the_text_is_the_golden_one() -> None:
 
 
 def test_every_setting_is_shown_with_its_origin() -> None:
-    text = totals().explain()
+    program = totals()
+    text = explain(program.plan(), Settings.resolve(code={"batch_size": 10}), with_defaults=True)
     rows = [line.split() for line in text.split("settings\n")[1].split("\n\n")[0].splitlines()]
 
     assert [row[0] for row in rows] == list(Settings.model_fields)
     assert ["batch_size", "10", "code"] in rows
     assert ["parallelism", str(min(usable_cores(), 128)), "default"] in rows
+
+
+def test_settings_that_have_their_default_are_counted() -> None:
+    text = totals().explain()
+    changed, others = text.split("settings\n")[1].split("\n\n")[0].splitlines()
+
+    assert changed.split() == ["batch_size", "10", "code"]
+    assert others.strip().startswith(f"{len(Settings.model_fields) - 1} settings have their default: kafka-eos")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, taken_over
-from kafka_eos.core.ids import JobIdentity, Term
-from kafka_eos.protocol.incarnations import StartAdmitted, StartRefused, admit
+from kafka_eos.core.ids import Epoch, JobIdentity, Term
+from kafka_eos.protocol.incarnations import RepetitionRefused, SavepointEpoch, StartAdmitted, StartRefused, admit
 
 OWN, OTHER, THIRD = JobIdentity("0" * 12), JobIdentity("1" * 12), JobIdentity("2" * 12)
 NOBODY: frozenset[JobIdentity | None] = frozenset()
@@ -47,6 +47,26 @@ def test_an_heir_succeeds_what_has_ended_and_refuses_what_is_open() -> None:
     open_ = [sign(OTHER, IncarnationState.OPEN), sign(OTHER, place="there")]
     assert admit(OWN, open_, frozenset({OTHER}), False) == StartRefused(tuple(open_))
     assert admit(OWN, [sign(OTHER), sign(THIRD)], frozenset({OTHER}), False) == StartRefused((sign(THIRD),))
+
+
+def committed(identity: JobIdentity, epoch: int, state: IncarnationState = IncarnationState.ENDED) -> IncarnationSign:
+    return IncarnationSign(identity, "here", "something", state=state, committed=Epoch(epoch))
+
+
+@pytest.mark.parametrize("take_over", [False, True])
+@pytest.mark.parametrize("state", IncarnationState)
+def test_epochs_that_the_savepoint_lacks_are_not_repeated_unless_that_is_allowed(
+    state: IncarnationState, take_over: bool
+) -> None:
+    signs = [committed(OTHER, 7, state), committed(OTHER, 5), sign(OTHER), committed(THIRD, 9, IncarnationState.OVER)]
+    heir = frozenset({OTHER})
+
+    refused = admit(OWN, signs, heir, take_over, SavepointEpoch(OTHER, Epoch(5)))
+
+    assert refused == RepetitionRefused(Epoch(6), Epoch(7), (signs[0],))
+    newest = admit(OWN, signs, heir, take_over, SavepointEpoch(OTHER, Epoch(7)))
+    assert newest == admit(OWN, signs, heir, take_over, None)
+    assert not isinstance(newest, RepetitionRefused)
 
 
 def test_a_life_that_is_over_stops_nobody_unless_something_of_it_is_open() -> None:

@@ -21,6 +21,7 @@ function Figures({ job, now }) {
     <${Tile} name="epoch" value=${count(job.epoch)} note=${`committed ${ago(job.committed_at, now)}`} />
     <${Tile} name="restarts" value=${count(job.restarts)} note="since the job was started" alarm=${job.restarts > 0} />
     <${Tile} name="dead letters" value=${count(job.dead_letters)} note="rejected records" alarm=${job.dead_letters > 0} />
+    ${job.set_aside > 0 && html`<${Tile} name="set aside" value=${count(job.set_aside)} note="rows that a receiver refused" alarm=${true} />`}
   </dl>`;
 }
 

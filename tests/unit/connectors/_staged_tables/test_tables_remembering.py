@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_eos.abc.committer import CommitStatus
-from kafka_eos.connectors._staged_tables.incarnation_markers import Registration
+from kafka_eos.connectors._staged_tables.incarnation_markers import OpenStage, Registration, list_signs
 from kafka_eos.connectors._staged_tables.stage_names import describe_missing_commits
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
@@ -37,3 +37,12 @@ def test_a_database_lacks_what_its_books_do_not_tell(
     found: Registration | None, standings: list[CommitStatus], last: int | None, said: str | None
 ) -> None:
     assert describe_missing_commits("db", found, NEWEST, standings, None if last is None else Epoch(last)) == said
+
+
+def test_the_sign_of_a_life_tells_its_newest_committed_epoch() -> None:
+    staged = OpenStage(JobIdentity("b" * 12), "stage", Term(1), 2.0)
+    committed = {JobIdentity("a" * 12): Epoch(5), JobIdentity("b" * 12): Epoch(7)}
+
+    signs = list_signs("db", [mark(3)], [staged], committed)
+
+    assert {sign.identity: sign.committed for sign in signs} == committed

@@ -7,6 +7,7 @@ import pytest
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka import job_names as names
 from kafka_eos.connectors.kafka.job_names import OffsetMetadata, TransactionalId
+from kafka_eos.connectors.kafka.source.kafka_source import lives_of_group
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
 LIFE = JobIdentity("00000000000a")
@@ -45,9 +46,9 @@ def test_marker_groups_of_a_subtask_begin_alike() -> None:
 @pytest.mark.parametrize(
     ("metadata", "by"),
     [
-        (f"kafka_eos orders {LIFE} 7/3", OffsetMetadata("orders", LIFE, Term(3))),
-        ("kafka_eos orders - 7/3", OffsetMetadata("orders", None, Term(3))),
-        ("kafka_eos orders - 7/3\0", OffsetMetadata("orders", None, Term(3))),
+        (f"kafka_eos orders {LIFE} 7/3", OffsetMetadata("orders", LIFE, EpochId(Epoch(7), Term(3)))),
+        ("kafka_eos orders - 7/3", OffsetMetadata("orders", None, EpochId(Epoch(7), Term(3)))),
+        ("kafka_eos orders - 7/3\0", OffsetMetadata("orders", None, EpochId(Epoch(7), Term(3)))),
         ("kafka_eos 7/3", None),
         ("", None),
         (None, None),
@@ -63,4 +64,13 @@ def test_metadata_is_written_as_it_is_read(identity: JobIdentity | None) -> None
     told = names.offset_metadata(of(identity), EpochId(Epoch(7), Term(3)))
 
     assert told == f"kafka_eos orders {identity or '-'} 7/3"
-    assert OffsetMetadata.parse(told) == OffsetMetadata("orders", identity, Term(3))
+    assert OffsetMetadata.parse(told) == OffsetMetadata("orders", identity, EpochId(Epoch(7), Term(3)))
+
+
+def test_a_life_is_listed_with_the_newest_epoch_of_its_offsets() -> None:
+    """The newest term need not be that of the newest epoch: idle partitions keep what an older one committed."""
+    by = [OffsetMetadata("orders", LIFE, EpochId(Epoch(n), Term(term))) for n, term in ((7, 3), (9, 4), (8, 4))]
+
+    (sign,) = lives_of_group("orders", "group", [*by, OffsetMetadata("other", LIFE, by[0].epoch)])
+
+    assert (sign.identity, sign.term, sign.committed) == (LIFE, Term(4), Epoch(9))

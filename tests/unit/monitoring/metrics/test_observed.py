@@ -260,7 +260,9 @@ def test_dead_letters_and_late_rows_are_those_of_the_run(job: Job) -> None:
     job.tells("dead-letters", total={"in": {"parse": 5}})
     job.tells("dead-letters", total={"in": {"parse": 3}})
     job.tells("late-rows", total={"windows": 4})
+    job.tells("set-aside", total={"ship": 2})
 
+    assert job.value("set_aside_records", "ship") == 2
     assert job.value("dead_letters", "in", "parse") == 5
     assert job.value("late_records", "windows") == 4
 

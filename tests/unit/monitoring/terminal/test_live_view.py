@@ -8,7 +8,13 @@ import io
 import pytest
 from rich.console import Console
 
-from kafka_eos.api.run import describe_all_refused, describe_input, describe_late_rows, describe_output
+from kafka_eos.api.run import (
+    describe_all_refused,
+    describe_input,
+    describe_late_rows,
+    describe_output,
+    describe_set_aside,
+)
 from kafka_eos.monitoring.terminal import live_view as output
 from kafka_eos.monitoring.terminal.live_view import LiveView
 from kafka_eos.monitoring.terminal.run_totals import Totals
@@ -113,6 +119,18 @@ def test_late_rows_are_in_a_column_once_there_are_some_and_at_the_end_of_a_run()
     assert describe_late_rows(view.late) == ", 1,203 late rows (1,200 at windows, 3 at alerts)"
     assert describe_late_rows({"windows": 1}) == ", 1 late row (1 at windows)"
     assert describe_late_rows({}) == ""
+
+
+def test_rows_set_aside_are_in_a_column_once_there_are_some_and_at_the_end_of_a_run() -> None:
+    view = LiveView("job")
+    assert "set aside" not in dict(view._cells())
+
+    view("set-aside", {"total": {"ship": 1200, "mail": 3}})
+
+    assert dict(view._cells())["set aside"] == "1,203"
+    refused = ", 1,203 rows refused by the receiver and set aside (1,200 of ship, 3 of mail)"
+    assert describe_set_aside(view.set_aside) == refused
+    assert describe_set_aside({}) == ""
 
 
 def test_what_a_run_has_committed_is_told_at_its_end_by_sink() -> None:

@@ -99,8 +99,22 @@ def test_other_changes_are_refused_and_what_differs_is_shown(world: World, chang
     stored, declared = describe(before), describe(replace(before, **change))
     said = str(refused.value)
     for part in stored | declared:
-        shown = f"{part}: stored {stored.get(part, 'nothing')}, declared {declared.get(part, 'nothing')}"
-        assert (shown in said) == (stored.get(part) != declared.get(part))
+        shown = f"{part}: stored " in said or f"{part}.schema: stored " in said
+        assert shown == (stored.get(part) != declared.get(part))
+
+
+def test_of_a_schema_only_the_fields_that_differ_are_shown(world: World) -> None:
+    backend = world.open()
+    backend.value(descriptor("value", AvroCodec(OLD))).put("k", OLD(count=3, note="gone"))
+    restored = world.open([snapshot(world, backend)])
+
+    with pytest.raises(ConfigError) as refused:
+        restored.value(descriptor("value", AvroCodec(INCOMPATIBLE)))
+
+    said = str(refused.value)
+    assert "value.schema.fields.note: stored {'name': 'note', 'type': 'string'}, declared nothing" in said
+    assert "value.schema.fields.must: stored nothing, declared {'name': 'must', 'type': 'string'}" in said
+    assert "fields.count" not in said and "'fields'" not in said
 
 
 @pytest.mark.parametrize("now", [{"size": 20}, None])
@@ -133,7 +147,7 @@ def test_the_codec_of_entries_is_part_of_the_format(world: World) -> None:
     backend = world.open()
     backend.value(before).put(("k", 1), 1)
     restored = world.open([snapshot(world, backend)])
-    with pytest.raises(ConfigError, match=r"entry: stored .*'number'"):
+    with pytest.raises(ConfigError, match=r"entry.name: stored .*, declared number"):
         restored.value(replace(before, entry=ElementNumberCodec()))
 
 
