@@ -154,7 +154,7 @@ class Lenient(ListSource):
         (with_reader(Ahead), "replays", "records are missing"),
         (with_reader(Greedy), "reads-all", "returned 3 rows"),
         (with_reader(Restless), "pause", "all paused returned"),
-        (with_reader(Doubling), "replays", "or twice"),
+        (with_reader(Doubling), "replays", "or duplicate records"),
         (with_reader(Deaf), "at-end", "at_end names"),
         (with_reader(Hasty), "ends-stay", "says that it has reached the ends"),
         (with_reader(Early), "at-end", "lag"),
