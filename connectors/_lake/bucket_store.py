@@ -49,7 +49,7 @@ class BucketStore:
 
     def rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with self._fetched(name) as path:
-            yield from read(path, columns)
+            yield from read(path, name, columns)
 
     def notes(self) -> Mapping[str, float]:
         found = self._bucket.listed(f"{CONTROL}/")

@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafka_eos.connectors._lake.file_names import CONTROL
+from kafka_eos.connectors._shared.parquet_files import OpenFile, open_parquet, read_batches
 from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.files.sink.file_staging import StagedFile
+from kafka_eos.core.errors import ConfigError
 
 
 class TableStore(Protocol):
@@ -41,7 +43,10 @@ class TableStore(Protocol):
         """Return the Parquet metadata of a data file."""
 
     def rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file in order, with those of the columns that it has."""
+        """Yield the rows of a file in order, with those of the columns that it has.
+
+        Raises ConfigError if the file contradicts itself.
+        """
 
     def notes(self) -> Mapping[str, float]:
         """Return the names in ``CONTROL``, without its directory, with their times in seconds since 1970."""
@@ -85,7 +90,7 @@ class LocalStore:
         return pq.read_metadata(self._root / name)
 
     def rows(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        yield from read(self._root / name, columns)
+        yield from read(self._root / name, str(self._root / name), columns)
 
     def notes(self) -> Mapping[str, float]:
         directory = self._root / CONTROL
@@ -98,14 +103,20 @@ class LocalStore:
         return dict(sorted(found.items()))
 
 
-def read(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a Parquet file, see ``TableStore.rows``.
+def read(source: Path | OpenFile, name: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file, see ``TableStore.rows``; without ``columns`` all of its columns.
 
-    Spark's 96-bit times may be after 2262, which nanoseconds cannot represent, so they are read as microseconds.
+    ``name``: its name, for messages.
     """
-    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-        has = set(file.schema_arrow.names)
-        yield from file.iter_batches(columns=[name for name in columns if name in has])
+    try:
+        with open_parquet(source) as file:
+            has = file.schema_arrow.names
+            yield from read_batches(file, has if columns is None else [each for each in columns if each in has])
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and (error.errno is not None or not isinstance(source, Path)):
+            raise  # the store of an open file has errors without a number
+        cause = " ".join(str(error).split())
+        raise ConfigError(f"{name} is damaged: {cause}. Put the file back as it was written") from error
 
 
 class UnfinishedFile:

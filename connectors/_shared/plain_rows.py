@@ -47,8 +47,10 @@ def columns_taken(tp: Any) -> frozenset[str]:
         return _of_model(tp)
     if not is_record(tp):
         return frozenset()
-    is_struct = issubclass(tp, msgspec.Struct)
-    return frozenset(tp.__struct_encode_fields__ if is_struct else tp.__dataclass_fields__)
+    if not issubclass(tp, msgspec.Struct):
+        return frozenset(tp.__dataclass_fields__)
+    tag = tp.__struct_config__.tag_field
+    return frozenset([*tp.__struct_encode_fields__, *([] if tag is None else [tag])])
 
 
 def _of_model(tp: type[pydantic.BaseModel]) -> frozenset[str]:
@@ -56,7 +58,7 @@ def _of_model(tp: type[pydantic.BaseModel]) -> frozenset[str]:
     takes_rows_as_they_are = any(
         validator.info.mode != "after" for validator in tp.__pydantic_decorators__.model_validators.values()
     )
-    if takes_rows_as_they_are or tp.model_config.get("extra") == "allow":
+    if takes_rows_as_they_are or tp.__pydantic_custom_init__ or tp.model_config.get("extra") == "allow":
         return frozenset()
     if not all(alias is None or isinstance(alias, str) for alias in aliases):
         return frozenset()

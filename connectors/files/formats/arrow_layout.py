@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import JsonCodec
 from kafka_eos.codecs.type_inspection import is_model, is_record, type_name
+from kafka_eos.connectors._shared.parquet_files import open_parquet, read_batches
 from kafka_eos.connectors._shared.row_errors import BadRows, map_rows
 from kafka_eos.connectors.files.formats.arrow_columns import column_of
 from kafka_eos.connectors.files.formats.format import PROVENANCE, ByteOutput
@@ -173,10 +174,10 @@ class ArrowLayout:
         return [_said(row) for row in block.select(columns).to_pylist()]
 
     def read(self, path: Path) -> Iterator[tuple[bytes, str | None]]:
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             if not file.schema_arrow.equals(self._read_back):
                 raise ValueError(f"{path.name}: its columns are {file.schema_arrow.names} and not those of the sink")
-            for batch in file.iter_batches(batch_size=LIMITS.rows_per_file_read):
+            for batch in read_batches(file, file.schema_arrow.names, most=LIMITS.rows_per_file_read):
                 for row in batch.to_pylist():
                     text = row.pop(PROVENANCE, None)
                     yield _said(row), text

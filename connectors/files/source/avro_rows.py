@@ -11,7 +11,7 @@ import io
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,9 @@ import fastavro
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.codecs.avro.foreign_schemas import create_safe_reader, parse_schema
 from kafka_eos.codecs.avro.inlined_types import inline_named_types
+from kafka_eos.connectors.files.source.avro_stored import as_stored, with_stored_fields
 from kafka_eos.connectors.files.source.bounded_text import BlockTooLarge
+from kafka_eos.connectors.files.source.unreadable_rows import TypeColumns, UnreadableRow
 from kafka_eos.connectors.files.varints import unsigned
 
 _SYNC: Final = 16
@@ -37,9 +39,11 @@ _MOST_OF_XZ: Final = 256 << 20
 _NO_SIZE: Final = "a block has a size that is none"
 _CHECKSUM: Final = 4
 """Bytes of the checksum after a snappy block."""
+_UNREPRESENTABLE: Final = (ValueError, ArithmeticError)
+"""Raised for a value that Python cannot represent, and for some damaged records."""
 
 
-def avro_rows(largest: int, path: Path, first: int) -> Generator[Any]:
+def avro_rows(largest: int, columns: TypeColumns, path: Path, first: int) -> Generator[Any]:
     """Yield the rows from number ``first`` on. ``largest``: most bytes of a block, compressed or not."""
     with open(path, "rb") as opened:
         file = _LimitedFile(opened, largest)
@@ -52,23 +56,51 @@ def avro_rows(largest: int, path: Path, first: int) -> Generator[Any]:
             {"type": "array", "items": schema}, names
         )  # a block may have any number of rows that take no bytes
         inline_named_types(schema)
+        records = None
         while (count := _count(file)) is not None:
             packed = file.read(_long(file))
             if file.read(_SYNC) != header["sync"]:
                 raise ValueError("a block does not end as its header says")
             if first < count:
-                yield from islice(
-                    _records(unpacked(packed), count, lambda block: read(block, schema, None)), first, None
-                )
+                if records is None:
+                    records = _Records(read, schema, columns)
+                yield from islice(records.of(unpacked(packed), count), first, None)
             first = max(0, first - count)
 
 
-def _records(data: bytes, count: int, read: Callable[[io.BytesIO], Any]) -> Iterator[Any]:
-    block = io.BytesIO(data)
-    for _ in range(count):
-        yield read(block)
-    if block.read(1):
-        raise ValueError("a block has more bytes than its records")
+class _Records:
+    """The reading of a block's records. Fields that the type does not take are read as they are stored, and dropped."""
+
+    def __init__(self, read: Callable[..., Any], schema: Any, columns: TypeColumns) -> None:
+        self._read = read
+        self._stored = as_stored(schema)
+        self._dropped: Sequence[str] = ()
+        if isinstance(schema, dict) and schema["type"] in ("record", "error"):
+            names = [field["name"] for field in schema["fields"]]
+            self._dropped = sorted({*names} - {*columns.select(names)})
+        self._schema = with_stored_fields(schema, {*self._dropped}) if self._dropped else schema
+
+    def of(self, data: bytes, count: int) -> Iterator[Any]:
+        block = io.BytesIO(data)
+        for _ in range(count):
+            row = self._record(block)
+            for name in self._dropped:
+                del row[name]
+            yield row
+        if block.read(1):
+            raise ValueError("a block has more bytes than its records")
+
+    def _record(self, block: io.BytesIO) -> Any:
+        begin = block.tell()
+        try:
+            return self._read(block, self._schema, None)
+        except _UNREPRESENTABLE as error:
+            block.seek(begin)
+            try:
+                row = self._read(block, self._stored, None)
+            except Exception:  # noqa: BLE001 - whatever it is, the bytes are no record
+                raise error from None
+            return UnreadableRow(row if isinstance(row, dict) else {"value": row}, str(error))
 
 
 class _LimitedFile:
@@ -123,7 +155,7 @@ def _unpacking(codec: bytes, largest: int) -> Callable[[bytes], bytes]:
     """Return a function that decompresses a block. Raise ValueError if the codec is not known."""
     name = codec.decode("ascii", "replace")
     if (begin := _STEPWISE.get(name)) is not None:
-        return lambda data: _within(largest, begin().decompress(data, largest + 1))
+        return lambda data: _decompressed(begin(), data, largest)
     match name:
         case "null":
             return bytes
@@ -131,6 +163,13 @@ def _unpacking(codec: bytes, largest: int) -> Callable[[bytes], bytes]:
             ensure_extra("parquet", f"a file of Avro with blocks in {name}")
             return lambda data: _by_pyarrow(name, data, largest)
     raise ValueError(f"its blocks are packed by {name!r}, which is not read")
+
+
+def _decompressed(stream: Any, data: bytes, largest: int) -> bytes:
+    found = _within(largest, stream.decompress(data, largest + 1))
+    if not stream.eof:  # its checksum is at the end
+        raise EOFError("the compressed data of a block are cut off")
+    return found
 
 
 def _within(largest: int, data: bytes) -> bytes:
@@ -149,7 +188,10 @@ def _by_pyarrow(name: str, data: bytes, largest: int) -> bytes:
     size = unsigned(_rest(body), _NO_SIZE)
     if size > largest:
         raise BlockTooLarge(largest)
-    return bytes(pyarrow.Codec("snappy").decompress(data[:-_CHECKSUM], decompressed_size=size, asbytes=True))
+    found = bytes(pyarrow.Codec("snappy").decompress(data[:-_CHECKSUM], decompressed_size=size, asbytes=True))
+    if zlib.crc32(found) != int.from_bytes(data[-_CHECKSUM:], "big"):
+        raise ValueError("a block does not have the checksum that follows it: its bytes were changed")
+    return found
 
 
 _STEPWISE: Final[Mapping[str, Callable[[], Any]]] = {

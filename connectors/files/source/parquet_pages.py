@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,11 +67,13 @@ class _ColumnPages:
         self._lists = lists
         self._rows, self._sizes = array("Q"), array("Q")
         self.dictionary = 0
+        self.values = 0
 
     def add(self, page: _Page, *, goes_on: bool) -> None:
         if page.dictionary:
             self.dictionary = max(self.dictionary, page.unpacked)
             return
+        self.values += page.values
         size = max(page.unpacked, page.values * _LEVELS if self._lists else 0)
         if goes_on and self._sizes:
             self._sizes[-1] += size
@@ -97,18 +99,25 @@ class _ColumnPages:
         return most
 
 
-def rows_at_once(path: Path, file: Any, number: int, largest: int, most: int) -> int:
+def rows_at_once(path: Path, file: Any, number: int, names: Sequence[str], largest: int, most: int) -> int:
     """Return how many rows of a row group may be decoded at once, at most ``most``. ``file``: ``path`` as pyarrow
-    opened it.
+    opened it; ``names``: the columns that are decoded.
 
     A dictionary stores a value once, but each row may have it. Raises BlockTooLarge if decompressing a single row
-    takes more than ``largest`` bytes. Raises ValueError if a header is damaged.
+    takes more than ``largest`` bytes. Raises ValueError if a header is damaged, or if the pages have more or fewer
+    values than the footer states.
     """
     group, whole, longest, columns = file.metadata.row_group(number), 0, 0, list[_ColumnPages]()
+    decoded = frozenset(names)
     with open(path, "rb") as pages:
         for index in range(group.num_columns):
             of_file = group.column(index)
-            column = _column(pages, of_file, file.schema.column(index).max_repetition_level, largest)
+            if decoded.isdisjoint(accumulate(of_file.path_in_schema.split("."), "{}.{}".format)):
+                continue
+            highest = file.schema.column(index).max_repetition_level
+            if not highest:
+                _expect_values(of_file, "its row group", group.num_rows)
+            column = _column(pages, of_file, highest, largest)
             whole += column.dictionary + column.largest
             if whole > largest:
                 raise BlockTooLarge(largest)
@@ -133,7 +142,15 @@ def _column(file: Any, column: Any, highest: int, largest: int) -> _ColumnPages:
             raise BlockTooLarge(largest)
         looked_at = highest and total > largest and not page.dictionary
         found.add(page, goes_on=bool(looked_at and not _begins_with_a_row(file, page, column.compression, highest)))
+    _expect_values(column, "its pages", found.values)
     return found
+
+
+def _expect_values(column: Any, what: str, values: int) -> None:
+    if values != column.num_values:
+        raise ValueError(
+            f"the footer states {column.num_values:,} values of column {column.path_in_schema}, and {what} {values:,}"
+        )
 
 
 def _begins_with_a_row(file: Any, page: _Page, codec: str, highest: int) -> bool:

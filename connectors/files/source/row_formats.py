@@ -11,7 +11,6 @@ import codecs
 import csv
 import gzip
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -22,12 +21,11 @@ import msgspec
 
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.codecs import codec_for
-from kafka_eos.codecs.type_inspection import type_name
-from kafka_eos.connectors._shared.plain_rows import build_converter, columns_taken, encode_row
+from kafka_eos.connectors._shared.plain_rows import build_converter, encode_row
 from kafka_eos.connectors.files.hive_partitions import Columns, typed
 from kafka_eos.connectors.files.source.avro_rows import avro_rows
 from kafka_eos.connectors.files.source.bounded_text import RowTooLong, csv_rows, lines
-from kafka_eos.connectors.files.source.parquet_pages import rows_at_once
+from kafka_eos.connectors.files.source.unreadable_rows import TypeColumns, rejecting_unreadable
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.limits import LIMITS
 
@@ -65,7 +63,7 @@ def read_format(name: str, tp: Any, *, longest: int, largest: int, in_partitions
     ``largest``: most bytes of an Avro block, or of Parquet pages.
     """
     what = f"FileSource with format={name}"
-    known = frozenset[str]() if in_partitions else columns_taken(tp)
+    columns = TypeColumns.of(tp, in_partitions=in_partitions)
     match name:
         case "jsonl" if in_partitions:
             decoder = _with_columns(build_converter(f"{what} and partitions", tp), tp, _object)
@@ -76,44 +74,17 @@ def read_format(name: str, tp: Any, *, longest: int, largest: int, in_partitions
         case "csv":
             ensure_extra("parquet", what)
             decoder = _with_columns(build_converter(what, tp, of_texts=True), tp)
-            return ReadFormat(
-                name, ("*.csv", "*.csv.gz"), _of_type(tp, known, partial(_csv, longest)), decoder, encode_row
-            )
+            return ReadFormat(name, ("*.csv", "*.csv.gz"), partial(_csv, longest, columns), decoder, encode_row)
         case "avro":
-            return ReadFormat(
-                name,
-                ("*.avro",),
-                _of_type(tp, known, partial(avro_rows, largest)),
-                _with_columns(build_converter(what, tp), tp),
-                encode_row,
-            )
+            decoder = _with_columns(rejecting_unreadable(build_converter(what, tp)), tp)
+            return ReadFormat(name, ("*.avro",), partial(avro_rows, largest, columns), decoder, encode_row)
         case "parquet":
             ensure_extra("parquet", what)
-            return ReadFormat(
-                name,
-                ("*.parquet",),
-                _of_type(tp, known, partial(_parquet, largest)),
-                _with_columns(build_converter(what, tp), tp),
-                encode_row,
-            )
+            from kafka_eos.connectors.files.source.parquet_rows import parquet_rows
+
+            decoder = _with_columns(rejecting_unreadable(build_converter(what, tp)), tp)
+            return ReadFormat(name, ("*.parquet",), partial(parquet_rows, largest, columns), decoder, encode_row)
     raise ConfigError(f"format={name!r}: FileSource reads {', '.join(FORMATS[:-1])} and {FORMATS[-1]}")
-
-
-def _of_type(tp: Any, known: frozenset[str], rows: Rows) -> Rows:
-    """Return the same rows; they raise ValueError at the first row if it has no ``known`` column."""
-    if not known:
-        return rows
-
-    def checked(path: Path, first: int) -> Generator[Any]:
-        with closing(rows(path, first)) as found:
-            for row in islice(found, 1):
-                if known.isdisjoint(row):
-                    columns = ", ".join(map(repr, row))
-                    raise ValueError(f"it has the columns {columns}, and none of them is a field of {type_name(tp)}")
-                yield row
-            yield from found
-
-    return checked
 
 
 def _with_columns(
@@ -151,7 +122,7 @@ def _lines(longest: int, path: Path, first: int) -> Generator[bytes]:
         yield from islice((line.rstrip(b"\r\n") for line in lines(file, longest) if not line.isspace()), first, None)
 
 
-def _csv(longest: int, path: Path, first: int) -> Generator[Any]:
+def _csv(longest: int, columns: TypeColumns, path: Path, first: int) -> Generator[Any]:
     """Yield rows as dicts of text, by the names in the first line; an empty cell is None, and ``""`` the empty text."""
     opened: Any = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8-sig", newline="") as text:  # pyarrow also skips a BOM and empty lines
@@ -161,7 +132,11 @@ def _csv(longest: int, path: Path, first: int) -> Generator[Any]:
         if len(set(names)) < len(names):
             raise ValueError(f"two columns have one name: {', '.join(names)}")
         if names:
-            yield from islice(_cross_check(_cells(path, names, longest), strict_rows), first, None)
+            rows = islice(_cross_check(_cells(path, names, longest), strict_rows), first, None)
+            for row in islice(rows, 1):
+                columns.select(names)
+                yield row
+            yield from rows
 
 
 def _cross_check(rows: Iterator[Any], strictly: Iterator[Sequence[str]]) -> Iterator[Any]:
@@ -237,19 +212,3 @@ class _FileWithTrailer:
         """Do nothing: the code that opened the file closes it."""
 
     closed = False
-
-
-def _parquet(largest: int, path: Path, first: int) -> Generator[Any]:
-    import pyarrow.parquet
-
-    # Spark's 96-bit times may be after 2262, which nanoseconds cannot represent.
-    with pyarrow.parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-        for number in range(file.num_row_groups):
-            rows = file.metadata.row_group(number).num_rows
-            if first >= rows:
-                first -= rows
-                continue
-            most = rows_at_once(path, file, number, largest, LIMITS.rows_per_file_read)
-            for batch in file.iter_batches(most, row_groups=[number]):
-                yield from islice(batch.to_pylist(maps_as_pydicts="strict"), first, None)
-                first = max(0, first - batch.num_rows)
