@@ -49,7 +49,7 @@ def thirds(case: Case) -> list[Mapping[str, list[Fed]]]:
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        campaign("keyed", "savepoints"),
+        ("keyed", "savepoints"),
         campaign("stages", "checkpoints"),
         campaign("timed", "savepoints"),
         campaign("aggregated", "savepoints"),
@@ -58,7 +58,7 @@ def thirds(case: Case) -> list[Mapping[str, list[Fed]]]:
         campaign("ruled", "savepoints"),
         campaign("looked-up", "savepoints"),
         campaign("asked", "savepoints"),
-        ("windowed", "savepoints"),
+        campaign("windowed", "savepoints"),
     ],
 )
 def test_a_job_goes_there_and_back(runs: Runs, spark: Any, name: str, how: str) -> None:

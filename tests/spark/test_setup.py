@@ -84,7 +84,7 @@ def test_explain_knows_what_is_different_on_spark(home: Path) -> None:
     assert "on Spark an epoch is one job: 2 stages" in there
     assert "on Spark parallelism is the number of tasks of a stage: 3" in there
     assert "on Spark an epoch reads at most 1000000 records, and about 5242880 bytes of keys and values" in there
-    assert "on Spark checkpoint_mode=at-least-once changes nothing (there are no barriers" in there
+    assert "on Spark checkpoint_mode=at-least-once has no effect (there are no barriers" in there
     assert "on Spark" not in here
 
 
