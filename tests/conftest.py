@@ -199,8 +199,14 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap})
 
 
+@pytest.fixture(scope="session")
+def observer(bootstrap: str) -> AdminClient:
+    """A client that lists topics. It is not the tests' own, whose metadata it would make old."""
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
 @pytest.fixture
-def topic(admin: AdminClient, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
+def topic(admin: AdminClient, observer: AdminClient, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
     """Makes topics that only this test has: ``topic(partitions=3, config={...}) -> name``. Deleted afterwards."""
     made: list[str] = []
     stem = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)[:40].strip("-")
@@ -210,7 +216,7 @@ def topic(admin: AdminClient, request: pytest.FixtureRequest) -> Iterator[Callab
         new = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
         admin.create_topics([new])[name].result(PATIENCE)
         made.append(name)
-        eventually(lambda: name in admin.list_topics(timeout=PATIENCE).topics, f"topic {name} in the metadata")
+        eventually(lambda: name in observer.list_topics(timeout=PATIENCE).topics, f"topic {name} in the metadata")
         return name
 
     yield make

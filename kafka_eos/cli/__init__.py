@@ -39,7 +39,7 @@ _COMMANDS = {
     "profile": ("profile:profile", "Record a flame graph of the processes of a running job."),
     "explain": (
         "explain:explain",
-        "Print a pipeline's graph, the guarantee of every path with its reason, and each setting with its origin.",
+        "Print a pipeline's graph, the guarantee of every path with its reason, and the settings that you changed.",
     ),
     "audit": (
         "audit:audit",

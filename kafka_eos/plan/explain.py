@@ -125,10 +125,10 @@ def _detail(node: Node) -> str:
         case WindowJoinNode():
             return f"keeps state; {node.assigner}"
         case AsOfJoinNode():
-            whose = "all rows" if node.outer else "rows that the table had something for"
+            whose = "all rows" if node.outer else "rows whose key was in the table"
             return f"keeps state; {whose} when their times are reached"
         case TableJoinNode():
-            return f"keeps state; {'all rows' if node.unmatched else 'rows that the table has something for'}"
+            return f"keeps state; {'all rows' if node.unmatched else 'rows whose key is in the table'}"
         case BroadcastConnectNode(table=table):
             return f"keeps broadcast state, whole in each worker{'' if table is None else f', of table {table!r}'}"
         case ExchangeNode(strategy=Partitioning.BROADCAST):

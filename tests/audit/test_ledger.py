@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_eos.audit import Check, Conclusion, Verdict
@@ -23,7 +23,7 @@ from tests.audit.conftest import TOTALS, Totals
 from tests.audit.job import Job
 from tests.chaos.harness import create_topic
 from tests.marks import campaign
-from tests.waiting import PATIENCE, eventually
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -155,17 +155,8 @@ def test_with_at_least_once_checkpoints_an_epoch_may_have_processed_input_of_the
 
 
 def _expire(admin: AdminClient, topic: str, partition: int, before: int) -> None:
-    def expired() -> bool:
-        (gone,) = admin.delete_records([TopicPartition(topic, partition, before)]).values()
-        try:
-            gone.result(PATIENCE)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError._NOENT:
-                raise
-            return False  # the partition is new, and its leader is not known yet
-        return True
-
-    eventually(expired, f"records before {before} are deleted")
+    (gone,) = admin.delete_records([TopicPartition(topic, partition, before)]).values()
+    gone.result(PATIENCE)
 
 
 def _manifest(job: Job, name: str) -> Manifest:

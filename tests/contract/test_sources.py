@@ -185,7 +185,9 @@ def test_a_schedule_that_fails_is_told_step_by_step_and_its_seed_repeats_it() ->
         return str(caught.value)
 
     story = told(*range(20))
-    seed = re.search(r"seeds=\[(\d+)\], step by step:\n +1\. start 1 goes on from epoch 0; parallelism is \d\n", story)
+    seed = re.search(
+        r"seeds=\[(\d+)\], step by step:\n +1\. start 1 continues from epoch 0; parallelism is \d\n", story
+    )
 
     assert seed is not None and told(int(seed[1])) == story
 

@@ -101,10 +101,8 @@ def test_a_function_that_returns_the_pipeline_is_called_by_each_process(tmp_path
 
 def test_a_function_of_another_file_is_found_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    written(
-        tmp_path, "from kafka_eos import Pipeline\ndef make(name):\n    return Pipeline(name)\n", "made_elsewhere.py"
-    )
-    path = written(tmp_path, "import made_elsewhere\ndef build():\n    return made_elsewhere.make('two')\n")
+    written(tmp_path, "from kafka_eos import Pipeline\ndef make(name):\n    return Pipeline(name)\n", "other_file.py")
+    path = written(tmp_path, "import other_file\ndef build():\n    return other_file.make('two')\n")
 
     program = load_program(AppRef.parse(f"{path}:build"))
 

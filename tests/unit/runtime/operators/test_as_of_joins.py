@@ -241,4 +241,4 @@ def test_a_table_may_be_looked_up_as_of_a_time_and_as_it_is() -> None:
 
     assert plan.prerequisites == {"left": {"right"}} and "right-by-key" not in {node.name for node in plan.nodes}
     assert plan.joins_of_tables == {"right": {"join"}} and {"join", "right-versions"} <= plan.event_time_nodes
-    assert "rows that the table had something for at their times" in pipeline.explain()
+    assert "rows whose key was in the table when their times are reached" in pipeline.explain()

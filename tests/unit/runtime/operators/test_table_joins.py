@@ -258,5 +258,5 @@ def test_a_table_whose_values_cannot_be_stored_says_so_at_the_first() -> None:
 def test_explain_says_what_is_looked_up() -> None:
     inner, outer = flow().explain(), flow(outer=True).explain()
 
-    assert "rows that the table has something for" in inner and "all rows" in outer
+    assert "rows whose key is in the table" in inner and "all rows" in outer
     assert "rates         table" in inner

@@ -289,5 +289,5 @@ def test_a_bound_is_a_number_of_seconds(wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", ["", 1, None])
 def test_a_group_has_a_name(wrong: Any) -> None:
-    with pytest.raises(PlanError, match="has a name"):
+    with pytest.raises(PlanError, match="group must be a string"):
         monotonic().with_alignment(max_drift=1, group=wrong)
