@@ -56,10 +56,11 @@ def test_rows_of_a_key_keep_their_order_in_whichever_life(kind: str, tmp_path: P
         (tmp_path / str(seed)).mkdir()
         told += _run(ordered.CASES[kind], Random(f"{kind}-{seed}"), tmp_path / str(seed))
 
-    assert told["rows under way restored"] >= SEEDS
-    for seed in range(SEEDS, 8 * SEEDS):  # how far a life comes is a matter of the machine, too
-        if told["epochs aborted"]:
+    for seed in range(8 * SEEDS):  # how far a life comes is a matter of the machine, too
+        if told["rows under way restored"] >= SEEDS and told["epochs aborted"]:
             break
         (tmp_path / f"more-{seed}").mkdir()
         told += _run(ordered.CASES[kind], Random(f"{kind}-more-{seed}"), tmp_path / f"more-{seed}")
+
+    assert told["rows under way restored"] >= SEEDS
     assert told["epochs aborted"] > 0
