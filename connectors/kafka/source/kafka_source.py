@@ -336,7 +336,7 @@ class KafkaSource(Generic[T]):
 
     def _has_ended(self, known: Positions | None) -> TypeGuard[Positions]:
         """Return whether the end of all partitions was looked up before."""
-        read = [at for split, at in (known or {}).items() if not self._topics.is_excluded(topic_of(split))]
+        read = [*self._topics.drop_excluded(known or {}).values()]
         return bool(read) and all(until_of(at) is not None for at in read)
 
     def _began(self, survey: TopicSurvey) -> dict[SplitId, Position]:
@@ -374,7 +374,7 @@ class KafkaSource(Generic[T]):
         """Return the end positions of a bounded source, or None. See ``BoundedSource``."""
         if self._end is None:
             return None
-        ends = {split: until_of(at) for split, at in positions.items() if not self._topics.is_excluded(topic_of(split))}
+        ends = {split: until_of(at) for split, at in self._topics.drop_excluded(positions).items()}
         return {split: moved(positions[split], until) for split, until in ends.items() if until is not None}
 
     def list_excluded_splits(self, positions: Positions) -> Collection[SplitId]:
@@ -406,8 +406,7 @@ class KafkaSource(Generic[T]):
         known = {
             topic_of(split): (source, split, at)
             for source, positions in read
-            for split, at in positions.items()
-            if not source._topics.is_excluded(topic_of(split))
+            for split, at in source._topics.drop_excluded(positions).items()
         }
         if self._checking is None:
             self._checking = KafkaRequests(self._cluster(ctx))
@@ -450,9 +449,8 @@ class KafkaSource(Generic[T]):
         """Commit the group's offsets for lag tools; their metadata names the writer and the epoch."""
         note = names.offset_metadata(ctx, epoch)
         by_topic: dict[str, dict[int, int]] = {}
-        for split, at in positions.items():
-            if not self._topics.is_excluded(topic_of(split)):
-                by_topic.setdefault(topic_of(split), {})[partition_of(split)] = offset_of(at)
+        for split, at in self._topics.drop_excluded(positions).items():
+            by_topic.setdefault(topic_of(split), {})[partition_of(split)] = offset_of(at)
         for topic, offsets in by_topic.items():
             if self._showing is None:
                 self._showing = KafkaRequests(self._cluster(ctx), _SHOWN_WITHIN)
@@ -505,10 +503,7 @@ class KafkaSource(Generic[T]):
             return known.union(*(subscription.select_topics(listed) for subscription in subscriptions))
 
         by_pattern = any(subscription.pattern is not None for subscription in subscriptions)
-        positions = [
-            {split: place for split, place in (at or {}).items() if not source._topics.is_excluded(topic_of(split))}
-            for source, at in asked
-        ]
+        positions = [source._topics.drop_excluded(at or {}) for source, at in asked]
         survey = TopicSurvey(where, wanted, lambda: self._client(where), positions, by_pattern=by_pattern)
         yield survey
         if survey.in_trouble:

@@ -15,7 +15,7 @@ from kafka_eos.connectors.kafka.source.positions import topic_of
 from kafka_eos.connectors.kafka.topic_formats import topic_name
 from kafka_eos.core.errors import ConfigError, InputLost, LossCause
 from kafka_eos.core.ids import SplitId
-from kafka_eos.core.json_values import Json
+from kafka_eos.core.json_values import Json, Positions
 
 _MOST_NAMES: Final = 10
 """Most topic names in a message."""
@@ -91,6 +91,10 @@ class Subscription:
     def is_excluded(self, topic: str) -> bool:
         """Return whether the user has excluded the topic, whether or not the job has read it."""
         return topic in self.exclude
+
+    def drop_excluded(self, positions: Positions) -> Positions:
+        """Return the positions without those of excluded topics."""
+        return {split: at for split, at in positions.items() if not self.is_excluded(topic_of(split))}
 
     def find_unknown_exclusions(self, there: Collection[str], known: Iterable[SplitId]) -> list[str]:
         """Return a notice for excluded names that match no existing or known topic.
