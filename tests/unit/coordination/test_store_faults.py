@@ -35,7 +35,7 @@ from kafka_eos.coordination import job_history as history
 from kafka_eos.coordination import terms
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_history import History
-from kafka_eos.core.errors import Fenced
+from kafka_eos.core.errors import CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.records import Batch
 from kafka_eos.protocol.lineage import lineage
@@ -95,7 +95,10 @@ class Supervisor:
     def run(self) -> None:
         """From the recovery to the end of the input."""
         resumed = self.coordinator.recover()
-        total = self._restored(resumed)
+        try:
+            total = self._restored(resumed)
+        except CorruptCheckpoint as error:
+            raise OSError from error  # its successor has dropped the file
         for at in range(int(resumed.positions["numbers"][SPLIT]["index"]), len(self.job.values)):
             epoch, total = self.coordinator.next_epoch(), total + self.job.values[at]
             positions = {"numbers": {SPLIT: {"index": at + 1}}}
@@ -204,10 +207,18 @@ def test_a_supervisor_may_fail_at_any_request(job: Callable[..., Job]) -> None:
             _ends_well(failing)
 
 
-def test_a_supervisor_may_be_replaced_at_any_request(job: Callable[..., Job]) -> None:
-    """Its successor takes over while it is about to ask for something, and comes to the end before it goes on."""
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_a_supervisor_may_be_replaced_at_any_request(job: Callable[..., Job], epochs: int) -> None:
+    """Its successor takes over while it is about to ask for something, and comes to the end before it goes on.
+
+    ``epochs``: those of an earlier process.
+    """
     for at in itertools.count(1):
-        running, successors = job(), list[None]()
+        running, successors = job(epochs + 1), list[None]()
+        if epochs:
+            ahead = running.values.pop()
+            running.start().run()
+            running.values.append(ahead)
 
         def take_over(running: Job = running, successors: list[None] = successors, at: int = at) -> None:
             if requests.count == at - 1 and not successors:

@@ -31,8 +31,12 @@ M = TypeVar("M")
 MAX_CAPTURED = 3
 """Epochs that are captured at the same time."""
 STEPS = ("capture", "capture", "store", "store", "give up", "fail", "decide", "decide", "clean up")
-scripts = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, MAX_CAPTURED - 1)), min_size=1, max_size=8)
+scripts = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, MAX_CAPTURED - 1)), min_size=4, max_size=8)
 """What becomes of epochs, one after the other; the number says of which, of how many files, or how much is kept."""
+starts_back = st.sampled_from([0, 0, 1, 2])
+"""From which epoch a job resumes: the newest, or so many before it."""
+rounds = st.lists(st.tuples(scripts, starts_back), min_size=2, max_size=3)
+"""Each ends with a crash."""
 
 
 @dataclass

@@ -5,6 +5,7 @@ Several epochs may be captured before one of them is decided, given up, or clean
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from state_codecs import TOTAL
-from state_epochs import Epochs, scripts
+from state_epochs import Epochs, rounds, scripts, starts_back
 from state_world import Kind, World
 
 from kafka_eos.abc.state import BackendState
@@ -31,16 +32,22 @@ values = st.integers() | st.lists(st.integers(), max_size=2)
 class StateModel(RuleBasedStateMachine):
     kind: Kind
 
-    @initialize(limit=st.sampled_from([1, 4, 1000]), local=st.booleans(), limits=drawn_limits)
-    def start(self, limit: int, local: bool, limits: Mapping[str, int]) -> None:
+    @initialize(
+        limit=st.sampled_from([1, 4, 1000]), local=st.booleans(), limits=drawn_limits, rounds=rounds, data=st.data()
+    )
+    def start(self, limit: int, local: bool, limits: Mapping[str, int], rounds: Any, data: st.DataObject) -> None:
         self.limits = ExitStack()
         self.limits.enter_context(set_limits(**limits))
         self.directory = tempfile.TemporaryDirectory()
         root = Path(self.directory.name)
         self.world = World(self.kind, LocalStorage(root / "job") if local else MemoryStorage(), root)
         self.limit = limit
+        self.serial = itertools.count()
         self.epochs = Epochs[dict[str, Any]](self.world.storage, dict, {})
         self._open(0)
+        for script, back in rounds:
+            self.epochs_come_and_go(script, data)
+            self.crash_and_restore(back)
 
     def _open(self, back: int) -> None:
         handles, self.model = self.epochs.go_on_from(back)
@@ -81,14 +88,15 @@ class StateModel(RuleBasedStateMachine):
     def epochs_come_and_go(self, script: Any, data: st.DataObject) -> None:
         def capture() -> None:
             for key in data.draw(st.lists(keys, max_size=2)):
-                self.put(key, len(self.model))
+                self.put(key, next(self.serial))
             self.epochs.capture([self.backend], self.model)
 
         self.epochs.follow(script, capture)
 
-    @rule(back=st.sampled_from([0, 0, 1, 2]))
+    @rule(back=starts_back)
     def crash_and_restore(self, back: int) -> None:
         self._open(back)
+        self.compare_everything()
 
     @rule()
     def compare_everything(self) -> None:

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from state_codecs import JsonText
-from state_epochs import Epochs, scripts
+from state_epochs import Epochs, scripts, starts_back
 from state_world import Kind, World
 
 from kafka_eos.abc.state import Panes, StateBackend, StateDescriptor, TimerService, Ttl
@@ -248,7 +248,7 @@ class KindsModel(RuleBasedStateMachine):
         self.epochs.follow(script, capture)
 
     @rule(
-        back=st.sampled_from([0, 0, 1, 2]),
+        back=starts_back,
         parallelism=st.sampled_from([1, 3, 2]),
         kind=st.sampled_from(["memory", "rocksdb"]),
         part_bytes=st.sampled_from([None, None, 100, 1 << 20]),
@@ -256,6 +256,7 @@ class KindsModel(RuleBasedStateMachine):
     def crash_and_restore(self, back: int, parallelism: int, kind: Kind, part_bytes: int | None) -> None:
         """``part_bytes``: the state goes through a savepoint, which has a part for so many."""
         self._open(back, parallelism, kind, part_bytes)
+        self.compare_everything()
 
     @rule(kind=st.sampled_from(["memory", "rocksdb"]))
     def rescale_1_3_2(self, kind: Kind) -> None:
