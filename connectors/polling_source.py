@@ -14,28 +14,24 @@ from __future__ import annotations
 
 import reprlib
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.source import Reader, Source
 from kafka_eos.core.errors import ConfigError, InputLost, LossCause
-from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Json, Position, Positions
 from kafka_eos.core.records import Batch, RawOrigin, RawRecord
 
 T = TypeVar("T")
 
 
-class PollingSource(ABC, Generic[T]):
+class PollingSource(Source[T]):
     """A source that returns the records of a split from an offset on. Positions and readers are provided."""
-
-    guarantee = Guarantee.EXACTLY_ONCE
-    value_type: Any = None
-    """The type of the values, if set: several workers use its codec to send rows to each other."""
 
     @abstractmethod
     def describe(self) -> Mapping[str, Json]:
@@ -84,11 +80,8 @@ class PollingSource(ABC, Generic[T]):
     def reader(self, ctx: TaskContext, positions: Positions) -> PollingReader[T]:
         return PollingReader(self, ctx, positions)
 
-    def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
-        """Report no lag to the external system. Override this method to report it."""
 
-
-class PollingReader(Generic[T]):
+class PollingReader(Reader[T]):
     """The reader of a polling source's splits, in turn."""
 
     def __init__(self, source: PollingSource[T], ctx: TaskContext, positions: Positions) -> None:

@@ -274,6 +274,20 @@ def test_everything_that_a_sink_may_have_is_listed() -> None:
     assert sorted(listed) == sorted({*asked, "HasCodecs", "HasDefaultName"})
 
 
+def list_optional(*contracts: type) -> set[str]:
+    """The public members of the base classes that have a default."""
+    return {
+        name for base in contracts for name in vars(base) if name[0] != "_" and name not in base.__abstractmethods__
+    }  # type: ignore[attr-defined]
+
+
+def test_everything_that_a_source_may_have_is_listed() -> None:
+    cells = [cell for cell, *_ in rows((ROOT / "docs/writing-a-source.md").read_text(), "optional")]
+    listed = {name.strip("` ") for cell in cells for name in cell.split(",")}
+
+    assert listed == list_optional(interfaces.Source, interfaces.Reader) | {"SupportsIdentityCheck"}
+
+
 def test_every_check_of_the_source_contract_is_listed() -> None:
     listed = [cell.strip("`") for cell, *_ in rows((ROOT / "docs/writing-a-source.md").read_text(), "check")]
 

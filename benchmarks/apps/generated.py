@@ -21,6 +21,7 @@ from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, C
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.sink import PreCommit
+from kafka_eos.abc.source import Reader, Source
 from kafka_eos.core.errors import InputLost
 from kafka_eos.core.ids import EpochId, SplitId
 from kafka_eos.core.json_values import Json, Position, Positions
@@ -61,7 +62,7 @@ class Stamped(Protocol):
     at: float
 
 
-class GeneratedSource:
+class GeneratedSource(Source[Any]):
     """``ring(split)`` gives the values of a split, repeated for ever, or until ``count`` are read in all.
 
     With ``rate`` (records a second, of all splits together) ``stamp(value, at)`` makes each record when it is due,
@@ -105,11 +106,8 @@ class GeneratedSource:
         counter = Counter(self.counters / f"in-{ctx.operator}-{ctx.subtask}.count")
         return GeneratedReader(self, ctx.operator, counter, positions)
 
-    def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
-        """Nobody watches the lag."""
 
-
-class GeneratedReader:
+class GeneratedReader(Reader[Any]):
     """Reads the assigned splits in turn; a batch never mixes splits."""
 
     def __init__(self, source: GeneratedSource, operator: str, counter: Counter, positions: Positions) -> None:

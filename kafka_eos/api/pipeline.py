@@ -97,7 +97,7 @@ class Pipeline(PlanBuilder):
         name = name_connector("source", source, name)
         first = None if after is None else self._find_awaited_source(after, name)
         self._add_source(plan.SourceNode, source, name, on_error, environment_errors, record_errors, after=first)
-        return Stream(self, name, getattr(source, "value_type", None))
+        return Stream(self, name, source.value_type)
 
     def _find_awaited_source(self, after: object, name: str) -> str:
         """Return the source that must end before this one starts. PlanError with the user's line if there is none."""
@@ -111,7 +111,7 @@ class Pipeline(PlanBuilder):
                 "anyway."
             )
         first: Any = above[0]
-        if not isinstance(first.source, interfaces.BoundedSource) or first.source.bounds({}) is None:
+        if first.source.bounds({}) is None:
             raise plan_error(
                 f"source {name!r} is after {first.name!r}, which has no end, so it would never be read. Give that one "
                 'an end: until="latest" of FileSource and KafkaSource reads what is there at the first start.'
@@ -142,8 +142,8 @@ class Pipeline(PlanBuilder):
         key a row is joined with. The same always applies to a key that is in two partitions of the topic.
         """
         name = name_connector("table", source, name)
-        tp = getattr(source, "value_type", None) if values is None else values
-        check_table(name, tp, skips=getattr(source, "skips", False), several=getattr(source, "several", False))
+        tp = source.value_type if values is None else values
+        check_table(name, tp, source.find_table_obstacle())
         self._add_source(plan.TableNode, source, name, on_error, environment_errors, record_errors)
         stream: Stream[Record[K, V]] = Stream(self, name, tp)
         return Table(self, stream.key_by(lambda record: record.key, name=f"{name}-by-key")._node, tp, name)

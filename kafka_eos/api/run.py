@@ -14,7 +14,6 @@ from kafka_eos._util import logging_setup as logs
 from kafka_eos._util import thread_dumps as stacks
 from kafka_eos._util.extras import ensure_extra, has_extra
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.source import BoundedSource
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.status_file import Observer, read_status
 from kafka_eos.core.ids import AppRef, Term
@@ -209,7 +208,7 @@ def _describe_watermark(
 ) -> str:
     source = plan.node(node.source)
     assert isinstance(source, SourceNode)
-    ends = isinstance(source.source, BoundedSource) and source.source.bounds({}) is not None
+    ends = source.source.bounds({}) is not None
     empty = sorted({*splits.get(node.source, ())} - known.keys())
     if empty and not (ends or node.strategy.detects_idleness):
         which = f"{empty[0]} has" if len(empty) == 1 else f"{empty[0]} and {len(empty) - 1} more have"

@@ -114,18 +114,10 @@ class Table(_TableBase[K, V]):
         return VersionedTable(self._draft, node, self._type, self._name)
 
 
-def check_table(name: str, tp: Any, *, skips: bool, several: bool) -> None:
+def check_table(name: str, tp: Any, obstacle: str | None) -> None:
     """Raise PlanError with the user's line if rows of type ``tp`` cannot form a table, where the type is known."""
-    if skips:
-        raise plan_error(
-            f"table {name!r} would start without the existing records of its topic: leave start= out, or set it "
-            'to "earliest".'
-        )
-    if several:
-        raise plan_error(
-            f"table {name!r} would be built from several topics, where the newer of two values of a key is unknown: "
-            "read it from one topic."
-        )
+    if obstacle is not None:
+        raise plan_error(f"table {name!r} would {obstacle}")
     if isinstance(tp, type) and not _BOTH <= {*dir(tp), *getattr(tp, "__annotations__", ())}:
         raise plan_error(
             f"table {name!r} needs rows with a key and a value, and those of its source are {type_name(tp)}. Read it "

@@ -16,7 +16,6 @@ from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.incarnation import (
     IncarnationSign,
     IncarnationState,
-    SupportsIncarnations,
     SupportsLossCheck,
     SupportsRegistration,
 )
@@ -40,8 +39,7 @@ class IncarnationRegistry:
         }
         self.verifying_scopes = frozenset(scope for scope, c in found.items() if isinstance(c, SupportsLossCheck))
         """Scopes of the sinks that can report missing commits."""
-        sources: list[Source[Any]] = [node.source for node in plan.sources]
-        self._sources = [source for source in sources if isinstance(source, SupportsIncarnations)]
+        self._sources: list[Source[Any]] = [node.source for node in plan.sources]
 
     @property
     def known_in(self) -> tuple[str, ...]:
@@ -50,7 +48,7 @@ class IncarnationRegistry:
 
     def find_all(self, ctx: JobContext) -> list[IncarnationSign]:
         """Return the signs of every incarnation of the job name, including this one."""
-        asked: list[SupportsIncarnations] = [*self._registrars.values(), *self._sources]
+        asked: list[SupportsRegistration | Source[Any]] = [*self._registrars.values(), *self._sources]
         return self._patience.retry(
             "list the incarnations of the job's name",
             lambda: [sign for each in asked for sign in each.list_incarnations(ctx)],

@@ -12,15 +12,7 @@ from typing import Any, TypeAlias
 
 from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.source import (
-    BoundedSource,
-    PositionsOrRetry,
-    Source,
-    SupportsBulkDiscovery,
-    SupportsIdentityCheck,
-    SupportsSourceCheck,
-    SupportsTableCheck,
-)
+from kafka_eos.abc.source import PositionsOrRetry, Source, SupportsIdentityCheck
 from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
@@ -41,18 +33,18 @@ class GroupedSources:
     def discover(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> Answers:
         """Return by source its positions, or the reason why they are not available now. See ``Source.discover``."""
 
-        def together(first: SupportsBulkDiscovery, names: Sequence[str]) -> Sequence[PositionsOrRetry]:
+        def ask(first: Source[Any], names: Sequence[str]) -> Sequence[PositionsOrRetry]:
             return first.discover_all(ctx, [(self._sources[name], known[name]) for name in names])
 
-        return self._ask(ctx, list(known), together, lambda name: self._sources[name].discover(ctx, known[name]))
+        return self._ask(ctx, list(known), ask)
 
     def ends(self, ctx: JobContext, names: Sequence[str]) -> Answers:
         """Return by source its end positions, or the reason. See ``Source.get_end_positions``."""
 
-        def together(first: SupportsBulkDiscovery, names: Sequence[str]) -> Sequence[PositionsOrRetry]:
+        def ask(first: Source[Any], names: Sequence[str]) -> Sequence[PositionsOrRetry]:
             return first.get_all_end_positions(ctx, [self._sources[name] for name in names])
 
-        return self._ask(ctx, names, together, lambda name: self._sources[name].get_end_positions(ctx))
+        return self._ask(ctx, names, ask)
 
     def report_offsets(
         self, ctx: JobContext, epoch: EpochId, positions: Mapping[str, Positions], patience: Retrier
@@ -79,28 +71,22 @@ class GroupedSources:
         self,
         ctx: JobContext,
         names: Sequence[str],
-        together: Callable[[SupportsBulkDiscovery, Sequence[str]], Sequence[PositionsOrRetry]],
-        alone: Callable[[str], Positions],
+        ask: Callable[[Source[Any], Sequence[str]], Sequence[PositionsOrRetry]],
     ) -> Answers:
         found: Answers = {}
         for group in self._groups(ctx, names):
-            first = self._sources[group[0]]
             try:
-                if isinstance(first, SupportsBulkDiscovery):
-                    found.update(zip(group, together(first, group), strict=True))
-                else:
-                    found[group[0]] = alone(group[0])
+                found.update(zip(group, ask(self._sources[group[0]], group), strict=True))
             except Retryable as error:
                 found.update(dict.fromkeys(group, error))
         return found
 
     def _groups(self, ctx: JobContext, names: Sequence[str]) -> list[list[str]]:
         """Return groups of sources that one request can query, ordered by their first source."""
-        groups: dict[object, list[str]] = {}
+        groups: dict[tuple[type, str], list[str]] = {}
         for name in names:
             source = self._sources[name]
-            key = (type(source), source.scope(ctx)) if isinstance(source, SupportsBulkDiscovery) else name
-            groups.setdefault(key, []).append(name)
+            groups.setdefault((type(source), source.scope(ctx)), []).append(name)
         return list(groups.values())
 
 
@@ -173,10 +159,7 @@ class SourceCoordinator:
 
     def _checked(self, name: str, ctx: JobContext, at: Positions | None) -> list[str]:
         source, known = self._sources_by_name[name], None if at is None else bootstrap.connector_positions(at)
-        notices = list(source.check(ctx, known)) if isinstance(source, SupportsSourceCheck) else []
-        if name in self._tables and isinstance(source, SupportsTableCheck):
-            notices += source.check_table(ctx)
-        return notices
+        return [*source.check(ctx, known), *(source.check_table(ctx) if name in self._tables else ())]
 
     def resolve_positions(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> dict[str, Positions]:
         """Verify known positions, and look up those of new sources.
@@ -256,11 +239,7 @@ class SourceCoordinator:
 
     def _bounds(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
         """Return the end positions of the bounded sources."""
-        ends_by_source = {
-            name: source.bounds(at)
-            for name, at in known.items()
-            if isinstance(source := self._sources_by_name[name], BoundedSource)
-        }
+        ends_by_source = {name: self._sources_by_name[name].bounds(at) for name, at in known.items()}
         return {name: ends for name, ends in ends_by_source.items() if ends is not None}
 
     def report_offsets(self, ctx: JobContext, manifest: Manifest) -> list[str]:

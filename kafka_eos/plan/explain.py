@@ -11,6 +11,7 @@ from typing import Any
 
 from kafka_eos.abc.codec import HasCodecs, SupportsDescribe
 from kafka_eos.abc.guarantee import Guarantee, SupportsTradeOffs
+from kafka_eos.abc.source import Source
 from kafka_eos.abc.state import Ttl
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.fault_attribution import ErrorRules
@@ -202,11 +203,10 @@ def _schemas(plan: Plan) -> Iterator[str]:
 
 def _codecs(end: Node) -> Iterator[str]:
     connector: Any = end.source if isinstance(end, SourceNode) else end.sink if isinstance(end, SinkNode) else None
-    if not isinstance(connector, HasCodecs):
-        if of := _in_code(getattr(connector, "value_type", None)):
-            yield f"{end.name}: rows{of}"
-        return
-    for part, codec in connector.codecs().items():
+    codecs = connector.codecs() if isinstance(connector, Source | HasCodecs) else {}
+    if not codecs and isinstance(end, SourceNode) and (of := _in_code(end.source.value_type)):
+        yield f"{end.name}: rows{of}"
+    for part, codec in codecs.items():
         if isinstance(codec, SupportsDescribe):
             yield f"{end.name}, {part}: {codec.describe()}"
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from kafka_eos.abc.guarantee import ExclusiveSink, Guarantee
-from kafka_eos.abc.source import SupportsFeedbackCheck
 from kafka_eos.core.errors import Bug, ConfigError, PlanError
 from kafka_eos.core.ids import ensure_name
 from kafka_eos.plan.broadcast_nodes import BroadcastConnectNode
@@ -260,8 +259,6 @@ def _check_sinks(plan: Graph) -> None:
 def _check_sources(plan: Graph) -> None:
     """Check that no source reads what the pipeline writes, unless intended: rows would circulate forever."""
     for node in plan.sources:
-        if not isinstance(node.source, SupportsFeedbackCheck):
-            continue
         below = plan.find_descendants(node.name)
         for sink in plan.sinks:
             if (

@@ -11,16 +11,16 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.source import Reader, Source
 from kafka_eos.core.errors import InputLost
-from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Json, Position, Positions
 from kafka_eos.core.records import Batch, Headers, RawRecord
 
 _INDEX: Final = "index"
 
 
-class ListSource:
+class ListSource(Source[Any]):
     """Reads ``values``; with several ``splits`` they are distributed in turn, as by a partitioner.
 
     ``name`` is used in place of a topic's name.
@@ -31,10 +31,6 @@ class ListSource:
             raise ValueError(f"splits must be at least 1, not {splits}")
         self.name = name
         self.splits: dict[SplitId, list[Any]] = {SplitId(f"{name}/{n}"): list(values[n::splits]) for n in range(splits)}
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE
 
     def describe(self) -> Mapping[str, Json]:
         return {"list": self.name, "splits": len(self.splits), "values": sum(map(len, self.splits.values()))}
@@ -52,11 +48,8 @@ class ListSource:
     def reader(self, ctx: TaskContext, positions: Positions) -> ListReader:
         return ListReader(self, ctx.operator, positions)
 
-    def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
-        """Do nothing: the lag of a list is not observed."""
 
-
-class ListReader:
+class ListReader(Reader[Any]):
     """Reads the assigned splits one after the other; a batch never mixes splits."""
 
     def __init__(self, source: ListSource, operator: str, positions: Positions) -> None:
@@ -92,9 +85,6 @@ class ListReader:
 
     def has_reached(self, ends: Positions) -> bool:
         return all(split in self._next and self._next[split] >= _index(end) for split, end in ends.items())
-
-    def close(self) -> None:
-        """Do nothing: a list holds nothing open."""
 
 
 class ListOrigin:

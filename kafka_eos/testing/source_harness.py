@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
-from kafka_eos.abc.source import BoundedSource, Reader, Source
+from kafka_eos.abc.source import Reader, Source
 from kafka_eos.core.errors import Retryable
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Json, Positions
@@ -109,7 +109,7 @@ class SourceHarness:
     def goal(self, positions: Positions) -> Positions:
         """Ends of a run from these positions: those that the source has for good, else those of now."""
         source = self.source()
-        bounds = source.bounds(positions) if isinstance(source, BoundedSource) else None
+        bounds = source.bounds(positions)
         return self.ends() if bounds is None else bounds
 
     def _patiently(self, ask: Callable[[], Positions]) -> Positions:

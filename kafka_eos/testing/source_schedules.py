@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.source import Reader, SequencedSource, Source
+from kafka_eos.abc.source import Reader, Source
 from kafka_eos.core.errors import KafkaEosError
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.json_values import Position, Positions
@@ -77,7 +77,7 @@ class _Subtask:
     def list_excluded_splits(self) -> set[SplitId]:
         """Splits that need not bring rows now: the source reads others first."""
         source = self.source
-        return {*source.list_excluded_splits(self.reader.positions())} if isinstance(source, SequencedSource) else set()
+        return {*source.list_excluded_splits(self.reader.positions())}
 
     def __str__(self) -> str:
         return f"subtask {self.number}"

@@ -11,10 +11,11 @@ import fnmatch
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
 
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.sink import Sink
+from kafka_eos.abc.source import Source
 from kafka_eos.connectors.files.hive_partitions import PartitionLevels
 from kafka_eos.connectors.files.os_errors import map_errors
 from kafka_eos.connectors.files.s3.bucket import BucketAddress
@@ -24,7 +25,7 @@ from kafka_eos.connectors.files.source.positions import FileProgress
 from kafka_eos.connectors.files.source.reader import FileReader
 from kafka_eos.connectors.files.source.row_formats import ReadFormat, read_format
 from kafka_eos.core.errors import ConfigError, InputLost, LossCause, Retryable
-from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Json, Positions
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ LARGEST_BLOCK: Final = 256 << 20
 """The default for the most bytes of a block. Writers usually create blocks of 10 kB to a few MB."""
 
 
-class FileSource(Generic[T]):
+class FileSource(Source[T]):
     """A source that reads the files of a directory as a stream of ``T``, including files that arrive later.
 
     ``directory``: a path, or ``s3://bucket/prefix?endpoint=…&region=…`` for objects. Files in it are read, except those
@@ -121,14 +122,9 @@ class FileSource(Generic[T]):
         self._files = (files,) if files is not None else self._reading.names
         self._ended, self._in_order = until is not None, in_order
         self._allow_feedback = allow_feedback
-        self.value_type: Any = value
-        """The type of the source's values, for codecs between workers."""
+        self.value_type = value
 
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE
-
-    def find_feedback(self, sink: object, *, refused: bool) -> str | None:
+    def find_feedback(self, sink: Sink[Any], *, refused: bool) -> str | None:
         """Return why the pipeline would read the files that ``sink`` writes; None if it would not."""
         if self._ended or not isinstance(sink, FileSink) or (self._allow_feedback and not refused):
             return None
@@ -175,7 +171,7 @@ class FileSource(Generic[T]):
         return {split: at for split, at in {**(known or {}), **there, **read}.items() if split not in later}
 
     def bounds(self, positions: Positions) -> Positions | None:
-        """Return the end positions of a bounded source, or None. See ``BoundedSource``."""
+        """Return the end positions of a bounded source, or None."""
         if not self._ended:
             return None
         return {split: FileProgress.read(at).at_end().position() for split, at in positions.items()}
@@ -192,9 +188,6 @@ class FileSource(Generic[T]):
 
     def reader(self, ctx: TaskContext, positions: Positions) -> FileReader:
         return FileReader(self._place, self._reading, self._levels, ctx, positions, in_order=self._in_order)
-
-    def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
-        """Do nothing: a directory has no consumer lag to report."""
 
     def _found(self) -> Mapping[str, FileProgress]:
         """Return the files that exist, with their start positions."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.context import TaskContext
+from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.files.hive_partitions import PartitionLevels
 from kafka_eos.connectors.files.os_errors import map_errors
 from kafka_eos.connectors.files.source.bounded_text import LimitExceeded
@@ -43,7 +44,7 @@ class _OpenFile:
         self.held.close()
 
 
-class FileReader:
+class FileReader(Reader[Any]):
     """The reader of one subtask's files. Only one of them is open at a time."""
 
     def __init__(

@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, TypedDict, TypeGuard, TypeVar, Unpack, overload
+from typing import Any, TypedDict, TypeGuard, TypeVar, Unpack, overload
 
 from kafka_eos._util.secrets import mask_config
 from kafka_eos.abc.codec import Codec, SupportsDescribe, TopicFormat
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.incarnation import IncarnationSign
-from kafka_eos.abc.source import PositionsOrRetry, Reader
+from kafka_eos.abc.sink import Sink
+from kafka_eos.abc.source import PositionsOrRetry, Reader, Source, SupportsIdentityCheck, get_or_retry
 from kafka_eos.connectors.kafka import job_names as names
 from kafka_eos.connectors.kafka.client.cluster import Cluster, checked, resolve_cluster
 from kafka_eos.connectors.kafka.client.credentials import texts
@@ -94,7 +94,7 @@ class ReadOptions(TypedDict, total=False):
     allow_feedback: bool
 
 
-class KafkaSource(Generic[T]):
+class KafkaSource(SupportsIdentityCheck, Source[T]):
     """A source that reads a topic, several topics, or all that match a pattern, as a stream of ``T``.
 
     ``topics``: a topic's name, a list of names, or ``re.compile(...)``, which must match the whole name. Matching
@@ -154,8 +154,7 @@ class KafkaSource(Generic[T]):
         self._config = checked(config)
         self._filter = header_filter
         self._codecs = TopicCodecs(self._topics, value)
-        self.value_type: Any = getattr(self._codecs.of_any["value"], "type", None)
-        """The type of the source's values, for codecs between workers; None if only the codec knows it."""
+        self.value_type = getattr(self._codecs.of_any["value"], "type", None)
         self._decoding = MessageDecoder(self._codecs.columns, header_filter)
         self._admin: AdminClient | None = None
         self._admin_secrets: Mapping[str, str] = {}
@@ -217,12 +216,18 @@ class KafkaSource(Generic[T]):
         source._decoding = MessageDecoder(source._codecs.columns, source._filter)
         return source
 
-    @property
-    def skips(self) -> bool:
-        """Return whether a job's first start skips existing records, which a table must not."""
-        return self._start != "earliest"
+    def find_table_obstacle(self) -> str | None:
+        """Return why no table can be built from these topics."""
+        if self._start != "earliest":
+            return 'start without the existing records of its topic: leave start= out, or set it to "earliest".'
+        if self.several:
+            return (
+                "be built from several topics, where the newer of two values of a key is unknown: read it from one "
+                "topic."
+            )
+        return None
 
-    def find_feedback(self, sink: object, *, refused: bool) -> str | None:
+    def find_feedback(self, sink: Sink[Any], *, refused: bool) -> str | None:
         """Return why writing to this sink would create a loop, or None.
 
         A source with an end creates no loop: the sink writes after that end.
@@ -235,7 +240,7 @@ class KafkaSource(Generic[T]):
 
     @property
     def several(self) -> bool:
-        """Return whether it may read several topics, which a table must not."""
+        """Return whether it may read several topics."""
         return self._topics.several
 
     @property
@@ -249,12 +254,8 @@ class KafkaSource(Generic[T]):
 
     @property
     def default_name(self) -> str | None:
-        """Return the topic if it is a single one. See ``HasDefaultName``."""
+        """Return the topic if it is a single one."""
         return self.only_topic
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE
 
     @property
     def connection(self) -> Mapping[str, Any]:
@@ -287,7 +288,7 @@ class KafkaSource(Generic[T]):
         return self._codecs.named()
 
     def check(self, ctx: JobContext, known: Positions | None) -> Sequence[str]:
-        """Check the environment at a start, and return notices. See ``SupportsSourceCheck``."""
+        """Check the environment at a start, and return notices."""
         notices = [*expect_readable(*self.codecs().values())]
         if self._topics.exclude:
             with KafkaRequests(self._cluster(ctx)) as rpc:
@@ -295,7 +296,7 @@ class KafkaSource(Generic[T]):
         return notices
 
     def check_table(self, ctx: JobContext) -> Sequence[str]:
-        """Return notices about topics that are read as tables. See ``SupportsTableCheck``."""
+        """Return notices about topics that are read as tables."""
         with KafkaRequests(self._cluster(ctx)) as rpc:
             return [notice for topic in self._topics.names if (notice := check_table_retention(rpc, topic))]
 
@@ -318,7 +319,7 @@ class KafkaSource(Generic[T]):
                 for topic in source._topics.select_topics(survey.there)
                 for rule in source._rules(known)
             )
-            return [_answer(partial(source._discovered, survey, known)) for source, known in asked]
+            return [get_or_retry(partial(source._discovered, survey, known)) for source, known in asked]
 
     def _rules(self, known: Positions | None) -> Sequence[OffsetRule]:
         """Return the offsets to look up for each topic."""
@@ -371,14 +372,14 @@ class KafkaSource(Generic[T]):
         return found
 
     def bounds(self, positions: Positions) -> Positions | None:
-        """Return the end positions of a bounded source, or None. See ``BoundedSource``."""
+        """Return the end positions of a bounded source, or None."""
         if self._end is None:
             return None
         ends = {split: until_of(at) for split, at in self._topics.drop_excluded(positions).items()}
         return {split: moved(positions[split], until) for split, until in ends.items() if until is not None}
 
     def list_excluded_splits(self, positions: Positions) -> Collection[SplitId]:
-        """Return partitions that are read to their final end. See ``SequencedSource``."""
+        """Return partitions that are read to their final end."""
         ends = self.bounds(positions) or {}
         return [split for split, end in ends.items() if offset_of(positions[split]) >= offset_of(end)]
 
@@ -391,7 +392,7 @@ class KafkaSource(Generic[T]):
             survey.fetch_offsets(
                 (topic, STABLE_OFFSET) for source in asked for topic in source._topics.select_topics(survey.there)
             )
-            return [_answer(partial(source._ends, survey)) for source in asked]
+            return [get_or_retry(partial(source._ends, survey)) for source in asked]
 
     def _ends(self, survey: TopicSurvey) -> Positions:
         found: dict[SplitId, Position] = {}
@@ -402,7 +403,7 @@ class KafkaSource(Generic[T]):
         return found
 
     def ensure_same_input(self, ctx: JobContext, read: Sequence[tuple[KafkaSource[Any], Positions]]) -> None:
-        """Check that no topic was replaced under its name. See ``SupportsIdentityCheck``."""
+        """Check that no topic was replaced under its name."""
         known = {
             topic_of(split): (source, split, at)
             for source, positions in read
@@ -508,13 +509,6 @@ class KafkaSource(Generic[T]):
         yield survey
         if survey.in_trouble:
             self._admin = None
-
-
-def _answer(ask: Callable[[], Positions]) -> PositionsOrRetry:
-    try:
-        return ask()
-    except Retryable as error:
-        return error
 
 
 def _single_answer(answers: Sequence[PositionsOrRetry]) -> Positions:

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from kafka_eos.abc.source import total_lag
+from kafka_eos.abc.source import Reader, total_lag
 from kafka_eos.connectors.kafka.client.access_rights import (
     AclOperation,
     Permission,
@@ -99,7 +99,7 @@ def _keep_refusal(found: list[KafkaError], error: KafkaError) -> None:
         found[:] = [error]
 
 
-class KafkaReader(Generic[T]):
+class KafkaReader(Reader[T]):
     """One consumer of one subtask's partitions. Not thread-safe."""
 
     def __init__(

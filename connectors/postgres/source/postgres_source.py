@@ -7,10 +7,10 @@ deleted before it was read is InputLost.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.source import Source
 from kafka_eos.connectors._shared.plain_rows import build_converter
 from kafka_eos.connectors.postgres.columns import columns_of
 from kafka_eos.connectors.postgres.connection import Connection, PostgresDatabase, map_errors
@@ -28,7 +28,7 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 
-class PostgresSource(Generic[T]):
+class PostgresSource(Source[T]):
     """A bounded source that reads ``table`` as it was at the job's first start. Rows are not changed or locked.
 
     ``conninfo``, ``table``: as in ``PostgresSink``.
@@ -91,8 +91,7 @@ class PostgresSource(Generic[T]):
         self._key = (key,) if isinstance(key, str) else tuple(key)
         self._where, self._splits = where, splits
         self._decode: Callable[[Any], Any] = build_converter("PostgresSource", value)
-        self.value_type: Any = value
-        """The type of the source's values, for codecs between workers."""
+        self.value_type = value
 
     @classmethod
     def records(
@@ -118,12 +117,8 @@ class PostgresSource(Generic[T]):
 
     @property
     def default_name(self) -> str:
-        """Return the table. See ``HasDefaultName``."""
+        """Return the table."""
         return self._table
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE
 
     def describe(self) -> Mapping[str, Json]:
         description: dict[str, Json] = {"connector": "postgres", "table": self._name, **self._database.shown()}
@@ -174,7 +169,7 @@ class PostgresSource(Generic[T]):
         return SplitId(f"{self._name}/{number}")
 
     def bounds(self, positions: Positions) -> Positions:
-        """Return the end positions: the source is always bounded. See ``BoundedSource``."""
+        """Return the end positions: the source is always bounded."""
         return {split: RangeProgress.parse(at).at_end().position() for split, at in positions.items()}
 
     def get_end_positions(self, ctx: JobContext) -> Positions:
@@ -182,7 +177,7 @@ class PostgresSource(Generic[T]):
         return {self._split(number): {"done": True} for number in range(self._splits)}
 
     def list_excluded_splits(self, positions: Positions) -> Collection[SplitId]:
-        """Return the ranges that were read. See ``SequencedSource``."""
+        """Return the ranges that were read."""
         return [split for split, at in positions.items() if RangeProgress.parse(at).done]
 
     def reader(self, ctx: TaskContext, positions: Positions) -> SnapshotReader:

@@ -16,6 +16,7 @@ import psycopg
 
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.context import TaskContext
+from kafka_eos.abc.source import Reader
 from kafka_eos.connectors._shared.plain_rows import encode_row
 from kafka_eos.connectors.postgres.connection import Connection, map_errors
 from kafka_eos.connectors.postgres.source.snapshot import Key, RangeProgress, is_end
@@ -28,7 +29,7 @@ from kafka_eos.core.records import Batch, RawRecord
 Row = dict[str, Any]
 
 
-class SnapshotReader:
+class SnapshotReader(Reader[Any]):
     """The reader of one subtask's ranges. ``connect``: opens a connection and describes the table, at the
     first read."""
 

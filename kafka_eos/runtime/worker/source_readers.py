@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from kafka_eos.abc.source import Reader, SupportsSplitLag
+from kafka_eos.abc.source import Reader
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import Batch
 from kafka_eos.protocol import source_dependencies as bootstrap
 
 
-class BootstrapReader:
+class BootstrapReader(Reader[Any]):
     """Wraps a reader and records in each position that its bootstrap end was reached.
 
     ``positions`` are the start positions.
@@ -52,8 +52,7 @@ class BootstrapReader:
         return self._inner.lag()
 
     def get_lag_by_split(self) -> Mapping[SplitId, int | None]:
-        """Return the lag of each split if the connector knows it; else no lag."""
-        return self._inner.get_lag_by_split() if isinstance(self._inner, SupportsSplitLag) else {}
+        return self._inner.get_lag_by_split()
 
     def has_reached(self, ends: Positions) -> bool:
         return self._inner.has_reached(ends)
@@ -62,7 +61,7 @@ class BootstrapReader:
         self._inner.close()
 
 
-class DeferredReader:
+class DeferredReader(Reader[Any]):
     """Opens the connector's reader at the first poll. Until then only its start positions are known."""
 
     def __init__(self, opened: Callable[[Positions], Reader[Any]], positions: Positions) -> None:
@@ -99,9 +98,7 @@ class DeferredReader:
         return None if self._inner is None else self._inner.lag()
 
     def get_lag_by_split(self) -> Mapping[SplitId, int | None]:
-        """Return the lag of each split if the connector knows it; else no lag."""
-        inner: object = self._inner
-        return inner.get_lag_by_split() if isinstance(inner, SupportsSplitLag) else {}
+        return {} if self._inner is None else self._inner.get_lag_by_split()
 
     def has_reached(self, ends: Positions) -> bool:
         """Return False before the first read, unless ``ends`` is empty."""

@@ -19,7 +19,7 @@ from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Writer
-from kafka_eos.abc.source import Reader, SequencedSource
+from kafka_eos.abc.source import Reader
 from kafka_eos.abc.state import InFlightRows, StateBackend, StateHandle
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.config.settings import Settings
@@ -201,11 +201,7 @@ class SubtaskRuntime:
 def list_excluded_splits(plan: Plan, source: str, positions: Positions) -> Collection[SplitId]:
     """Return the splits of a source that are excluded from its watermark."""
     connector = next(node.source for node in plan.sources if node.name == source)
-    return (
-        connector.list_excluded_splits(bootstrap.connector_positions(positions))
-        if isinstance(connector, SequencedSource)
-        else ()
-    )
+    return connector.list_excluded_splits(bootstrap.connector_positions(positions))
 
 
 def pending_timers(backends: Mapping[str, StateBackend]) -> dict[str, int]:

@@ -20,7 +20,7 @@ from typing import Any
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import PreCommit, SupportsPoll, Writer
-from kafka_eos.abc.source import Reader, SupportsSplitLag, total_lag
+from kafka_eos.abc.source import Reader, total_lag
 from kafka_eos.abc.state import CacheUse, InFlightRows
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.config.settings import Settings
@@ -330,10 +330,7 @@ class SessionRuntime:
 
     def figures(self) -> WorkerMetrics:
         """Return the metrics of this worker."""
-        lags = {
-            name: reader.get_lag_by_split() if isinstance(reader, SupportsSplitLag) else {}
-            for name, reader in self.readers.items()
-        }
+        lags = {name: reader.get_lag_by_split() for name, reader in self.readers.items()}
         lag = total_lag(total_lag(each.values()) if each else self.readers[name].lag() for name, each in lags.items())
         read = {
             name: SourceMetrics(

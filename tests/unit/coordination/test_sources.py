@@ -11,7 +11,7 @@ import pytest
 from kafka_eos import Pipeline
 from kafka_eos._util.retry import Retrier, RetryInterrupted
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.source import PositionsOrRetry
+from kafka_eos.abc.source import PositionsOrRetry, SupportsIdentityCheck
 from kafka_eos.coordination.sources import GroupedSources, SourceCoordinator, retry_until_all_answer
 from kafka_eos.core.errors import ConfigError, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
@@ -121,21 +121,13 @@ class Told(ListSource):
     def scope(self, ctx: JobContext) -> str:
         return self.server
 
-    def discover_all(
-        self, ctx: JobContext, asked: Sequence[tuple[Any, Positions | None]]
-    ) -> Sequence[PositionsOrRetry]:
-        return [source.discover(ctx, known) for source, known in asked]
-
-    def get_all_end_positions(self, ctx: JobContext, asked: Sequence[Any]) -> Sequence[PositionsOrRetry]:
-        return [source.get_end_positions(ctx) for source in asked]
-
     def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         self.told.append(self.name)
         if self.error is not None:
             raise self.error
 
 
-class Checked(Told):
+class Checked(SupportsIdentityCheck, Told):
     """Whose input is compared with what was read; its server is away for the first of two requests."""
 
     def ensure_same_input(self, ctx: JobContext, read: Sequence[tuple[Any, Positions]]) -> None:
