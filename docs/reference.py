@@ -22,8 +22,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import kafka_eos
-from kafka_eos import testing
-from kafka_eos.api import aggregates
+from kafka_eos import agg, testing
 from kafka_eos.connectors import kafka
 
 PAGE: Final = Path(__file__).with_name("api.md")
@@ -44,7 +43,7 @@ class Section:
 
     @property
     def imported(self) -> str:
-        return f"from {self.module.__name__} import …"
+        return "from kafka_eos import agg" if self.module is agg else f"from {self.module.__name__} import …"
 
 
 SECTIONS: Final = (
@@ -101,7 +100,7 @@ SECTIONS: Final = (
             "Windowed",
         ),
     ),
-    Section("Aggregates", aggregates, tuple(aggregates.__all__)),
+    Section("Aggregates", agg, tuple(agg.__all__)),
     Section("Patterns", kafka_eos, ("Pattern",)),
     Section("Requests", kafka_eos, ("retries", "breaker")),
     Section("Kafka", kafka, tuple(kafka.__all__)),

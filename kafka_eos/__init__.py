@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Table,
         VersionedTable,
         WindowedStream,
+        agg,
         connect,
     )
     from kafka_eos.core.errors import (
@@ -126,6 +127,7 @@ __all__ = [
     "Windowed",
     "WindowedStream",
     "__version__",
+    "agg",
     "bounded",
     "breaker",
     "connect",
@@ -146,7 +148,8 @@ _NAMES_BY_MODULE = {
     "abc.state": ("Ttl",),
     "api": (
         "Broadcast", "BroadcastConnectedStream", "BroadcastStream", "ConnectedStreams", "KeyedBroadcastConnectedStream",
-        "KeyedStream", "Pipeline", "Stream", "Table", "VersionedTable", "WindowedStream", "connect",
+        "KeyedStream", "Pipeline", "Stream", "Table", "VersionedTable", "WindowedStream", "agg",
+        "connect",
     ),
     "core.errors": (
         "Bug", "CommittableLost", "ConfigError", "CorruptCheckpoint", "EnvironmentFailed", "Fatal", "Fenced",

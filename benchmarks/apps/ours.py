@@ -7,8 +7,7 @@ import operator
 import os
 from typing import Any
 
-from kafka_eos import Pipeline, bounded, tumbling
-from kafka_eos.api.aggregates import sum_
+from kafka_eos import Pipeline, agg, bounded, tumbling
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 if os.environ.get("BENCH_MODEL") == "pydantic":
@@ -37,7 +36,7 @@ def w2() -> None:
     payments.key_by(lambda payment: payment.account).fold(
         name="total",
         init=lambda: 0,
-        step=lambda sum_, payment: sum_ + payment.amount,
+        step=lambda total, payment: total + payment.amount,
         emit=total,
         state=int,
         merge=MERGE,
@@ -48,7 +47,7 @@ def w4() -> None:
     payments = pipeline.source(KafkaSource(os.environ["BENCH_INPUT"], value=LatePayment), name="payments")
     payments = payments.with_timestamps(lambda payment: payment.at, watermarks=bounded(60))
     payments.key_by(lambda payment: payment.account).window(tumbling(seconds=300)).aggregate(
-        name="total", total=sum_(lambda payment: payment.amount), out=WindowTotal, key="account"
+        name="total", total=agg.sum(lambda payment: payment.amount), out=WindowTotal, key="account"
     ).sink(KafkaSink(OUTPUT, value=WindowTotal, key=lambda total: total.account, provenance=PROVENANCE), name="totals")
 
 

@@ -1,5 +1,6 @@
-"""The API for writing a plan: ``Pipeline``, its streams, and ``connect``."""
+"""The API for writing a plan: ``Pipeline``, its streams, ``connect``, and the aggregates ``agg``."""
 
+from kafka_eos.api import aggregates as agg
 from kafka_eos.api.broadcast_input import Broadcast
 from kafka_eos.api.connected_streams import (
     BroadcastConnectedStream,
@@ -24,5 +25,6 @@ __all__ = [
     "Table",
     "VersionedTable",
     "WindowedStream",
+    "agg",
     "connect",
 ]

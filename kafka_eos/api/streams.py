@@ -441,9 +441,9 @@ class KeyedStream(BaseStream, Generic[K, T]):
     ) -> Stream[Any]:
         """Aggregate the values of each key. Each input emits one row: the key, and a field per aggregate.
 
-        ``aggregate(count(), total=sum_(lambda o: o.amount))`` emits rows with ``key``, ``count`` and ``total``; see
-        ``kafka_eos.api.aggregates``. ``out`` is your class for the rows (a model, a Struct, a dataclass); ``key`` is
-        the name of its key field.
+        ``aggregate(agg.count(), total=agg.sum(lambda o: o.amount))`` emits rows with ``key``, ``count`` and ``total``;
+        see ``agg``. ``out`` is your class for the rows (a model, a Struct, a dataclass); ``key`` is the name of its key
+        field.
 
         It is a ``fold``: ``ttl`` works the same, and with ``merge=True`` it has two phases, and one row per key and
         epoch. Unlike a fold it needs no guarantee from you: all aggregates can be merged.
@@ -987,7 +987,7 @@ class WindowedStream(BaseStream, Generic[K, T]):
     ) -> Stream[Any]:
         """Aggregate the values of a window. At its end, emit one row: key, start, end, and a field per aggregate.
 
-        ``aggregate(count(), total=sum_(lambda o: o.amount))``; see ``kafka_eos.api.aggregates``. ``out`` is your class
+        ``aggregate(agg.count(), total=agg.sum(lambda o: o.amount))``; see ``agg``. ``out`` is your class
         for the rows; ``key``, ``start`` and ``end`` are the names of its fields.
         """
         parts, rows = self._rows(aggregates, named, out, key, start, end)
@@ -1014,8 +1014,7 @@ class WindowedStream(BaseStream, Generic[K, T]):
         return self._windowed(name, contents, get_element_type(get_return_type(fn)))
 
     def top_n(self, n: int, *, name: str | None = None, by: Callable[[T], Any]) -> Stream[Windowed[K, list[T]]]:
-        """Emit the ``n`` values of a window with the highest ``by``, highest first; see
-        ``kafka_eos.api.aggregates.top``.
+        """Emit the ``n`` values of a window with the highest ``by``, highest first; see ``agg.top``.
 
         A window stores only that many values.
         """

@@ -17,8 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 
 VERBS = """
 import msgspec
-from kafka_eos import Pipeline, Windowed, bounded, days, session, sliding, tumbling
-from kafka_eos.api.aggregates import count, first, mean, sum_
+from kafka_eos import Pipeline, Windowed, agg, bounded, days, session, sliding, tumbling
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 class Sale(msgspec.Struct):
@@ -50,8 +49,8 @@ into("{sessions}", by_user.window(session(gap=0.03)).fold(
     name="sessions", init=float, step=add, merge=plus, state=float), "to-sessions")
 into("{rate}", by_user.window(tumbling(seconds=0.1)).rate(name="rate"), "to-rate")
 by_user.window(days("Europe/Berlin")).aggregate(
-    count(), total=sum_(lambda sale: sale.amount), average=mean(lambda sale: sale.amount),
-    first=first(lambda sale: sale.amount), name="days",
+    agg.count(), total=agg.sum(lambda sale: sale.amount), average=agg.mean(lambda sale: sale.amount),
+    first=agg.first(lambda sale: sale.amount), name="days",
 ).sink(KafkaSink("{days}", value=dict, key=lambda row: row.key), name="to-days")
 by_user.window(tumbling(seconds=0.05)).top_n(2, by=lambda sale: sale.amount, name="top").sink(
     KafkaSink("{top}", value=Windowed[str, list[Sale]], key=lambda found: found.key), name="to-top")

@@ -27,6 +27,7 @@ from kafka_eos import (
     Ttl,
     Window,
     Windowed,
+    agg,
     bounded,
     connect,
     days,
@@ -41,7 +42,6 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
-from kafka_eos.api.aggregates import approx_distinct, approx_quantiles, count, first, last, max_, mean, sum_, top
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
 
@@ -165,7 +165,7 @@ class Statement(ProcessFunction[str, Payment, Total]):
         self.latest.add(value.id)
         yield Total(key, self.number.get(), 0, value.id)
         if self.number.get() % 5 == 0:
-            yield from (Total(key, amount, count, value.id) for amount, count in self.amounts.items())
+            yield from (Total(key, amount, agg.count, value.id) for amount, count in self.amounts.items())
             yield Total(key, sum(self.latest), len(list(self.latest)), value.id)
             self.latest.clear()
 
@@ -591,12 +591,13 @@ def aggregated(pipeline: Pipeline, at: Names) -> None:
     read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
     by_account = read.key_by(account, name="by-account")
     each = by_account.aggregate(
-        count(), total=sum_(lambda p: p.amount / 10), id=last(lambda p: p.id), name="each", out=Sums
+        agg.count(), total=agg.sum(lambda p: p.amount / 10), id=agg.last(lambda p: p.id), name="each", out=Sums
     )
     each.sink(KafkaSink(at["output"], value=Sums, key=lambda sums: sums.key), name="output")
     best = read.key_by(account, name="by-owner").aggregate(
-        mean(lambda p: p.amount), best=top(2, lambda p: p.amount, lambda p: p.id), id=max_(lambda p: p.id),
-        first=first(), many=approx_distinct(lambda p: p.id), middle=approx_quantiles(lambda p: p.amount, 0.5),
+        agg.mean(lambda p: p.amount), best=agg.top(2, lambda p: p.amount, lambda p: p.id), id=agg.max(lambda p: p.id),
+        first=agg.first(), many=agg.approx_distinct(lambda p: p.id),
+        middle=agg.approx_quantiles(lambda p: p.amount, 0.5),
         name="best", merge=True,
     )  # fmt: skip
     best.sink(KafkaSink(at["best"], value=dict, key=lambda row: row.key), name="best-to-kafka")

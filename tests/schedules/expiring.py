@@ -12,11 +12,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from kafka_eos import ProcessContext, ProcessFunction, Stream, Ttl, Window, global_
+from kafka_eos import ProcessContext, ProcessFunction, Stream, Ttl, Window, agg, global_
 from kafka_eos import rows as so_many_rows
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.abc.state import Clocks
-from kafka_eos.api.aggregates import Aggregate
 from kafka_eos.core.records import Record
 from kafka_eos.plan.window_assigners import RowCountWindows
 from tests.schedules.job import Dealt, Named
@@ -43,7 +42,7 @@ _Rows = tuple[tuple[int, int], ...]
 """The number of each row, and what the clock showed as it was processed."""
 
 
-class _Collected(Aggregate[Row, _Rows, _Rows]):
+class _Collected(agg.Aggregate[Row, _Rows, _Rows]):
     """All rows as they came."""
 
     accumulator = returns = _Rows

@@ -13,11 +13,11 @@ from kafka_eos import (
     ProcessFunction,
     Stream,
     Ttl,
+    agg,
     bounded,
     generated,
     monotonic,
 )
-from kafka_eos.api.aggregates import collect, count, max_by, mean, sum_
 from kafka_eos.codecs import Registry, avro
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record
 
@@ -99,9 +99,11 @@ hour = Ttl(3600, clock="event")
 assert_type(keyed.fold(name="hourly", init=int, step=lambda n, o: n + o.amount, ttl=hour), Stream[tuple[str, int]])
 assert_type(keyed.reduce(lambda a, b: max(a, b, key=lambda o: o.amount), name="highest", ttl=hour), Stream[Order])
 keyed.fold(name="wrong-ttl", init=int, step=lambda n, o: n + o.amount, ttl=3600)  # type: ignore[call-overload]
-assert_type(keyed.aggregate(user_total=sum_(lambda o: o.amount), out=Total), Stream[Total])
-keyed.aggregate(count(), mean(lambda o: o.amount), best=max_by(lambda o: o.amount, lambda o: o.user), name="best")
-keyed.aggregate(collect(), wrong=sum_(lambda o: o.price))  # type: ignore[attr-defined]
+assert_type(keyed.aggregate(user_total=agg.sum(lambda o: o.amount), out=Total), Stream[Total])
+keyed.aggregate(
+    agg.count(), agg.mean(lambda o: o.amount), best=agg.max_by(lambda o: o.amount, lambda o: o.user), name="best"
+)
+keyed.aggregate(agg.collect(), wrong=agg.sum(lambda o: o.price))  # type: ignore[attr-defined]
 keyed.aggregate(total=5)  # type: ignore[call-overload]
 assert_type(keyed.process(Rank, name="rank"), Stream[tuple[str, int]])
 assert_type(keyed.process(Rank(), name="rank-2"), Stream[tuple[str, int]])

@@ -12,6 +12,7 @@ from kafka_eos import (
     Window,
     Windowed,
     WindowedStream,
+    agg,
     days,
     monotonic,
     on_clock,
@@ -20,7 +21,6 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
-from kafka_eos.api.aggregates import count
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 
@@ -61,7 +61,7 @@ assert_type(windows, WindowedStream[str, Order])
 assert_type(windows.reduce(lambda a, b: a if a.amount > b.amount else b), Stream[Windowed[str, Order]])
 assert_type(windows.fold(init=int, step=add), Stream[Windowed[str, int]])
 assert_type(windows.fold(init=int, step=add, emit=half), Stream[float])
-assert_type(windows.aggregate(count(), out=Total), Stream[Total])
+assert_type(windows.aggregate(agg.count(), out=Total), Stream[Total])
 assert_type(windows.process(names), Stream[bytes])
 assert_type(windows.process(names).side_output(LATE), Stream[Order])
 totals = keyed.window(sliding(seconds=60, every=10)).fold(init=int, step=add, merge=merge)

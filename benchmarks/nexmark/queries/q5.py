@@ -1,8 +1,7 @@
 """q5, hot items: the auctions with the most bids of the last ten seconds, every two seconds."""
 
 from benchmarks.nexmark.events import Event, Events
-from kafka_eos import sliding, tumbling
-from kafka_eos.api.aggregates import count
+from kafka_eos import agg, sliding, tumbling
 from kafka_eos.connectors.kafka import KafkaSink
 
 
@@ -22,7 +21,7 @@ def hottest(most: list[Hot], found: Hot) -> list[Hot]:
 def q5(events: Events, topic: str) -> None:
     by_auction = events.bids.key_by(lambda bid: bid.auction, name="q5-auction")
     counts = by_auction.window(sliding(seconds=10, every=2)).aggregate(
-        bids=count(), key="auction", out=Hot, name="q5-counts"
+        bids=agg.count(), key="auction", out=Hot, name="q5-counts"
     )
     by_window = counts.key_by(lambda found: found.end, name="q5-window")
     # A count has the last moment of its window as event time, so those of one window are together.

@@ -1,8 +1,10 @@
-"""Aggregates such as sums, extremes and lists. Values are added one by one, in any order; partial results are merged.
+"""Aggregates such as sums, extremes and lists, imported as ``agg``.
+
+Values are added one by one, in any order; partial results are merged.
 
     aggregate        the base class; subclass ``Aggregate`` for your own
-    sums             count, sum_, mean
-    extremes         min_, max_, min_by, max_by, first, last, top, collect
+    sums             count, sum, mean
+    extremes         min, max, min_by, max_by, first, last, top, collect
     sketches         approx_distinct, approx_quantiles
     row_aggregation  several aggregates together, and the result rows that they build
 
@@ -13,9 +15,12 @@ neither on the order of arrival nor on how the values were partitioned.
 from __future__ import annotations
 
 from kafka_eos.api.aggregates.aggregate import Aggregate
-from kafka_eos.api.aggregates.extremes import collect, first, last, max_, max_by, min_, min_by, top
+from kafka_eos.api.aggregates.extremes import collect, first, last, max_by, min_by, top
+from kafka_eos.api.aggregates.extremes import max_ as max  # noqa: A004 - used as agg.max
+from kafka_eos.api.aggregates.extremes import min_ as min  # noqa: A004 - used as agg.min
 from kafka_eos.api.aggregates.sketches import approx_distinct, approx_quantiles
-from kafka_eos.api.aggregates.sums import count, mean, sum_
+from kafka_eos.api.aggregates.sums import count, mean
+from kafka_eos.api.aggregates.sums import sum_ as sum  # noqa: A004 - used as agg.sum
 
 __all__ = [
     "Aggregate",
@@ -25,11 +30,11 @@ __all__ = [
     "count",
     "first",
     "last",
-    "max_",
+    "max",
     "max_by",
     "mean",
-    "min_",
+    "min",
     "min_by",
-    "sum_",
+    "sum",
     "top",
 ]

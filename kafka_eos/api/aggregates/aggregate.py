@@ -56,8 +56,8 @@ def ensure_plain(value: Any, of: str) -> Any:
     """Return the value if it can be stored without a declared type, else raise PlanError."""
     if type(value) not in _PLAIN:
         raise PlanError(
-            f"{of} keeps {value!r:.80} of type {type(value).__name__}, and nothing says how that is stored: give its "
-            f"type, {of}(..., state={type(value).__name__})"
+            f"agg.{of} keeps {value!r:.80} of type {type(value).__name__}, and nothing says how that is stored: give "
+            f"its type, agg.{of}(..., state={type(value).__name__})"
         )
     return value
 
@@ -68,8 +68,8 @@ def to_sort_key(order: Any, of: str) -> Any:
         return [to_sort_key(part, of) for part in order]
     if type(order) not in _PLAIN:
         raise ValueError(
-            f"{of} orders by numbers, str, or tuples of these, not by {order!r:.80} of type {type(order).__name__}"
+            f"agg.{of} orders by numbers, str, or tuples of these, not by {order!r:.80} of type {type(order).__name__}"
         )
     if order != order:  # true only for NaN
-        raise ValueError(f"{of} cannot order NaN")
+        raise ValueError(f"agg.{of} cannot order NaN")
     return order

@@ -56,8 +56,8 @@ class ExtremeAggregate(Aggregate[Any, Any, Any]):
         if found is None:
             return acc
         if found != found:  # true only for NaN
-            raise ValueError(f"{self.name}_ cannot order NaN")
-        return self.merge(acc, ensure_plain(found, f"{self.name}_") if self.state is None else found)
+            raise ValueError(f"agg.{self.name} cannot order NaN")
+        return self.merge(acc, ensure_plain(found, self.name) if self.state is None else found)
 
     def merge(self, one: Any, other: Any) -> Any:
         if one is None or other is None:

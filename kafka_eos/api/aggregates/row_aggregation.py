@@ -50,7 +50,7 @@ class CompositeAggregate(Aggregate[Any, Any, dict[str, Any]]):
         parts: dict[str, Aggregate[Any, Any, Any]] = {}
         for name, part in [*((getattr(each, "name", ""), each) for each in unnamed), *named.items()]:
             if not isinstance(part, Aggregate):
-                raise PlanError(f"an aggregate is an object like count() or sum_(...), not {part!r:.80}")
+                raise PlanError(f"an aggregate is an object like agg.count() or agg.sum(...), not {part!r:.80}")
             if name in parts or name in kept:
                 raise PlanError(
                     f"two fields of a row are called {name!r}; give this one a name: other={part.name}(...)"

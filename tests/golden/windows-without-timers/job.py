@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kafka_eos import Pipeline, bounded, days, on_count, tumbling
-from kafka_eos.api.aggregates import count, sum_
+from kafka_eos import Pipeline, agg, bounded, days, on_count, tumbling
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.testing import ListSource
 
@@ -47,10 +46,12 @@ keyed = (
     .key_by(lambda payment: payment.account, name="by-account", values=Payment)
 )
 results = {
-    "totals": keyed.window(tumbling(seconds=5)).aggregate(count(), name="totals", total=sum_(lambda p: p.amount)),
+    "totals": keyed.window(tumbling(seconds=5)).aggregate(
+        agg.count(), name="totals", total=agg.sum(lambda p: p.amount)
+    ),
     "days": keyed.window(days("Europe/Berlin")).reduce(lambda a, b: a if at(a) > at(b) else b, name="days"),
     "lists": keyed.window(tumbling(seconds=30, offset=7)).process(lambda key, _, values: [(key, values)], name="lists"),
-    "counted": keyed.window(tumbling(seconds=20), trigger=on_count(3)).aggregate(count(), name="counted"),
+    "counted": keyed.window(tumbling(seconds=20), trigger=on_count(3)).aggregate(agg.count(), name="counted"),
 }
 for name, stream in results.items():
     stream.map(line, name=f"{name}-line").sink(FileSink(f"{os.environ['TEST_FILES']}/{name}"), name=f"{name}-out")

@@ -9,20 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kafka_eos import Pipeline, bounded, days, global_, rows, session, sliding, tumbling
-from kafka_eos.api.aggregates import (
-    approx_distinct,
-    approx_quantiles,
-    collect,
-    count,
-    first,
-    last,
-    max_by,
-    mean,
-    min_,
-    sum_,
-    top,
-)
+from kafka_eos import Pipeline, agg, bounded, days, global_, rows, session, sliding, tumbling
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.testing import ListSource
 
@@ -60,29 +47,29 @@ keyed = (
 )
 results = {
     "totals": keyed.window(tumbling(seconds=5), lateness=1).aggregate(
-        count(),
+        agg.count(),
         name="totals",
-        total=sum_(lambda p: p.amount),
-        mean=mean(lambda p: p.amount),
-        least=min_(lambda p: p.id),
-        best=max_by(lambda p: p.amount),
-        first=first(),
-        last=last(),
-        three=top(3, lambda p: p.amount),
-        ids=collect(lambda p: p.id),
-        about=approx_distinct(lambda p: p.id),
-        halves=approx_quantiles(lambda p: p.amount, 0.5),
+        total=agg.sum(lambda p: p.amount),
+        mean=agg.mean(lambda p: p.amount),
+        least=agg.min(lambda p: p.id),
+        best=agg.max_by(lambda p: p.amount),
+        first=agg.first(),
+        last=agg.last(),
+        three=agg.top(3, lambda p: p.amount),
+        ids=agg.collect(lambda p: p.id),
+        about=agg.approx_distinct(lambda p: p.id),
+        halves=agg.approx_quantiles(lambda p: p.amount, 0.5),
     ),
-    "early": keyed.window(tumbling(seconds=10, early=5)).aggregate(count(), name="early"),
+    "early": keyed.window(tumbling(seconds=10, early=5)).aggregate(agg.count(), name="early"),
     "moving": keyed.window(sliding(seconds=6, every=2)).fold(
         name="moving", init=lambda: 0, step=lambda n, _: n + 1, merge=lambda a, b: a + b
     ),
     "sessions": keyed.sessionize(name="sessions", gap=3),
-    "of-sessions": keyed.window(session(gap=3)).aggregate(count(), name="of-sessions"),
+    "of-sessions": keyed.window(session(gap=3)).aggregate(agg.count(), name="of-sessions"),
     "days": keyed.window(days("Europe/Berlin")).reduce(lambda a, b: a if at(a) > at(b) else b, name="days"),
     "rows": keyed.window(rows(4, every=2)).process(lambda key, window, values: [(key, values)], name="rows"),
-    "all": keyed.window(global_(every=7)).aggregate(count(), name="all"),
-    "running": keyed.aggregate(count(), name="running", total=sum_(lambda p: p.amount)),
+    "all": keyed.window(global_(every=7)).aggregate(agg.count(), name="all"),
+    "running": keyed.aggregate(agg.count(), name="running", total=agg.sum(lambda p: p.amount)),
     "few": keyed.deduplicate(name="few", within=2),
     "accounts": keyed.distinct(name="accounts", ttl=None),
 }

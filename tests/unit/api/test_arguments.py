@@ -12,6 +12,7 @@ from kafka_eos import (
     Pipeline,
     PlanError,
     Ttl,
+    agg,
     bounded,
     breaker,
     connect,
@@ -19,7 +20,6 @@ from kafka_eos import (
     retries,
     tumbling,
 )
-from kafka_eos.api.aggregates import count, sum_
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.testing import ListSource, MemorySink
 
@@ -74,13 +74,13 @@ WRONG: dict[str, tuple[Callable[[Flow], Any], str]] = {
     "time to live of a fold": (lambda f: f.keyed.fold(init=int, step=max, ttl=5), r"Ttl\(seconds\), not 5"),
     "time to live of reduce": (lambda f: f.keyed.reduce(max, ttl=5), r"Ttl\(seconds\), not 5"),
     "time to live of distinct": (lambda f: f.keyed.distinct(ttl=5), r"Ttl\(seconds\), not 5"),
-    "an aggregate called key": (lambda f: f.keyed.aggregate(key=count()), "key= say how fields .* another name"),
+    "an aggregate called key": (lambda f: f.keyed.aggregate(key=agg.count()), "key= say how fields .* another name"),
     "an aggregate called start": (
-        lambda f: _windows(f).aggregate(start=sum_(int)),
+        lambda f: _windows(f).aggregate(start=agg.sum(int)),
         "key=, start=, end= say how fields .* another name",
     ),
     "an aggregate called as the key is": (
-        lambda f: f.keyed.aggregate(user=count(), key="user"),
+        lambda f: f.keyed.aggregate(user=agg.count(), key="user"),
         r"two fields of a row are called 'user'; give this one a name: other=count\(",
     ),
     "two streams without keys": (lambda f: connect(f.timed, f.plain), r"Put \.key_by\(\.\.\.\) behind both"),

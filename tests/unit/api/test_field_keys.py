@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from kafka_eos import Pipeline, PlanError, Stream
-from kafka_eos.api.aggregates import count
+from kafka_eos import Pipeline, PlanError, Stream, agg
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.testing import run_local
@@ -53,7 +52,7 @@ def test_a_stream_is_keyed_by_a_field(value: Any, known: bool) -> None:
     pipeline = Pipeline("p")
     stream = of(pipeline, Typed if isinstance(value, dict) else type(value))
     stream = stream if known else stream.map(lambda value: value)
-    stream.key_by("user").aggregate(count(), name="counts").sink(KafkaSink("out", key="key"), name="out")
+    stream.key_by("user").aggregate(agg.count(), name="counts").sink(KafkaSink("out", key="key"), name="out")
 
     records = run_local(pipeline, {"in": [value, value]}).written["out"]
 

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from kafka_eos import PlanError
-from kafka_eos.api.aggregates import Aggregate, collect, count, first, last, max_, max_by, mean, min_, min_by, sum_, top
+from kafka_eos import PlanError, agg
 from kafka_eos.api.aggregates.aggregate import PLAIN
 from kafka_eos.api.aggregates.row_aggregation import CompositeAggregate
 from kafka_eos.codecs import exchange_codec, state_codec
@@ -42,21 +41,21 @@ PLACES = st.tuples(st.integers(-2, 2), st.integers(0, 1), st.integers(0, 2**40))
 PLACED = st.lists(st.tuples(SALES, PLACES), max_size=12, unique_by=lambda each: each[1])
 
 by_amount = lambda sale: sale.amount  # noqa: E731
-PARTS: dict[str, Aggregate[Sale, Any, Any]] = {
-    "count": count(),
-    "many": count(lambda sale: sale.amount > 0),
-    "total": sum_(by_amount),
-    "price": sum_(lambda sale: sale.price),
-    "exact": sum_(lambda sale: Decimal(sale.amount) / 4),
-    "mean": mean(lambda sale: sale.price),
-    "least": min_(by_amount),
-    "dearest": max_(lambda sale: sale.price),
-    "low": min_by(by_amount),
-    "high": max_by(lambda sale: (sale.note, sale.amount), lambda sale: sale.note),
-    "first": first(),
-    "last": last(by_amount),
-    "top": top(3, by_amount),
-    "all": collect(lambda sale: sale.note),
+PARTS: dict[str, agg.Aggregate[Sale, Any, Any]] = {
+    "count": agg.count(),
+    "many": agg.count(lambda sale: sale.amount > 0),
+    "total": agg.sum(by_amount),
+    "price": agg.sum(lambda sale: sale.price),
+    "exact": agg.sum(lambda sale: Decimal(sale.amount) / 4),
+    "mean": agg.mean(lambda sale: sale.price),
+    "least": agg.min(by_amount),
+    "dearest": agg.max(lambda sale: sale.price),
+    "low": agg.min_by(by_amount),
+    "high": agg.max_by(lambda sale: (sale.note, sale.amount), lambda sale: sale.note),
+    "first": agg.first(),
+    "last": agg.last(by_amount),
+    "top": agg.top(3, by_amount),
+    "all": agg.collect(lambda sale: sale.note),
 }
 
 
@@ -107,17 +106,17 @@ def test_order_and_parts_make_no_difference(values: list[Placed], random: Any) -
 def test_a_sum_of_floats_is_rounded_once(numbers: list[float]) -> None:
     exact = sum(map(Fraction, numbers), Fraction())
 
-    assert summed(sum_(), numbers) == (float(exact) if any(isinstance(n, float) for n in numbers) else exact)
+    assert summed(agg.sum(), numbers) == (float(exact) if any(isinstance(n, float) for n in numbers) else exact)
 
 
 @pytest.mark.parametrize("numbers", [[1.5, math.inf], [math.inf, 1], [math.inf, math.inf]])
 def test_infinity_is_a_sum(numbers: list[float]) -> None:
-    assert summed(sum_(), numbers) == math.inf
+    assert summed(agg.sum(), numbers) == math.inf
 
 
 @pytest.mark.parametrize("numbers", [[math.inf, -math.inf], [1.0, math.nan, math.inf]])
 def test_what_has_no_sum_is_nan(numbers: list[float]) -> None:
-    assert math.isnan(summed(sum_(), numbers))
+    assert math.isnan(summed(agg.sum(), numbers))
 
 
 @pytest.mark.parametrize(
@@ -136,38 +135,39 @@ def test_a_number_that_cannot_be_added_exactly_is_refused(
     numbers: list[Any], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        summed(sum_(), numbers)
+        summed(agg.sum(), numbers)
 
 
 def test_none_counts_nothing() -> None:
     parts = {
-        "sum": sum_(), "mean": mean(), "min": min_(), "max": max_(), "by": max_by(lambda value: value),
-        "first": first(by=lambda value: 0), "all": collect(by=lambda value: 0), "count": count(),
+        "sum": agg.sum(), "mean": agg.mean(), "min": agg.min(), "max": agg.max(), "by": agg.max_by(lambda value: value),
+        "first": agg.first(by=lambda value: 0), "all": agg.collect(by=lambda value: 0), "count": agg.count(),
     }  # fmt: skip
     nothing: dict[str, Any] = {"sum": 0, "mean": None, "min": None, "max": None, "by": None, "first": None, "all": []}
 
     assert summed(CompositeAggregate.of_all([], parts, int), [None, None]) == {**nothing, "count": 2}
-    assert summed(min_(lambda value: None), [1]) is None
+    assert summed(agg.min(lambda value: None), [1]) is None
 
 
 def test_a_mean_of_decimals_is_one() -> None:
-    assert summed(mean(), [Decimal("0.1"), Decimal("0.2")]) == Decimal("0.15")
+    assert summed(agg.mean(), [Decimal("0.1"), Decimal("0.2")]) == Decimal("0.15")
 
 
 def test_a_mean_of_whole_numbers_is_their_mean() -> None:
-    assert summed(mean(), [1, 2, 4]) == statistics.fmean([1, 2, 4])
+    assert summed(agg.mean(), [1, 2, 4]) == statistics.fmean([1, 2, 4])
 
 
-@pytest.mark.parametrize("aggregate", [min_(), max_by(lambda value: value), top(2, lambda value: value)])
-def test_nan_has_no_place_in_an_order(aggregate: Aggregate[Any, Any, Any]) -> None:
-    with pytest.raises(ValueError, match="cannot order NaN"):
+@pytest.mark.parametrize("aggregate", [agg.min(), agg.max_by(lambda value: value), agg.top(2, lambda value: value)])
+def test_nan_has_no_place_in_an_order(aggregate: agg.Aggregate[Any, Any, Any]) -> None:
+    with pytest.raises(ValueError, match=r"agg\.\w+ cannot order NaN"):
         summed(aggregate, [math.nan])
 
 
 @pytest.mark.parametrize(
-    "aggregate", [min_(), first(by=lambda value: 0), collect(by=lambda value: 0), top(2, lambda value: 0)]
+    "aggregate",
+    [agg.min(), agg.first(by=lambda value: 0), agg.collect(by=lambda value: 0), agg.top(2, lambda value: 0)],
 )
-def test_what_would_come_back_as_something_else_needs_its_type(aggregate: Aggregate[Any, Any, Any]) -> None:
+def test_what_would_come_back_as_something_else_needs_its_type(aggregate: agg.Aggregate[Any, Any, Any]) -> None:
     with pytest.raises(PlanError, match="of type tuple, and nothing says how that is stored.*state=tuple"):
         summed(aggregate, [(1, 2)])
 
@@ -175,12 +175,12 @@ def test_what_would_come_back_as_something_else_needs_its_type(aggregate: Aggreg
 @pytest.mark.parametrize(
     "make",
     [
-        lambda state: min_(state=state),
-        lambda state: first(by=lambda value: value[0], state=state),
-        lambda state: top(1, lambda value: value[0], state=state),
+        lambda state: agg.min(state=state),
+        lambda state: agg.first(by=lambda value: value[0], state=state),
+        lambda state: agg.top(1, lambda value: value[0], state=state),
     ],
 )
-def test_a_declared_type_comes_back(make: Callable[[Any], Aggregate[Any, Any, Any]]) -> None:
+def test_a_declared_type_comes_back(make: Callable[[Any], agg.Aggregate[Any, Any, Any]]) -> None:
     kept = make(tuple[int, int])
     codec = state_codec(kept.accumulator)
 
@@ -197,23 +197,23 @@ BY = {"by": lambda value: value}
 @pytest.mark.parametrize(
     ("aggregate", "returns"),
     [
-        (min_(), int | None),
-        (min_(state=float), float | None),
-        (min_(lambda value: value), PLAIN),
-        (min_(priced), Decimal | None),
-        (max_(priced), Decimal | None),
-        (max_(priced, state=float), float | None),
-        (first(**BY), int | None),
-        (first(**BY, state=float), float | None),
-        (last(lambda value: value, **BY), PLAIN),
-        (last(priced, **BY), Decimal | None),
-        (last(priced, **BY, state=float), float | None),
-        (top(2, lambda value: value), list[int]),
-        (collect(priced), list[Decimal]),
+        (agg.min(), int | None),
+        (agg.min(state=float), float | None),
+        (agg.min(lambda value: value), PLAIN),
+        (agg.min(priced), Decimal | None),
+        (agg.max(priced), Decimal | None),
+        (agg.max(priced, state=float), float | None),
+        (agg.first(**BY), int | None),
+        (agg.first(**BY, state=float), float | None),
+        (agg.last(lambda value: value, **BY), PLAIN),
+        (agg.last(priced, **BY), Decimal | None),
+        (agg.last(priced, **BY, state=float), float | None),
+        (agg.top(2, lambda value: value), list[int]),
+        (agg.collect(priced), list[Decimal]),
     ],
 )
 def test_what_is_kept_has_the_type_that_was_given_or_else_that_of_the_function_or_the_stream(
-    aggregate: Aggregate[Any, Any, Any], returns: Any
+    aggregate: agg.Aggregate[Any, Any, Any], returns: Any
 ) -> None:
     assert aggregate.for_type(int).returns == returns
 
@@ -225,34 +225,34 @@ def same(value: Any) -> int:
 @pytest.mark.parametrize(
     ("aggregate", "kept"),
     [
-        (min_by(same), "a"),
-        (max_by(same), "c"),
-        (first(by=same), "a"),
-        (last(by=same), "c"),
-        (top(2, same), ["c", "b"]),
-        (collect(by=same), ["a", "b", "c"]),
+        (agg.min_by(same), "a"),
+        (agg.max_by(same), "c"),
+        (agg.first(by=same), "a"),
+        (agg.last(by=same), "c"),
+        (agg.top(2, same), ["c", "b"]),
+        (agg.collect(by=same), ["a", "b", "c"]),
     ],
 )
 def test_values_at_one_place_stand_in_the_order_of_their_stored_form(
-    aggregate: Aggregate[Any, Any, Any], kept: Any
+    aggregate: agg.Aggregate[Any, Any, Any], kept: Any
 ) -> None:
     assert all(summed(aggregate, list(values)) == kept for values in permutations("abc"))
 
 
-@pytest.mark.parametrize("aggregate", [min_(), max_()])
-def test_of_equal_numbers_one_is_kept_whichever_comes_first(aggregate: Aggregate[Any, Any, Any]) -> None:
+@pytest.mark.parametrize("aggregate", [agg.min(), agg.max()])
+def test_of_equal_numbers_one_is_kept_whichever_comes_first(aggregate: agg.Aggregate[Any, Any, Any]) -> None:
     assert {repr(summed(aggregate, list(values))) for values in permutations([1, 1.0])} == {"1"}
 
 
 def test_of_all_values_the_last_one_alone_is_kept() -> None:
-    latest: Any = last(**BY)
+    latest: Any = agg.last(**BY)
 
     assert latest.add(latest.add(latest.create(), 1), 2) == ((2, 2),)
 
 
 def test_a_sum_is_stored_as_an_array() -> None:
     """A durable format."""
-    total = mean().add(mean().create(), 1.5)
+    total = agg.mean().add(agg.mean().create(), 1.5)
 
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(total)) == [1, [[1.5], 0.0]]
 
@@ -267,7 +267,7 @@ def test_a_sum_is_stored_as_an_array() -> None:
     ],
 )
 def test_an_aggregate_of_yours_says_what_it_lacks(call: Callable[[Any], Any], what: str) -> None:
-    class Half(Aggregate[int, int, int]):
+    class Half(agg.Aggregate[int, int, int]):
         pass
 
     with pytest.raises(NotImplementedError, match=rf"Half does not define {re.escape(what)}"):
@@ -275,18 +275,18 @@ def test_an_aggregate_of_yours_says_what_it_lacks(call: Callable[[Any], Any], wh
 
 
 def test_an_order_that_could_not_be_stored_is_refused() -> None:
-    with pytest.raises(ValueError, match="max_by orders by numbers, str, or tuples of these, not by b'x'"):
-        summed(max_by(lambda value: value), [b"x"])
+    with pytest.raises(ValueError, match="agg.max_by orders by numbers, str, or tuples of these, not by b'x'"):
+        summed(agg.max_by(lambda value: value), [b"x"])
 
 
 def test_top_has_one_value_at_least() -> None:
     with pytest.raises(PlanError, match="got 0"):
-        top(0, by_amount)
+        agg.top(0, by_amount)
 
 
 def test_a_new_aggregate_begins_with_nothing_and_one_that_is_gone_is_forgotten() -> None:
-    before = CompositeAggregate.of_all([count()], {"total": sum_()}, int)
-    today = CompositeAggregate.of_all([count()], {"most": max_()}, int)
+    before = CompositeAggregate.of_all([agg.count()], {"total": agg.sum()}, int)
+    today = CompositeAggregate.of_all([agg.count()], {"most": agg.max()}, int)
     acc = before.add(before.create(), 5)
 
     acc = state_codec(today.accumulator).decode(state_codec(before.accumulator).encode(acc))
@@ -294,7 +294,7 @@ def test_a_new_aggregate_begins_with_nothing_and_one_that_is_gone_is_forgotten()
     assert today.result(today.add(acc, 3)) == {"count": 2, "most": 3}
 
 
-def summed(aggregate: Aggregate[Any, Any, Any], values: list[Any]) -> Any:
+def summed(aggregate: agg.Aggregate[Any, Any, Any], values: list[Any]) -> Any:
     acc = aggregate.create()
     for value in values:
         acc = aggregate.add(acc, value)

@@ -10,8 +10,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 from pydantic import BaseModel, Field
 
-from kafka_eos import KeyedStream, Pipeline, PlanError, Ttl, bounded
-from kafka_eos.api.aggregates import Aggregate, collect, count, first, last, max_by, sum_
+from kafka_eos import KeyedStream, Pipeline, PlanError, Ttl, agg, bounded
 from kafka_eos.api.aggregates.row_aggregation import CompositeAggregate, ResultRowBuilder
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.plan import FoldNode, PartialFoldNode
@@ -62,7 +61,9 @@ def rows_of(pipeline: Pipeline, stream: Any, orders: list[Any] = ORDERS) -> list
 
 def test_every_input_gives_a_row_of_the_key_and_a_field_for_each_aggregate() -> None:
     pipeline = Pipeline("p")
-    made = keyed(pipeline).aggregate(count(), total=sum_(lambda o: o.amount), best=max_by(lambda o: o.amount))
+    made = keyed(pipeline).aggregate(
+        agg.count(), total=agg.sum(lambda o: o.amount), best=agg.max_by(lambda o: o.amount)
+    )
 
     rows = rows_of(pipeline, made)
 
@@ -76,7 +77,7 @@ def test_every_input_gives_a_row_of_the_key_and_a_field_for_each_aggregate() -> 
 @pytest.mark.parametrize("out", [Model, Data, Record])
 def test_rows_are_of_the_class_that_is_given(out: Any) -> None:
     pipeline = Pipeline("p")
-    made = keyed(pipeline).aggregate(count(), total=sum_(lambda o: o.amount), out=out, key="user")
+    made = keyed(pipeline).aggregate(agg.count(), total=agg.sum(lambda o: o.amount), out=out, key="user")
 
     assert rows_of(pipeline, made)[-1] == out(user="ann", count=2, total=7)
 
@@ -95,25 +96,25 @@ class Derived:
 def test_a_field_that_the_class_fills_itself_needs_no_aggregate() -> None:
     pipeline = Pipeline("p")
 
-    assert rows_of(pipeline, keyed(pipeline).aggregate(count(), out=Derived, key="user"))[-1].note == "ann 2"
+    assert rows_of(pipeline, keyed(pipeline).aggregate(agg.count(), out=Derived, key="user"))[-1].note == "ann 2"
 
 
 def test_a_row_of_no_class_cannot_be_changed() -> None:
     pipeline = Pipeline("p")
-    row = rows_of(pipeline, keyed(pipeline).aggregate(count()))[-1]
+    row = rows_of(pipeline, keyed(pipeline).aggregate(agg.count()))[-1]
 
     with pytest.raises(AttributeError, match="immutable"):
         row.count = 5
 
 
-AMOUNTS = CompositeAggregate.of_all([count()], {"total": sum_()}, int)
+AMOUNTS = CompositeAggregate.of_all([agg.count()], {"total": agg.sum()}, int)
 
 
 def test_one_result_of_no_known_type_is_enough_for_a_row_of_none() -> None:
-    class Odd(Aggregate[int, int, Any]):
+    class Odd(agg.Aggregate[int, int, Any]):
         accumulator = int
 
-    assert ResultRowBuilder(CompositeAggregate({"odd": Odd(), "count": count()}), {}).codec_type is None
+    assert ResultRowBuilder(CompositeAggregate({"odd": Odd(), "count": agg.count()}), {}).codec_type is None
 
 
 @pytest.mark.parametrize(("key", "field_type"), [(str, str), (None, Any), (tuple[str, int], Any)])
@@ -129,7 +130,7 @@ def test_the_fields_that_a_row_begins_with_have_their_types_but_for_keys_that_co
 
 def test_in_two_phases_there_is_a_row_a_key_and_epoch() -> None:
     pipeline = Pipeline("p")
-    made = keyed(pipeline).aggregate(count(), total=sum_(lambda o: o.amount), out=Record, key="user", merge=True)
+    made = keyed(pipeline).aggregate(agg.count(), total=agg.sum(lambda o: o.amount), out=Record, key="user", merge=True)
 
     rows = rows_of(pipeline, made)
 
@@ -141,7 +142,8 @@ def test_in_two_phases_there_is_a_row_a_key_and_epoch() -> None:
 def test_first_and_last_go_by_event_time_then_by_the_place_in_the_partition(merge: bool) -> None:
     pipeline = Pipeline("p")
     made = keyed(pipeline, timed=True).aggregate(
-        count(), first=first(lambda o: o.amount), last=last(lambda o: o.amount), all=collect(lambda o: o.amount),
+        agg.count(), first=agg.first(lambda o: o.amount), last=agg.last(lambda o: o.amount),
+        all=agg.collect(lambda o: o.amount),
         merge=merge,
     )  # fmt: skip
     orders = [
@@ -156,7 +158,7 @@ def test_first_and_last_go_by_event_time_then_by_the_place_in_the_partition(merg
 @pytest.mark.parametrize("merge", [False, True])
 def test_without_event_time_nobody_knows_what_is_first(merge: bool) -> None:
     pipeline = Pipeline("p")
-    keyed(pipeline).aggregate(first(), merge=merge).sink(MemorySink(), name="out")
+    keyed(pipeline).aggregate(agg.first(), merge=merge).sink(MemorySink(), name="out")
 
     with pytest.raises(PlanError, match=r"goes by event time .* say with by= what the order is(?s:.)*test_rows.py"):
         pipeline.plan()
@@ -164,7 +166,7 @@ def test_without_event_time_nobody_knows_what_is_first(merge: bool) -> None:
 
 def test_an_order_of_its_own_needs_no_event_time() -> None:
     pipeline = Pipeline("p")
-    made = keyed(pipeline).aggregate(first(by=lambda o: -o.amount))
+    made = keyed(pipeline).aggregate(agg.first(by=lambda o: -o.amount))
 
     assert rows_of(pipeline, made)[-1].first == Order("ann", 4)
 
@@ -173,8 +175,8 @@ def test_an_order_of_its_own_needs_no_event_time() -> None:
 def test_a_row_comes_back_as_it_was_where_it_is_sent(key: Any) -> None:
     pipeline = Pipeline("p")
     by_key = pipeline.source(KafkaSource("orders", value=Order), name="orders").key_by(lambda order: key)
-    made = by_key.aggregate(count(), total=sum_(lambda o: o.amount))
-    made.key_by(lambda row: row.count, name="again").aggregate(count()).sink(MemorySink(), name="unused")
+    made = by_key.aggregate(agg.count(), total=agg.sum(lambda o: o.amount))
+    made.key_by(lambda row: row.count, name="again").aggregate(agg.count()).sink(MemorySink(), name="unused")
     wire: Any = next(node.exchange_codec for node in pipeline.plan().nodes if node.name == "again")
     row = rows_of(pipeline, made)[-1]
 
@@ -185,7 +187,7 @@ def test_a_row_comes_back_as_it_was_where_it_is_sent(key: Any) -> None:
 def test_a_result_of_no_known_type_makes_a_row_of_no_known_type() -> None:
     """It is then only sent where its type is given: a tuple in it would arrive as a list."""
 
-    class Pair(Aggregate[Any, int, tuple[int, int]]):
+    class Pair(agg.Aggregate[Any, int, tuple[int, int]]):
         name, accumulator = "pair", int
 
         def create(self) -> int:
@@ -213,7 +215,7 @@ def test_a_result_of_no_known_type_makes_a_row_of_no_known_type() -> None:
 
 def test_rows_are_json_for_a_sink() -> None:
     pipeline = Pipeline("p")
-    made = keyed(pipeline).aggregate(count(), total=sum_(lambda o: o.amount))
+    made = keyed(pipeline).aggregate(agg.count(), total=agg.sum(lambda o: o.amount))
     made.sink(KafkaSink("totals", value=dict, key=lambda row: row.key), name="totals")
 
     written = run_local(pipeline, {"orders": ORDERS}).written["totals"]
@@ -223,7 +225,7 @@ def test_rows_are_json_for_a_sink() -> None:
 
 def test_a_key_begins_anew_when_its_time_to_live_is_over() -> None:
     pipeline = Pipeline("p")
-    made = keyed(pipeline).aggregate(count(), ttl=Ttl(60, clock="event"))
+    made = keyed(pipeline).aggregate(agg.count(), ttl=Ttl(60, clock="event"))
     orders = [TimestampedValue(Order("ann", 1), at * 1000) for at in (1, 30, 200)]
 
     assert [row.count for row in rows_of(pipeline, made, orders)] == [1, 2, 1]
@@ -250,15 +252,15 @@ class WantsToo:
     ("verb", "says"),
     [
         (lambda keyed: keyed.aggregate(), "nothing to aggregate"),
-        (lambda keyed: keyed.aggregate(count), "an aggregate is an object like count"),
-        (lambda keyed: keyed.aggregate(total=sum), "an aggregate is an object like count"),
-        (lambda keyed: keyed.aggregate(count(), count=sum_(len)), "two fields of a row are called 'count'"),
-        (lambda keyed: keyed.aggregate(count(), key="count"), "two fields of a row are called 'count'"),
-        (lambda keyed: keyed.aggregate(count(), out=Lacks), "Lacks does not fit .*: it has no field count. Name"),
-        (lambda keyed: keyed.aggregate(count(), out=Wants), ": nothing fills user. Name"),
-        (lambda keyed: keyed.aggregate(count(), out=WantsToo), ": nothing fills user. Name"),
-        (lambda keyed: keyed.aggregate(count(), out=5), "out is a pydantic model, a Struct or a dataclass"),
-        (lambda keyed: keyed.aggregate(count(), out=dict), "out is a pydantic model, a Struct or a dataclass"),
+        (lambda keyed: keyed.aggregate(agg.count), "an aggregate is an object like agg.count"),
+        (lambda keyed: keyed.aggregate(total=sum), "an aggregate is an object like agg.count"),
+        (lambda keyed: keyed.aggregate(agg.count(), count=agg.sum(len)), "two fields of a row are called 'count'"),
+        (lambda keyed: keyed.aggregate(agg.count(), key="count"), "two fields of a row are called 'count'"),
+        (lambda keyed: keyed.aggregate(agg.count(), out=Lacks), "Lacks does not fit .*: it has no field count. Name"),
+        (lambda keyed: keyed.aggregate(agg.count(), out=Wants), ": nothing fills user. Name"),
+        (lambda keyed: keyed.aggregate(agg.count(), out=WantsToo), ": nothing fills user. Name"),
+        (lambda keyed: keyed.aggregate(agg.count(), out=5), "out is a pydantic model, a Struct or a dataclass"),
+        (lambda keyed: keyed.aggregate(agg.count(), out=dict), "out is a pydantic model, a Struct or a dataclass"),
     ],
 )
 def test_what_makes_no_row_is_refused_with_the_users_line(verb: Any, says: str) -> None:
@@ -270,4 +272,4 @@ def test_a_stream_without_keys_has_no_aggregates() -> None:
     stream: Any = Pipeline("p").source(ListSource([1]), name="in")
 
     with pytest.raises(PlanError, match=r"put .key_by\(...\) before it"):
-        stream.aggregate(count())
+        stream.aggregate(agg.count())

@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 
-from kafka_eos import KeyedStream, Pipeline, PoisonRecord, ProcessContext, ProcessFunction, Stream, monotonic, tumbling
+from kafka_eos import (
+    KeyedStream,
+    Pipeline,
+    PoisonRecord,
+    ProcessContext,
+    ProcessFunction,
+    Stream,
+    agg,
+    monotonic,
+    tumbling,
+)
 from kafka_eos._util.log_context import RowPosition, current_position, leave_operator
-from kafka_eos.api.aggregates import sum_
 from kafka_eos.testing import ListSource, MemorySink, run_local
 
 VALUES = list(range(20))
@@ -65,7 +74,7 @@ VERBS: dict[str, Callable[[Stream[int], Look], Stream[Any]]] = {
     "fold with merge": lambda stream, look: keyed(stream).fold(
         init=int, step=lambda acc, value: acc + look(value), merge=int.__add__, name="at"
     ),
-    "window": lambda stream, look: in_time(stream).window(tumbling(seconds=1)).aggregate(n=sum_(look), name="at"),
+    "window": lambda stream, look: in_time(stream).window(tumbling(seconds=1)).aggregate(n=agg.sum(look), name="at"),
     "process": lambda stream, look: in_time(stream).process(Remembers(look, nothing), name="at"),
     "async_map": asked,
     "async_map in threads": lambda stream, look: stream.async_map(look, name="at", capacity=4),

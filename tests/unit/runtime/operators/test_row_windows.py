@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_eos import Pipeline, Stream, Ttl, Window, global_, rows
+from kafka_eos import Pipeline, Stream, Ttl, Window, agg, global_, rows
 from kafka_eos.abc.sink import DeadLetters
-from kafka_eos.api.aggregates import last
 from kafka_eos.codecs.operator_state.stored_codecs import get_plain_codec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import Epoch, Term
@@ -161,7 +160,7 @@ def test_a_row_whose_result_is_refused_is_in_no_window(bench: Any, ttl: Ttl | No
 
 
 def test_an_aggregate_of_event_time_goes_by_it_in_windows_of_rows_too() -> None:
-    pipeline = flow(lambda s: s.window(rows(3)).aggregate(last(lambda row: row[2]), name="rows"))
+    pipeline = flow(lambda s: s.window(rows(3)).aggregate(agg.last(lambda row: row[2]), name="rows"))
 
     (row,) = run_local(pipeline, {"source": [("a", 5, 1), ("a", 9, 2), ("a", 7, 4)]})["sink"]
 
@@ -195,7 +194,7 @@ def test_an_aggregate_of_event_time_needs_it_in_windows_of_rows_too() -> None:
     pipeline = Pipeline("windows")
     source: Stream[Row] = pipeline.source(ListSource([]), name="source")
     windows = source.key_by(lambda row: row[0]).window(rows(3))
-    windows.aggregate(last(lambda row: row[2])).sink(MemorySink(), name="sink")
+    windows.aggregate(agg.last(lambda row: row[2])).sink(MemorySink(), name="sink")
 
     with pytest.raises(PlanError, match="goes by event time"):
         pipeline.plan()

@@ -21,6 +21,7 @@ from kafka_eos import (
     PlanError,
     Stream,
     Windowed,
+    agg,
     bounded,
     days,
     global_,
@@ -32,7 +33,6 @@ from kafka_eos import (
     sliding,
     tumbling,
 )
-from kafka_eos.api.aggregates import count, sum_
 from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.provenance import format_provenance, parse_provenance
@@ -276,7 +276,9 @@ def test_all_that_a_window_may_hold_has_results_before_its_end() -> None:
         ):
             assert len(out(lambda keyed, v=verb, t=trigger: v(keyed.window(TEN, trigger=t)), given)) == results
 
-    plan = built(lambda keyed: keyed.window(TEN, trigger=on_count(2)).aggregate(count(), total=sum_(int), name="w"))
+    plan = built(
+        lambda keyed: keyed.window(TEN, trigger=on_count(2)).aggregate(agg.count(), total=agg.sum(int), name="w")
+    )
     found = run_local(plan, {"in": [TimestampedValue(n, n) for n in range(4)]})["out"]
     assert [(row.start, row.end, row.count, row.total) for row in found] == [(0, 10, 2, 1), (0, 10, 4, 6)]
 

@@ -14,13 +14,13 @@ from kafka_eos import (
     Stream,
     Window,
     Windowed,
+    agg,
     bounded,
     rows,
     session,
     sliding,
     tumbling,
 )
-from kafka_eos.api.aggregates import max_by
 from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.testing import ListSource, MemorySink, TimestampedValue, run_local
 
@@ -117,7 +117,7 @@ def test_results_come_back_as_they_were_where_they_are_sent(verb: str) -> None:
 def test_a_result_of_a_window_may_be_kept_by_an_aggregate_that_is_told_its_type() -> None:
     pipeline = Pipeline("p")
     rates = keyed(pipeline).window(tumbling(seconds=12)).rate(name="rate").key_by(lambda found: found.key, name="again")
-    highest = rates.aggregate(max_by(lambda found: found.value, state=Windowed[str, float]), name="highest")
+    highest = rates.aggregate(agg.max_by(lambda found: found.value, state=Windowed[str, float]), name="highest")
 
     assert ran(pipeline, highest)[-1].max_by == Windowed("bob", Window(12_000, 24_000), 1 / 12)
 
