@@ -348,4 +348,21 @@ def _zone(name: str) -> ZoneInfo:
 def _midnight(zone: ZoneInfo, day: date) -> int:
     """Return the start of a date: the first of two midnights, or, without a midnight, the moment of the clock
     change."""
-    return (datetime(day.year, day.month, day.day, tzinfo=zone) - _EPOCH) // _MS
+    midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
+    start = (midnight - _EPOCH) // _MS
+    shown = midnight.replace(tzinfo=None)
+    if _shows(zone, start) == shown:
+        return start
+    before = (midnight.replace(fold=1) - _EPOCH) // _MS  # with the offset behind the gap: a moment before it
+    while start - before > 1:
+        middle = (before + start) // 2
+        if _shows(zone, middle) < shown:
+            before = middle
+        else:
+            start = middle
+    return start
+
+
+def _shows(zone: ZoneInfo, time: int) -> datetime:
+    """Return what a clock shows at a time."""
+    return (_EPOCH + time * _MS).astimezone(zone).replace(tzinfo=None)

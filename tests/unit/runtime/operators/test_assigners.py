@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo._common import load_data, load_tzdata  # type: ignore[import-not-found]
 
 import pytest
 
@@ -106,6 +108,55 @@ def test_a_day_that_clocks_end_twice_ends_once() -> None:
     assert (windows.pane(start), windows.ends(start)) == (start, (end,))
     moments = [start + minute * 60_000 for minute in range(120)]
     assert {(windows.pane(moment), *windows.ends(moment)) for moment in moments} == {(start, end)}
+
+
+def test_a_day_whose_midnight_was_skipped_begins_when_clocks_were_set() -> None:
+    """In Toronto they went from 23:30 to 00:30."""
+    windows, start = days("America/Toronto"), at("1919-03-30T23:30-05:00")
+
+    assert [windows.pane(start + ms) for ms in (-1, 0, 1_799_999)] == [at("1919-03-30T00:00-05:00"), start, start]
+
+
+def test_days_of_every_zone_lie_side_by_side() -> None:
+    """Around every change of clocks at midnight, from 1900 on."""
+    seen = set[tuple[int, int, int]]()
+    for name in sorted(available_timezones() - {"localtime"}):
+        windows = days(name)
+        for second, before, after in changes_of_date(name):
+            if (second, before, after) in seen:
+                continue
+            seen.add((second, before, after))
+            day = windows.pane((second - 2 * DAY) * 1000)
+            while day < (second + 2 * DAY) * 1000:
+                (end,) = windows.ends(day)
+                assert [windows.pane(moment) for moment in (day, end - 1)] == [day, day], (name, day)
+                assert windows.pane(end) == end, (name, day)
+                day = end
+    assert len(seen) > 100
+
+
+DAY = 86_400
+
+
+def changes_of_date(name: str) -> Iterator[tuple[int, int, int]]:
+    """Yield changes of clocks that skip or repeat a midnight: their second, and the offsets before and after."""
+    zone = ZoneInfo(name)
+    with load_tzdata(name) as file:
+        _, changes, *_ = load_data(file)
+    for second in changes:
+        if second > EARLIEST:
+            before, after = (offset_at(zone, second + at) for at in (-1, 0))
+            if (second + before) // DAY != (second + after) // DAY:
+                yield second, before, after
+
+
+EARLIEST = int(datetime(1900, 1, 1, tzinfo=UTC).timestamp())
+
+
+def offset_at(zone: ZoneInfo, second: int) -> int:
+    found = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)).astimezone(zone).utcoffset()
+    assert found is not None
+    return int(found.total_seconds())
 
 
 def test_a_time_in_no_year_has_no_day() -> None:
