@@ -134,6 +134,10 @@ class Source(ABC, Generic[T]):
         """Return the scope: sources of one class with the same scope are queried together. Default: its own."""
         return str(id(self))
 
+    def server(self, ctx: JobContext) -> str | None:
+        """Return the name of the server, for status and metrics: the scope that a sink on it has. Default: None."""
+        return None
+
     def discover_all(
         self, ctx: JobContext, asked: Sequence[tuple[Self, Positions | None]]
     ) -> Sequence[PositionsOrRetry]:

@@ -55,7 +55,7 @@ def status(
     The status is read from the job's directory on this machine. If another machine leads the job, it is read from the
     checkpoint store, which may take as long as a heartbeat. No broker is contacted. Exit code 0 if the job runs or was
     stopped cleanly, 1 if it failed, was killed, or is unresponsive. With --max-age it is 0 only if the job runs and
-    commits, for probes.
+    commits, and every system that it needs answers it, for probes.
 
     Example: `kafka-eos status order-totals --max-age 30s`
     """
@@ -123,6 +123,8 @@ def _show(found: list[JobStatus]) -> None:
     for each in found:
         if each.state == "unresponsive" and each.reason is not None:
             print_message(f"{each.job}: {each.reason}")
+        if each.silence is not None:
+            print_message(f"{each.job}: {each.silence}")
 
 
 def _duration(text: str) -> float:
@@ -199,9 +201,10 @@ def _print_json(found: JobStatus) -> None:
 
 
 def _lines(found: JobStatus) -> Iterator[tuple[str, str]]:
-    yield "job", found.job
     where = "" if found.host is None else f" on {found.host}"
-    yield "state", found.state if found.pid is None else f"{found.state}, process {found.pid}{where}"
+    state = found.state if found.pid is None else f"{found.state}, process {found.pid}{where}"
+    yield "state", state if found.silence is None else f"{state}; {found.silence}"
+    yield "job", found.job
     if found.reason is not None:
         yield "reason", found.reason
     yield "workers", _number(found.workers, "d")

@@ -21,6 +21,7 @@ from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import savepoint_start as origin
 from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
+from kafka_eos.coordination.dependencies import DependencyMonitor
 from kafka_eos.coordination.epochs import EpochCommitter, EpochManager
 from kafka_eos.coordination.incarnations import IncarnationRegistry
 from kafka_eos.coordination.job_history import History
@@ -64,14 +65,16 @@ class Coordinator:
         home: str = "its directory",
         held: Callable[[], frozenset[str]] = frozenset,
         refusals: DeadLetterMonitor | None = None,
+        dependencies: DependencyMonitor | None = None,
     ) -> None:
         """Create a coordinator without a term.
 
         ``home``: the location of the storage, for messages. ``held``: files that are being copied, which retention must
         keep.
         ``take_over``: a job without checkpoints may end other incarnations of its name. ``refusals``: the monitor of
-        dead letters; without it they are not counted.
+        dead letters; without it they are not counted. ``dependencies``: where answers of servers are recorded.
         """
+        dependencies = dependencies or DependencyMonitor()
         self._plan = plan
         self._storage = storage
         self._history = history
@@ -83,12 +86,12 @@ class Coordinator:
         self._allow_dropped = allow_dropped_state
         self._allow_repeated = allow_repeated_output
         self._take_over = take_over
-        self._ownership = Ownership(storage, plan.name, connector_settings, refusals)
-        self._inputs = SourceCoordinator(plan, patience)
+        self._ownership = Ownership(storage, plan.name, connector_settings, refusals, dependencies, home)
+        self._inputs = SourceCoordinator(plan, patience, dependencies)
         self._outputs = SinkCoordinator(plan, self._context, history, patience)
         committers = self._outputs.committers
-        self._lives = IncarnationRegistry(plan, self._context, committers, patience, home)
-        finisher = EpochCommitter(storage, committers, patience)
+        self._lives = IncarnationRegistry(plan, self._context, committers, patience, home, dependencies)
+        finisher = EpochCommitter(storage, committers, patience, dependencies=dependencies)
         self._ledger = EpochLedger(storage, plan.name, patience.notice)
         self._packer = ProvenancePacker(storage, patience.notice)
         self._epochs = EpochManager(

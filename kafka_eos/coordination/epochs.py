@@ -32,6 +32,7 @@ from kafka_eos.abc.committer import (
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.coordination import terms
 from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
+from kafka_eos.coordination.dependencies import DependencyMonitor
 from kafka_eos.coordination.incarnations import IncarnationRegistry
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
@@ -126,6 +127,8 @@ class EpochManager:
         """
         if manifest.committables:
             self._lives.register(self._ownership.context)
+        else:
+            self._lives.check_idle(self._ownership.context)
         probes = self.probe(manifest)
         match authorize(manifest.id, probes, COMMIT_MARGIN):
             case CommitAuthorized() as decision:
@@ -227,6 +230,7 @@ class EpochCommitter:
     patience: Retrier
     at_once: int = MAX_CONCURRENT
     timer: Stopwatch = field(default_factory=Stopwatch)
+    dependencies: DependencyMonitor = field(default_factory=DependencyMonitor)
 
     def probe(self, committables: Sequence[Committable]) -> list[Probe]:
         """Return the status of each committable, in order; wait as long as a server does not respond."""
@@ -294,7 +298,12 @@ class EpochCommitter:
 
     def _probe(self, some: Sequence[Committable]) -> Sequence[Probe]:
         committer, scope = self._committer(some[0]), some[0].scope
-        return self.patience.retry(f"probe {scope}", lambda: probe_committables(committer, some))
+
+        def probe() -> Sequence[Probe]:
+            with self.dependencies.watch(scope):
+                return probe_committables(committer, some)
+
+        return self.patience.retry(f"probe {scope}", probe)
 
     def _commit_next(self, some: Sequence[Committable], decision: CommitAuthorized) -> Sequence[CommitOutcome]:
         hit("commit.between")
@@ -302,11 +311,14 @@ class EpochCommitter:
 
     def _commit(self, some: Sequence[Committable], decision: CommitAuthorized) -> Sequence[CommitOutcome]:
         committer, scope = self._committer(some[0]), some[0].scope
+
+        def commit() -> Sequence[CommitOutcome]:
+            with self.dependencies.watch(scope):
+                return commit_committables(committer, decision.permit, some)
+
         try:
             with self.timer.measuring(some):
-                return self.patience.retry(
-                    f"commit {scope}", lambda: commit_committables(committer, decision.permit, some)
-                )
+                return self.patience.retry(f"commit {scope}", commit)
         except CommittableLost as error:
             raise RestartFromCheckpoint(f"epoch {decision.permit.epoch}: {error}") from error
 

@@ -20,17 +20,30 @@ from kafka_eos.abc.incarnation import (
     SupportsRegistration,
 )
 from kafka_eos.abc.source import Source
+from kafka_eos.coordination.dependencies import DependencyMonitor
 from kafka_eos.core.errors import Bug, ConfigError
 from kafka_eos.core.ids import JobIdentity
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.incarnations import RepetitionRefused, SavepointEpoch, StartAdmitted, StartRefused, admit
 
+_IDLE_CHECK_INTERVAL = 20.0
+"""Seconds without an answer of a sink after which an epoch without output checks the registration there, too."""
+
 
 class IncarnationRegistry:
     """The registrations of this incarnation in the job's sinks, and the search for others."""
 
-    def __init__(self, plan: Plan, ctx: JobContext, committers: Mapping[str, Committer], patience: Retrier, home: str):
+    def __init__(
+        self,
+        plan: Plan,
+        ctx: JobContext,
+        committers: Mapping[str, Committer],
+        patience: Retrier,
+        home: str,
+        dependencies: DependencyMonitor | None = None,
+    ) -> None:
         self._patience, self._home = patience, home
+        self._dependencies = dependencies or DependencyMonitor()
         # A sink with a weaker guarantee needs neither a registration nor the permission for one.
         exact = [s.sink for s in plan.sinks if s.sink.guarantee is Guarantee.EXACTLY_ONCE]
         found = {scope: committers[scope] for scope in dict.fromkeys(sink.scope(ctx) for sink in exact)}
@@ -56,8 +69,24 @@ class IncarnationRegistry:
 
     def register(self, ctx: JobContext) -> None:
         """Register this incarnation in every sink; raise Fenced if another one has taken over."""
-        for scope, committer in self._registrars.items():
-            self._patience.retry(f"reach {scope}", lambda c=committer: c.register(ctx))  # type: ignore[misc]
+        for scope in self._registrars:
+            self._register_in(ctx, scope)
+
+    def check_idle(self, ctx: JobContext) -> None:
+        """Check the registration in each sink that has not answered for some time; raise Fenced as ``register``.
+
+        An idle job learns in this way that a sink is gone, or that another incarnation has taken over.
+        """
+        for scope in self._registrars:
+            if self._dependencies.is_quiet(scope, _IDLE_CHECK_INTERVAL):
+                self._register_in(ctx, scope)
+
+    def _register_in(self, ctx: JobContext, scope: str) -> None:
+        def register() -> None:
+            with self._dependencies.watch(scope):
+                self._registrars[scope].register(ctx)
+
+        self._patience.retry(f"reach {scope}", register)
 
     def begin_new(
         self,

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from types import FrameType
 from typing import cast
 
@@ -22,6 +23,7 @@ from kafka_eos._util.retry import Retrier, RetryInterrupted
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.dead_letter_counts import DeadLetterFile, DeadLetterMonitor
+from kafka_eos.coordination.dependencies import DependencyMonitor
 from kafka_eos.coordination.disk_space import ensure_disk_space, is_disk_full
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.job_lock import job_lock, state_locks
@@ -91,6 +93,7 @@ class JobMaster:
         self._refusals = DeadLetterMonitor(
             settings.max_dead_letters, settings.dead_letter_window, self.emit, self._refused.write
         )
+        self._dependencies = DependencyMonitor(partial(self.emit, "dependencies"))
         self._recovered = self._stop_signalled = False
         self._term = Term(0)
         """The newest that an attempt of this run has had."""
@@ -245,6 +248,7 @@ class JobMaster:
             home=str(self._settings.checkpoint_location(self._plan.name)),
             held=lambda: self._savepoints.pinned_files,
             refusals=self._refusals,
+            dependencies=self._dependencies,
         )
 
     def _new_patience(self) -> Retrier:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 from kafka_eos.coordination import heartbeats
+from kafka_eos.coordination.dependencies import Outage
 from kafka_eos.core.ids import Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.storage import job_records as records
@@ -49,6 +50,13 @@ class JobStatus:
     """Rows that receivers refused."""
     state_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of state, by operator."""
+    outages: Mapping[str, Outage] = field(default_factory=dict)
+    """Systems that the running job needs and that do not answer it, by name."""
+
+    @property
+    def silence(self) -> str | None:
+        """Return which systems do not answer, for how long and why; None if all answer."""
+        return "; ".join(describe_outage(name, outage) for name, outage in self.outages.items()) or None
 
     @property
     def is_fault(self) -> bool:
@@ -62,6 +70,9 @@ class JobStatus:
         if self.seconds_since_commit is None or self.seconds_since_commit > within:
             ago = "never" if self.seconds_since_commit is None else f"{self.seconds_since_commit:,.0f} s ago"
             return f"committed {ago}, but should every {within:g} s"
+        for name, outage in self.outages.items():
+            if outage.seconds > within:
+                return describe_outage(name, outage)
         return None
 
     def as_json(self) -> dict[str, Json]:
@@ -92,7 +103,18 @@ def job_status(job: str, status: Mapping[str, Any], held: bool, now: int) -> Job
         dead_letters=sum(sum(by.values()) for by in letters.values()),
         set_aside=sum(last.get("set-aside", {}).get("total", {}).values()),
         state_bytes=last.get("decided", {}).get("state_bytes_by_operator", {}),
+        outages=_outages(last.get("dependencies", {}), now) if held else {},
     )
+
+
+def describe_outage(name: str, outage: Outage) -> str:
+    """Return for how long a system has not answered, and why."""
+    return f"{name} has not answered for {outage.seconds:,.0f} s: {outage.reason}"
+
+
+def _outages(dependencies: Mapping[str, Any], now: int) -> dict[str, Outage]:
+    silent = dependencies.get("silent", {})
+    return {name: Outage(max(0.0, (now - of["since"]) / 1000), of["reason"]) for name, of in silent.items()}
 
 
 def _at_work(when: Mapping[str, int]) -> JobState:

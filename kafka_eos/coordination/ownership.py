@@ -13,6 +13,7 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import terms
 from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
+from kafka_eos.coordination.dependencies import DependencyMonitor
 from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.json_values import Json
@@ -31,12 +32,21 @@ class Ownership:
     """The incarnation of this run; set by ``recovery``."""
 
     def __init__(
-        self, storage: JobStorage, job: str, settings: Mapping[str, Json], refusals: DeadLetterMonitor | None = None
+        self,
+        storage: JobStorage,
+        job: str,
+        settings: Mapping[str, Json],
+        refusals: DeadLetterMonitor | None = None,
+        dependencies: DependencyMonitor | None = None,
+        home: str = "its directory",
     ) -> None:
+        """Create the ownership without a term. ``home``: the location of the storage, for messages."""
         self.job = job
         self._storage = storage
         self._settings = settings
         self._refusals = refusals
+        self._dependencies = dependencies or DependencyMonitor()
+        self._store = f"checkpoint store {home}"
         self.context = JobContext(job, Term(0), settings)
         self.next_number = Epoch(0)
         """The number of the next epoch."""
@@ -95,7 +105,8 @@ class Ownership:
 
     def ensure_newest_term(self) -> None:
         """Raise Fenced if a newer term was claimed."""
-        terms.ensure_newest(self._storage, self.term)
+        with self._dependencies.watch(self._store):
+            terms.ensure_newest(self._storage, self.term)
 
     def ensure_owner(self) -> None:
         """Raise Fenced if a newer term was claimed. Do nothing before the first claim."""
@@ -109,8 +120,9 @@ class Ownership:
         """
 
         def ask() -> None:
-            terms.newest_claimed(self._storage, known)
-            self.ensure_owner()
+            with self._dependencies.watch(self._store):
+                terms.newest_claimed(self._storage, known)
+                self.ensure_owner()
 
         what = f"check in the checkpoint store who owns the job, after this: {after}"
         patience.retry(what, lambda: outages.call_store(ask))

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.source import PositionsOrRetry, Source, SupportsIdentityCheck
+from kafka_eos.coordination.dependencies import DependencyMonitor
 from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
@@ -27,8 +28,9 @@ _Ask: TypeAlias = Callable[[Sequence[str]], Answers]
 class GroupedSources:
     """The sources of a job, those of one server queried together."""
 
-    def __init__(self, sources: Mapping[str, Source[Any]]) -> None:
+    def __init__(self, sources: Mapping[str, Source[Any]], dependencies: DependencyMonitor | None = None) -> None:
         self._sources = sources
+        self._dependencies = dependencies or DependencyMonitor()
 
     def discover(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> Answers:
         """Return by source its positions, or the reason why they are not available now. See ``Source.discover``."""
@@ -79,7 +81,20 @@ class GroupedSources:
                 found.update(zip(group, ask(self._sources[group[0]], group), strict=True))
             except Retryable as error:
                 found.update(dict.fromkeys(group, error))
+            self._record(self.server_of(ctx, group[0]), [found[name] for name in group])
         return found
+
+    def server_of(self, ctx: JobContext, name: str) -> str:
+        """Return the name of the server of a source, for people."""
+        return self._sources[name].server(ctx) or f"source {name!r}"
+
+    def _record(self, server: str, answers: Sequence[PositionsOrRetry]) -> None:
+        """Record whether a server has answered for one of its sources at least."""
+        errors = [answer for answer in answers if isinstance(answer, Retryable)]
+        if len(errors) < len(answers):
+            self._dependencies.record_answer(server)
+        else:
+            self._dependencies.record_failure(server, str(errors[0]))
 
     def _groups(self, ctx: JobContext, names: Sequence[str]) -> list[list[str]]:
         """Return groups of sources that one request can query, ordered by their first source."""
@@ -119,11 +134,12 @@ def retry_until_all_answer(patience: Retrier, what: str, names: Sequence[str], a
 class SourceCoordinator:
     """The lookup of splits, positions and ends of a plan's sources."""
 
-    def __init__(self, plan: Plan, patience: Retrier) -> None:
+    def __init__(self, plan: Plan, patience: Retrier, dependencies: DependencyMonitor | None = None) -> None:
+        self._dependencies = dependencies or DependencyMonitor()
         self._names, self._patience = [source.name for source in plan.sources], patience
         self._sources_by_name = {node.name: node.source for node in plan.sources}
         self._tables = {node.name for node in plan.sources if isinstance(node, TableNode)}
-        self._sources = GroupedSources(self._sources_by_name)
+        self._sources = GroupedSources(self._sources_by_name, self._dependencies)
         self._joins, self._first = plan.awaited_sources, plan.awaited_sources.keys() - plan.joins_of_tables.keys()
         self._unreported: frozenset[str] = frozenset()
         """Sources to which the offsets of the last epoch could not be reported."""
@@ -217,9 +233,18 @@ class SourceCoordinator:
             first = self._sources_by_name[names[0]]
             assert isinstance(first, SupportsIdentityCheck)
             positions = [(self._sources_by_name[name], bootstrap.connector_positions(read[name])) for name in names]
-            self._patience.retry(
-                f"verify the input of {', '.join(names)}", partial(first.ensure_same_input, ctx, positions)
-            )
+            verify = partial(self._verify, ctx, first, names[0], positions)
+            self._patience.retry(f"verify the input of {', '.join(names)}", verify)
+
+    def _verify(
+        self,
+        ctx: JobContext,
+        first: SupportsIdentityCheck,
+        name: str,
+        positions: Sequence[tuple[Source[Any], Positions]],
+    ) -> None:
+        with self._dependencies.watch(self._sources.server_of(ctx, name)):
+            first.ensure_same_input(ctx, positions)
 
     def end_positions(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
         """Return the end of each source: its final end, or the current one. ``known``: the positions of all sources."""

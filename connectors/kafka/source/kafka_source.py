@@ -305,6 +305,10 @@ class KafkaSource(SupportsIdentityCheck, Source[T]):
         where = self._cluster(ctx)
         return f"{where.scope}/{where.fingerprint}"
 
+    def server(self, ctx: JobContext) -> str:
+        """Return the name of the cluster, which is the scope of sinks there."""
+        return self._cluster(ctx).scope
+
     def discover(self, ctx: JobContext, known: Positions | None) -> Positions:
         """Return the partitions with their positions; see ``Source.discover``. Raise Retryable without a response."""
         return _single_answer(self.discover_all(ctx, [(self, known)]))

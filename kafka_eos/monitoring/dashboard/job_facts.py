@@ -22,8 +22,8 @@ def build_summary(found: JobFiles) -> dict[str, Json]:
     return {
         "job": stands.job,
         "state": stands.state,
-        "fault": stands.is_fault,
-        "reason": stands.reason,
+        "fault": stands.is_fault or stands.silence is not None,
+        "reason": stands.reason or stands.silence,
         "pid": stands.pid,
         "epoch": stands.epoch,
         "committed_at": when.get("committed"),

@@ -93,6 +93,12 @@ _ALL: Final = (
         "Age of the oldest uncommitted or overdue epoch, over restarts; 0 if none.",
     ),
     Metric("last_checkpoint_epoch", "gauge", (), "Newest epoch committed in this run."),
+    Metric(
+        "dependency_silent_seconds",
+        "gauge",
+        ("dependency",),
+        "Seconds since a system that the job needs last answered; 0 while it answers.",
+    ),
     Metric("last_checkpoint_timestamp_seconds", "gauge", (), "Time of the last commit."),
     Metric("state_bytes", "gauge", ("operator",), "Size of the state in the newest checkpoint."),
     Metric(

@@ -66,6 +66,8 @@ class MetricsObserver:
         self._decided: dict[int, Mapping[str, int]] = {}
         """Records by sink of decided epochs for which no commit was reported."""
         self._decide_seconds = 0.0
+        self._silent: dict[str, tuple[float, str]] = {}
+        """Systems that do not answer: when each last did, by the clock, and the error."""
         self._ended: str | None = None
         self._starting = "starting or recovering"
         self._samples.set("info", 1, pipeline, version)
@@ -92,19 +94,30 @@ class MetricsObserver:
                 self._samples.set("open_transaction_age_seconds", waits)
             elif self._open_since is not None:
                 self._samples.set("open_transaction_age_seconds", now - self._open_since)
+            for name, (since, _) in self._silent.items():
+                self._samples.set("dependency_silent_seconds", now - since, name)
             yield self._samples
 
     def readiness(self, within: float) -> Readiness:
         """Return the readiness, with the reason.
 
-        A job is ready if it processes rows and no epoch has been pending or overdue for more than ``within`` seconds.
+        A job is ready if it processes rows, every system that it needs has answered within ``within`` seconds, and no
+        epoch has been pending or overdue for longer.
         """
         with self._lock:
             if self._ended is not None:
                 return Readiness(False, self._ended)
+            now = self._clock()
+            silent = [
+                f"{name} has not answered for {now - since:.0f} s: {reason}"
+                for name, (since, reason) in self._silent.items()
+                if now - since > within
+            ]
             if not self._samples.value("running"):
-                return Readiness(False, self._starting)
+                return Readiness(False, "; ".join([self._starting, *silent]))
             waits = self._measure_pending()
+        if silent:
+            return Readiness(False, f"{'; '.join(silent)} (http_ready_within={within:g})")
         if waits > within:
             return Readiness(False, f"no checkpoint was committed for {waits:.0f} s (http_ready_within={within:g})")
         return Readiness(True, "processing rows")
@@ -280,6 +293,14 @@ class MetricsObserver:
         self._samples.add("checkpoints", 1, "committed")
         for sink, count in records.items():
             self._samples.add("committed_records", count, sink)
+
+    def _on_dependencies(self, facts: Mapping[str, Any]) -> None:
+        self._samples.replace("dependency_silent_seconds", {(name,): 0.0 for name in facts["answering"]})
+        now, wall = self._clock(), self._wall()
+        before, self._silent = self._silent, {}
+        for name, of in facts["silent"].items():
+            since = before[name][0] if name in before else now - max(0.0, wall - of["since"] / 1000)
+            self._silent[name] = since, of["reason"]
 
     def _on_observer_failed(self, facts: Mapping[str, Any]) -> None:
         self._samples.add("observer_failures", 1, facts["observer"])

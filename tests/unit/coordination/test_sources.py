@@ -28,10 +28,13 @@ class Shared(ListSource):
 
     def __init__(self, name: str, server: str, away: int = 0) -> None:
         super().__init__([1, 2], name=name)
-        self.server, self.away = server, away
+        self.place, self.away = server, away
 
     def scope(self, ctx: JobContext) -> str:
-        return self.server
+        return self.place
+
+    def server(self, ctx: JobContext) -> str:
+        return self.place
 
     def discover_all(
         self, ctx: JobContext, asked: Sequence[tuple[Any, Positions | None]]
@@ -116,10 +119,13 @@ class Told(ListSource):
 
     def __init__(self, name: str, server: str, told: list[str], error: Exception | None = None) -> None:
         super().__init__([1], name=name)
-        self.server, self.told, self.error = server, told, error
+        self.place, self.told, self.error = server, told, error
 
     def scope(self, ctx: JobContext) -> str:
-        return self.server
+        return self.place
+
+    def server(self, ctx: JobContext) -> str:
+        return self.place
 
     def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         self.told.append(self.name)

@@ -84,6 +84,22 @@ def test_the_age_of_a_commit_is_told_from_its_own_time(tmp_path: Path) -> None:
     assert found.find_problem(30) == "committed 40 s ago, but should every 30 s"
 
 
+def test_a_running_job_whose_kafka_is_gone_says_so_first(tmp_path: Path) -> None:
+    silent = {"kafka://a:9092": {"since": 1_000, "reason": "connection refused"}}
+    status = shown(tmp_path / "orders", [*RUNNING, *COMMITTED, ("dependencies", {"answering": [], "silent": silent})])
+    found = job_status("orders", status, True, status["when"]["committed"])
+    seconds = (status["when"]["committed"] - 1_000) / 1000
+
+    assert found.silence == f"kafka://a:9092 has not answered for {seconds:,.0f} s: connection refused"
+    assert found.find_problem(60) == found.silence
+    assert asked(tmp_path, "status", "orders", "--max-age", "1h", runs="orders")[0] == 1
+    code, text = asked(tmp_path, "status", "orders", runs="orders")
+    assert code == 0
+    assert "running, process" in text.splitlines()[1]
+    assert "kafka://a:9092 has not answered for" in text.splitlines()[1]
+    assert job_status("orders", status, False, status["when"]["committed"]).silence is None, "it does not run"
+
+
 def test_a_job_that_has_committed_nothing_yet_is_as_late_as_it_processes(tmp_path: Path) -> None:
     status = shown(tmp_path / "orders", RUNNING)
 

@@ -349,3 +349,28 @@ def test_names_are_those_of_prometheus() -> None:
         assert metric.full_name.endswith("_total") == (metric.kind == "counter")
         assert not set(metric.labels) & {"job", "instance", "le"}
         assert metric.help.endswith(".")
+
+
+def test_a_job_that_a_system_does_not_answer_is_not_ready(job: Job) -> None:
+    """It may be idle: then no epoch is late, however long Kafka is gone."""
+    job.runs()
+    job.tells("dependencies", answering=["kafka://a", "store"], silent={})
+    assert job.value("dependency_silent_seconds", "kafka://a") == 0
+
+    job.now += 10
+    silent = {"kafka://a": {"since": (job.now - 4) * 1000, "reason": "refused"}}
+    job.tells("dependencies", answering=["store"], silent=silent)
+    job.now += 56
+    assert job.observed.readiness(60).ready
+    job.now += 1
+    found = job.observed.readiness(60)
+    assert not found.ready
+    assert found.reason == "kafka://a has not answered for 61 s: refused (http_ready_within=60)"
+    assert (job.value("dependency_silent_seconds", "kafka://a"), job.value("dependency_silent_seconds", "store")) == (
+        61,
+        0,
+    )
+
+    job.tells("dependencies", answering=["kafka://a", "store"], silent={})
+    assert job.observed.readiness(60).ready
+    assert job.value("dependency_silent_seconds", "kafka://a") == 0

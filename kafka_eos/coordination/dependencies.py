@@ -1,0 +1,99 @@
+"""The systems that a job depends on: when each of them last answered the job, and since when it has not.
+
+The facts come from the requests that the job makes anyway: searches for splits, registrations, commits, records in the
+checkpoint store. An idle job makes them too, every few seconds.
+
+Rule: only status, readiness and metrics use these facts; no decision depends on them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kafka_eos.core.errors import PartialProgress, Retryable
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A system that does not answer: for how many seconds, and the first error."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(slots=True)
+class _Dependency:
+    answered_at: float | None = None
+    """When it last answered, by the wall clock."""
+    silent_since: float | None = None
+    """When it last answered before its requests began to fail; None while they succeed."""
+    reason: str = ""
+
+
+def _unobserved(**_: object) -> None:
+    """Report to nobody."""
+
+
+class DependencyMonitor:
+    """The last answers of all systems that a job depends on. Thread-safe.
+
+    ``report`` receives the facts of the event ``dependencies`` whenever a system is new, stops or resumes answering.
+    """
+
+    def __init__(self, report: Callable[..., None] = _unobserved, wall: Callable[[], float] = time.time) -> None:
+        self._report, self._wall = report, wall
+        self._lock = threading.Lock()
+        self._known: dict[str, _Dependency] = {}
+
+    @contextmanager
+    def watch(self, name: str) -> Iterator[None]:
+        """Record whether the requests in the context are answered. Errors propagate unchanged."""
+        try:
+            yield
+        except PartialProgress:
+            self.record_answer(name)
+            raise
+        except (Retryable, OSError) as error:
+            self.record_failure(name, str(error))
+            raise
+        self.record_answer(name)
+
+    def record_answer(self, name: str) -> None:
+        with self._lock:
+            known = self._known.get(name)
+            is_news = known is None or known.silent_since is not None
+            self._known[name] = _Dependency(self._wall())
+            facts = self._facts() if is_news else None
+        if facts is not None:
+            self._report(**facts)
+
+    def record_failure(self, name: str, reason: str) -> None:
+        with self._lock:
+            known = self._known.setdefault(name, _Dependency())
+            is_news = known.silent_since is None
+            if is_news:
+                known.silent_since = self._wall() if known.answered_at is None else known.answered_at
+                known.reason = reason
+            facts = self._facts() if is_news else None
+        if facts is not None:
+            self._report(**facts)
+
+    def is_quiet(self, name: str, seconds: float) -> bool:
+        """Return whether the system has not answered within the last ``seconds``."""
+        with self._lock:
+            known = self._known.get(name)
+            return known is None or known.answered_at is None or self._wall() - known.answered_at >= seconds
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "answering": sorted(name for name, of in self._known.items() if of.silent_since is None),
+            "silent": {
+                name: {"since": int(of.silent_since * 1000), "reason": of.reason}
+                for name, of in sorted(self._known.items())
+                if of.silent_since is not None
+            },
+        }
