@@ -45,7 +45,7 @@ from pyiceberg.catalog import load_catalog
 
 from benchmarks.command import machine, table, tell
 from docs.examples.sqlite_sink import Sqlite
-from kafka_eos.abc.committer import SupportsAtomicCommit
+from kafka_eos.abc.committer import AtomicCommitter
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.sink import Sink
 from kafka_eos.connectors.dbapi import DbApiSink
@@ -89,7 +89,7 @@ def through(sink: Sink[Account], rows: Sequence[Account]) -> None:
     committables = writer.seal(_EPOCH)()
     decision = authorize(_EPOCH, [committer.probe(each) for each in committables], 0.0)
     assert isinstance(decision, CommitAuthorized)
-    if isinstance(committer, SupportsAtomicCommit):
+    if isinstance(committer, AtomicCommitter):
         committer.commit_all(decision.permit, committables)
     else:
         for each in committables:

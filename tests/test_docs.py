@@ -22,7 +22,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -60,6 +60,7 @@ from kafka_eos.monitoring.metrics.catalogue import METRICS
 from kafka_eos.protocol.watermark_alignment import NO_SPLIT, SplitProgress, find_splits_ahead
 from kafka_eos.runtime.program import load_program
 from kafka_eos.testing import SINK_CHECKS, SOURCE_CHECKS, AdvanceClock, TimestampedValue, run_local
+from kafka_eos.testing.method_names import ABILITIES
 from tests import avro_witness, json_witness, protobuf_witness
 from tests.chaos.harness import read
 from tests.producers import in_order
@@ -262,19 +263,6 @@ def test_every_check_of_the_sink_contract_is_listed() -> None:
     assert listed == list(SINK_CHECKS)
 
 
-def test_everything_that_a_sink_may_have_is_listed() -> None:
-    listed = [cell.strip("`") for cell, *_ in rows((ROOT / "docs/writing-a-sink.md").read_text(), "optional")]
-    rooms = (interfaces.sink, interfaces.committer, interfaces.guarantee, interfaces.incarnation, interfaces.services)
-    asked = {
-        name
-        for module in rooms
-        for name, kind in vars(module).items()
-        if getattr(kind, "_is_runtime_protocol", False) and kind.__module__ == module.__name__
-    }
-
-    assert sorted(listed) == sorted({*asked, "HasCodecs", "HasDefaultName"})
-
-
 def list_optional(*contracts: type) -> set[str]:
     """The public members of the base classes that have a default."""
     return {
@@ -282,11 +270,27 @@ def list_optional(*contracts: type) -> set[str]:
     }  # type: ignore[attr-defined]
 
 
-def test_everything_that_a_source_may_have_is_listed() -> None:
-    cells = [cell for cell, *_ in rows((ROOT / "docs/writing-a-source.md").read_text(), "optional")]
-    listed = {name.strip("` ") for cell in cells for name in cell.split(",")}
+def list_names(page: str, first_heading: str) -> set[str]:
+    cells = [cell for cell, *_ in rows((ROOT / page).read_text(), first_heading)]
+    return {name.strip("` ") for cell in cells for name in cell.split(",")}
 
-    assert listed == list_optional(interfaces.Source, interfaces.Reader) | {"SupportsIdentityCheck"}
+
+def list_abilities(contracts: Sequence[type]) -> set[str]:
+    return {ability.__name__ for contract in contracts for ability in ABILITIES[contract]}
+
+
+def test_everything_that_a_sink_may_have_is_listed() -> None:
+    contracts = (interfaces.Sink, interfaces.Writer, interfaces.Committer)
+
+    assert list_names("docs/writing-a-sink.md", "optional") == list_optional(*contracts)
+    assert list_names("docs/writing-a-sink.md", "class") == list_abilities(contracts) | {"LongLivedResource"}
+
+
+def test_everything_that_a_source_may_have_is_listed() -> None:
+    contracts = (interfaces.Source, interfaces.Reader)
+    listed = list_names("docs/writing-a-source.md", "optional")
+
+    assert listed == list_optional(*contracts) | list_abilities(contracts)
 
 
 def test_every_check_of_the_source_contract_is_listed() -> None:

@@ -17,10 +17,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Probe, StagedOutput
+from kafka_eos.abc.committer import (
+    CommitOutcome,
+    CommitPermit,
+    CommitStatus,
+    Committable,
+    Committer,
+    Probe,
+    StagedOutput,
+)
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.guarantee import Guarantee
-from kafka_eos.abc.sink import PreCommit
+from kafka_eos.abc.sink import PreCommit, Sink, Writer
 from kafka_eos.abc.source import Reader, Source
 from kafka_eos.core.errors import InputLost
 from kafka_eos.core.ids import EpochId, SplitId
@@ -85,10 +92,6 @@ class GeneratedSource(Source[Any]):
         self.most = None if count is None else count // splits
         self.period = None if rate is None else splits / rate
         self.stamp = stamp
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE
 
     def describe(self) -> Mapping[str, Json]:
         return {"generated": len(self.splits)}
@@ -156,9 +159,6 @@ class GeneratedReader(Reader[Any]):
     def has_reached(self, ends: Positions) -> bool:
         return all(self._next[split] >= _index(end) for split, end in ends.items() if split in self._next)
 
-    def close(self) -> None:
-        """Nothing is held open."""
-
     def _due(self, split: SplitId, limit: int) -> Sequence[Any]:
         """The next values that exist by now, up to the end of the ring."""
         source, ring, index = self._source, self._rings[split], self._next[split]
@@ -182,7 +182,7 @@ class GeneratedReader(Reader[Any]):
         return Batch(values=list(values), origin_rows=range(len(values)), origin=origin)
 
 
-class CountingSink:
+class CountingSink(Sink[Any]):
     """Counts rows. What it commits is their number, which the manifest holds; so a commit cannot be lost.
 
     With ``latency`` values are ``Stamped``, and the sink writes down how old some of them are when they reach it: of
@@ -191,10 +191,6 @@ class CountingSink:
 
     def __init__(self, counters: Path, *, latency: bool = False) -> None:
         self.counters, self.latency = counters, latency
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE
 
     def describe(self) -> Mapping[str, Json]:
         return {"counts": True}
@@ -213,7 +209,7 @@ class CountingSink:
         return CountingCommitter()
 
 
-class CountingWriter:
+class CountingWriter(Writer[Any]):
     """One subtask's rows."""
 
     def __init__(self, sink: CountingSink, ctx: TaskContext) -> None:
@@ -242,15 +238,12 @@ class CountingWriter:
         rows, self._rows = self._rows, 0
         return lambda: (Committable("counting", {}, rows),) if rows else ()
 
-    def notify_committed(self, epoch: EpochId) -> None:
-        """Nothing is kept for an epoch."""
-
     def discard(self) -> None:
         if self._samples is not None:
             self._samples.close()
 
 
-class CountingCommitter:
+class CountingCommitter(Committer):
     """There is nothing to do: the number of rows is in the manifest."""
 
     def probe(self, committable: Committable) -> Probe:
@@ -264,9 +257,6 @@ class CountingCommitter:
 
     def abort_leftovers(self, ctx: JobContext) -> Sequence[str]:
         return ()
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
 
 def latencies(counters: Path, since: float, until: float) -> list[float]:

@@ -14,9 +14,23 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kafka_eos._util.failpoints import hit
-from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Probe, StagedOutput
+from kafka_eos.abc.committer import (
+    AtomicCommitter,
+    CommitOutcome,
+    CommitPermit,
+    CommitStatus,
+    Committable,
+    Probe,
+    StagedOutput,
+)
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, taken_over
+from kafka_eos.abc.incarnation import (
+    IncarnationSign,
+    IncarnationState,
+    SupportsLossCheck,
+    SupportsRegistration,
+    taken_over,
+)
 from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.commit_status import TAKEN_OVER, LogState, derive_status, is_older_than
 from kafka_eos.connectors._lake.file_names import LakeCommittable
@@ -32,7 +46,7 @@ _TRIES: Final = 20
 """Conflicts with other writers in a row after which a commit waits as for a server that does not respond."""
 
 
-class LakeCommitter:
+class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
     """The committer of one table. Thread-safe, and usable by any process that has the manifest."""
 
     def __init__(self, table: LakeTable) -> None:
@@ -49,9 +63,6 @@ class LakeCommitter:
         promises = [LakeCommittable.read(each.payload) for each in committables]
         seen = {life: self._table.read_state(life) for life in {_life(promise.part) for promise in promises}}
         return [self._judged(promise, seen[_life(promise.part)]) for promise in promises]
-
-    def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
-        raise Bug(f"{self._table.display_name} takes all of epoch {permit.epoch} in one commit: commit_all")
 
     def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[CommitOutcome]:
         promises = [LakeCommittable.read(each.payload) for each in committables]
@@ -222,7 +233,7 @@ class LakeCommitter:
         return IncarnationSign(identity, place, "its mark", term, state, committed=committed)
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
-        """Return which committed output the table lacks, or None. See ``SupportsLossCheck``."""
+        """Return which committed output the table lacks, or None."""
         seen = self._table.read_state(LakeIncarnation(ctx.job, ctx.identity))
         promises = (LakeCommittable.read(each.payload) for each in committables)
         there = [promise.part.epoch for promise in promises if promise.table == seen.table]
@@ -272,9 +283,6 @@ class LakeCommitter:
             return CommitOutcome.ALREADY
         self._table.fence(seen, life, TAKEN_OVER)
         return CommitOutcome.COMMITTED
-
-    def close(self) -> None:
-        """Do nothing: no resource is held open."""
 
     @property
     def _store(self) -> TableStore:

@@ -10,12 +10,12 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
+from kafka_eos.abc.sink import Sink
 from kafka_eos.codecs.type_inspection import is_model, is_record, known_type
 from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.lake_table import LakeTable, TableSpec
@@ -80,7 +80,7 @@ class SinkTable(LakeTable, Protocol):
         """Map errors: ``kind`` for a temporary error, ConfigError for a permanent one."""
 
 
-class LakeSink(NoProvenance, Generic[T]):
+class LakeSink(NoProvenance, Sink[T]):
     """A sink for one lake table; each format has a subclass, which knows where the table is."""
 
     def __init__(
@@ -113,7 +113,7 @@ class LakeSink(NoProvenance, Generic[T]):
         self._expect_parts()
 
     def for_stream_type(self, tp: Any) -> Self:
-        """Return the sink with the columns that the stream's type gives. See ``TypedSink``."""
+        """Return the sink with the columns that the stream's type gives."""
         if self._value is not None:
             expect_type(self, self._value, tp)
             return self
@@ -138,10 +138,6 @@ class LakeSink(NoProvenance, Generic[T]):
                     f"{type(self).__name__}(partition_by=…): {self._value.__name__} has no field "
                     f"{', '.join(map(str, unknown))}"
                 )
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE
 
     def scope(self, ctx: JobContext) -> str:
         return self._scope
@@ -177,7 +173,7 @@ class LakeSink(NoProvenance, Generic[T]):
             store.delete(trial)
 
     def get_target_identity(self) -> str:
-        """Return the table's identity: the epoch in a table's log applies to all its sinks. See ``SingleScopeSink``."""
+        """Return the table's identity: the epoch in a table's log applies to all its sinks."""
         return self._table.identity()
 
     def writer(self, ctx: TaskContext) -> FileWriter:

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import msgspec
 
 from kafka_eos._util import failpoints
-from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Probe
+from kafka_eos.abc.committer import AtomicCommitter, CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.connectors._outbox.outbox_rows import Row, batches, row
 from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.files.file_names import FileCommittable
@@ -71,7 +71,7 @@ class _DeliveryProgress:
     refused: list[bytes] = field(default_factory=list)
 
 
-class OutboxCommitter(FileCommitter):
+class OutboxCommitter(FileCommitter, AtomicCommitter):
     """The committer of one receiver and one outbox."""
 
     def __init__(self, outbox: Path, layout: FileLayout, receiver: DeliveryClient, rules: DeliveryOptions) -> None:
@@ -81,9 +81,6 @@ class OutboxCommitter(FileCommitter):
         self._receiver = receiver
         self._rules = rules
         self._progress: dict[str, _DeliveryProgress] = {}
-
-    def probe_all(self, committables: Sequence[Committable]) -> Sequence[Probe]:
-        return [self.probe(each) for each in committables]
 
     def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Send the files of one writer in sequence, the oldest first, and those of different writers concurrently."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
+from kafka_eos.abc.sink import Sink
 from kafka_eos.connectors._outbox.committer import DeliveryClient, DeliveryOptions, OutboxCommitter
 from kafka_eos.connectors._shared.value_types import expect_type
 from kafka_eos.connectors.files.formats import JsonLines
@@ -24,7 +25,7 @@ from kafka_eos.core.json_values import Json
 T = TypeVar("T")
 
 
-class OutboxSink(Generic[T]):
+class OutboxSink(Sink[T]):
     """A sink for a receiver that honors keys; each kind of receiver has a subclass. ``receiver`` creates a client."""
 
     kind: str
@@ -53,7 +54,7 @@ class OutboxSink(Generic[T]):
         self._name = receiver().name
 
     def for_stream_type(self, tp: Any) -> Self:
-        """Return the sink: it sends any value that JSON supports. See ``TypedSink``."""
+        """Return the sink: it sends any value that JSON supports."""
         expect_type(self, self._value, tp)
         return self
 
@@ -77,7 +78,7 @@ class OutboxSink(Generic[T]):
         return "what a receiver has is not to be read; compare the keys that it has seen"
 
     def trade_offs(self) -> Sequence[str]:
-        """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
+        """Return the trade-offs of this sink."""
         refused = "is set aside, and later rows of its key go without it" if self._rules.set_aside else "stops the job"
         return (
             "rows are sent once their epoch is decided, and after a kill again: all of the epoch that was not finished",
@@ -115,7 +116,7 @@ class OutboxSink(Generic[T]):
             raise ConfigError(f"rows for {self._name} cannot wait in the outbox: {error}") from error
 
     def advice(self, ctx: JobContext) -> str:
-        """Return advice for a receiver that does not respond. See ``SupportsAdvice``."""
+        """Return advice for a receiver that does not respond."""
         return f"Check that {self._name} runs and lets this job in"
 
     def writer(self, ctx: TaskContext) -> FileWriter:

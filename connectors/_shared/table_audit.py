@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafka_eos.abc.auditable import AuditableTable
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import codec_for
 
 
-class NoProvenance:
-    """A mixin for sinks whose rows carry no provenance."""
+class NoProvenance(AuditableTable):
+    """An auditable table whose rows carry no provenance."""
 
     @property
     def audit_has_provenance(self) -> bool:
@@ -20,7 +21,3 @@ class NoProvenance:
     def audit_codec(self) -> Codec[Any]:
         """Return the codec of audited rows."""
         return codec_for(Any)
-
-    def audit_obstacle(self) -> str | None:
-        """Return None: rows can be compared."""
-        return None

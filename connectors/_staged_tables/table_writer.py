@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import TaskContext
-from kafka_eos.abc.sink import PreCommit
+from kafka_eos.abc.sink import PreCommit, Writer
 from kafka_eos.connectors._shared.row_errors import encode_or_reject, map_rows
 from kafka_eos.connectors._staged_tables.stage_names import Incarnation, Strategy, TableCommittable, TargetTable
 from kafka_eos.core.errors import KafkaEosError, RestartFromCheckpoint
@@ -55,7 +55,7 @@ class RowStaging(Protocol):
         """Close the connection without waiting for a working thread, whose calls then fail."""
 
 
-class TableWriter:
+class TableWriter(Writer[Any]):
     """The writer that stages the rows of one subtask of a sink."""
 
     def __init__(

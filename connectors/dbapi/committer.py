@@ -11,9 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Probe, StagedOutput
+from kafka_eos.abc.committer import (
+    CommitOutcome,
+    CommitPermit,
+    CommitStatus,
+    Committable,
+    Committer,
+    Probe,
+    StagedOutput,
+)
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import IncarnationSign as Sign
+from kafka_eos.abc.incarnation import SupportsLossCheck, SupportsRegistration
 from kafka_eos.connectors._staged_tables.incarnation_markers import OpenStage, ensure_registered, list_signs
 from kafka_eos.connectors._staged_tables.probe_details import describe_status
 from kafka_eos.connectors._staged_tables.stage_names import Incarnation, TableCommittable, describe_missing_commits
@@ -31,7 +40,7 @@ from kafka_eos.core.errors import Bug, CommittableLost, KafkaEosError, Retryable
 from kafka_eos.core.ids import EpochId, JobIdentity
 
 
-class DbApiCommitter:
+class DbApiCommitter(SupportsRegistration, SupportsLossCheck, Committer):
     """The committer of one database. Thread-safe, and usable by any process that has the manifest."""
 
     def __init__(self, database: Database, scope: str) -> None:
@@ -133,7 +142,7 @@ class DbApiCommitter:
         return list_signs(self._scope, marks, open_, committed)
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
-        """Return which committed output the database lacks, or None. See ``SupportsLossCheck``."""
+        """Return which committed output the database lacks, or None."""
         life, promises = (
             Incarnation(ctx.job, ctx.identity),
             [TableCommittable.from_payload(each.payload) for each in committables],
@@ -164,9 +173,6 @@ class DbApiCommitter:
             with self._database.transaction(connection) as session:
                 self._books.set_taken_over(session, life)
         return self._abort_matching(ctx.job, lambda of: of.identity == identity)
-
-    def close(self) -> None:
-        """Do nothing: each call uses a connection of its own."""
 
     @contextmanager
     def _connection(self, kind: type[KafkaEosError], what: str) -> Iterator[Connection]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
+from kafka_eos.abc.sink import Sink
 from kafka_eos.codecs.type_inspection import attributes
 from kafka_eos.connectors._shared.row_errors import BadRows, encode_or_reject, map_rows
 from kafka_eos.connectors._shared.table_audit import NoProvenance
@@ -33,7 +33,7 @@ T = TypeVar("T")
 _AUDIT_TABLE = "kafka_eos_told"
 
 
-class DbApiSink(NoProvenance, Generic[T]):
+class DbApiSink(NoProvenance, Sink[T]):
     """A sink that writes a stream of ``T`` into a table, each value exactly once.
 
     ``database``: how to connect to it, see ``Database``.
@@ -70,15 +70,11 @@ class DbApiSink(NoProvenance, Generic[T]):
 
     @property
     def default_name(self) -> str:
-        """Return the table. See ``HasDefaultName``."""
+        """Return the table."""
         return self._target.table.rpartition(".")[2]
 
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE
-
     def trade_offs(self) -> Sequence[str]:
-        """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
+        """Return the trade-offs of this sink."""
         return (
             "each row is written twice: into a staging table, and from there into the table, in the commit",
             "the commit holds the locks of its rows while it lasts; a process that is frozen in it keeps them",
@@ -125,7 +121,7 @@ class DbApiSink(NoProvenance, Generic[T]):
         return []
 
     def advice(self, ctx: JobContext) -> str:
-        """Return advice for a database that does not respond. See ``SupportsAdvice``."""
+        """Return advice for a database that does not respond."""
         connect = f"{type(self._database).__name__}.connect"
         return f"Check that the database runs there and lets this job in: {connect} says where and as whom"
 

@@ -52,11 +52,11 @@ class DeltaSink(LakeSink[T]):
 
     @property
     def default_name(self) -> str:
-        """Return the last part of the table's address. See ``HasDefaultName``."""
+        """Return the last part of the table's address."""
         return self._place.text.rstrip("/").rpartition("/")[2]
 
     def trade_offs(self) -> Sequence[str]:
-        """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
+        """Return the trade-offs of this sink."""
         if self._key:
             return describe_upsert_trade_offs("version")
         return (
@@ -66,7 +66,7 @@ class DeltaSink(LakeSink[T]):
         )
 
     def advice(self, ctx: JobContext) -> str:
-        """Return advice for a location that does not respond. See ``SupportsAdvice``."""
+        """Return advice for a location that does not respond."""
         return f"Check {self._place.advice}"
 
     def describe(self) -> Mapping[str, Json]:

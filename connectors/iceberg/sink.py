@@ -69,11 +69,11 @@ class IcebergSink(LakeSink[T]):
 
     @property
     def default_name(self) -> str:
-        """Return the table, without its namespace. See ``HasDefaultName``."""
+        """Return the table, without its namespace."""
         return self._name.rpartition(".")[2]
 
     def trade_offs(self) -> Sequence[str]:
-        """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
+        """Return the trade-offs of this sink."""
         if self._key:
             return describe_upsert_trade_offs("snapshot")
         return (
@@ -83,7 +83,7 @@ class IcebergSink(LakeSink[T]):
         )
 
     def advice(self, ctx: JobContext) -> str:
-        """Return advice for a catalog that does not respond. See ``SupportsAdvice``."""
+        """Return advice for a catalog that does not respond."""
         return (
             f"Check that catalog {self._catalog!r} and the store of its tables run there and let this job in: "
             f"properties=, .pyiceberg.yaml or PYICEBERG_CATALOG__{self._catalog.upper()}__URI say where they are"

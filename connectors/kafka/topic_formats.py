@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kafka_eos.abc.codec import Codec, RecordPart, SupportsCodecCheck, SupportsDescribe
+from kafka_eos.abc.codec import Codec, SupportsCodecCheck, SupportsDescribe
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
 
-def described(codecs: Mapping[RecordPart, Codec[Any]]) -> dict[str, Json]:
+def described(codecs: Mapping[Any, Codec[Any]]) -> dict[str, Json]:
     """Return the descriptions of formats for ``explain``, and so for the plan's fingerprint."""
     return {part: codec.describe() for part, codec in codecs.items() if isinstance(codec, SupportsDescribe)}
 
 
-def parts(key: Codec[Any] | None, value: Codec[Any]) -> Mapping[RecordPart, Codec[Any]]:
+def parts(key: Codec[Any] | None, value: Codec[Any]) -> Mapping[str, Codec[Any]]:
     """Return the codecs of one topic by part."""
     return {"value": value} if key is None else {"key": key, "value": value}
 

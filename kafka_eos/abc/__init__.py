@@ -6,10 +6,17 @@ against your implementation before you use it.
 Rule: data and positions that are stored are JSON or bytes with a declared codec, never pickled objects.
 """
 
-from kafka_eos.abc.auditable import AuditableFiles, AuditableSink, AuditableTable, OutputRecord
+from kafka_eos.abc.auditable import (
+    AuditableFiles,
+    AuditableSink,
+    AuditableSource,
+    AuditableTable,
+    AuditableTopic,
+    OutputRecord,
+    SupportsLocalRun,
+)
 from kafka_eos.abc.codec import (
     Codec,
-    HasCodecs,
     ListCodec,
     RecordPart,
     SchemaComparison,
@@ -21,6 +28,7 @@ from kafka_eos.abc.codec import (
     TopicFormat,
 )
 from kafka_eos.abc.committer import (
+    AtomicCommitter,
     CommitOutcome,
     CommitPermit,
     CommitStatus,
@@ -29,32 +37,18 @@ from kafka_eos.abc.committer import (
     Probe,
     Spread,
     StagedOutput,
-    SupportsAnnounce,
-    SupportsAtomicCommit,
-    SupportsSetAside,
     UnstoredCommittable,
-    commit_committables,
-    probe_committables,
 )
-from kafka_eos.abc.connector_name import HasDefaultName
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.guarantee import (
-    ExclusiveSink,
-    Guarantee,
-    SingleScopeSink,
-    SupportsAdvice,
-    SupportsGuaranteeReason,
-    SupportsTradeOffs,
-)
+from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.incarnation import (
     IncarnationSign,
     IncarnationState,
-    SupportsIncarnations,
     SupportsLossCheck,
     SupportsRegistration,
 )
 from kafka_eos.abc.services import LongLivedResource, RejectRecord, RejectRow, Resources, Services
-from kafka_eos.abc.sink import DeadLetters, HasClock, PreCommit, Sink, SupportsPoll, TypedSink, Writer
+from kafka_eos.abc.sink import DeadLetters, HasClock, PreCommit, Sink, Writer
 from kafka_eos.abc.source import (
     PositionsOrRetry,
     Reader,
@@ -80,25 +74,22 @@ from kafka_eos.abc.storage import CheckpointStorage, FileRef, StoredFiles, ignor
 from kafka_eos.core.json_values import Json, Position, Positions
 
 __all__ = [
-    "SupportsAdvice",
-    "SupportsAnnounce",
+    "AtomicCommitter",
     "PositionsOrRetry",
     "SupportsIdentityCheck",
-    "SupportsPoll",
-    "TypedSink",
-    "HasDefaultName",
     "AuditableFiles",
     "AuditableSink",
+    "AuditableSource",
     "AuditableTable",
+    "AuditableTopic",
+    "SupportsLocalRun",
     "CheckpointStorage",
     "SupportsCodecCheck",
     "Codec",
     "CommitPermit",
     "Committable",
     "Committer",
-    "SupportsAtomicCommit",
     "SupportsSchemaCompare",
-    "SupportsSetAside",
     "SchemaComparison",
     "DeadLetters",
     "SupportsDescribe",
@@ -107,7 +98,6 @@ __all__ = [
     "FileRef",
     "Guarantee",
     "HasClock",
-    "HasCodecs",
     "SupportsRegistration",
     "InFlightRows",
     "Panes",
@@ -119,19 +109,16 @@ __all__ = [
     "ListCodec",
     "RecordPart",
     "TopicFormat",
-    "SingleScopeSink",
     "CommitOutcome",
     "Position",
     "Positions",
     "PreCommit",
-    "SupportsTradeOffs",
     "Probe",
     "Reader",
     "RejectRecord",
     "RejectRow",
     "SupportsLossCheck",
     "Resources",
-    "SupportsGuaranteeReason",
     "Services",
     "Sink",
     "Source",
@@ -145,18 +132,14 @@ __all__ = [
     "StateKind",
     "StoredFiles",
     "TaskContext",
-    "SupportsIncarnations",
     "PaneContents",
     "TimerService",
     "Ttl",
-    "ExclusiveSink",
     "UnstoredCommittable",
     "Upload",
     "BackendState",
     "Writer",
     "OutputRecord",
-    "commit_committables",
-    "probe_committables",
     "total_lag",
     "ignore_progress",
 ]

@@ -1,58 +1,100 @@
-"""The interface that lets the audit compare a sink's contents with the outputs that its input produces.
+"""Base classes of sources and sinks whose input and output the audit compares.
 
-Rule: the audit does not rely on what a sink reports about its own success; it reads what readers read. A sink without
-these methods works too, and the audit reports it as not checked.
+Rule: the audit does not rely on what a sink reports about its own success; it reads what readers read. A sink that
+inherits none of them works too, and the audit reports it as not checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.services import RejectRow
-from kafka_eos.core.records import Batch, Headers
+from kafka_eos.core.ids import SplitId
+from kafka_eos.core.records import Batch, Headers, RawRecord
 
 OutputRecord: TypeAlias = tuple[bytes | None, bytes | None, Headers, int]
 """Key, value, user headers and timestamp of an output; timestamp -1 means the time of sending."""
+TopicLog: TypeAlias = tuple[str, str, Mapping[str, Any]]
+"""Topic, bootstrap servers, and the librdkafka configuration as the user gave it."""
 
 
-class AuditableSink(Protocol):
-    """The methods that the audit needs of every sink it checks.
+class AuditableSource(ABC):
+    """An ability that a source inherits if it reads topics, which the audit reads again."""
 
-    The sink also implements ``AuditableFiles`` or ``AuditableTable``. A sink of a Kafka topic has ``audit_log``
-    instead.
-    """
+    @abstractmethod
+    def audit_logs(self, ctx: JobContext, read: Collection[SplitId]) -> Sequence[TopicLog]:
+        """Return each topic. ``read``: the splits that the job has read."""
 
     @property
+    @abstractmethod
+    def several(self) -> bool:
+        """Return whether the source may read several topics. Its positions then contain the topic."""
+
+    @abstractmethod
+    def raw(self, value: Any, offset: int, timestamp: int) -> RawRecord:
+        """Return the record that is decoded to ``value``. Errors of its codec propagate. For ``run_local``."""
+
+    @abstractmethod
+    def decode(
+        self, source_name: str, raws: Sequence[RawRecord], reject: Callable[[RawRecord, Exception], None]
+    ) -> Batch[Any]:
+        """Decode records of one topic as the reader does; rows that ``reject`` took are left out."""
+
+
+class AuditableSink(ABC):
+    """What the audit needs of every sink it checks; inherit one of its subclasses."""
+
+    @property
+    @abstractmethod
     def audit_has_provenance(self) -> bool:
         """Return whether each output carries its provenance."""
 
     @property
+    @abstractmethod
     def audit_codec(self) -> Codec[Any]:
         """Return the codec of the values."""
 
+    @abstractmethod
     def audit_rows(
         self, batch: Batch[Any], operator: str, reject: RejectRow
     ) -> tuple[Batch[Any], Sequence[OutputRecord]]:
         """Return the rows that the writer writes, and their exact output; ``reject`` receives the other rows."""
 
 
-class AuditableFiles(AuditableSink, Protocol):
-    """The methods that the audit needs of a sink that writes files."""
+class AuditableTopic(AuditableSink):
+    """An ability that a sink of a topic inherits."""
 
+    @abstractmethod
+    def audit_log(self, ctx: JobContext) -> TopicLog:
+        """Return the topic and how to read it."""
+
+    def audit_partitioner(self, ctx: JobContext) -> str | None:
+        """Return the partitioner of the sink's client, as librdkafka names it; None, the default, if unknown."""
+        return None
+
+
+class AuditableFiles(AuditableSink):
+    """An ability that a sink of files inherits."""
+
+    @abstractmethod
     def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:
         """Return the location of the files and a pattern of this sink's file names; its groups are epoch and
         subtask."""
 
+    @abstractmethod
     def audit_names(self) -> Sequence[str]:
         """Return the names of all files below the location, those of other sinks included."""
 
     @property
+    @abstractmethod
     def audit_lines(self) -> bool:
         """Return whether the files are plain lines in a local directory."""
 
+    @abstractmethod
     def audit_read(self, name: str) -> Iterator[tuple[bytes, str | None]]:
         """Yield the value, as ``audit_rows`` returns it, and the provenance of each row of a file.
 
@@ -61,15 +103,25 @@ class AuditableFiles(AuditableSink, Protocol):
         """
 
 
-class AuditableTable(AuditableSink, Protocol):
-    """The methods that the audit needs of a sink that writes rows of a table; a value of None deletes the row of its
-    key."""
+class AuditableTable(AuditableSink):
+    """An ability that a sink of a table's rows inherits; a value of None deletes the row of its key."""
 
+    @abstractmethod
     def audit_table(self, ctx: JobContext) -> tuple[str, bool]:
         """Return the table's display name, and whether a value replaces the row of its key."""
 
     def audit_obstacle(self) -> str | None:
-        """Return why the table cannot be compared; None if it can."""
+        """Return why the table cannot be compared; None, the default, if it can."""
+        return None
 
+    @abstractmethod
     def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
         """Yield key and value of each row of the table, as ``audit_rows`` returns them."""
+
+
+class SupportsLocalRun(ABC):
+    """An ability that a sink inherits if ``run_local`` can show the records that it would write."""
+
+    @abstractmethod
+    def written(self, batch: Batch[Any], operator: str, reject: RejectRow) -> tuple[Batch[Any], list[RawRecord]]:
+        """Return the rows that the writer writes, and their records; ``reject`` receives the other rows."""

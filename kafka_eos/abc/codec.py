@@ -5,7 +5,7 @@ Rule: stored data names the format and schema with which it was written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -138,11 +138,3 @@ class SupportsSchemaCompare(Protocol):
         ``reading``: compare whether this schema can read data written with that one; otherwise, whether it can replace
         it for writing.
         """
-
-
-@runtime_checkable
-class HasCodecs(Protocol):
-    """A source or sink that lists the codecs of its keys and values."""
-
-    def codecs(self) -> Mapping[str, Codec[Any] | SupportsDescribe]:
-        """Return the codecs by purpose, in words: ``value``, or ``value of orders-eu`` where each topic has its own."""

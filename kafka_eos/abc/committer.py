@@ -6,12 +6,13 @@ Rule: any process can commit or abort a committable, any number of times.
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.storage import FileRef
+from kafka_eos.core.errors import Bug
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 
@@ -122,23 +123,36 @@ class StagedOutput:
     identity: JobIdentity | None = None
 
 
-class Committer(Protocol):
+class Committer(ABC):
     """Commits or aborts what writers prepared. It runs in the coordinator; every call may be repeated.
 
     ``probe`` and ``commit`` are called from several threads at once, each time for another committable.
     """
 
-    def probe(self, committable: Committable) -> Probe: ...
+    @abstractmethod
+    def probe(self, committable: Committable) -> Probe:
+        """Determine the status of a committable. Changes nothing; raises Retryable if it is not known yet."""
 
+    @abstractmethod
     def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
         """Make the committable visible. Idempotent.
 
         Raises Retryable if the result is not known yet, CommittableLost if the committable is LOST or UNKNOWN.
         """
 
+    def probe_all(self, committables: Sequence[Committable]) -> Sequence[Probe]:
+        """Probe all committables; return the results in the same order. Default: one after the other."""
+        return [self.probe(each) for each in committables]
+
+    def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[CommitOutcome]:
+        """Commit all committables; return the results in the same order. Default: one after the other."""
+        return [self.commit(permit, each) for each in committables]
+
+    @abstractmethod
     def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
         """List staged output of all incarnations that is neither committed nor aborted."""
 
+    @abstractmethod
     def abort_leftovers(self, ctx: JobContext) -> Sequence[str]:
         """Abort and fence what earlier terms of this incarnation staged and did not commit. Return names, for the log.
 
@@ -147,57 +161,35 @@ class Committer(Protocol):
         Note: never touch output of another incarnation of this job name (``ctx.owns(its identity)`` is False).
         """
 
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class SupportsAnnounce(Protocol):
-    """A committer that announces to readers that an epoch is committed in every sink."""
-
     def announce(self, permit: CommitPermit, committables: Sequence[Committable]) -> None:
-        """Announce the epoch: every sink has committed it. ``committables`` are those of this scope. Idempotent.
+        """Announce the epoch to readers: every sink has committed it. Idempotent. Default: nothing.
 
-        It is called before the receipt is written, and again if it is unknown whether that call succeeded. Raises
-        Retryable if the result is not known yet.
+        ``committables`` are those of this scope. It is called before the receipt is written, and again if it is unknown
+        whether that call succeeded. Raises Retryable if the result is not known yet.
         """
-
-
-@runtime_checkable
-class SupportsAtomicCommit(Protocol):
-    """A committer that commits all of an epoch in its scope in one atomic change.
-
-    The committables of an epoch are probed in one call and committed in one call; ``Committer.commit`` is not called.
-    """
-
-    def probe_all(self, committables: Sequence[Committable]) -> Sequence[Probe]:
-        """Probe all committables, as ``Committer.probe`` does; return the results in the same order."""
-
-    def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[CommitOutcome]:
-        """Commit *all* that the epoch of ``permit`` has in this scope, atomically. Raises as ``Committer.commit``."""
-
-
-@runtime_checkable
-class SupportsSetAside(Protocol):
-    """A committer whose receiver may refuse rows of a committed epoch, which are then set aside."""
+        return
 
     def count_set_aside(self, committables: Sequence[Committable]) -> Sequence[int]:
-        """Return how many rows of each committed committable were set aside, in the same order.
+        """Return how many rows of each committed committable the receiver refused, in the same order. Default: none.
 
         Another process may have committed them. Raises Retryable if the number cannot be determined now.
         """
+        return [0] * len(committables)
+
+    def close(self) -> None:
+        """Release what the committer holds open. Default: nothing."""
+        return
 
 
-def probe_committables(committer: Committer, committables: Sequence[Committable]) -> Sequence[Probe]:
-    """Probe committables of one scope, atomically if the committer supports it."""
-    if isinstance(committer, SupportsAtomicCommit):
-        return committer.probe_all(committables)
-    return [committer.probe(each) for each in committables]
+class AtomicCommitter(Committer):
+    """A committer that commits all of an epoch in its scope in one atomic change.
 
+    The committables of an epoch are probed in one call and committed in one call; ``commit`` is not called.
+    """
 
-def commit_committables(
-    committer: Committer, permit: CommitPermit, committables: Sequence[Committable]
-) -> Sequence[CommitOutcome]:
-    """Commit all committables of an epoch in one scope."""
-    if isinstance(committer, SupportsAtomicCommit):
-        return committer.commit_all(permit, committables)
-    return [committer.commit(permit, each) for each in committables]
+    def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
+        raise Bug(f"{type(self).__name__} commits all of epoch {permit.epoch} at once: commit_all")
+
+    @abstractmethod
+    def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[CommitOutcome]:
+        """Commit *all* that the epoch of ``permit`` has in this scope, atomically. Raises as ``Committer.commit``."""

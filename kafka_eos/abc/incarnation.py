@@ -6,9 +6,9 @@ Rule: to retire an incarnation, first remove its registration, then look for its
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import JobContext
@@ -47,21 +47,20 @@ class IncarnationSign:
     committed: Epoch | None = None
 
 
-@runtime_checkable
-class SupportsIncarnations(Protocol):
-    """A committer or source that can list the incarnations that have used its system."""
+class SupportsRegistration(ABC):
+    """An ability that a committer inherits if it registers each incarnation in its system.
 
+    An incarnation whose registration is gone must stop.
+    """
+
+    @abstractmethod
     def list_incarnations(self, ctx: JobContext) -> Sequence[IncarnationSign]:
         """List the signs of all incarnations of the job, this one included.
 
         Raises Retryable if they cannot be listed now.
         """
 
-
-@runtime_checkable
-class SupportsRegistration(SupportsIncarnations, Protocol):
-    """A committer that registers each incarnation; an incarnation whose registration is gone must stop."""
-
+    @abstractmethod
     def register(self, ctx: JobContext) -> None:
         """Register this incarnation. Raises Fenced if another incarnation removed its registration.
 
@@ -70,6 +69,7 @@ class SupportsRegistration(SupportsIncarnations, Protocol):
         incarnation finds its registration gone.
         """
 
+    @abstractmethod
     def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
         """Remove an incarnation's registration, then abort and fence all it has open. Return names.
 
@@ -77,10 +77,10 @@ class SupportsRegistration(SupportsIncarnations, Protocol):
         """
 
 
-@runtime_checkable
-class SupportsLossCheck(Protocol):
-    """A committer that can detect that its system was rolled back to a state before the checkpoints."""
+class SupportsLossCheck(ABC):
+    """An ability that a committer inherits if it can detect that its system was rolled back behind the checkpoints."""
 
+    @abstractmethod
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """Return what the system no longer has of this incarnation; None if nothing is missing.
 

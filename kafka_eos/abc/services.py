@@ -5,9 +5,10 @@ Rule: a row or a record is skipped only after the error policy of its source has
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, TypeAlias, TypeVar
 
 from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.core.fault_attribution import ErrorRules, describe_error
@@ -40,13 +41,14 @@ def stop_at_row(batch: Batch[Any], index: int, operator: str, error: Exception) 
     stop_at_record(operator, batch.origin.raw(batch.origin_rows[index]), error)
 
 
-@runtime_checkable
-class LongLivedResource(Protocol):
+class LongLivedResource(ABC):
     """A resource that outlives its session, within the same process and term."""
 
+    @abstractmethod
     def poll_committed(self, epoch: Epoch) -> None:
         """Handle that all epochs up to this one are committed. Called before each session, from its thread."""
 
+    @abstractmethod
     def close(self) -> None:
         """Release the resource; undo nothing."""
 

@@ -5,10 +5,12 @@ Rule: what is written is invisible until its epoch is committed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeAlias, TypeVar
 
+from kafka_eos.abc.codec import Codec, SupportsDescribe
 from kafka_eos.abc.committer import Committable, Committer
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
@@ -21,15 +23,17 @@ T = TypeVar("T")
 PreCommit: TypeAlias = Callable[[], Sequence[Committable]]
 
 
-class Writer(Protocol[T]):
+class Writer(ABC, Generic[T]):
     """Writes one subtask's output of a sink. Called from one thread, except what ``seal`` returns."""
 
+    @abstractmethod
     def write(self, batch: Batch[T]) -> None:
         """Stage rows for the current epoch. They are invisible to readers until committed.
 
         Raises PoisonRecord for a row that cannot be encoded, RestartFromCheckpoint if staging failed.
         """
 
+    @abstractmethod
     def seal(self, epoch: EpochId) -> PreCommit:
         """Handle the barrier: everything written so far belongs to ``epoch``, later rows to a later one.
 
@@ -40,63 +44,119 @@ class Writer(Protocol[T]):
         Note: rows of the next epoch must not overtake the rows of this one.
         """
 
+    def poll(self) -> None:
+        """Poll the client to surface its errors, even when nothing is written. Default: nothing.
+
+        The writing thread calls it regularly. Raises RestartFromCheckpoint if staging failed.
+        """
+        return
+
     def notify_committed(self, epoch: EpochId) -> None:
-        """Handle that the epoch's receipt is written: what ``seal`` kept for it may be reused.
+        """Handle that the epoch's receipt is written: what ``seal`` kept for it may be reused. Default: nothing.
 
         Note: later epochs may be prepared already. The call may come late, again, or never.
         """
+        return
 
     def discard(self) -> None:
-        """Release all resources; undo nothing: recovery decides about what is already prepared."""
+        """Release all resources; undo nothing: recovery decides about what is already prepared. Default: nothing."""
+        return
 
 
-@runtime_checkable
-class SupportsPoll(Protocol):
-    """A writer whose client must be polled even when nothing is written, to surface errors."""
+class Sink(ABC, Generic[T]):
+    """An output with two-phase commit (writer prepares, committer finishes).
 
-    def poll(self) -> None:
-        """Poll the client. The writing thread calls it regularly. Raises RestartFromCheckpoint if staging failed."""
+    Implement the abstract methods. The others have a default, which their docstring states.
+    """
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return the guarantee; default exactly-once."""
+        return Guarantee.EXACTLY_ONCE
+
+    @property
+    def guarantee_reason(self) -> str | None:
+        """Return why the sink is at-least-once by nature; None, the default, if its user asked for it."""
+        return None
+
+    @property
+    def default_name(self) -> str | None:
+        """Return the sink's name in a pipeline where the user gives none: its topic or table. Default: None."""
+        return None
+
+    @property
+    def exclusive_resource(self) -> str | None:
+        """Return a resource that only this sink may use; two sinks with the same one are refused. Default: None."""
+        return None
+
+    @property
+    def not_audited(self) -> str:
+        """Return why the audit cannot check the output; for a sink that is no ``AuditableSink``."""
+        return f"{type(self).__name__} offers no audit"
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, Json]:
+        """Describe where rows are written, with secrets masked, for ``explain``."""
+
+    def trade_offs(self) -> Sequence[str]:
+        """Return plain sentences on what the guarantee costs, for ``explain``. Default: none."""
+        return ()
+
+    def codecs(self) -> Mapping[str, Codec[Any] | SupportsDescribe]:
+        """Return the codecs by purpose, in words, such as ``value``. Default: none are known."""
+        return {}
+
+    def for_stream_type(self, tp: Any) -> Sink[Any]:
+        """Return the sink for a stream of values of type ``tp``; None if the type is unknown. Default: this sink.
+
+        A sink without a type of its own takes that of the stream. Raise PlanError or ConfigError if it needs one and
+        ``tp`` is unknown, or if values of ``tp`` cannot be of its own type.
+        """
+        return self
+
+    @abstractmethod
+    def scope(self, ctx: JobContext) -> str:
+        """Return the scope. Sinks with the same scope share one committer, and may share one committable per epoch."""
+
+    def get_target_identity(self) -> str | None:
+        """Return an identity of the target that does not depend on the name used for it. Default: None.
+
+        A target that may have several names must have one scope per job: two sinks of a job with the same identity and
+        different scopes are refused. Raises Retryable, ConfigError.
+        """
+        return None
+
+    def check(self, ctx: JobContext) -> Sequence[str]:
+        """Check the environment at startup; return notices. Raise ConfigError if the guarantee cannot be kept.
+
+        Default: nothing is checked.
+        """
+        return ()
+
+    def advice(self, ctx: JobContext) -> str:
+        """Return what to check when the system does not answer at startup: one sentence without a full stop.
+
+        It says where the address and the login are configured. Default: general advice.
+        """
+        return "Check that the system runs there and accepts the job's credentials"
+
+    @abstractmethod
+    def writer(self, ctx: TaskContext) -> Writer[T]:
+        """Open a writer in a worker."""
+
+    @abstractmethod
+    def committer(self, ctx: JobContext) -> Committer:
+        """Open the committer of this scope."""
 
 
-@runtime_checkable
-class HasClock(Protocol):
-    """A sink whose system exposes its clock."""
+class HasClock(ABC):
+    """An ability that a sink inherits if its system exposes its clock, which ``doctor`` then checks."""
 
+    @abstractmethod
     def clock(self, ctx: JobContext) -> tuple[float, float] | None:
         """Return by how many seconds its clock is ahead of this machine's, and the error bound; None if it is unknown.
 
         Raises Retryable if the system does not respond.
-        """
-
-
-class Sink(Protocol[T]):
-    """An output with two-phase commit (writer prepares, committer finishes)."""
-
-    @property
-    def guarantee(self) -> Guarantee: ...
-
-    def describe(self) -> Mapping[str, Json]: ...
-
-    def scope(self, ctx: JobContext) -> str:
-        """Return the scope. Sinks with the same scope share one committer, and may share one committable per epoch."""
-
-    def check(self, ctx: JobContext) -> Sequence[str]:
-        """Check the environment at startup; return notices. Raise ConfigError if the guarantee cannot be kept."""
-
-    def writer(self, ctx: TaskContext) -> Writer[T]: ...
-
-    def committer(self, ctx: JobContext) -> Committer: ...
-
-
-@runtime_checkable
-class TypedSink(Protocol):
-    """A sink that encodes values by their type."""
-
-    def for_stream_type(self, tp: Any) -> Sink[Any]:
-        """Return the sink for a stream of values of type ``tp``; None if the type is unknown.
-
-        A sink without a type of its own takes that of the stream. Raise PlanError or ConfigError if it needs one and
-        ``tp`` is unknown, or if values of ``tp`` cannot be of its own type.
         """
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from kafka_eos import plan
 from kafka_eos._util.call_site import plan_error, user_line
 from kafka_eos.abc.codec import ListCodec
-from kafka_eos.abc.connector_name import HasDefaultName
-from kafka_eos.abc.sink import TypedSink
+from kafka_eos.abc.sink import Sink
+from kafka_eos.abc.source import Source
 from kafka_eos.codecs import exchange_codec
 from kafka_eos.core.errors import ConfigError, PlanError
 from kafka_eos.core.ids import ensure_name
@@ -65,7 +65,7 @@ class PlanBuilder:
 
         PlanError with the user's line if the sink does not suit the stream.
         """
-        if not isinstance(node, plan.SinkNode) or node.is_dead_letter_sink or not isinstance(node.sink, TypedSink):
+        if not isinstance(node, plan.SinkNode) or node.is_dead_letter_sink:
             return node
         try:
             return replace(node, sink=node.sink.for_stream_type(self._types[node.inputs[0]]))
@@ -145,15 +145,14 @@ class PlanBuilder:
             return exchange_codec(Any)  # rejects the first written value that would be decoded as another one
 
 
-def name_connector(kind: str, connector: object, given: str | None) -> str:
+def name_connector(kind: str, connector: Source[Any] | Sink[Any], given: str | None) -> str:
     """Return the name of a source or sink: as given, or that of its topic or table.
 
     Raises PlanError with the user's line if it has none.
     """
     if given is not None:
         return given
-    target = connector.default_name if isinstance(connector, HasDefaultName) else None
-    if target is None:
+    if (target := connector.default_name) is None:
         raise plan_error(f"{kind} {connector!r:.80} is not of one topic or table, so give it a name: name=.")
     return re.sub("[^A-Za-z0-9_-]", "-", target)
 

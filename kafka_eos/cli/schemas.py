@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from kafka_eos.abc.codec import HasCodecs, SchemaComparison, SupportsDescribe, SupportsSchemaCompare
+from kafka_eos.abc.codec import SchemaComparison, SupportsDescribe, SupportsSchemaCompare
+from kafka_eos.abc.sink import Sink
+from kafka_eos.abc.source import Source
 from kafka_eos.audit.state.uncertain_state import declared, stored
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job_storage, open_app
 from kafka_eos.cli.state import open_snapshot
@@ -134,16 +136,13 @@ def _compare_schemas(
         yield from _states(plan, Snapshot.open(settings.checkpoint_location(plan.name)))
 
 
-def _topics(place: str, connector: Any, reading: bool) -> Iterator[tuple[str, SchemaComparison]]:
-    if isinstance(connector, HasCodecs):
-        for part, codec in connector.codecs().items():
-            location = (
-                f"{place}, {part}: {codec.describe()}" if isinstance(codec, SupportsDescribe) else f"{place}, {part}"
-            )
-            if isinstance(codec, SupportsSchemaCompare):
-                with _advised(location):
-                    found = codec.compare_schema(reading)
-                yield location, found
+def _topics(place: str, connector: Source[Any] | Sink[Any], reading: bool) -> Iterator[tuple[str, SchemaComparison]]:
+    for part, codec in connector.codecs().items():
+        location = f"{place}, {part}: {codec.describe()}" if isinstance(codec, SupportsDescribe) else f"{place}, {part}"
+        if isinstance(codec, SupportsSchemaCompare):
+            with _advised(location):
+                found = codec.compare_schema(reading)
+            yield location, found
 
 
 @contextmanager

@@ -19,15 +19,11 @@ from typing import TypeVar
 from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import Retrier, RetryInterrupted
 from kafka_eos.abc.committer import (
+    AtomicCommitter,
     CommitOutcome,
     Committable,
     Committer,
     Probe,
-    SupportsAnnounce,
-    SupportsAtomicCommit,
-    SupportsSetAside,
-    commit_committables,
-    probe_committables,
 )
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.coordination import terms
@@ -259,12 +255,11 @@ class EpochCommitter:
         """Return the number of rows of a committed epoch that receivers refused, by sink that has some."""
         found: Counter[str] = Counter()
         for scope in dict.fromkeys(committable.scope for committable in committables):
-            committer = self.committers[scope]
-            if isinstance(committer, SupportsSetAside):
-                some = [committable for committable in committables if committable.scope == scope]
-                counts = self.patience.retry(f"count what {scope} refused", partial(committer.count_set_aside, some))
-                for committable, count in zip(some, counts, strict=True):
-                    found[next(iter(committable.by_sink), scope)] += count
+            some = [committable for committable in committables if committable.scope == scope]
+            count_set_aside = partial(self.committers[scope].count_set_aside, some)
+            counts = self.patience.retry(f"count what {scope} refused", count_set_aside)
+            for committable, count in zip(some, counts, strict=True):
+                found[next(iter(committable.by_sink), scope)] += count
         return {sink: count for sink, count in sorted(found.items()) if count}
 
     def _groups(self, committables: Sequence[Committable], order: Iterable[int]) -> list[list[int]]:
@@ -272,17 +267,15 @@ class EpochCommitter:
         groups: dict[str | int, list[int]] = {}
         for index in order:
             committable = committables[index]
-            together = isinstance(self._committer(committable), SupportsAtomicCommit)
+            together = isinstance(self._committer(committable), AtomicCommitter)
             groups.setdefault(committable.scope if together else index, []).append(index)
         return list(groups.values())
 
     def _announce(self, committables: Sequence[Committable], decision: CommitAuthorized) -> None:
         for scope in dict.fromkeys(committable.scope for committable in committables):
-            committer = self.committers[scope]
-            if isinstance(committer, SupportsAnnounce):
-                some = [committable for committable in committables if committable.scope == scope]
-                announce = partial(committer.announce, decision.permit, some)
-                self.patience.retry(f"announce epoch {decision.permit.epoch} in {scope}", announce)
+            some = [committable for committable in committables if committable.scope == scope]
+            announce = partial(self.committers[scope].announce, decision.permit, some)
+            self.patience.retry(f"announce epoch {decision.permit.epoch} in {scope}", announce)
 
     def _all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Return all results, started in this order. Raise an error of a call once every call has ended."""
@@ -301,7 +294,7 @@ class EpochCommitter:
 
         def probe() -> Sequence[Probe]:
             with self.dependencies.watch(scope):
-                return probe_committables(committer, some)
+                return committer.probe_all(some)
 
         return self.patience.retry(f"probe {scope}", probe)
 
@@ -314,7 +307,7 @@ class EpochCommitter:
 
         def commit() -> Sequence[CommitOutcome]:
             with self.dependencies.watch(scope):
-                return commit_committables(committer, decision.permit, some)
+                return committer.commit_all(decision.permit, some)
 
         try:
             with self.timer.measuring(some):

@@ -11,9 +11,8 @@ from typing import Any
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import Retrier
-from kafka_eos.abc.committer import CommitStatus, Committable, Committer, StagedOutput, probe_committables
+from kafka_eos.abc.committer import CommitStatus, Committable, Committer, StagedOutput
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.guarantee import SingleScopeSink, SupportsAdvice
 from kafka_eos.abc.incarnation import SupportsLossCheck
 from kafka_eos.abc.sink import Sink
 from kafka_eos.coordination.job_history import History
@@ -71,9 +70,9 @@ class SinkCoordinator:
         other."""
         first: dict[str, tuple[str, str]] = {}
         for node in self._plan.sinks:
-            if isinstance(node.sink, SingleScopeSink):
+            if (target := node.sink.get_target_identity()) is not None:
                 scope = node.sink.scope(ctx)
-                other, known = first.setdefault(node.sink.get_target_identity(), (node.name, scope))
+                other, known = first.setdefault(target, (node.name, scope))
                 if known != scope:
                     raise ConfigError(
                         f"the sinks {other!r} and {node.name!r} write to the same table under two names, {known} and "
@@ -91,7 +90,7 @@ class SinkCoordinator:
             some = [each for each in (*last.committables, *last.carried_over) if each.scope == scope]
             if isinstance(committer, SupportsLossCheck) and (some or scope in last.registered_in):
                 more = [each for each in later if each.scope == scope]
-                if not any(probe.status is CommitStatus.COMMITTED for probe in probe_committables(committer, more)):
+                if not any(probe.status is CommitStatus.COMMITTED for probe in committer.probe_all(more)):
                     lacking += filter(None, [committer.find_missing_commits(owner_context, last.id, some)])
         if lacking:
             raise ConfigError(
@@ -126,8 +125,4 @@ def _advice(sink: Sink[Any], error: Retryable, ctx: JobContext) -> str:
     """Return advice for a sink whose system does not respond."""
     if isinstance(error, RegistryUnavailable):
         return "Check that the registry runs at that address and accepts the job's credentials"
-    return (
-        sink.advice(ctx)
-        if isinstance(sink, SupportsAdvice)
-        else "Check that the system runs there and accepts the job's credentials"
-    )
+    return sink.advice(ctx)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka_eos.abc.codec import HasCodecs, SupportsDescribe
-from kafka_eos.abc.guarantee import Guarantee, SupportsTradeOffs
-from kafka_eos.abc.source import Source
+from kafka_eos.abc.codec import SupportsDescribe
+from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.state import Ttl
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.fault_attribution import ErrorRules
@@ -181,13 +180,13 @@ def _trade_offs(plan: Plan, settings: Settings | None) -> Iterator[str]:
     """Yield what each sink's guarantee costs, and what several sinks cost together."""
     chosen = [node for node in plan.sinks if not node.is_dead_letter_sink]
     for node in chosen:
-        if isinstance(node.sink, SupportsTradeOffs):
+        if sentences := node.sink.trade_offs():
             yield f"  {node.name}"
             if node.sink.guarantee is Guarantee.EXACTLY_ONCE:
                 every = "once an epoch" if settings is None else f"each {settings.checkpoint_interval:g} s"
                 yield f"    visible when an epoch is committed ({every}, checkpoint_interval), not before"
-            yield from (f"    {sentence}" for sentence in node.sink.trade_offs())
-    if len([node for node in chosen if isinstance(node.sink, SupportsTradeOffs)]) > 1:
+            yield from (f"    {sentence}" for sentence in sentences)
+    if sum(bool(node.sink.trade_offs()) for node in chosen) > 1:
         yield "  all together"
         yield "    sinks commit an epoch one after the other: until the last has committed, only some readers see it"
 
@@ -202,8 +201,8 @@ def _schemas(plan: Plan) -> Iterator[str]:
 
 
 def _codecs(end: Node) -> Iterator[str]:
-    connector: Any = end.source if isinstance(end, SourceNode) else end.sink if isinstance(end, SinkNode) else None
-    codecs = connector.codecs() if isinstance(connector, Source | HasCodecs) else {}
+    connector = end.source if isinstance(end, SourceNode) else end.sink if isinstance(end, SinkNode) else None
+    codecs = {} if connector is None else connector.codecs()
     if not codecs and isinstance(end, SourceNode) and (of := _in_code(end.source.value_type)):
         yield f"{end.name}: rows{of}"
     for part, codec in codecs.items():

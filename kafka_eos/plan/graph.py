@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kafka_eos._util.call_site import CodeLocation
-from kafka_eos.abc.guarantee import Guarantee, SupportsGuaranteeReason
+from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.plan.broadcast_nodes import BroadcastConnectNode
 from kafka_eos.plan.join_nodes import AsOfJoinNode, TableJoinNode
@@ -229,7 +229,7 @@ class Graph:
             return PlanPath(
                 nodes,
                 Guarantee.AT_LEAST_ONCE,
-                sink.sink.guarantee_reason if isinstance(sink.sink, SupportsGuaranteeReason) else asked,
+                sink.sink.guarantee_reason or asked,
             )
         if source.source.guarantee is Guarantee.AT_LEAST_ONCE:
             return PlanPath(nodes, Guarantee.AT_LEAST_ONCE, f"source {source.name!r} cannot be read again exactly")

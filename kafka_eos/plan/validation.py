@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kafka_eos.abc.guarantee import ExclusiveSink, Guarantee
+from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.core.errors import Bug, ConfigError, PlanError
 from kafka_eos.core.ids import ensure_name
 from kafka_eos.plan.broadcast_nodes import BroadcastConnectNode
@@ -245,12 +245,10 @@ def _check_sinks(plan: Graph) -> None:
             )
     kept: dict[str, str] = {}
     for node in chosen:
-        if (
-            isinstance(node.sink, ExclusiveSink)
-            and (other := kept.setdefault(node.sink.exclusive_resource, node.name)) != node.name
-        ):
+        resource = node.sink.exclusive_resource
+        if resource is not None and (other := kept.setdefault(resource, node.name)) != node.name:
             raise PlanError(
-                f"the sinks {other!r} and {node.name!r} have the same {node.sink.exclusive_resource}: "
+                f"the sinks {other!r} and {node.name!r} have the same {resource}: "
                 "give each its own.\n"
                 f"  {node.code_line}"
             )

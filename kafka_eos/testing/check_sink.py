@@ -19,8 +19,6 @@ from kafka_eos.abc.committer import (
     CommitStatus,
     Committable,
     Committer,
-    commit_committables,
-    probe_committables,
 )
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Writer
@@ -123,11 +121,11 @@ def _commit_again(trial: SinkHarness) -> None:
     epoch, committer = epoch_id(1), trial.committer()
     committables = trial.prepare(trial.writer(), epoch, 0, 3)
     permit = trial.permit(epoch, committer, committables)
-    commit_committables(committer, permit, committables)
+    committer.commit_all(permit, committables)
     for again in (committer, trial.committer()):
-        commit_committables(again, permit, committables)
+        again.commit_all(permit, committables)
         trial.expect_visible(trial.rows[:3], "after a repeated commit")
-    for outcome in commit_committables(trial.committer(term=2), permit, committables):
+    for outcome in trial.committer(term=2).commit_all(permit, committables):
         expect(
             outcome is CommitOutcome.ALREADY, f"a commit repeated by a newer term must answer ALREADY, not {outcome}"
         )
@@ -310,7 +308,7 @@ def _zombie(trial: SinkHarness) -> None:
     trial.commit(epoch, trial.prepare(writer, epoch, 8, 10), trial.committer(2))
     # The newer term has committed: only a zombie still probes this, so a sink may have forgotten it.
     _expect_gone(trial, permit, old, (CommitStatus.LOST, CommitStatus.UNKNOWN), "for a zombie's output")
-    probes = probe_committables(trial.committer(2), late)
+    probes = trial.committer(2).probe_all(late)
     expect(
         all(probe.status in (CommitStatus.LOST, CommitStatus.UNKNOWN) for probe in probes),
         f"output that was open when abort_leftovers ran must not be committable afterwards: {probes}",
@@ -334,7 +332,7 @@ def _visible_output_removed(trial: SinkHarness) -> None:
     writer, epoch = trial.writer(), epoch_id(1)
     committables = trial.prepare(writer, epoch, 0, 3)
     permit = trial.permit(epoch, trial.committer(), committables)
-    commit_committables(trial.committer(), permit, committables)
+    trial.committer().commit_all(permit, committables)
     trial.expect_visible(trial.rows[:3], "after the commit")
     trial.target.remove_visible()
     for moment in ("after it was taken away", "after abort_leftovers of a newer term"):
@@ -348,7 +346,7 @@ def _commit_taken(trial: SinkHarness, permit: CommitPermit, committables: Sequen
     """A repeated commit finds that it was done, or stops because it cannot tell."""
     for some in calls(trial.committer(2), committables):
         try:
-            outcomes = commit_committables(trial.committer(2), permit, some)
+            outcomes = trial.committer(2).commit_all(permit, some)
         except CommittableLost:
             continue
         for outcome in outcomes:
@@ -361,12 +359,12 @@ def _commit_taken(trial: SinkHarness, permit: CommitPermit, committables: Sequen
 def _expect_standing(
     committer: Committer, committables: Sequence[Committable], expected: CommitStatus, when: str
 ) -> None:
-    for probe in probe_committables(committer, committables):
+    for probe in committer.probe_all(committables):
         expect(probe.status is expected, f"{when}: a probe must answer {expected}, not {probe}")
 
 
 def _expect_not_lost(committer: Committer, committables: Sequence[Committable], when: str) -> None:
-    for probe in probe_committables(committer, committables):
+    for probe in committer.probe_all(committables):
         expect(
             probe.status in (CommitStatus.COMMITTED, CommitStatus.UNKNOWN),
             f"{when}: a probe of committed output must answer COMMITTED, or UNKNOWN if it cannot tell, not {probe}",
@@ -382,11 +380,11 @@ def _expect_gone(
 ) -> None:
     """Check that removed output is reported as gone, by the probe or by the commit, and never as committable."""
     names = " or ".join(str(standing) for standing in allowed)
-    for probe in probe_committables(trial.committer(2), committables):
+    for probe in trial.committer(2).probe_all(committables):
         expect(probe.status in allowed, f"{when}: a probe must answer {names}, not {probe}")
     for some in calls(trial.committer(2), committables):
         try:
-            outcomes = commit_committables(trial.committer(2), permit, some)
+            outcomes = trial.committer(2).commit_all(permit, some)
         except CommittableLost:
             continue
         raise ContractBroken(f"{when}: a commit of lost output must raise CommittableLost, but answered {outcomes}")

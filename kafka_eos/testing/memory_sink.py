@@ -13,11 +13,18 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeAlias
 
-from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Probe, StagedOutput
+from kafka_eos.abc.committer import (
+    CommitOutcome,
+    CommitPermit,
+    CommitStatus,
+    Committable,
+    Committer,
+    Probe,
+    StagedOutput,
+)
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.guarantee import Guarantee
-from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, taken_over
-from kafka_eos.abc.sink import PreCommit
+from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, SupportsRegistration, taken_over
+from kafka_eos.abc.sink import PreCommit, Sink, Writer
 from kafka_eos.core.errors import CommittableLost, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
@@ -43,7 +50,7 @@ class _WriterOutput:
         return self.writer.job
 
 
-class MemorySink:
+class MemorySink(Sink[Any]):
     """Keeps what was written in memory; ``notify_committed`` is what a reader would see, in commit order.
 
     A commit includes what the writer prepared before: output of aborted epochs, which the same manifest names.
@@ -68,10 +75,6 @@ class MemorySink:
     def prepared(self) -> list[Any]:
         """Prepared, not yet committed or aborted."""
         return [value for portion in self._prepared.values() for value in portion.values]
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE
 
     def describe(self) -> Mapping[str, Json]:
         return {"memory": True}
@@ -178,7 +181,7 @@ class MemorySink:
             raise Fenced(f"job {job.job!r} has a newer term than {job.term}")
 
 
-class MemoryWriter:
+class MemoryWriter(Writer[Any]):
     """One subtask's rows."""
 
     def __init__(self, sink: MemorySink, ctx: TaskContext) -> None:
@@ -207,14 +210,11 @@ class MemoryWriter:
 
         return prepare
 
-    def notify_committed(self, epoch: EpochId) -> None:
-        """Do nothing: a prepared epoch needs no memory here."""
-
     def discard(self) -> None:
         self._portion = None
 
 
-class MemoryCommitter:
+class MemoryCommitter(SupportsRegistration, Committer):
     """Ends what writers of the same MemorySink prepared."""
 
     def __init__(self, sink: MemorySink) -> None:
@@ -245,9 +245,6 @@ class MemoryCommitter:
     def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
         self._sink.retire(ctx.job, identity)
         return self._sink.abort(ctx.job, {identity}, _NEVER)
-
-    def close(self) -> None:
-        """Do nothing: the committer holds nothing open."""
 
 
 def _name(committable: Committable) -> str:

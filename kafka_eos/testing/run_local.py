@@ -14,8 +14,9 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias
 
+from kafka_eos.abc.auditable import AuditableSource, SupportsLocalRun
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.abc.state import StateBackend
 from kafka_eos.core.durations import Seconds, to_seconds
@@ -41,24 +42,6 @@ class HasPlan(Protocol):
     """Anything with a plan, such as a Pipeline."""
 
     def plan(self) -> Plan: ...
-
-
-@runtime_checkable
-class _DecodingSource(Protocol):
-    """A source with a codec."""
-
-    def raw(self, value: Any, offset: int, timestamp: int) -> RawRecord: ...
-
-    def decode(self, source_name: str, raws: Sequence[RawRecord], reject: _Reject) -> Batch[Any]: ...
-
-
-@runtime_checkable
-class _EncodingSink(Protocol):
-    """A sink with a codec."""
-
-    def written(
-        self, batch: Batch[Any], operator: str, reject: Callable[[Batch[Any], int, str, Exception], None]
-    ) -> tuple[Batch[Any], list[RawRecord]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +192,7 @@ def _batches(
 def _read(source: SourceNode, given: Sequence[Any], start: int, reject: _Reject) -> Batch[Any]:
     """Return the batch that the source's reader would make of these inputs, the first of which has offset ``start``."""
     items = [item if isinstance(item, TimestampedValue | RawRecord) else TimestampedValue(item, -1) for item in given]
-    if not isinstance(source.source, _DecodingSource):
+    if not isinstance(source.source, AuditableSource):
         if any(isinstance(item, RawRecord) for item in items):
             raise PlanError(f"source {source.name!r} has no codec, so it takes values and Timed, no RawRecord")
         values = [item.value for item in items]
@@ -219,7 +202,7 @@ def _read(source: SourceNode, given: Sequence[Any], start: int, reject: _Reject)
     return source.source.decode(source.name, raws, reject)
 
 
-def _raw(node: SourceNode, source: _DecodingSource, item: TimestampedValue | RawRecord, offset: int) -> RawRecord:
+def _raw(node: SourceNode, source: AuditableSource, item: TimestampedValue | RawRecord, offset: int) -> RawRecord:
     if isinstance(item, RawRecord):
         return item
     try:
@@ -239,7 +222,7 @@ class _SinkOutput:
         self.refuse: RejectRow
 
     def __call__(self, batch: Batch[Any]) -> None:
-        if isinstance(self._node.sink, _EncodingSink):
+        if isinstance(self._node.sink, SupportsLocalRun):
             batch, written = self._node.sink.written(batch, self._node.name, self.refuse)
             self._results.written[self._node.name].extend(written)
         self._results[self._node.name].extend(batch.values)

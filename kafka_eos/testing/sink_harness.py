@@ -14,17 +14,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka_eos.abc.committer import (
+    AtomicCommitter,
     CommitOutcome,
     CommitPermit,
     Committable,
     Committer,
     Spread,
-    SupportsAtomicCommit,
-    commit_committables,
-    probe_committables,
 )
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.incarnation import SupportsRegistration
@@ -37,6 +35,9 @@ from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch
 from kafka_eos.protocol.commit import CommitAuthorized, authorize
 from kafka_eos.testing.list_source import ListOrigin
+from kafka_eos.testing.method_names import find_wrong_names
+
+T = TypeVar("T")
 
 ROWS: tuple[Json, ...] = tuple({"id": n, "text": f"row {n} ✓"} for n in range(40))
 _LAST_TERM = 1000
@@ -94,7 +95,7 @@ class SinkHarness:
         self._closing.close()
         for job, identity in list(self._lives):
             last = self.context(_LAST_TERM, job, identity)
-            committer = self.sink().committer(last)
+            committer = self._build().committer(last)
             committer.abort_leftovers(last)
             committer.close()
 
@@ -102,6 +103,9 @@ class SinkHarness:
 
     def sink(self) -> Sink[Any]:
         """A new sink object, as another process would build it."""
+        return expect_contract(self._build(), Sink)
+
+    def _build(self) -> Sink[Any]:
         module, _, function = self.target.factory.partition(":")
         built: Sink[Any] = getattr(importlib.import_module(module), function)(**self.target.arguments)
         return built
@@ -128,12 +132,12 @@ class SinkHarness:
             committer.register(ctx)  # as the engine does, before anything is written
         writer = sink.writer(TaskContext(ctx, subtask, 2, operator, services or Services(), Epoch(first)))
         self._closing.callback(writer.discard)
-        return writer
+        return expect_contract(writer, Writer)
 
     def committer(self, term: int = 1, job: str | None = None, identity: JobIdentity | None = None) -> Committer:
         committer = self.sink().committer(self.context(term, job, identity))
         self._closing.callback(committer.close)
-        return committer
+        return expect_contract(committer, Committer)
 
     def batch(self, start: int, stop: int) -> Batch[Any]:
         """Rows ``start`` to ``stop`` of the target's rows."""
@@ -151,7 +155,7 @@ class SinkHarness:
 
     def permit(self, epoch: EpochId, committer: Committer, committables: Sequence[Committable]) -> CommitPermit:
         """The right to commit, as the coordinator gets it."""
-        decision = authorize(epoch, probe_committables(committer, committables), 0.0)
+        decision = authorize(epoch, committer.probe_all(committables), 0.0)
         if not isinstance(decision, CommitAuthorized):
             raise ContractBroken(f"what was just prepared must be committable; probing led to {decision}")
         return decision.permit
@@ -160,7 +164,7 @@ class SinkHarness:
         """Commit all for the first time, by a committer that has never met their writer."""
         committer = committer or self.committer()
         permit = self.permit(epoch, committer, committables)
-        for outcome in commit_committables(committer, permit, committables):
+        for outcome in committer.commit_all(permit, committables):
             expect(outcome is CommitOutcome.COMMITTED, f"a first commit must answer COMMITTED, not {outcome}")
 
     # ------------------------------------------------------------ looking
@@ -218,9 +222,17 @@ def expect(condition: bool, otherwise: str) -> None:
         raise ContractBroken(otherwise)
 
 
+def expect_contract(built: T, contract: type) -> T:
+    """Return the object. Raise ContractBroken unless its class inherits the contract, with the contract's names."""
+    cls: type = type(built)
+    expect(isinstance(built, contract), f"{cls.__name__} is no subclass of {contract.__name__} in kafka_eos.abc")
+    expect(not (wrong := find_wrong_names(cls)), "; ".join(wrong))
+    return built
+
+
 def calls(committer: Committer, committables: Sequence[Committable]) -> list[Sequence[Committable]]:
     """The committables of each call of the committer."""
-    if isinstance(committer, SupportsAtomicCommit):
+    if isinstance(committer, AtomicCommitter):
         return [committables] if committables else []
     return [[each] for each in committables]
 

@@ -17,9 +17,6 @@ from kafka_eos.abc.committer import (
     CommitStatus,
     Committable,
     Committer,
-    SupportsAnnounce,
-    commit_committables,
-    probe_committables,
 )
 from kafka_eos.abc.incarnation import SupportsLossCheck, SupportsRegistration
 from kafka_eos.abc.services import Services
@@ -244,7 +241,7 @@ class _Run:
             for writer in attempt.writers:
                 writer.write(self._trial.batch(row.start, row.stop))
             attempt.seal_up_to(max(attempt.sealed) + 1)
-        for probe in probe_committables(self._committer, through_json(found)):
+        for probe in self._committer.probe_all(through_json(found)):
             gone = probe.status in (CommitStatus.LOST, CommitStatus.UNKNOWN)
             expect(gone, f"output that was open when abort_leftovers ran must not be committable afterwards: {probe}")
         self._check_visible()
@@ -263,13 +260,13 @@ class _Run:
         permit = self._trial.permit(_id(decided), self._committer, committables)
         self._committed.append(_FirstCommit(permit, committables, self._committer))
         for some in calls(self._committer, committables)[:dies_after]:
-            commit_committables(self._committer, permit, some)
+            self._committer.commit_all(permit, some)
         if dies_after is None:
             self._announce(permit, committables)
             self._check_visible()
 
     def _announce(self, permit: CommitPermit, committables: Sequence[Committable]) -> None:
-        if committables and isinstance(self._committer, SupportsAnnounce):
+        if committables:
             self._committer.announce(permit, committables)
 
     def _commit_again(self, ago: int) -> None:
@@ -278,7 +275,7 @@ class _Run:
         self._say(f"whoever committed epoch {decided.epoch} first was only frozen, and does so again")
         for some in calls(first.committer, first.committables):
             with suppress(CommittableLost, Fenced, Retryable):
-                commit_committables(first.committer, first.permit, some)
+                first.committer.commit_all(first.permit, some)
         self._check_visible()
 
     def _restart(self, killed: bool) -> None:
@@ -305,7 +302,7 @@ class _Run:
         if unfinished is not None and newest is not None:
             permit = self._trial.permit(_id(unfinished), committer, newest.committables)
             for some in calls(committer, newest.committables):
-                commit_committables(committer, permit, some)
+                committer.commit_all(permit, some)
             self._announce(permit, newest.committables)
         committer.abort_leftovers(ctx)
 
@@ -316,7 +313,7 @@ class _Run:
         last = next((each for each in reversed(finished) if each.committables), None)
         if last is None or not isinstance(committer, SupportsLossCheck):
             return
-        later = () if newest is None else probe_committables(committer, newest.committables)
+        later = () if newest is None else committer.probe_all(newest.committables)
         if not any(probe.status is CommitStatus.COMMITTED for probe in later):
             ctx = self._trial.context(self.job.term, identity=self._life)
             lacking = committer.find_missing_commits(ctx, finished[-1].permit.epoch, last.committables)

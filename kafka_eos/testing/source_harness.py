@@ -18,7 +18,7 @@ from kafka_eos.abc.source import Reader, Source
 from kafka_eos.core.errors import Retryable
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Json, Positions
-from kafka_eos.testing.sink_harness import ContractBroken, expect
+from kafka_eos.testing.sink_harness import ContractBroken, expect, expect_contract
 
 Place: TypeAlias = tuple[str, int, int]
 """Topic, partition and offset of a record."""
@@ -91,7 +91,7 @@ class SourceHarness:
     # ------------------------------------------------------------ what an engine asks
 
     def source(self) -> Source[Any]:
-        return self.target.source()
+        return expect_contract(self.target.source(), Source)
 
     def discover(
         self, known: Positions | None = None, *, of: Source[Any] | None = None, job: JobContext | None = None
@@ -136,7 +136,7 @@ class SourceHarness:
         task = TaskContext(job or self.context, subtask, subtasks, _OPERATOR, services or Services())
         reader = (of or self.source()).reader(task, through_json(positions))
         self._closing.callback(reader.close)
-        return reader
+        return expect_contract(reader, Reader)
 
     # ------------------------------------------------------------ reading
 

@@ -17,7 +17,7 @@ from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import CommitOutcome, CommitStatus, Committable, Committer
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.services import Resources, Services
-from kafka_eos.abc.sink import SupportsPoll, Writer
+from kafka_eos.abc.sink import Writer
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
@@ -65,7 +65,6 @@ def opened(ctx: JobContext) -> Iterator[Open]:
 def test_a_writer_that_is_attended_to_within_a_transaction_goes_on(bootstrap: str, topic: Topic, opened: Open) -> None:
     out = topic()
     writer, committer = opened(KafkaSink(out))
-    assert isinstance(writer, SupportsPoll)
     writer.poll()
     for value in (b"a", b"b"):
         writer.write(batch(value))

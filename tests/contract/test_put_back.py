@@ -22,7 +22,7 @@ from psycopg import sql
 from docs.examples.sqlite_sink import make_sink
 from kafka_eos import Pipeline
 from kafka_eos._util.retry import Retrier
-from kafka_eos.abc.committer import Committable, SupportsAtomicCommit, commit_committables, probe_committables
+from kafka_eos.abc.committer import AtomicCommitter, Committable
 from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.sink import Sink
 from kafka_eos.connectors.postgres import PostgresSink
@@ -273,10 +273,10 @@ def test_an_epoch_that_was_committed_in_part_goes_on(world: World) -> None:
     world.finished(first, 1)
     manifest = world.decided(first, 2, subtasks=2)
     committer = world.system.sink().committer(first.load_identity())
-    decision = authorize(manifest.id, probe_committables(committer, manifest.committables), 0.0)
+    decision = authorize(manifest.id, committer.probe_all(manifest.committables), 0.0)
     assert isinstance(decision, CommitAuthorized) and len(manifest.committables) == 2
-    some = manifest.committables if isinstance(committer, SupportsAtomicCommit) else manifest.committables[:1]
-    commit_committables(committer, decision.permit, some)
+    some = manifest.committables if isinstance(committer, AtomicCommitter) else manifest.committables[:1]
+    committer.commit_all(decision.permit, some)
     committer.close()
 
     world.started()

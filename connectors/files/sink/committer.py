@@ -13,9 +13,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Probe, StagedOutput
+from kafka_eos.abc.committer import (
+    CommitOutcome,
+    CommitPermit,
+    CommitStatus,
+    Committable,
+    Committer,
+    Probe,
+    StagedOutput,
+)
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, taken_over
+from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, SupportsRegistration, taken_over
 from kafka_eos.connectors.files import disk
 from kafka_eos.connectors.files import file_names as names
 from kafka_eos.connectors.files.file_names import FileCommittable, PartId, PartState
@@ -27,7 +35,7 @@ from kafka_eos.core.errors import Bug, CommittableLost, Fenced, Retryable
 from kafka_eos.core.ids import Epoch, JobIdentity
 
 
-class FileCommitter:
+class FileCommitter(SupportsRegistration, Committer):
     """The committer of one directory. Its state is in the directory. Thread-safe."""
 
     def __init__(self, directory: Path) -> None:
@@ -193,9 +201,6 @@ class FileCommitter:
                 self._path(names.mark(ctx.job, identity)).unlink(missing_ok=True)
                 disk.sync_directory(self._directory)
         return self._end(ctx.job, lambda part: part.identity == identity)
-
-    def close(self) -> None:
-        """Do nothing: no resource is held open."""
 
     def _path(self, name: str) -> Path:
         return self._directory / name

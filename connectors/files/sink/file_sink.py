@@ -13,11 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kafka_eos.abc.auditable import AuditableFiles, SupportsLocalRun
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
+from kafka_eos.abc.sink import Sink
 from kafka_eos.codecs.type_inspection import known_type
 from kafka_eos.connectors._shared.row_errors import encode_or_reject
 from kafka_eos.connectors._shared.value_types import expect_type
@@ -30,7 +31,7 @@ from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch, Headers, RawRecord
 
 
-class FileSink:
+class FileSink(AuditableFiles, SupportsLocalRun, Sink[Any]):
     """A sink that writes values into files of ``directory``, at least one per epoch, subtask and operator with rows.
 
     ``directory``: a path, or ``s3://bucket/prefix?endpoint=…&region=…``; the part after ``?`` is optional.
@@ -79,7 +80,7 @@ class FileSink:
         return self.format.layout(self._value, self.envelope)
 
     def for_stream_type(self, tp: Any) -> FileSink:
-        """Return the sink with the columns that the stream's type gives. See ``TypedSink``."""
+        """Return the sink with the columns that the stream's type gives."""
         if self._value is not None or not self.format.needs_type:
             expect_type(self, self._value, tp)
             return self
@@ -89,16 +90,12 @@ class FileSink:
         return sink
 
     @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE
-
-    @property
     def location(self) -> str:
         """Return the directory or the address of the bucket, as ``explain`` shows it."""
         return self._place.text
 
     def trade_offs(self) -> Sequence[str]:
-        """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
+        """Return the trade-offs of this sink."""
         hint = "wait for _epochs/<epoch>-….json" if self._announced else "epoch_files=True tells when all are there"
         return (
             "a file at least for each subtask and epoch that has rows: a short interval makes many small ones",
@@ -127,7 +124,7 @@ class FileSink:
         return self._place.check(ctx)
 
     def advice(self, ctx: JobContext) -> str:
-        """Return advice for a location that does not respond. See ``SupportsAdvice``."""
+        """Return advice for a location that does not respond."""
         return f"Check {self._place.advice}"
 
     def writer(self, ctx: TaskContext) -> FileWriter:

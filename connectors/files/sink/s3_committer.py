@@ -20,9 +20,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Probe, StagedOutput
+from kafka_eos.abc.committer import (
+    CommitOutcome,
+    CommitPermit,
+    CommitStatus,
+    Committable,
+    Committer,
+    Probe,
+    StagedOutput,
+)
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, taken_over
+from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, SupportsRegistration, taken_over
 from kafka_eos.connectors.files import file_names as names
 from kafka_eos.connectors.files.file_names import PartId, PartState
 from kafka_eos.connectors.files.os_errors import map_errors
@@ -51,7 +59,7 @@ class _BucketMarkerStore:
         self._bucket.delete(name)
 
 
-class UploadCommitter:
+class UploadCommitter(SupportsRegistration, Committer):
     """The committer of one bucket prefix. Its state is in the bucket. Thread-safe."""
 
     def __init__(self, bucket: Bucket) -> None:
@@ -180,9 +188,6 @@ class UploadCommitter:
                 self._bucket.create(names.over(ctx.job, identity))
                 self._bucket.delete(names.mark(ctx.job, identity))
         return self._end(ctx.job, lambda part: part.identity == identity)
-
-    def close(self) -> None:
-        """Do nothing: no resource is held open."""
 
     # ------------------------------------------------------------ probing
 

@@ -12,7 +12,7 @@ from typing import Any
 from kafka_eos._util import failpoints
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import TaskContext
-from kafka_eos.abc.sink import PreCommit
+from kafka_eos.abc.sink import PreCommit, Writer
 from kafka_eos.connectors._shared.row_errors import encode_or_reject, map_rows
 from kafka_eos.connectors.files import file_names as names
 from kafka_eos.connectors.files.file_names import PartId
@@ -26,7 +26,7 @@ from kafka_eos.core.ids import EpochId, ensure_name
 from kafka_eos.core.records import Batch
 
 
-class FileWriter:
+class FileWriter(Writer[Any]):
     """The writer of a subtask's hidden files."""
 
     def __init__(self, staging: FileStaging[Any], scope: str, shape: FileOptions, ctx: TaskContext) -> None:
@@ -54,9 +54,6 @@ class FileWriter:
         files, self._epoch = self._files, epoch.epoch.next()
         self._files = self._new_files()
         return partial(self._prepare, epoch, files) if files else lambda: ()
-
-    def notify_committed(self, epoch: EpochId) -> None:
-        """Do nothing: the writer keeps no data of a prepared epoch."""
 
     def discard(self) -> None:
         self._files.let_go()

@@ -12,9 +12,17 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Probe, StagedOutput
+from kafka_eos.abc.committer import (
+    CommitOutcome,
+    CommitPermit,
+    CommitStatus,
+    Committable,
+    Committer,
+    Probe,
+    StagedOutput,
+)
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, taken_over
+from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, SupportsRegistration, taken_over
 from kafka_eos.connectors.kafka import job_names as names
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.job_names import TransactionalId
@@ -49,7 +57,7 @@ class _TransactionFacts:
     seen: TransactionDescription | None
 
 
-class KafkaCommitter:
+class KafkaCommitter(SupportsRegistration, Committer):
     """The committer of one cluster. Each call may be repeated, by any process that has the manifest."""
 
     def __init__(self, cluster: Cluster, ctx: JobContext, patience: float = 5.0) -> None:

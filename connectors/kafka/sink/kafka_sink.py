@@ -11,15 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from kafka_eos._util.secrets import mask_config
+from kafka_eos.abc.auditable import AuditableTopic, SupportsLocalRun
 from kafka_eos.abc.codec import Codec, RecordPart, TopicFormat
 from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
-from kafka_eos.abc.sink import Writer
+from kafka_eos.abc.sink import HasClock, Sink, Writer
 from kafka_eos.codecs import topic_codec
 from kafka_eos.codecs.field_access import read_field
 from kafka_eos.codecs.type_inspection import can_be, get_return_type, known_type, type_name, without_none
@@ -73,7 +74,7 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 
 
-class KafkaSink(Generic[T]):
+class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
     """A sink that writes a stream of ``T`` to ``topic``, each value exactly once.
 
     ``value``: the type of the values, a codec for them, or a format such as ``avro``; default: the type of the stream,
@@ -156,7 +157,7 @@ class KafkaSink(Generic[T]):
         return sink
 
     def for_stream_type(self, tp: Any) -> KafkaSink[Any]:
-        """Return the sink with the codecs that the stream's type gives. See ``TypedSink``."""
+        """Return the sink with the codecs that the stream's type gives."""
         match self._encoder:
             case ValueEncoder():
                 return self._for_values(known_type(tp))
@@ -228,7 +229,7 @@ class KafkaSink(Generic[T]):
 
     @property
     def default_name(self) -> str:
-        """Return the topic. See ``HasDefaultName``."""
+        """Return the topic."""
         return self.topic
 
     @property
@@ -236,7 +237,7 @@ class KafkaSink(Generic[T]):
         return self._delivery
 
     def trade_offs(self) -> Sequence[str]:
-        """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
+        """Return the trade-offs of this sink."""
         if self._delivery is Guarantee.AT_LEAST_ONCE:
             return ("visible at once: a restart writes again what came after the last checkpoint",)
         return (
@@ -262,8 +263,8 @@ class KafkaSink(Generic[T]):
         config = f", config={mask_config(self._config)}" if self._config else ""
         return f"KafkaSink({self.topic!r}{where}{config}, delivery={self._delivery.value!r})"
 
-    def codecs(self) -> Mapping[RecordPart, Codec[Any]]:
-        """Return the codecs of keys and values. See ``HasCodecs``."""
+    def codecs(self) -> Mapping[str, Codec[Any]]:
+        """Return the codecs of keys and values."""
         return parts(self._key_codec, self._codec)
 
     def scope(self, ctx: JobContext) -> str:
@@ -283,7 +284,7 @@ class KafkaSink(Generic[T]):
         return [*codec_notices, *notices]
 
     def advice(self, ctx: JobContext) -> str:
-        """Return advice for a cluster that does not respond. See ``SupportsAdvice``."""
+        """Return advice for a cluster that does not respond."""
         if self._servers is None:
             servers, origin = (ctx.settings.get(f"bootstrap_servers{of}", "unknown") for of in ("", "_origin"))
             setting = f"bootstrap_servers is {servers}, from {origin}"
@@ -294,7 +295,7 @@ class KafkaSink(Generic[T]):
         )
 
     def clock(self, ctx: JobContext) -> tuple[float, float] | None:
-        """Return the difference of the cluster's clock, and its possible error. See ``HasClock``."""
+        """Return the difference of the cluster's clock, and its possible error."""
         with KafkaRequests(self._cluster(ctx)) as rpc:
             return rpc.clock()
 

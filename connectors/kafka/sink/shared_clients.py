@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafka_eos.abc.services import LongLivedResource
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroups
 from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool
@@ -15,7 +16,7 @@ from kafka_eos.connectors.kafka.sink.shared_transaction import EpochTransaction,
 from kafka_eos.core.ids import Epoch
 
 
-class TermClients:
+class TermClients(LongLivedResource):
     """The producer pool and connections shared by the sessions of one term."""
 
     def __init__(self, pool: ProducerPool, requests: KafkaRequests, timeout_ms: int, groups: MarkerGroups) -> None:

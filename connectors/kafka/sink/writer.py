@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import TaskContext
+from kafka_eos.abc.sink import Writer
 from kafka_eos.connectors._shared.row_errors import encode_or_reject
 from kafka_eos.connectors.kafka.client.librdkafka import (
     KafkaError,
@@ -158,7 +159,7 @@ def _retry(producer: Producer, row: tuple[Any, ...]) -> None:
             continue
 
 
-class TransactionalWriter(Generic[T]):
+class TransactionalWriter(Writer[T]):
     """The exactly-once writer: it writes into the transaction that all Kafka sinks of a worker share."""
 
     def __init__(
@@ -231,7 +232,7 @@ class TransactionalWriter(Generic[T]):
         self._transactions.discard()
 
 
-class AtLeastOnceWriter(Generic[T]):
+class AtLeastOnceWriter(Writer[T]):
     """The at-least-once writer: an idempotent producer that is flushed at each barrier."""
 
     def __init__(
@@ -295,9 +296,6 @@ class AtLeastOnceWriter(Generic[T]):
         if self._failures or left:
             reason = "; ".join(self._failures) or f"{left} not acknowledged in {self._deadline:g} s"
             raise RestartFromCheckpoint(f"records for {self._to.topic} were not delivered: {reason}")
-
-    def notify_committed(self, epoch: EpochId) -> None:
-        """Do nothing: the writer keeps no data of an epoch."""
 
     def discard(self) -> None:
         self._producer = None

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, TypedDict, TypeGuard, TypeVar, Unpack, overload
 
 from kafka_eos._util.secrets import mask_config
+from kafka_eos.abc.auditable import AuditableSource
 from kafka_eos.abc.codec import Codec, SupportsDescribe, TopicFormat
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.incarnation import IncarnationSign
@@ -94,7 +95,7 @@ class ReadOptions(TypedDict, total=False):
     allow_feedback: bool
 
 
-class KafkaSource(SupportsIdentityCheck, Source[T]):
+class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
     """A source that reads a topic, several topics, or all that match a pattern, as a stream of ``T``.
 
     ``topics``: a topic's name, a list of names, or ``re.compile(...)``, which must match the whole name. Matching
@@ -284,7 +285,7 @@ class KafkaSource(SupportsIdentityCheck, Source[T]):
         return f"KafkaSource({self.topic!r}{where}{config})"
 
     def codecs(self) -> Mapping[str, Codec[Any] | SupportsDescribe]:
-        """Return the codecs of keys and values. See ``HasCodecs``."""
+        """Return the codecs of keys and values."""
         return self._codecs.named()
 
     def check(self, ctx: JobContext, known: Positions | None) -> Sequence[str]:

@@ -14,9 +14,18 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import sql
 
-from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable, Probe, StagedOutput
+from kafka_eos.abc.committer import (
+    CommitOutcome,
+    CommitPermit,
+    CommitStatus,
+    Committable,
+    Committer,
+    Probe,
+    StagedOutput,
+)
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import IncarnationSign as Sign
+from kafka_eos.abc.incarnation import SupportsLossCheck, SupportsRegistration
 from kafka_eos.connectors._staged_tables.incarnation_markers import OpenStage, ensure_registered, list_signs
 from kafka_eos.connectors._staged_tables.probe_details import describe_status
 from kafka_eos.connectors._staged_tables.stage_names import (
@@ -45,7 +54,7 @@ _FROZEN = """
 _GONE = {Strategy.STAGE: "dropped", Strategy.PREPARE: "rolled back"}
 
 
-class PostgresCommitter:
+class PostgresCommitter(SupportsRegistration, SupportsLossCheck, Committer):
     """The committer of one database. Thread-safe, and usable by any process that has the manifest."""
 
     def __init__(self, database: PostgresDatabase, ledger: PostgresStagingCatalog, scope: str, job: str) -> None:
@@ -164,7 +173,7 @@ class PostgresCommitter:
         return list_signs(self._scope, marks, open_, committed)
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
-        """Return which committed output the database lacks, or None. See ``SupportsLossCheck``."""
+        """Return which committed output the database lacks, or None."""
         life, promises = (
             Incarnation(ctx.job, ctx.identity),
             [TableCommittable.from_payload(each.payload) for each in committables],

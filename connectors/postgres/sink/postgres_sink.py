@@ -9,14 +9,14 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import psycopg
 from psycopg import sql
 
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.services import RejectRow
+from kafka_eos.abc.sink import Sink
 from kafka_eos.codecs.type_inspection import known_type
 from kafka_eos.connectors._shared.row_errors import encode_or_reject
 from kafka_eos.connectors._shared.table_audit import NoProvenance
@@ -50,7 +50,7 @@ from kafka_eos.core.records import Batch, Headers
 T = TypeVar("T")
 
 
-class PostgresSink(NoProvenance, Generic[T]):
+class PostgresSink(NoProvenance, Sink[T]):
     """A sink that writes a stream of ``T`` into ``table``, each value exactly once.
 
     ``conninfo``: the address of the database in libpq's format: "host=db dbname=shop user=app" or "postgresql://…".
@@ -102,7 +102,7 @@ class PostgresSink(NoProvenance, Generic[T]):
         return columns
 
     def for_stream_type(self, tp: Any) -> PostgresSink[Any]:
-        """Return the sink with the columns that the stream's type gives. See ``TypedSink``."""
+        """Return the sink with the columns that the stream's type gives."""
         if self._model is not None or self._given_columns:
             expect_type(self, self._model, tp)
             return self
@@ -113,15 +113,11 @@ class PostgresSink(NoProvenance, Generic[T]):
 
     @property
     def default_name(self) -> str:
-        """Return the table. See ``HasDefaultName``."""
+        """Return the table."""
         return self._table
 
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee.EXACTLY_ONCE
-
     def trade_offs(self) -> Sequence[str]:
-        """Return the trade-offs of this sink. See ``SupportsTradeOffs``."""
+        """Return the trade-offs of this sink."""
         return strategies.trade_offs(self._asked, bool(self._key))
 
     def describe(self) -> Mapping[str, Json]:
@@ -158,7 +154,7 @@ class PostgresSink(NoProvenance, Generic[T]):
             return [*self._notices(connection, table, target), *self._strategy_notices(connection, ctx, table, target)]
 
     def advice(self, ctx: JobContext) -> str:
-        """Return advice for a server that does not respond. See ``SupportsAdvice``."""
+        """Return advice for a server that does not respond."""
         return (
             f"Check that PostgreSQL runs there and lets this job in: the sink's conninfo says where it is; {LOGIN_HINT}"
         )

@@ -6,36 +6,17 @@ Pure. Rule: whatever cannot be audited is named with the reason; nothing is left
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
+from kafka_eos.abc.auditable import AuditableFiles, AuditableSource, AuditableTable, AuditableTopic
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.audit.facts.epoch_intervals import stream
 from kafka_eos.audit.facts.partitioning_history import Regime
 from kafka_eos.core.ids import SplitId
-from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.plan import AsOfJoinNode, Plan, SinkNode, TableNode
-
-Log = tuple[str, str, Mapping[str, Any]]
-"""Topic, bootstrap servers, and the librdkafka configuration as the user gave it."""
-
-
-class AuditableSource(Protocol):
-    """The methods that the audit needs of a source, beyond reading."""
-
-    def audit_logs(self, ctx: JobContext, read: Collection[SplitId]) -> Sequence[Log]:
-        """Of each topic; ``read``: the splits that the job has read."""
-
-    @property
-    def several(self) -> bool:
-        """Return whether the source may read several topics. Its positions then contain the topic."""
-
-    def decode(
-        self, source_name: str, raws: Sequence[RawRecord], reject: Callable[[RawRecord, Exception], None]
-    ) -> Batch[Any]:
-        """The same decoding as the reader's, of records of one topic; rows that ``reject`` took are left out."""
 
 
 @dataclass(frozen=True)
@@ -177,16 +158,12 @@ def subject(plan: Plan, ctx: JobContext, read: Mapping[str, Collection[SplitId]]
     sources = [
         Topic(node.name, *log, several=node.source.several)
         for node in plan.sources
-        if _source(node.source)
+        if isinstance(node.source, AuditableSource)
         for log in node.source.audit_logs(ctx, read.get(node.name, ()))
     ]
-    blind = tuple(node.name for node in plan.sources if not _source(node.source))
+    blind = tuple(node.name for node in plan.sources if not isinstance(node.source, AuditableSource))
     sinks = {node.name: _sink(node, ctx) for node in plan.sinks}
-    not_audited = {
-        node.name: getattr(node.sink, "not_audited", f"{type(node.sink).__name__} offers no audit")
-        for node in plan.sinks
-        if sinks[node.name] is None
-    }
+    not_audited = {node.name: node.sink.not_audited for node in plan.sinks if sinks[node.name] is None}
     found = [sink for sink in sinks.values() if sink is not None]
     not_audited |= _shared(found)
     return Subject(plan, tuple(sources), tuple(s for s in found if s.node not in not_audited), not_audited, blind)
@@ -205,22 +182,15 @@ def _shared(sinks: Sequence[Place]) -> dict[str, str]:
     return {node: f"another sink writes to its {what} too" for node, (where, what) in places.items() if uses[where] > 1}
 
 
-def _source(connector: object) -> TypeGuard[AuditableSource]:
-    return hasattr(connector, "audit_logs") and hasattr(connector, "decode")
-
-
 def _sink(node: SinkNode, ctx: JobContext) -> Place | None:
-    connector: Any = node.sink
-    if not hasattr(connector, "audit_rows"):
-        return None
-    if hasattr(connector, "audit_files"):
-        path, names = connector.audit_files(ctx, node.name)
-        return Directory(node.name, path, names, connector.audit_has_provenance, connector.audit_lines)
-    if hasattr(connector, "audit_table"):
-        name, keyed = connector.audit_table(ctx)
-        return DatabaseTable(node.name, name, keyed)
-    topic, bootstrap, config = connector.audit_log(ctx)
-    partitioner = connector.audit_partitioner(ctx) if hasattr(connector, "audit_partitioner") else None
-    return Topic(
-        node.name, topic, bootstrap, config, connector.audit_has_provenance, node.is_dead_letter_sink, partitioner
-    )
+    match node.sink:
+        case AuditableFiles() as sink:
+            path, names = sink.audit_files(ctx, node.name)
+            return Directory(node.name, path, names, sink.audit_has_provenance, sink.audit_lines)
+        case AuditableTable() as sink:
+            name, keyed = sink.audit_table(ctx)
+            return DatabaseTable(node.name, name, keyed)
+        case AuditableTopic() as sink:
+            is_for_letters, partitioner = node.is_dead_letter_sink, sink.audit_partitioner(ctx)
+            return Topic(node.name, *sink.audit_log(ctx), sink.audit_has_provenance, is_for_letters, partitioner)
+    return None

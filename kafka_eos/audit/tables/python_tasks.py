@@ -21,10 +21,9 @@ import pyarrow as pa
 
 from kafka_eos import plan as plans
 from kafka_eos._util.gc_tuning import tune_gc_for_batches
-from kafka_eos.abc.auditable import AuditableSink
+from kafka_eos.abc.auditable import AuditableSink, AuditableSource
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.abc.state import StateBackend
-from kafka_eos.audit.facts.audit_subject import AuditableSource
 from kafka_eos.audit.facts.epoch_intervals import Spans, stream
 from kafka_eos.audit.facts.starting_savepoint import restored
 from kafka_eos.audit.tables.plan_cut import Cut, captured, cut
@@ -237,8 +236,7 @@ class Collector:
     def __init__(self, plan: Plan, sink: str, made: ExpectedOutputs, *, loose: bool = False, ordinal: int = 0) -> None:
         node = plan.node(sink)
         assert isinstance(node, plans.SinkNode)
-        self._audited = hasattr(node.sink, "audit_rows")
-        self._sink = cast("AuditableSink", node.sink)
+        self._sink = node.sink
         self._name = sink
         self._made = made
         self._loose, self._ordinal = loose, ordinal
@@ -246,7 +244,7 @@ class Collector:
         self.refuse: RejectRow | None = None
 
     def __call__(self, batch: Batch[Any]) -> None:
-        if not self._audited:
+        if not isinstance(self._sink, AuditableSink):
             return
         assert self.refuse is not None  # chain_of sets it
         kept, written = self._sink.audit_rows(batch, self._name, self.refuse)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -66,7 +66,7 @@ class ReadableValues:
 def _codec(parts: Cut, sink: str) -> Codec[Any] | None:
     node = parts.plan.node(sink)
     assert isinstance(node, plans.SinkNode)
-    return cast("AuditableSink", node.sink).audit_codec if hasattr(node.sink, "audit_rows") else None
+    return node.sink.audit_codec if isinstance(node.sink, AuditableSink) else None
 
 
 def _is_text(codec: Codec[Any] | None) -> bool:

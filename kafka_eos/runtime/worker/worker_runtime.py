@@ -19,7 +19,7 @@ from typing import Any
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.services import Services
-from kafka_eos.abc.sink import PreCommit, SupportsPoll, Writer
+from kafka_eos.abc.sink import PreCommit, Writer
 from kafka_eos.abc.source import Reader, total_lag
 from kafka_eos.abc.state import CacheUse, InFlightRows
 from kafka_eos.abc.storage import CheckpointStorage
@@ -320,10 +320,9 @@ class SessionRuntime:
             writer.notify_committed(epoch)
 
     def poll_writers(self) -> None:
-        """Poll the clients of all writers that need it."""
+        """Poll the clients of all writers."""
         for writer in self._writers.values():
-            if isinstance(writer, SupportsPoll):
-                writer.poll()
+            writer.poll()
 
     def has_reached(self, ends: Mapping[str, Positions]) -> bool:
         return all(reader.has_reached(ends.get(name, {})) for name, reader in self.readers.items())

@@ -16,7 +16,7 @@ from kafka_eos import Pipeline
 from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import CommitOutcome, CommitPermit, Committable, Probe, StagedOutput
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.abc.incarnation import IncarnationSign
+from kafka_eos.abc.incarnation import IncarnationSign, SupportsLossCheck
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.coordination.coordinator import Coordinator
@@ -134,7 +134,7 @@ class _Noted(MemoryCommitter):
         self.note("close")
 
 
-class _Remembering(_Noted):
+class _Remembering(SupportsLossCheck, _Noted):
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         self.note("lacks")
         self.sink.asked.append((newest, list(committables)))

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_eos._util.retry import Retrier
-from kafka_eos.abc.committer import CommitOutcome, CommitPermit, Committable, Probe
+from kafka_eos.abc.committer import AtomicCommitter, CommitOutcome, CommitPermit, Committable, Probe
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.coordination import epochs as commits
 from kafka_eos.coordination.epochs import EpochCommitter, Stopwatch
@@ -94,7 +94,7 @@ def test_the_most_urgent_goes_alone_and_the_others_together() -> None:
     assert sorted(sink.committed) == [0, 1, 2, 3, 4]
 
 
-class Together(MemoryCommitter):
+class Together(MemoryCommitter, AtomicCommitter):
     """Takes all that an epoch has in one call."""
 
     def __init__(self, sink: MemorySink) -> None:

@@ -15,6 +15,7 @@ from kafka_eos import Pipeline
 from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.abc.incarnation import SupportsLossCheck
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.coordination import identity as identities
@@ -339,11 +340,7 @@ def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_c
     """Also one whose committer keeps no marks of lives, and epochs after the manifest with that output is gone."""
     asked: list[tuple[int, Sequence[Committable]]] = []
 
-    class Remembering:
-        def __init__(self, committer: MemoryCommitter) -> None:
-            self.probe, self.commit, self.list_staged = committer.probe, committer.commit, committer.list_staged
-            self.abort_leftovers, self.close = committer.abort_leftovers, committer.close
-
+    class Remembering(SupportsLossCheck, MemoryCommitter):
         def find_missing_commits(
             self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]
         ) -> str | None:
@@ -351,8 +348,8 @@ def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_c
             return None if len(asked) == 1 else "it has nothing"
 
     class Sink(MemorySink):
-        def committer(self, ctx: JobContext) -> Any:
-            return Remembering(super().committer(ctx))
+        def committer(self, ctx: JobContext) -> MemoryCommitter:
+            return Remembering(self)
 
     world.sink = Sink()
     first = world.coordinator()

@@ -11,6 +11,7 @@ from kafka_eos.abc.committer import CommitOutcome, CommitStatus, Committable, St
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.sink import PreCommit
 from kafka_eos.connectors.files import FileSink, FileWriter
+from kafka_eos.connectors.files.sink.committer import FileCommitter
 from kafka_eos.core.errors import CommittableLost
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch
@@ -318,12 +319,7 @@ class PrefixOrphans(FileSink):
         return _PrefixCommitter(self.directory)
 
 
-class _PrefixCommitter:
-    def __init__(self, directory: Path) -> None:
-        self._directory, self._real = directory, FileSink(directory).committer(JobContext("unused", Term(0), {}))
-        self.probe, self.commit, self.list_staged = self._real.probe, self._real.commit, self._real.list_staged
-        self.close = self._real.close
-
+class _PrefixCommitter(FileCommitter):
     def abort_leftovers(self, ctx: JobContext) -> Sequence[str]:
         starts = (f".staged.{ctx.job}", f".open.{ctx.job}")
         names = [name for name in os.listdir(self._directory) if name.startswith(starts)]

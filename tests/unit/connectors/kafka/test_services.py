@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_eos.abc.services import Resources, Services
+from kafka_eos.abc.services import LongLivedResource, Resources, Services
 from kafka_eos.connectors.kafka.sink.producer_pool import SlotCounter
 from kafka_eos.core.errors import EnvironmentFailed, PoisonRecord
 from kafka_eos.core.ids import Epoch
@@ -12,7 +12,7 @@ from kafka_eos.core.records import Batch
 from kafka_eos.testing.list_source import ListOrigin
 
 
-class Client:
+class Client(LongLivedResource):
     """One that lasts."""
 
     def __init__(self) -> None:
