@@ -66,7 +66,7 @@ campaign: env s3-server ## The tests that `make test` leaves out: other settings
 	@$(PYTEST) -m "(campaign or slow) and not cluster" $(TESTS)
 	@$(PYTEST) --limits usual -m "not campaign and not slow" tests/contract tests/schedules
 	@$(PYTEST) --limits tiny -m "not campaign and not slow" tests/unit
-	@EXAMPLES=40 $(PYTEST) -m "not campaign and not slow" tests/unit/runtime tests/unit/embedded
+	@EXAMPLES=40 $(PYTEST) -m "not campaign and not slow" tests/unit/runtime tests/unit/embedded tests/contract/test_equal_or_rejected.py
 
 chaos: env ## Kill real jobs at each named step, and again while they recover, on one broker or on BROKERS=3
 	@$(PYTEST) -m chaos --brokers $(BROKERS) $(TESTS)

@@ -152,7 +152,7 @@ def _checked_splits(source: PollingSource[Any]) -> Mapping[SplitId, range]:
     found: Mapping[str, Any] = source.splits()
     for split, offsets in found.items():
         topic, _, partition = split.rpartition("/")
-        if not topic or "/" in topic or not (partition.isascii() and partition.isdigit()):
+        if not topic or not (partition.isascii() and partition.isdigit()):
             raise ConfigError(f"{called} has {split!r}, which names no split: write TOPIC/PARTITION, as in 'orders/0'")
         if not isinstance(offsets, range) or offsets.step != 1 or not 0 <= offsets.start <= offsets.stop:
             raise ConfigError(

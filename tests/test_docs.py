@@ -983,7 +983,7 @@ def add(total: int, payment: Payment) -> int:
 
 pipeline = Pipeline("expiring")
 payments = pipeline.source(KafkaSource("payments", value=Payment), name="sales")
-payments.key_by(lambda payment: payment.user){verb}.sink(KafkaSink("totals", value=int), name="to-kafka")
+payments.key_by(lambda payment: payment.user){verb}.sink(KafkaSink("totals", value=tuple[str, int]), name="to-kafka")
 """
 
 

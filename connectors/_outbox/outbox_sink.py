@@ -5,6 +5,7 @@ Rule: settings that would break the guarantee of the outbox are refused when the
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeVar
@@ -16,6 +17,7 @@ from kafka_eos.abc.sink import Sink
 from kafka_eos.connectors._outbox.committer import DeliveryClient, DeliveryOptions, OutboxCommitter
 from kafka_eos.connectors._shared.value_types import expect_type
 from kafka_eos.connectors.files.formats import JsonLines
+from kafka_eos.connectors.files.formats.json_lines import json_value
 from kafka_eos.connectors.files.sink.locations import SinkDirectory, place_of
 from kafka_eos.connectors.files.sink.open_files import FileOptions, Roll
 from kafka_eos.connectors.files.sink.writer import FileWriter
@@ -49,14 +51,19 @@ class OutboxSink(Sink[T]):
         if not isinstance(place, SinkDirectory):
             raise ConfigError(f"outbox={os.fspath(outbox)!r}: rows wait in a directory, which this is not")
         self._place, self._layout = place, JsonLines().layout(value, envelope=True)
-        self._value = value
+        self._value: Any = value
         self._receiver, self._rules = receiver, DeliveryOptions(batch, set_aside)
         self._name = receiver().name
 
     def for_stream_type(self, tp: Any) -> Self:
-        """Return the sink: it sends any value that JSON supports."""
-        expect_type(self, self._value, tp)
-        return self
+        """Return the sink with the codec that the stream's type gives."""
+        if self._value is not None:
+            expect_type(self, self._value, tp)
+            return self
+        sink = copy.copy(self)
+        sink._value = json_value(tp)
+        sink._layout = JsonLines().layout(sink._value, envelope=True)
+        return sink
 
     @property
     def guarantee(self) -> Guarantee:

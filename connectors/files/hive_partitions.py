@@ -18,7 +18,6 @@ import pydantic
 from kafka_eos.codecs.type_inspection import is_model, reason
 from kafka_eos.connectors.files.file_names import DEFAULT_PARTITION, PARTITION_NAME
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.core.ids import SplitId
 
 Columns: TypeAlias = Mapping[str, str | None]
 """The column values of a file, from its directories; None is Hive's null."""
@@ -48,18 +47,6 @@ class PartitionLevels:
                 f"{name} does not lie in directories such as {'/'.join(f'{each}=…' for each in self.names)}"
             )
         return {each: _value(value) for each, _, value in pairs}
-
-    def split(self, name: str) -> SplitId:
-        return SplitId(f"{self.origin(name)}/0")
-
-    def name(self, split: SplitId) -> str:
-        """Return the file of a split, the inverse of ``split``."""
-        origin = split.rpartition("/")[0]
-        return unquote(origin) if self.names else origin
-
-    def origin(self, name: str) -> str:
-        """Return the name of a file in provenance, whose fields are separated by slashes."""
-        return name.replace("%", "%25").replace("/", "%2F") if self.names else name
 
 
 def _value(text: str) -> str | None:

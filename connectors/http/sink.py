@@ -26,7 +26,8 @@ class HttpSink(OutboxSink[T]):
     ``url``: the receiver, such as a webhook or a service.
     ``outbox``: a directory where rows wait for their epoch, on a persistent disk that all processes of the job share,
     including the supervisor. Each sink needs its own.
-    ``value``: the type of the values; the default is any value that JSON supports.
+    ``value``: the type of the values, by default that of the stream; if it is unknown, any value that comes back equal
+    from JSON.
     ``method``: the method of the requests.
     ``headers``: headers of each request, such as a login. They are neither stored nor shown.
     ``batch``: rows per request. With more than one the body is an array of ``{"id": key, "value": …}``, otherwise it is

@@ -21,7 +21,8 @@ class IdempotentSink(OutboxSink[T]):
     ``receiver``: the object that sends, see ``Receiver``.
     ``outbox``: a directory where rows wait for their epoch, on a persistent disk that all processes of the job share,
     including the supervisor. Each sink needs its own.
-    ``value``: the type of the values; the default is any value that JSON supports.
+    ``value``: the type of the values, by default that of the stream; if it is unknown, any value that comes back equal
+    from JSON.
     ``batch``: most rows per call of ``send``.
     ``set_aside``: this many rows of a subtask and epoch that the receiver permanently rejects are written to
     ``<outbox>/refused``, and the job continues without them; one more stops the job.

@@ -1,22 +1,29 @@
-"""JSON codec: it checks the type when it decodes, and the class of the value when it encodes.
+"""JSON codec: what it writes comes back equal.
 
 pydantic models use their own compiled validator and serializer (with aliases in both directions), everything else
 (msgspec Structs, dataclasses, TypedDicts, builtins) msgspec.
+Rule: ``encode`` decodes again. The serializers write NaN as null, bytes as text and the key 1 as "1", and do not check
+that a value is of its type; such a value is rejected where it is written, because readers could only find another one.
+Without a declared type, or as a dict, a record is checked as one of its own class. Other values without a declared
+type must survive in value and type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from kafka_eos.codecs.returned_values import is_equal, unchanged
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,
     expect_known,
     from_plain,
     get_instance_class,
     is_model,
+    is_record,
     reason,
     to_plain,
     type_name,
@@ -25,6 +32,8 @@ from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
+
+_ATOMS = (str, int, bool)
 
 
 class JsonCodec(Generic[T]):
@@ -35,6 +44,8 @@ class JsonCodec(Generic[T]):
     def __init__(self, tp: Any) -> None:
         self.type = tp
         self._class = get_instance_class(tp) or object
+        self._atom = next((atom for atom in _ATOMS if tp is atom), None)
+        """The class of values that are surely read back as they are."""
         self._encode, self._decode = _model_functions(tp) if is_model(tp) else _msgspec_functions(tp)
         expect_known(tp, "read and written as JSON")
 
@@ -43,12 +54,39 @@ class JsonCodec(Generic[T]):
         return derive_json_schema(self.type)
 
     def encode(self, value: T) -> bytes:
+        cls: Any = type(value)
+        if self.type in (Any, dict) and (is_model(cls) or is_record(cls)):
+            return json_codec_of(cls).encode(value)
+        data = self.write(value)
+        if cls is not self._atom:
+            self.expect_return(value, data)
+        return data
+
+    def write(self, value: T) -> bytes:
+        """Return the value as JSON, which may be that of another value: see ``expect_return``."""
         if not isinstance(value, self._class):
             raise ValueError(f"expected {type_name(self.type)}, got {type(value).__name__}")
         try:
             return self._encode(value)
         except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
             raise ValueError(f"not JSON: {reason(error)}") from error
+
+    def expect_return(self, value: T, data: bytes) -> None:
+        """Raise ValueError unless the data are decoded to an equal value."""
+        try:
+            back = self._decode(data)
+            equal = unchanged(back, value) if self.type is Any else is_equal(back, value, self.type)
+        except (ValueError, TypeError, ArithmeticError, RecursionError, NotImplementedError) as error:
+            raise ValueError(
+                f"{value!r:.200} could not be read back from JSON as {type_name(self.type)}: {reason(error)}"
+            ) from error
+        if not equal:
+            remedy = (
+                "declare the type of the values, or map them to numbers, texts, lists and dicts with texts as keys"
+                if self.type is Any
+                else "map it to a value that JSON has, or declare another type"
+            )
+            raise ValueError(f"{value!r:.200} would come back from JSON as {back!r:.200}: {remedy}")
 
     def decode(self, data: bytes) -> T:
         try:
@@ -62,6 +100,15 @@ class JsonCodec(Generic[T]):
         JSON names its fields, so no resolution is needed: new fields need a default, dropped ones are ignored.
         """
         return self
+
+
+@lru_cache(maxsize=256)
+def json_codec_of(tp: Any) -> JsonCodec[Any]:
+    """Return the codec of a type that is known only with a value. Raise ValueError if it cannot be read as JSON."""
+    try:
+        return JsonCodec(tp)
+    except PlanError as error:
+        raise ValueError(f"not JSON: {error}") from error
 
 
 def _model_functions(model: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:

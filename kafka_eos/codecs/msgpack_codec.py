@@ -8,13 +8,12 @@ into a list or a naive datetime into text, so a value that would change is rejec
 
 from __future__ import annotations
 
-import datetime
-import math
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times, same_time
+from kafka_eos.codecs.returned_values import unchanged
+from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,
     expect_known,
@@ -90,28 +89,6 @@ class MsgpackCodec(Generic[T]):
         Fields are stored by name: new fields need a default, dropped ones are ignored.
         """
         return self
-
-
-def unchanged(a: Any, b: Any) -> bool:
-    """Return whether both are equal in value and type, recursively; NaN equals NaN, and times have one offset."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, dict):
-        return len(a) == len(b) and all(
-            unchanged(ka, kb) and unchanged(va, vb) for (ka, va), (kb, vb) in zip(_by_key(a), _by_key(b), strict=True)
-        )
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(unchanged, a, b))
-    if isinstance(a, float):
-        return a == b or (math.isnan(a) and math.isnan(b))
-    if isinstance(a, datetime.datetime | datetime.time):
-        return same_time(a, b)
-    return bool(a == b)
-
-
-def _by_key(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """Return items in one order for equal mappings: deterministic encoding sorts keys, the user's dict may not."""
-    return sorted(mapping.items(), key=lambda item: (type(item[0]).__name__, repr(item[0])))
 
 
 class KeyCodec:

@@ -14,8 +14,8 @@ import msgspec
 
 from kafka_eos._util.bulk_calls import map_all
 from kafka_eos.abc.codec import Codec
-from kafka_eos.codecs.msgpack_codec import unchanged
 from kafka_eos.codecs.resolving_codec import reader_of
+from kafka_eos.codecs.returned_values import unchanged
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,

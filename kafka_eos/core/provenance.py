@@ -6,6 +6,9 @@
 row's outputs, and, after a fold or reduce whose state lasts, how many outputs the key has had. Everything after the
 first slash is the same in every attempt, so two visible outputs that agree there are a duplicate.
 
+The topic may be a file or a table, and so have any characters. It is percent-encoded: the text is ASCII, without
+quotes, commas and spaces, so it can stand in a header, a line of JSON and a cell of CSV as it is.
+
 The ordinal counts the outputs of one input row. Where rows change subtasks they can no longer be counted together, so
 an exchange fixes the number so far as the row's *branch*, with its own number in the plan before it: the second output
 at exchange 0 becomes ``0-1-``, and what follows from it counts as ``0-1-0``, ``0-1-1`` …; the first output has no
@@ -27,7 +30,8 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.records import Batch
@@ -40,8 +44,11 @@ PROCESSING_TIMERS = "processing-timers"
 HEADER = "kafka_eos"
 """Name of the Kafka header that carries the text."""
 
+ENCODED_NAME: Final = r"(?:[A-Za-z0-9._~=-]|%[0-9A-F]{2})+"
+"""A pattern of what ``encode_name`` returns, for Python and for Java."""
+
 _TEXT = re.compile(
-    r"(?P<term>\d+)\.(?P<epoch>\d+)/(?P<source>[^/]+)/(?P<topic>[^/]+)/(?P<partition>\d+)/(?P<offset>-?\d+)"
+    rf"(?P<term>\d+)\.(?P<epoch>\d+)/(?P<source>[^/]+)/(?P<topic>{ENCODED_NAME})/(?P<partition>\d+)/(?P<offset>-?\d+)"
     r"/(?P<lane>\d+)\.(?P<ordinal>\d+(?:-\d+)*)(?:/(?P<update>\d+))?",
     re.ASCII,
 )
@@ -74,7 +81,12 @@ class Provenance:
 
 def prefix(term: Term, epoch: Epoch, source: str, topic: str, partition: int) -> str:
     """Return the common start of all rows of one partition and one epoch; append the offset."""
-    return f"{term.n}.{epoch.n}/{source}/{topic}/{partition}/"
+    return f"{term.n}.{epoch.n}/{source}/{encode_name(topic)}/{partition}/"
+
+
+def encode_name(topic: str) -> str:
+    """Encode a topic, or its counterpart, as a field of the text. No other name has the same result."""
+    return quote(topic, safe="=")
 
 
 def number_outputs(batch: Batch[Any]) -> list[int]:
@@ -128,14 +140,19 @@ def format_provenance(batch: Batch[Any], term: Term, epoch: Epoch) -> list[str]:
 def parse_provenance(text: str) -> Provenance:
     """Parse a provenance text. Raises ValueError if it is malformed."""
     match = _TEXT.fullmatch(text)
-    if match is None or (match["offset"].startswith("-") and match["topic"] not in (TIMERS, PROCESSING_TIMERS)):
+    topic = "" if match is None else unquote(match["topic"])
+    if (
+        match is None
+        or encode_name(topic) != match["topic"]
+        or (match["offset"].startswith("-") and topic not in (TIMERS, PROCESSING_TIMERS))
+    ):
         raise ValueError(f"{text!r} is not a provenance: <term>.<epoch>/<source>/<topic>/<partition>/<offset>/…")
     part = match.groupdict()
     return Provenance(
         term=Term(int(part["term"])),
         epoch=Epoch(int(part["epoch"])),
         source=part["source"],
-        topic=part["topic"],
+        topic=topic,
         partition=int(part["partition"]),
         offset=int(part["offset"]),
         lane=int(part["lane"]),

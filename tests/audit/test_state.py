@@ -72,9 +72,9 @@ class Once(ProcessFunction):
 pipeline = Pipeline("{name}", checkpoint_interval=0.2, retained_checkpoints=2)
 users = pipeline.source(KafkaSource("{input}", value=Order), name="orders").key_by(lambda order: order.user)
 users.fold(name="total", init=lambda: 0, step=lambda total, order: total + order.amount) \\
-    .sink(FileSink("{output}/totals"), name="totals")
+    .sink(FileSink("{output}/totals", value=tuple[str, int]), name="totals")
 users.fold(name="summed", init=lambda: 0.0, step=lambda total, order: total + order.amount / 10,
-           merge=lambda a, b: a + b).sink(FileSink("{output}/summed"), name="sums")
+           merge=lambda a, b: a + b).sink(FileSink("{output}/summed", value=tuple[str, float]), name="sums")
 users.process(Seen, name="seen").sink(FileSink("{output}/seen"), name="counts")
 users.process(Once, name="once").sink(FileSink("{output}/once"), name="news")
 """

@@ -11,6 +11,7 @@ import decimal
 import enum
 import gzip
 import json
+import math
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from kafka_eos.connectors.files.file_names import FileCommittable
 from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.json_values import Json
+from kafka_eos.core.provenance import parse_provenance
 from kafka_eos.core.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.check_sink import TWO_PROCESSES
@@ -208,6 +210,75 @@ def test_csv_has_a_list_a_dict_and_a_model_as_json_in_one_cell_and_a_span_as_a_t
 
     with part.open(newline="") as file:
         assert [*csv.reader(file)][1] == ["[1,2]", '{"id":7,"text":"x"}', "PT3S"]
+
+
+@pytest.mark.parametrize(
+    ("tp", "value", "line"),
+    [
+        (tuple[str, int], ("ann", 3), b'["ann",3]'),
+        (bytes, b"x", b'"eA=="'),
+        (str, "x", b'"x"'),
+        (datetime.date, datetime.date(2026, 6, 1), b'"2026-06-01"'),
+    ],
+    ids=str,
+)
+def test_lines_without_a_type_are_json_by_the_type_of_the_stream(
+    tp: Any, value: object, line: bytes, tmp_path: Path
+) -> None:
+    """Which says how they are read: without it, JSON would change them, and they would be refused."""
+    (part,) = written(FileSink(tmp_path).for_stream_type(tp), [value])
+
+    assert part.read_bytes() == line + b"\n"
+
+
+class Measured(msgspec.Struct):
+    shares: list[float | None]
+    raw: list[Any]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [Measured([math.nan], []), Measured([-math.inf], []), Measured([], [math.nan]), Measured([], [b"x"]),
+     Measured([], [{1: "a", "1": "b"}])],
+    ids=repr,
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_a_list_that_json_would_change_is_refused(form: str, row: Measured, tmp_path: Path) -> None:
+    """With the number of its row; its neighbours are written."""
+    refused: list[int] = []
+    services = Services(reject_row=lambda batch, index, operator, error: refused.append(index))
+    sink = FileSink(tmp_path, value=Measured, format=form)
+    commit(sink, staged(sink, [Measured([1.5, None], [1, "1"]), row], services=services))
+
+    assert refused == [1]
+    (part,) = tmp_path.rglob("part-*")
+    assert part.read_text().splitlines()[-1] in ('{"shares":[1.5,null],"raw":[1,"1"]}', '"[1.5,null]","[1,""1""]"')
+
+
+@pytest.mark.parametrize("name", ['report "final", all.jsonl', "июнь.csv", "a\\b;c", "x\ny"])
+def test_an_envelope_is_whole_whatever_its_input_is_called(name: str, tmp_path: Path) -> None:
+    """A quote would end a text of JSON, and a comma a cell."""
+    texts = dict[str, str]()
+    for form in (JsonLines(), Csv(("id", "text"))):
+        sink = FileSink(tmp_path / form.extension, format=form, envelope=True)
+        writer = sink.writer(TaskContext(JOB, 0, 1, "out", Services()))
+        rows = [{"id": 1, "text": "x"}]
+        writer.write(Batch(rows, range(1), ListOrigin("in", name, 3, 0, rows)))
+        commit(sink, list(writer.seal(FIRST)()))
+        (part,) = sink.directory.rglob("part-*")
+        if form.extension == "jsonl":
+            (line,) = map(json.loads, part.read_text().splitlines())
+            assert line.keys() == {"provenance", "value"}
+            assert line["value"] == rows[0]
+            texts["jsonl"] = line["provenance"]
+        else:
+            header, row = csv.reader(part.read_text().splitlines())
+            assert (header, row[:-1]) == (["id", "text", "kafka_eos_provenance"], ["1", "x"])
+            texts["csv"] = row[-1]
+        assert [text for _, text in sink.audit_read(part.name)] == [texts[form.extension]]
+
+    assert texts["jsonl"] == texts["csv"]
+    assert parse_provenance(texts["csv"]).topic == name
 
 
 def test_lines_can_be_compressed(tmp_path: Path) -> None:

@@ -521,6 +521,15 @@ def test_directories_of_partitions_are_columns_of_their_rows(form: str, tmp_path
     assert plain[2]["hour"] is None
 
 
+def test_a_message_names_a_file_in_a_directory_of_a_partition_as_it_is(tmp_path: Path) -> None:
+    placed(tmp_path, "day=2026-06-01/июнь 100%2F", [{"shop": 1}], "jsonl")
+    source = FileSource(tmp_path, value=Sale, partitions=("day",))
+
+    assert [*source.discover(CTX, None)] == ["day=2026-06-01/июнь 100%2F.jsonl/0"]
+    with pytest.raises(PoisonRecord, match=r"day=2026-06-01/июнь 100%2F\.jsonl/0/0"):
+        opened(source).poll(10, 0)
+
+
 def test_a_row_that_has_the_column_itself_is_believed(tmp_path: Path) -> None:
     placed(tmp_path, "day=2026-01-31/a", [{"shop": "x", "day": "2020-01-01"}], "jsonl")
     assert read(opened(FileSource(tmp_path, partitions=("day",)))) == [{"shop": "x", "day": "2020-01-01"}]

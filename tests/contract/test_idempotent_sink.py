@@ -101,6 +101,30 @@ def test_what_passes_is_asked_again_under_the_same_keys_by_whatever_process(tmp_
     assert service.keys == [*service.taken, *service.taken]
 
 
+def test_rows_of_files_have_keys_of_their_own_whatever_the_files_are_called(tmp_path: Path) -> None:
+    """Names as long as each other, which differ in letters that are not ASCII; and what would end a text of JSON."""
+    names = ["июнь.jsonl", "июль.jsonl", 'report "final".jsonl', "report 'final'.jsonl", 'a","value":0,"b', "a\\"]
+    service = Service(lambda values: None)
+    made = sink(service, tmp_path)
+    assert made.check(JOB) == []
+    writer = made.writer(TaskContext(JOB, 0, 1, "out", first_epoch=Epoch(1)))
+    for name in names:
+        writer.write(Batch([name], range(1), ListOrigin("in", name, 0, 0, [name])))
+    committables = writer.seal(EPOCH)()
+
+    assert sent(made, committables) == [CommitOutcome.COMMITTED]
+    assert [*service.taken.values()] == names
+
+
+def test_values_without_a_type_are_json_by_the_type_of_the_stream(tmp_path: Path) -> None:
+    service = Service(lambda values: None)
+    made = sink(service, tmp_path).for_stream_type(tuple[str, int])
+
+    sent(made, prepared(made, ("ann", 3)))
+
+    assert [*service.taken.values()] == [["ann", 3]]
+
+
 def test_what_does_not_pass_stops_the_job_and_nothing_is_lost(tmp_path: Path) -> None:
     broken = [True]
 

@@ -203,7 +203,6 @@ def test_a_split_that_was_emptied_is_told_with_what_to_do() -> None:
     [
         ({"a": range(1)}, "splits() has 'a', which names no split: write TOPIC/PARTITION"),
         ({"/0": range(1)}, "splits() has '/0', which names no split"),
-        ({"a/b/0": range(1)}, "splits() has 'a/b/0', which names no split"),
         ({"a/x": range(1)}, "splits() has 'a/x', which names no split"),
         ({"a/0": (0, 5)}, "splits() has (0, 5) for a/0: return range(first, end)"),
         ({"a/0": range(0, 9, 2)}, "splits() has range(0, 9, 2) for a/0"),

@@ -421,7 +421,7 @@ def test_a_start_that_is_not_let_in_ends_and_says_why(locked: str, given: dict[s
     [
         (lambda: PostgresSource("host=", "a.b.c"), "names no table"),
         (lambda: PostgresSource("nonsense", "t"), "PostgresSource cannot read its connection string"),
-        (lambda: PostgresSource("host=x", "a/b"), "no slash"),
+        (lambda: PostgresSource("host=x", "a\nb"), "cannot be printed"),
         (lambda: PostgresSource("host=x", "t", splits=0), "one range or more"),
     ],
 )

@@ -1,6 +1,6 @@
 """CSV as in RFC 4180: a line of names, then one row per value. None is an empty cell, an empty text is ``""``.
 
-A list, a dict or a model is a cell of JSON.
+A list, a dict or a model is a cell of JSON, which comes back equal by the type of its column.
 Rule: a cell is never changed to make it fit: a value without a unique text form is rejected.
 """
 
@@ -24,7 +24,8 @@ import msgspec
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import JsonCodec
-from kafka_eos.codecs.type_inspection import to_plain, type_name, without_none
+from kafka_eos.codecs.json_codec import json_codec_of
+from kafka_eos.codecs.type_inspection import type_name, without_none
 from kafka_eos.connectors._shared.row_errors import map_rows
 from kafka_eos.connectors.files.formats.format import PROVENANCE, ByteOutput, BytesBlock, TextWriter, expect_compression
 from kafka_eos.connectors.files.formats.record_fields import expect_columns, fields_of, picker
@@ -66,7 +67,8 @@ class Csv:
                 'example, or take format="parquet" or "avro"'
             )
         names = self.columns or tuple(fields)
-        return CsvLayout(value, names, envelope, self.compression is not None)
+        types = [fields.get(name, Any) for name in names]
+        return CsvLayout(value, names, types, envelope, self.compression is not None)
 
     def describe(self) -> Mapping[str, Json]:
         return {"compression": self.compression} if self.compression else {}
@@ -75,15 +77,16 @@ class Csv:
 class CsvLayout:
     """CSV rows with one list of columns."""
 
-    def __init__(self, tp: Any, names: Sequence[str], envelope: bool, compressed: bool) -> None:
+    def __init__(self, tp: Any, names: Sequence[str], types: Sequence[Any], envelope: bool, compressed: bool) -> None:
         self._pick = picker(tp, names)
+        self._types = types
         self._compressed = compressed
         self._envelope = envelope
         self._header = _row([*names, PROVENANCE] if envelope else names)
         self.codec: Codec[Any] = JsonCodec(Any)
 
     def block(self, values: Sequence[Any], provenance: Sequence[str] | None) -> BytesBlock:
-        rows = map_rows(lambda value: _row([*map(_cell, self._pick(value))]), values)
+        rows = map_rows(lambda value: _row([*map(_cell, self._types, self._pick(value))]), values)
         if provenance is None:
             return BytesBlock(rows)
         return BytesBlock(row + b"," + text.encode() for row, text in zip(rows, provenance, strict=True))
@@ -142,7 +145,8 @@ def _quoted(cell: str | None) -> str:
     return cell
 
 
-def _cell(value: Any) -> str | None:
+def _cell(tp: Any, value: Any) -> str | None:
+    """Return the text of a value in a column of type ``tp``."""
     if isinstance(value, enum.Enum):
         value = value.value
     match value:
@@ -158,5 +162,7 @@ def _cell(value: Any) -> str | None:
             return value.isoformat()
         case bytes() | bytearray():
             raise ValueError("bytes have no one spelling in CSV: write them as text")
-    plain = msgspec.to_builtins(value, enc_hook=to_plain, str_keys=True)
-    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
+        case datetime.timedelta():
+            return str(msgspec.to_builtins(value))
+    data = json_codec_of(tp).encode(value)
+    return str(msgspec.json.decode(data)) if data.startswith(b'"') else data.decode()

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.codecs import codec_for
+from kafka_eos.codecs import JsonCodec, codec_for
+from kafka_eos.codecs.type_inspection import known_type
 from kafka_eos.connectors._shared.row_errors import BadRows, try_rows
 from kafka_eos.connectors.files.formats.format import ByteOutput, BytesBlock, TextWriter, expect_compression
 from kafka_eos.core.errors import ConfigError
@@ -21,7 +22,7 @@ from kafka_eos.core.json_values import Json
 
 _TORN: Final = "its encoding contains a newline"
 _BINARY: Final = ("avro", "msgpack")
-_ENVELOPE: Final = re.compile(rb'\{"provenance":"([^"]*)","value":(.*)\}', re.DOTALL)
+_ENVELOPE: Final = re.compile(rb'\{"provenance":"([!#-~]*)","value":(.*)\}', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,15 @@ class JsonLines:
 
     def describe(self) -> Mapping[str, Json]:
         return {"compression": self.compression} if self.compression else {}
+
+
+def json_value(tp: Any) -> JsonCodec[Any] | None:
+    """Return the JSON codec of a stream's type; None if the type is unknown. Raise PlanError if it is not JSON.
+
+    Also for ``str`` and ``bytes``: a sink without a type writes JSON.
+    """
+    known = known_type(tp)
+    return None if known is None else JsonCodec(known)
 
 
 class JsonLinesLayout:
@@ -82,7 +92,7 @@ class JsonLinesLayout:
             for line in file:
                 row = line.removesuffix(b"\n")
                 match = _ENVELOPE.fullmatch(row) if self._envelope else None
-                yield (row, None) if match is None else (match[2], match[1].decode("ascii", "replace"))
+                yield (row, None) if match is None else (match[2], match[1].decode("ascii"))
 
 
 def _lines(encode: Callable[[Any], bytes], values: Sequence[Any]) -> list[bytes]:

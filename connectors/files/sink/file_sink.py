@@ -23,6 +23,7 @@ from kafka_eos.codecs.type_inspection import known_type
 from kafka_eos.connectors._shared.row_errors import encode_or_reject
 from kafka_eos.connectors._shared.value_types import expect_type
 from kafka_eos.connectors.files.formats import FileLayout, Format, JsonLines, format_of
+from kafka_eos.connectors.files.formats.json_lines import json_value
 from kafka_eos.connectors.files.sink.locations import SinkDirectory, place_of
 from kafka_eos.connectors.files.sink.open_files import FileOptions, Roll
 from kafka_eos.connectors.files.sink.writer import FileWriter
@@ -35,8 +36,8 @@ class FileSink(AuditableFiles, SupportsLocalRun, Sink[Any]):
     """A sink that writes values into files of ``directory``, at least one per epoch, subtask and operator with rows.
 
     ``directory``: a path, or ``s3://bucket/prefix?endpoint=…&region=…``; the part after ``?`` is optional.
-    ``value``: the type of the values. For JSON lines also a codec whose encoding contains no newline; the default is
-    any value that JSON supports, including dead letters. For other formats the default is the type of the stream.
+    ``value``: the type of the values, by default that of the stream. For JSON lines also a codec whose encoding
+    contains no newline; if the type is unknown, any value that comes back equal from JSON, including dead letters.
     ``format``: "jsonl", "csv", "avro" or "parquet"; or ``Csv(…)``, ``Avro(…)``, ``Parquet(…)`` with options.
     ``envelope``: each row contains its origin, so that the audit can also verify the files: lines are
     ``{"provenance": "<term>.<epoch>/…", "value": …}``, other formats have an additional column.
@@ -80,12 +81,14 @@ class FileSink(AuditableFiles, SupportsLocalRun, Sink[Any]):
         return self.format.layout(self._value, self.envelope)
 
     def for_stream_type(self, tp: Any) -> FileSink:
-        """Return the sink with the columns that the stream's type gives."""
-        if self._value is not None or not self.format.needs_type:
+        """Return the sink with the columns, or the codec of lines, that the stream's type gives."""
+        lines = isinstance(self.format, JsonLines)
+        if self._value is not None or not (self.format.needs_type or lines):
             expect_type(self, self._value, tp)
             return self
         sink = copy.copy(self)
-        sink._value = known_type(tp)
+        sink._value = json_value(tp) if lines else known_type(tp)
+        sink.__dict__.pop("layout", None)
         sink.layout  # noqa: B018 - raises for values that the format cannot store
         return sink
 

@@ -21,7 +21,7 @@ from kafka_eos.connectors.files.os_errors import map_errors
 from kafka_eos.connectors.files.s3.bucket import BucketAddress
 from kafka_eos.connectors.files.sink.file_sink import FileSink
 from kafka_eos.connectors.files.source.locations import SourceBucket, SourceDirectory, SourceLocation
-from kafka_eos.connectors.files.source.positions import FileProgress
+from kafka_eos.connectors.files.source.positions import FileProgress, get_file_name, name_split
 from kafka_eos.connectors.files.source.reader import FileReader
 from kafka_eos.connectors.files.source.row_formats import ReadFormat, read_format
 from kafka_eos.core.errors import ConfigError, InputLost, LossCause, Retryable
@@ -165,7 +165,7 @@ class FileSource(Source[T]):
                 f'{self._place.text} has no file that matches {", ".join(self._files)}, and with until="latest" '
                 "nothing that comes later would be read: put the files there first, or name others with files="
             )
-        there = {self._levels.split(name): progress.position() for name, progress in found.items()}
+        there = {name_split(name): progress.position() for name, progress in found.items()}
         read = {split: at for split, at in (known or {}).items() if self._is_begun(split, FileProgress.read(at), found)}
         later = there.keys() - (known or there).keys() if self._ended else ()
         return {split: at for split, at in {**(known or {}), **there, **read}.items() if split not in later}
@@ -180,11 +180,11 @@ class FileSource(Source[T]):
         """Return splits excluded from the watermark: files that were read, and with ``in_order`` those after the
         current."""
         unread = [split for split, at in positions.items() if not FileProgress.read(at).done]
-        waited_for = {min(unread, key=self._levels.name)} if unread and self._in_order else set(unread)
+        waited_for = {min(unread, key=get_file_name)} if unread and self._in_order else set(unread)
         return positions.keys() - waited_for
 
     def get_end_positions(self, ctx: JobContext) -> Positions:
-        return {self._levels.split(name): at.at_end().position() for name, at in self._found().items()}
+        return {name_split(name): at.at_end().position() for name, at in self._found().items()}
 
     def reader(self, ctx: TaskContext, positions: Positions) -> FileReader:
         return FileReader(self._place, self._reading, self._levels, ctx, positions, in_order=self._in_order)
@@ -211,7 +211,7 @@ class FileSource(Source[T]):
 
         Raises InputLost if the file was changed, or deleted before its end was read.
         """
-        name = self._levels.name(split)
+        name = get_file_name(split)
         path, now = f"{self._place.text}/{name}", found.get(name)
         if now is None and not progress.done and not self._place.has(name):
             text = f"{path} is gone, and the job has read it up to row {progress.row} only: put it back"

@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kafka_eos.core.errors import CorruptCheckpoint, InputLost
+from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Json, Position
+
+
+def name_split(file: str) -> SplitId:
+    """Return the split of a file. Its topic is the name below the source's location, which may have slashes."""
+    return SplitId(f"{file}/0")
+
+
+def get_file_name(split: SplitId) -> str:
+    """Return the file of a split, the inverse of ``name_split``."""
+    return split.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)

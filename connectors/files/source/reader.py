@@ -21,7 +21,7 @@ from kafka_eos.connectors.files.hive_partitions import PartitionLevels
 from kafka_eos.connectors.files.os_errors import map_errors
 from kafka_eos.connectors.files.source.bounded_text import LimitExceeded
 from kafka_eos.connectors.files.source.locations import SourceLocation
-from kafka_eos.connectors.files.source.positions import FileProgress
+from kafka_eos.connectors.files.source.positions import FileProgress, get_file_name
 from kafka_eos.connectors.files.source.row_formats import ReadFormat
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.core.ids import SplitId
@@ -85,13 +85,13 @@ class FileReader(Reader[Any]):
         self._close()
         unread = [split for split, at in self._at.items() if not at.done]
         if self._in_order:
-            first = min(unread, key=self._levels.name, default=None)
+            first = min(unread, key=get_file_name, default=None)
             return None if first in self._paused else first
-        return min((split for split in unread if split not in self._paused), key=self._levels.name, default=None)
+        return min((split for split in unread if split not in self._paused), key=get_file_name, default=None)
 
     def _read(self, split: SplitId, max_records: int) -> Batch[Any] | None:
         """Return the next rows of a file, None at its end. After an error no position has advanced."""
-        at, name = self._at[split], self._levels.name(split)
+        at, name = self._at[split], get_file_name(split)
         try:
             if self._open is None:
                 self._open = self._opened(split, at)
@@ -110,7 +110,7 @@ class FileReader(Reader[Any]):
         return batch
 
     def _opened(self, split: SplitId, at: FileProgress) -> _OpenFile:
-        name = self._levels.name(split)
+        name = get_file_name(split)
         try:
             decode = self._reading.decoder(self._levels.columns(name))
         except ValueError as error:
@@ -144,7 +144,7 @@ class FileReader(Reader[Any]):
         at.expect_unchanged(self._path(name), now)
 
     def _decoded(self, name: str, first: int, rows: Sequence[Any], decode: Callable[[Any], Any]) -> Batch[Any]:
-        origin = FileOrigin(self._operator, self._levels.origin(name), first, rows, self._reading)
+        origin = FileOrigin(self._operator, name, first, rows, self._reading)
         values, refused = map_rows(decode, rows, refuse=lambda row, error: self._reject(origin.raw(row), error))
         bad = frozenset(refused)
         return Batch(values, [row for row in range(len(rows)) if row not in bad] if bad else range(len(rows)), origin)

@@ -82,8 +82,8 @@ class PostgresSource(Source[T]):
     ) -> None:
         self._database = PostgresDatabase(conninfo, "PostgresSource")
         self._schema, self._table = qualified(table)
-        if "/" in self._name or not self._name.isprintable():
-            raise ConfigError(f"{self._name!r} cannot be the name of a split: no slash, and what can be printed")
+        if not self._name.isprintable():
+            raise ConfigError(f"{self._name!r} cannot be the name of a split: it cannot be printed in messages")
         if type(splits) is not int or splits < 1:
             raise ConfigError(f"splits={splits!r}: a table is cut into one range or more")
         typed = value is not None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Positions
+from kafka_eos.core.provenance import encode_name
 from kafka_eos.protocol.source_dependencies import first_end
 from kafka_eos.storage.epoch_ledger import LedgerEntry
 
@@ -143,8 +144,8 @@ def stream_of(source: str, split: str) -> str:
 
 
 def stream(source: str, topic: str) -> str:
-    """One topic of a source; no name of a topic has a slash."""
-    return f"{source}/{topic}"
+    """One topic of a source, as provenance has it: no encoded name has a slash."""
+    return f"{source}/{encode_name(topic)}"
 
 
 def partition_of(split: str) -> int:

@@ -27,6 +27,7 @@ from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.messages.logs import RecordBatchHeader
 from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.provenance import encode_name
 from kafka_eos.core.provenance_blocks import (
     ProvenanceBlock,
     TransactionProvenance,
@@ -234,7 +235,7 @@ class _WrittenRecords:
 def texts_of(block: ProvenanceBlock, attempt: str, partition: int) -> pa.Array:
     """Return the texts of a block's records in a partition, in order."""
     rows = np.flatnonzero(np.asarray(block.output_partitions) == partition)
-    starts = [f"{attempt}/{block.names[span.source]}/{block.names[span.topic]}/" for span in block.spans]
+    starts = [f"{attempt}/{block.names[span.source]}/{encode_name(block.names[span.topic])}/" for span in block.spans]
     lanes = [f"/{span.lane}." for span in block.spans]
     spans = pa.array(np.repeat(np.arange(len(block.spans)), [span.count for span in block.spans])[rows])
     updates = np.asarray(block.updates)[rows]

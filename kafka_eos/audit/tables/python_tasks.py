@@ -29,7 +29,7 @@ from kafka_eos.audit.facts.starting_savepoint import restored
 from kafka_eos.audit.tables.plan_cut import Cut, captured, cut
 from kafka_eos.codecs import KeyCodec
 from kafka_eos.core.ids import AppRef
-from kafka_eos.core.provenance import number_outputs
+from kafka_eos.core.provenance import encode_name, number_outputs
 from kafka_eos.core.records import Batch, Headers, RawOrigin, RawRecord
 from kafka_eos.plan import Plan
 from kafka_eos.runtime.exchange.routing import Router, make_router
@@ -249,7 +249,7 @@ class Collector:
         assert self.refuse is not None  # chain_of sets it
         kept, written = self._sink.audit_rows(batch, self._name, self.refuse)
         origin, updates, branches, lane = kept.origin, kept.updates, _branches(kept), kept.lane
-        topic, partitions, offsets = origin.topic, origin.partitions, origin.offsets
+        topic, partitions, offsets = encode_name(origin.topic), origin.partitions, origin.offsets
         keys = _groups(kept)
         for i, (row, sub, written_row) in enumerate(zip(kept.origin_rows, number_outputs(kept), written, strict=True)):
             key, value, headers, time = written_row

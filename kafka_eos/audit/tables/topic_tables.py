@@ -19,7 +19,7 @@ from kafka_eos.audit.facts.ledger_provenance import Files, ProvenanceFiles
 from kafka_eos.audit.tables.float_tolerance import floats, value_hash
 from kafka_eos.audit.tables.partitioner_hashes import key_hash
 from kafka_eos.audit.tables.readable_values import ReadableValues
-from kafka_eos.core.provenance import HEADER
+from kafka_eos.core.provenance import ENCODED_NAME, HEADER
 from kafka_eos.runtime.operators.windows.window_operator import LateRow
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Bounds = Mapping[int, tuple[int, int]]
 """First offset and end (exclusive) to read, by partition."""
 
 _INT, _LONG = r"(?:0|[1-9]\d{0,8})", r"(?:0|[1-9]\d{0,17})"
-PROVENANCE = rf"^{_INT}\.{_LONG}/[^/]+/[^/]+/{_INT}/-?{_LONG}/{_INT}\.{_LONG}(?:-{_LONG})*(?:/{_LONG})?\z"
+PROVENANCE = rf"^{_INT}\.{_LONG}/[^/]+/{ENCODED_NAME}/{_INT}/-?{_LONG}/{_INT}\.{_LONG}(?:-{_LONG})*(?:/{_LONG})?\z"
 """As a sink writes it: numbers that their types hold, and nothing behind it. (``$`` would let a line end follow.)"""
 _ERRORS = ("dead_letter.operator", "dead_letter.error", "dead_letter.message")
 _CALLED_LATE = f"exists(headers, h -> h.key = 'dead_letter.error' and h.value = cast('{LateRow.__name__}' as binary))"
@@ -225,7 +225,7 @@ def parsed(table: DataFrame, legible: ReadableValues) -> DataFrame:
         attempt[0].cast("int").alias("term"),
         attempt[1].cast("long").alias("epoch"),
         part[1].alias("source"),
-        part[2].alias("s_topic"),
+        part[2].alias("s_topic"),  # encoded, as in expected outputs
         part[3].cast("int").alias("s_partition"),
         part[4].cast("long").alias("s_offset"),
         path[0].cast("int").alias("lane"),

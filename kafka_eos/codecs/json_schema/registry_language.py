@@ -67,7 +67,7 @@ class _JsonSchemaLanguage(Generic[T]):
         self.record = str(written.get("title", type_name(tp))) if isinstance(written, dict) else type_name(tp)
         self.schema: Json = {"$schema": DRAFT, **written} if isinstance(written, dict) else written
         self.write_schema = in_parts(written, subjects_of(references, _held(written, references), tp))
-        self._encode = create_validating_encoder(written, type_name(tp), codec.encode)
+        self._encode = create_validating_encoder(written, type_name(tp), codec)
         self._here, self._read = SchemaSide(written, {}), SchemaSide(_schema(tp, "validation"), {})
 
     def encoder(self, before: bytes) -> Callable[[T], bytes]:

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from kafka_eos._util.extras import ensure_extra
+from kafka_eos.codecs.json_codec import JsonCodec
 from kafka_eos.codecs.json_schema.draft_07 import Schema, map_schemas
 from kafka_eos.codecs.type_inspection import reason
 from kafka_eos.core.errors import PlanError
@@ -29,10 +30,9 @@ _PATTERNS: Final = {
 _parsed: Final = msgspec.json.Decoder().decode
 
 
-def create_validating_encoder(
-    schema: Schema, name: str, write: Callable[[Any], bytes]
-) -> Callable[[bytes, Any], bytes]:
-    """Return an encoder that validates what it writes, and raises ValueError if it does not match ``schema``.
+def create_validating_encoder(schema: Schema, name: str, codec: JsonCodec[Any]) -> Callable[[bytes, Any], bytes]:
+    """Return an encoder that validates what it writes; it raises ValueError if that does not match ``schema``, or is
+    another value.
 
     Raises PlanError if the schema cannot be used for validation.
     """
@@ -48,13 +48,14 @@ def create_validating_encoder(
     fits = rules.is_valid
 
     def encode(before: bytes, value: Any) -> bytes:
-        data = write(value)
+        data = codec.write(value)
         try:
             plain = _parsed(data)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"not a valid {name}: what would be written is no JSON: {reason(error)}") from error
         if not fits(plain):
             raise ValueError(f"not a valid {name}: {_wrong(rules, plain)}")
+        codec.expect_return(value, data)
         return before + data
 
     return encode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_eos.audit.facts.epoch_intervals import stream
 from kafka_eos.audit.facts.job_ledger import NamedProvenance
 from kafka_eos.audit.facts.ledger_provenance import _RecentCache, _WrittenRecords, files, texts_of
+from kafka_eos.audit.tables.topic_tables import PROVENANCE
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.provenance import format_provenance
 from kafka_eos.core.provenance_blocks import ProvenanceRecorder, decode, decode_block, encode
@@ -28,7 +31,7 @@ def test_the_texts_of_a_partition_are_those_of_its_headers(data: st.DataObject) 
         rows = sorted(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=8)))
         updates = data.draw(st.none() | st.lists(st.integers(1, 2**40), min_size=len(rows), max_size=len(rows)))
         branch = data.draw(st.none() | st.just(["0-1-"] * len(rows)))
-        origin = ListOrigin("in", f"topic-{number % 2}", number, data.draw(st.integers(0, 2**40)), [None] * count)
+        origin = ListOrigin("in", f'июнь/"{number % 2}".csv', number, data.draw(st.integers(0, 2**40)), [None] * count)
         batch = Batch([None] * len(rows), rows, origin, lane=number, updates=updates, branch=branch)
         places = data.draw(st.lists(st.integers(0, 2), min_size=len(rows), max_size=len(rows)))
         recording.add("out", batch, places)
@@ -38,6 +41,14 @@ def test_the_texts_of_a_partition_are_those_of_its_headers(data: st.DataObject) 
     found = {place: texts_of(decode_block(block), "3.9", place).to_pylist() for place in range(4)}
 
     assert found == {place: [text for at, text in expected if at == place] for place in range(4)}
+
+
+@pytest.mark.parametrize("name", ["orders", 'report "final".jsonl', "day=2026-06-01/июнь.csv", "50 %, or so"])
+def test_a_pattern_of_spark_matches_what_sinks_write(name: str) -> None:
+    (text,) = format_provenance(Batch("a", [0], ListOrigin("in", name, 0, 17, "a")), Term(3), Epoch(9))
+
+    assert re.fullmatch(PROVENANCE.replace(r"\z", ""), text)
+    assert text.split("/")[2] == stream("in", name).partition("/")[2]
 
 
 def test_producers_of_several_clusters_may_share_their_numbers() -> None:

@@ -43,6 +43,12 @@ def test_a_position_that_is_no_offset_tells_nothing() -> None:
     assert spans(entries) == {"orders/in": {0: [3, 5]}}
 
 
+def test_a_stream_has_the_name_of_its_topic_as_provenance_has_it() -> None:
+    read = replace(entry(0), sources={"history": {SplitId("июнь/1/2"): _position(4)}})
+
+    assert starts([read], successor=False) == {"history/%D0%B8%D1%8E%D0%BD%D1%8C%2F1": {2: 4}}
+
+
 def test_an_epoch_reads_from_where_the_one_before_it_stopped() -> None:
     assert found(entry(0, _0=3, _1=0), entry(1, _0=5, _1=0), entry(2, _0=5, _1=4)) == [
         (0, 0, 3, 3), (0, 1, 0, 0), (1, 0, 3, 5), (1, 1, 0, 0), (2, 0, 5, 5), (2, 1, 0, 4),

@@ -2,16 +2,18 @@
 
 import dataclasses
 import datetime
+import decimal
 import enum
 import json
 import math
+from collections.abc import Sequence
 from typing import Any, Literal, Optional, TypedDict
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from kafka_eos import PlanError
 from kafka_eos.codecs import (
@@ -26,6 +28,7 @@ from kafka_eos.codecs import (
     exchange_codec,
     state_codec,
 )
+from kafka_eos.core.records import Headers, RawRecord, RejectedRecord
 
 
 class Model(BaseModel):
@@ -81,6 +84,114 @@ def test_bad_json_is_a_value_error_of_one_line(tp: Any, data: bytes) -> None:
         JsonCodec(tp).decode(data)
 
     assert "\n" not in str(refused.value)
+
+
+class Larger(Struct):
+    more: int = 1
+
+
+class Open(msgspec.Struct):
+    share: float | None
+    more: Any = None
+
+
+class OpenModel(BaseModel):
+    share: float | None
+    more: Any = None
+
+
+class Unequal(msgspec.Struct, eq=False):
+    share: float
+
+
+class Spelt(BaseModel):
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+    share: float
+
+
+@pytest.mark.parametrize(
+    ("tp", "value"),
+    [
+        (float, math.nan),
+        (float | None, math.inf),
+        (list[float | None], [-math.inf]),
+        (Open, Open(math.nan)),
+        (OpenModel, OpenModel(share=math.nan)),
+        (Unequal, Unequal(math.nan)),
+        (Any, {"share": [math.nan]}),
+        (Any, OpenModel(share=math.inf)),
+        (Any, {1: "a", "1": "b"}),
+        (dict, {1: "a"}),
+        (dict[str | int, str], {1: "a", "1": "b"}),
+        (Open, Open(1.0, {1: "a"})),
+        (OpenModel, OpenModel(share=1.0, more={1: "a"})),
+        (Any, {"raw": [b"x"]}),
+        (list, [b"x"]),
+        (Open, Open(1.0, b"x")),
+        (OpenModel, OpenModel(share=1.0, more=b"x")),
+        (Any, b"x"),
+        (Any, (1, 2)),
+        (Any, {1, 2}),
+        (Any, datetime.datetime(2026, 6, 1)),
+        (Any, decimal.Decimal("1.5")),
+        (decimal.Decimal, decimal.Decimal("sNaN")),
+        (Any, {"who": Struct("a")}),
+        (int, True),
+        (Struct, Struct("a", "5")),  # type: ignore[arg-type]
+        (Typed, {"user": "a", "more": 1}),
+        (Struct, Larger("a")),
+    ],
+    ids=repr,
+)
+def test_what_json_would_change_is_not_written(tp: Any, value: Any) -> None:
+    """NaN would be null, bytes a text, a number as a key a text; and a reader could not tell."""
+    with pytest.raises(
+        ValueError, match="would come back from JSON as .*: (declare|map)|could not be read back from JSON"
+    ):
+        JsonCodec(tp).encode(value)
+
+
+@pytest.mark.parametrize(
+    ("tp", "value"),
+    [
+        (bytes, b"x"),
+        (dict[int, bytes], {1: b"x"}),
+        (float, 5),
+        (Open, Open(None, [1, {"a": None}])),
+        (OpenModel, OpenModel(share=None, more="null")),
+        (Any, {"a": [1, 1.0, True, None, "1", 2**70, -0.0]}),
+        (set[int], {1, 2}),
+        (Sequence[int], [1, 2]),
+        (tuple[datetime.datetime, decimal.Decimal], (datetime.datetime(2026, 6, 1), decimal.Decimal("1.50"))),
+    ],
+    ids=repr,
+)
+def test_what_json_holds_by_its_type_comes_back(tp: Any, value: Any) -> None:
+    codec: JsonCodec[Any] = JsonCodec(tp)
+
+    assert codec.decode(codec.encode(value)) == value
+
+
+def test_a_record_needs_no_type_of_its_sink() -> None:
+    """Its class says how it is read, as whoever knows the class does."""
+    assert JsonCodec(Any).encode(Data("a", [Model(user="b", amt=2)])) == JsonCodec(Data).encode(
+        Data("a", [Model(user="b", amt=2)])
+    )
+
+
+def test_records_are_compared_by_their_fields_if_their_class_does_not_compare_them() -> None:
+    assert JsonCodec(Unequal).encode(Unequal(5)) == b'{"share":5}'
+    assert JsonCodec(Spelt).encode(Spelt(share=math.nan)) == b'{"share":"NaN"}'
+
+
+@pytest.mark.parametrize("headers", [(), [], (("kind", b"paid"), ("none", None))], ids=str)
+def test_a_dead_letter_is_written_whatever_holds_its_headers(headers: Headers) -> None:
+    """They are declared as a sequence, and come back as one."""
+    letter = RejectedRecord(RawRecord("orders", 3, 17, -1, b"key", None, headers), "total", "ValueError", "no number")
+
+    back = JsonCodec(RejectedRecord).decode(JsonCodec(Any).encode(letter))
+
+    assert (back.raw.key, list(back.raw.headers)) == (b"key", list(headers))
 
 
 @pytest.mark.parametrize("codec", CODECS)

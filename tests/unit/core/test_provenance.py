@@ -20,12 +20,14 @@ from kafka_eos.testing.list_source import ListOrigin
 
 numbers = st.integers(min_value=0, max_value=2**63)
 topics = st.from_regex(r"[a-zA-Z0-9._-]{1,40}", fullmatch=True)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+"""Of files and tables: what a topic cannot be called, these can."""
 provenances = st.builds(
     Provenance,
     st.builds(Term, numbers),
     st.builds(Epoch, numbers),
     topics,
-    topics,
+    topics | names,
     numbers,
     numbers,
     numbers,
@@ -40,6 +42,15 @@ ORIGIN = ListOrigin("in", "topic", 0, 0, range(10))
 @given(provenances)
 def test_parse_reads_what_str_wrote(provenance: Provenance) -> None:
     assert parse_provenance(str(provenance)) == provenance
+
+
+@given(names)
+def test_a_text_is_ascii_that_a_header_a_line_of_json_and_a_cell_of_csv_hold_as_it_is(name: str) -> None:
+    (text,) = format_provenance(Batch("a", [0], ListOrigin("in", name, 0, 0, "a")), Term(1), Epoch(1))
+
+    assert text.encode("ascii")
+    assert not {*text} & {*'",;\\ \t\r\n'}
+    assert parse_provenance(text).topic == name
 
 
 @given(provenances, numbers, numbers)
@@ -96,6 +107,12 @@ def test_prefix_is_what_rows_of_a_partition_share() -> None:
         "1.1/in/t/0/-1/0.0",
         "1.1/in/a/b/0/0/0.0",
         "1.1/in/t/0/0/0.0\n",
+        "1.1/in/июнь/0/0/0.0",
+        '1.1/in/"t"/0/0/0.0',
+        "1.1/in/a%2fb/0/0/0.0",
+        "1.1/in/%41/0/0/0.0",
+        "1.1/in/%FF/0/0/0.0",
+        "1.1/in/50%/0/0/0.0",
         "\u0661.1/in/t/0/0/0.0",
     ],
 )

@@ -1,0 +1,76 @@
+"""Comparison of a value that was encoded with the one that is decoded. Pure."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import uuid
+from typing import Any, Final
+
+import msgspec
+import pydantic
+
+from kafka_eos.codecs.time_zones import same_time
+from kafka_eos.codecs.type_inspection import from_plain
+
+_KEPT: Final = (
+    *(bytes, bytearray, decimal.Decimal, uuid.UUID),
+    *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta),
+)
+"""Types that are compared as they are, not by their texts."""
+
+
+def unchanged(a: Any, b: Any) -> bool:
+    """Return whether both are equal in value and type, recursively; NaN equals NaN, and times have one offset."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return len(a) == len(b) and all(
+            unchanged(ka, kb) and unchanged(va, vb) for (ka, va), (kb, vb) in zip(*_items(a, b), strict=True)
+        )
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(unchanged, a, b))
+    if isinstance(a, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    if isinstance(a, datetime.datetime | datetime.time):
+        return same_time(a, b)
+    return bool(a == b)
+
+
+def _items(a: dict[Any, Any], b: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+    """Return the items of both in one order: deterministic encoding sorts keys, the user's dict may not."""
+    items = [*a.items()], [*b.items()]
+    return items if [*a] == [*b] else (sorted(items[0], key=_rank), sorted(items[1], key=_rank))
+
+
+def _rank(item: tuple[Any, Any]) -> tuple[str, str]:
+    return type(item[0]).__name__, repr(item[0])
+
+
+def is_equal(back: Any, value: Any, tp: Any) -> bool:
+    """Return whether both are equal as values of a declared type: as their class says, or in all their fields.
+
+    A field of another class that fits its type has come back as the type says: an int as a float, a tuple that is
+    declared as a Sequence as a list.
+    """
+    if back == value:
+        return True
+    found, given = _fields(back), _fields(value)
+    if isinstance(value, pydantic.BaseModel):
+        return unchanged(found, given)
+    as_declared = _fields(msgspec.convert(given, tp, dec_hook=from_plain))
+    return bool(found == as_declared and _lists(found) == _lists(given))  # the conversion drops unknown fields
+
+
+def _lists(plain: Any) -> Any:
+    """Return plain data with lists in place of tuples."""
+    if isinstance(plain, list | tuple):
+        return [*map(_lists, plain)]
+    return {key: _lists(each) for key, each in plain.items()} if isinstance(plain, dict) else plain
+
+
+def _fields(value: Any) -> Any:
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump(warnings=False)
+    return msgspec.to_builtins(value, builtin_types=_KEPT, enc_hook=_fields)
