@@ -73,7 +73,7 @@ def run_with_view(program: Program, settings: Settings, runs: EngineRunner | Non
         + describe_output(view.written)
         + describe_state(view.state, view.timers)
     )
-    ended += describe_event_time(plan, view.watermarks, view.splits)
+    ended += describe_event_time(plan, view.watermarks, view.splits, view.event_time)
     refused_rows = describe_set_aside(view.set_aside) + describe_late_rows(view.late)
     print_message("drained and committed", (aside, "yellow"), (refused_rows, "yellow"), ended)
     if refused := view.all_refused:
@@ -193,14 +193,37 @@ def describe_state(state: Mapping[str, int], timers: Mapping[str, int]) -> str:
 
 
 def describe_event_time(
-    plan: Plan, watermarks: Mapping[str, Mapping[str, int]], splits: Mapping[str, Collection[str]]
+    plan: Plan,
+    watermarks: Mapping[str, Mapping[str, int]],
+    splits: Mapping[str, Collection[str]],
+    emitted: Mapping[str, Mapping[str, object]],
 ) -> str:
-    """Describe the watermark of each source, or the idle splits that hold it back."""
+    """Describe the watermark of each source, or the split that holds it back.
+
+    ``emitted``: by operator the engine's own watermark. An engine that reports none has no idle splits.
+    """
     return "".join(
-        f"; {_describe_watermark(plan, node, watermarks.get(node.name, {}), splits)}"
+        f"; {_describe_emitted(node, emitted[node.name])}"
+        if node.name in emitted
+        else f"; {_describe_watermark(plan, node, watermarks.get(node.name, {}), splits)}"
         for node in plan.nodes
         if isinstance(node, TimestampsNode) and (node.name in watermarks or node.source in splits)
     )
+
+
+def _describe_emitted(node: TimestampsNode, at: Mapping[str, object]) -> str:
+    watermark, split = at["watermark"], at["waits_for"]
+    if isinstance(watermark, int):
+        return f"watermark of {node.source}: {_moment(watermark)}"
+    if split is None:
+        return f"watermark of {node.source}: not known yet"
+    hint = (
+        "the run ended before that counted as idle; what waits for it stays in the checkpoint, and a run without "
+        "--until-caught-up emits it"
+        if node.strategy.detects_idleness
+        else "watermarks=….with_idleness(seconds) would not wait"
+    )
+    return f"watermark of {node.source}: none, because it waits for {split}, which had no records yet ({hint})"
 
 
 def _describe_watermark(

@@ -30,6 +30,8 @@ class Totals:
         """Watermarks in the newest checkpoint, by the operator that generates them and by split."""
         self.splits: dict[str, frozenset[str]] = {}
         """Splits that are read, by source."""
+        self.event_time: Mapping[str, Mapping[str, object]] = {}
+        """The watermark that each operator has emitted, and the split that holds it back; embedded engine only."""
         self.standby_ended: str | None = None
         """The reason why this run ended without ever leading the job."""
         self._decided: dict[object, Mapping[str, int]] = {}
@@ -61,6 +63,7 @@ class Totals:
         if event == "progress":
             read = cast("Mapping[str, Mapping[str, Mapping[str, object]]]", facts.get("read", {}))
             self.splits |= {source: frozenset(source_progress["splits"]) for source, source_progress in read.items()}
+            self.event_time = cast("Mapping[str, Mapping[str, object]]", facts.get("event_time", {}))
         if event == "standby-ended":
             self.standby_ended = str(facts["text"])
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.plan import LoopNode, Node, PartialFoldNode, Plan, SinkNode, TimestampsNode, UnionNode
+from kafka_eos.protocol.watermark_alignment import SplitProgress
 from kafka_eos.protocol.watermarks import InputWatermarks
 from kafka_eos.runtime.operators.due_work import DueWork
 from kafka_eos.runtime.operators.operator import AsyncOperator, EventTimeOperator, Operator, WatermarkOperator
@@ -104,6 +105,15 @@ class WatermarkPropagator:
     def by_split(self) -> dict[str, dict[str, int]]:
         """Return the event time of each split, by the operator that generates its watermarks."""
         return {name: operator.by_split() for making in self._making.values() for name, operator in making}
+
+    @property
+    def emitted(self) -> dict[str, tuple[Watermark, Mapping[str, SplitProgress]]]:
+        """Return by operator the watermark that it has emitted, and the progress of its splits."""
+        return {
+            name: (self._emitted.get(name, Watermark()), operator.get_split_progress())
+            for making in self._making.values()
+            for name, operator in making
+        }
 
     def making(self, name: str) -> WatermarkOperator:
         """Return the operator of that name, which generates watermarks here."""

@@ -54,6 +54,7 @@ from kafka_eos.plan import (
     UnionNode,
     union_lane,
 )
+from kafka_eos.protocol.watermark_alignment import SplitProgress
 from kafka_eos.runtime.operators import build_operator
 from kafka_eos.runtime.operators.due_work import DueWork
 from kafka_eos.runtime.operators.event_time import (
@@ -404,6 +405,11 @@ class OperatorChain:
     def watermarks(self) -> dict[str, dict[str, int]]:
         """Return the event time of each split that is read here, by the operator that generates its watermarks."""
         return self._event_time.by_split
+
+    @property
+    def emitted_watermarks(self) -> Mapping[str, tuple[Watermark, Mapping[str, SplitProgress]]]:
+        """Return by operator the watermark that it has emitted, and the progress of its splits."""
+        return self._event_time.emitted
 
     def get_watermark_operator(self, name: str) -> WatermarkOperator:
         """Return the watermark operator of that name."""

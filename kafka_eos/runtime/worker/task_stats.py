@@ -90,6 +90,15 @@ class OperatorMetrics(msgspec.Struct, frozen=True):
     """Objects of its state that are in memory now."""
 
 
+class EventTimeMetrics(msgspec.Struct, frozen=True):
+    """The watermark that an operator has emitted in one worker, and the splits there that hold it back."""
+
+    watermark: int
+    idle: bool
+    active: dict[str, int]
+    """Splits that are not idle, with the watermark of each."""
+
+
 class WorkerMetrics(msgspec.Struct, frozen=True):
     """Metrics of one worker since its session began. ``written`` counts rows by sink."""
 
@@ -103,6 +112,8 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
     """Writers with rows of an open epoch, by sink; 0 where there are none."""
     user_counters: dict[str, dict[str, int]] = {}
     """Counters of the user's functions, by operator and name."""
+    event_time: dict[str, EventTimeMetrics] = {}
+    """Watermarks by the operator that generates them."""
 
 
 NOTHING = WorkerMetrics({}, {}, None, {}, {}, {}, {})
@@ -128,6 +139,28 @@ def merge(workers: Sequence[WorkerMetrics]) -> dict[str, object]:
         "open": sum_by_name(each.open for each in workers),
         **({"user_counters": counters} if (counters := sum_counters(each.user_counters for each in workers)) else {}),
         **({"waiting": waiting} if (waiting := _waiting(workers)) else {}),
+        **({"event_time": event_time} if (event_time := _event_time(workers)) else {}),
+    }
+
+
+def _event_time(workers: Sequence[WorkerMetrics]) -> dict[str, object]:
+    """Return, by operator, the watermark of all workers, and the split that holds it back: of those not idle, the
+    slowest.
+    """
+    found: dict[str, list[EventTimeMetrics]] = {}
+    for each in workers:
+        for operator, at in each.event_time.items():
+            found.setdefault(operator, []).append(at)
+    return {operator: _joined_event_time(several) for operator, several in found.items()}
+
+
+def _joined_event_time(several: Sequence[EventTimeMetrics]) -> dict[str, object]:
+    awake = [at.watermark for at in several if not at.idle]
+    together = min(awake) if awake else max(at.watermark for at in several)
+    active = {split: time for at in several for split, time in at.active.items()}
+    return {
+        "watermark": None if together == MIN_EVENT_TIME else together,
+        "waits_for": min(active, key=lambda split: (active[split], split), default=None),
     }
 
 

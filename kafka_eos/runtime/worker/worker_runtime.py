@@ -46,7 +46,13 @@ from kafka_eos.runtime.worker.task_resources import (
     SubtaskSpec,
     list_excluded_splits,
 )
-from kafka_eos.runtime.worker.task_stats import OperatorMetrics, SourceMetrics, SplitMetrics, WorkerMetrics
+from kafka_eos.runtime.worker.task_stats import (
+    EventTimeMetrics,
+    OperatorMetrics,
+    SourceMetrics,
+    SplitMetrics,
+    WorkerMetrics,
+)
 from kafka_eos.runtime.worker.watermark_alignment import WatermarkAligner
 
 _TICK = 0.05
@@ -344,8 +350,24 @@ class SessionRuntime:
         counted = {name: did.counted for name, did in self._chain.stats.items() if did.counters}
         operators = self._operators()
         return WorkerMetrics(
-            read, dict(self._written), lag, self.drift.describe_groups(), segments, operators, open_now, counted
+            read,
+            dict(self._written),
+            lag,
+            self.drift.describe_groups(),
+            segments,
+            operators,
+            open_now,
+            counted,
+            self._event_time(),
         )
+
+    def _event_time(self) -> dict[str, EventTimeMetrics]:
+        return {
+            name: EventTimeMetrics(
+                emitted.time, emitted.idle, {split: at.time for split, at in progress.items() if not at.idle}
+            )
+            for name, (emitted, progress) in self._chain.emitted_watermarks.items()
+        }
 
     def _operators(self) -> dict[str, OperatorMetrics]:
         """Return the metrics of each operator; blocked time is that of its whole chain."""

@@ -60,7 +60,7 @@ def plan(source: Source[str], watermarks: WatermarkStrategy) -> Plan:
 def test_the_end_of_a_run_tells_how_far_event_time_is_or_what_it_waits_for(known: dict[str, int], said: str) -> None:
     times = {"in-timestamps": known} if known else {}
 
-    told = describe_event_time(plan(KafkaSource("in", value=str), monotonic()), times, {"in": ["in/0", "in/1"]})
+    told = describe_event_time(plan(KafkaSource("in", value=str), monotonic()), times, {"in": ["in/0", "in/1"]}, {})
 
     assert told == f"; watermark of in: {said}"
 
@@ -75,13 +75,37 @@ def test_the_end_of_a_run_tells_how_far_event_time_is_or_what_it_waits_for(known
 def test_a_silent_split_that_nobody_waits_for_is_not_named(
     source: KafkaSource[str], watermarks: WatermarkStrategy
 ) -> None:
-    told = describe_event_time(plan(source, watermarks), {"in-timestamps": {"in/0": NOW}}, {"in": ["in/0", "in/1"]})
+    told = describe_event_time(plan(source, watermarks), {"in-timestamps": {"in/0": NOW}}, {"in": ["in/0", "in/1"]}, {})
 
     assert told == "; watermark of in: 2026-11-25T23:06:40Z"
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ({"watermark": NOW, "waits_for": "in/1"}, "2026-11-25T23:06:40Z"),
+        ({"watermark": NOW, "waits_for": None}, "2026-11-25T23:06:40Z"),
+        (
+            {"watermark": None, "waits_for": "in/1"},
+            "none, because it waits for in/1, which had no records yet (the run ended before that "
+            "counted as idle; what waits for it stays in the checkpoint, and a run without --until-caught-up emits it)",
+        ),
+    ],
+)
+def test_the_watermark_of_the_engine_is_told_and_not_that_of_some_splits(at: dict[str, object], said: str) -> None:
+    """A run that ends before a split is idle has emitted nothing: splits with records do not show that."""
+    known = {"in-timestamps": {"in/0": NOW}}
+    strategy = monotonic().with_idleness(60)
+
+    told = describe_event_time(
+        plan(KafkaSource("in", value=str), strategy), known, {"in": ["in/0", "in/1"]}, {"in-timestamps": at}
+    )
+
+    assert told == f"; watermark of in: {said}"
 
 
 def test_a_plan_without_event_time_tells_nothing_of_it() -> None:
     pipeline = Pipeline("times")
     pipeline.source(KafkaSource("in", value=str), name="in").sink(MemorySink(), name="out")
 
-    assert describe_event_time(pipeline.plan(), {}, {"in": ["in/0"]}) == ""
+    assert describe_event_time(pipeline.plan(), {}, {"in": ["in/0"]}, {}) == ""

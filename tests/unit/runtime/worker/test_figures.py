@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kafka_eos.core.records import MIN_EVENT_TIME
@@ -10,6 +11,7 @@ from kafka_eos.runtime.worker.task_stats import (
     NOTHING,
     AlignmentStatus,
     ChainTimes,
+    EventTimeMetrics,
     OperatorMetrics,
     SourceMetrics,
     SplitMetrics,
@@ -91,3 +93,20 @@ def test_blocked_is_from_the_first_look_without_room_to_the_next_with_it(monkeyp
     clock[0] += 1
 
     assert spent.seconds() == {"busy": 0.0, "reading": 0.0, "blocked": 2.0 + 2.0}
+
+
+@pytest.mark.parametrize(
+    ("workers", "told"),
+    [
+        ([(100, False, {"a-0": 100}), (MIN_EVENT_TIME, False, {"a-1": MIN_EVENT_TIME})], (None, "a-1")),
+        ([(100, False, {"a-0": 100}), (70, False, {"a-1": 70, "a-2": 90})], (70, "a-1")),
+        ([(100, False, {"a-0": 100}), (70, True, {})], (100, "a-0")),
+        ([(100, True, {}), (70, True, {})], (100, None)),
+    ],
+)
+def test_the_watermark_of_all_workers_and_the_split_that_holds_it_back(
+    workers: list[tuple[int, bool, dict[str, int]]], told: tuple[int | None, str | None]
+) -> None:
+    at = [msgspec.structs.replace(NOTHING, event_time={"op": EventTimeMetrics(*each)}) for each in workers]
+
+    assert merge(at)["event_time"] == {"op": {"watermark": told[0], "waits_for": told[1]}}
