@@ -79,7 +79,10 @@ _COMMANDS = {
         "Check and show the settings of a pipeline, or of this directory, with the origin of each value.",
     ),
     "state": ("state:app", "List and read the state of a savepoint or checkpoint; the job need not run."),
-    "broker": ("broker:app", "Start and stop a local Kafka broker for development; needs Java 17."),
+    "broker": (
+        "broker:app",
+        "Start and stop a local Kafka broker for development (needs Java 17), and use any cluster's topics by hand.",
+    ),
 }
 """Location of each command in this package, and the first paragraph of its help, by name."""
 

@@ -1,17 +1,35 @@
-"""``kafka-eos broker``: a real Kafka broker on this machine, for development and the demo."""
+"""``kafka-eos broker``: a real Kafka broker on this machine for development, with topics and records by hand."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import closing, suppress
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafka_eos.abc.context import JobContext
+from kafka_eos.cli.options import Bootstrap
+from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import Term
+from kafka_eos.monitoring.terminal.live_view import print_message
 
-app = typer.Typer(help="Start and stop a local Kafka broker for development; needs Java 17.",
-                  no_args_is_help=True)  # fmt: skip
+if TYPE_CHECKING:
+    from kafka_eos.connectors.kafka.client.cluster import Cluster
+
+app = typer.Typer(help="Start and stop a local Kafka broker for development (needs Java 17), and use any cluster's "
+                  "topics by hand.", no_args_is_help=True)  # fmt: skip
+topic_app = typer.Typer(help="Create, list and delete topics of a Kafka cluster.", no_args_is_help=True)
+app.add_typer(topic_app, name="topic")
 Directory = Annotated[Path, typer.Option(help="Directory for the broker's data and log.")]
+Topics = Annotated[list[str], typer.Argument(help="Names of topics.")]
+Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
+Separator = Annotated[
+    str | None, typer.Option(help="Text between the key and the value of a line, e.g. `:`. Default: lines are values.")
+]
 _DEFAULT = Path(".kafka-eos/broker")
 
 
@@ -25,6 +43,8 @@ def start(
 ) -> None:
     """Start a broker that runs until `kafka-eos broker stop`.
 
+    The last line of its output tells other commands the address: copy it into your shell.
+
     Example: `kafka-eos broker start --port 9092`
     """
     from kafka_eos.devtools.broker import Broker
@@ -32,6 +52,7 @@ def start(
     broker = Broker(directory.resolve(), port, daemon=True, release=release)
     broker.start()
     typer.echo(f"broker {broker.bootstrap} is up (process {broker.pid}, data in {directory})")
+    typer.echo(f"export KAFKA_EOS_BOOTSTRAP_SERVERS={broker.bootstrap}")
 
 
 @app.command()
@@ -56,3 +77,107 @@ def status(directory: Directory = _DEFAULT) -> None:
         typer.echo(f"no broker of {directory} is running")
         raise typer.Exit(1)
     typer.echo(f"broker {broker.bootstrap} is up (process {broker.pid})")
+
+
+@topic_app.command()
+def create(
+    topics: Topics,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="Partitions of each topic.")] = 1,
+    bootstrap_servers: Bootstrap = None,
+    directory: Directory = _DEFAULT,
+) -> None:
+    """Create topics, with as many replicas as is the cluster's default.
+
+    Example: `kafka-eos broker topic create orders totals --partitions 4`
+    """
+    from kafka_eos.devtools.broker.topics import create_topics
+
+    create_topics(_cluster(bootstrap_servers, directory), topics, partitions)
+    typer.echo(f"created {', '.join(topics)} ({partitions} partition{'s' if partitions > 1 else ''} each)")
+
+
+@topic_app.command("list")
+def list_(bootstrap_servers: Bootstrap = None, directory: Directory = _DEFAULT) -> None:
+    """Print each topic and its number of partitions, without Kafka's own. Example: `kafka-eos broker topic list`"""
+    from kafka_eos.devtools.broker.topics import list_topics
+
+    for name, partitions in list_topics(_cluster(bootstrap_servers, directory)).items():
+        typer.echo(f"{name}\t{partitions}")
+
+
+@topic_app.command()
+def delete(topics: Topics, bootstrap_servers: Bootstrap = None, directory: Directory = _DEFAULT) -> None:
+    """Delete topics with all their records. Example: `kafka-eos broker topic delete totals`"""
+    from kafka_eos.devtools.broker.topics import delete_topics
+
+    delete_topics(_cluster(bootstrap_servers, directory), topics)
+    typer.echo(f"deleted {', '.join(topics)}")
+
+
+@app.command()
+def produce(
+    topic: Topic,
+    lines: Annotated[
+        list[str] | None, typer.Argument(help="Records to write, one each. Default: the lines of standard input.")
+    ] = None,
+    key_separator: Separator = None,
+    bootstrap_servers: Bootstrap = None,
+    directory: Directory = _DEFAULT,
+) -> None:
+    """Write lines to a topic, a record each.
+
+    Example: `kafka-eos broker produce orders 'ann:{"user": "ann", "amount": 5}' --key-separator :`
+
+    Example: `kafka-eos broker produce orders < orders.jsonl`
+    """
+    from kafka_eos.devtools.broker.topics import produce_lines
+
+    cluster = _cluster(bootstrap_servers, directory)
+    given = lines or (line.rstrip("\n") for line in sys.stdin)
+    written = produce_lines(cluster, topic, given, key_separator)
+    print_message(f"wrote {written:,} record{'' if written == 1 else 's'} to {topic}")
+
+
+@app.command()
+def consume(
+    topic: Topic,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Begin with the oldest record. Default: with the next one.")
+    ] = False,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="End after this number of records.")] = None,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="End at the end of the topic. Default: wait for more, until Ctrl-C.")
+    ] = False,
+    key_separator: Separator = None,
+    bootstrap_servers: Bootstrap = None,
+    directory: Directory = _DEFAULT,
+) -> None:
+    """Print the committed records of a topic, a line each.
+
+    Output of a job appears here once its epoch is committed. With --key-separator the key stands in front of the value.
+
+    Example: `kafka-eos broker consume totals --from-beginning --max 10`
+    """
+    from kafka_eos.devtools.broker.topics import consume_lines
+
+    found = consume_lines(
+        _cluster(bootstrap_servers, directory),
+        topic,
+        from_beginning=from_beginning,
+        until_end=until_end,
+        separator=key_separator,
+    )
+    with closing(found), suppress(KeyboardInterrupt):
+        for line in islice(found, most):
+            typer.echo(line)
+
+
+def _cluster(servers: str | None, directory: Path) -> Cluster:
+    """Return the cluster of the option, else of the settings, else of the local broker in ``directory``."""
+    from kafka_eos.connectors.kafka.client.cluster import resolve_cluster
+    from kafka_eos.devtools.broker import Broker
+
+    settings = Settings.resolve(cli={} if servers is None else {"bootstrap_servers": servers})
+    if settings.origin_of("bootstrap_servers") == "default" and (broker := Broker.attach(directory.resolve())):
+        servers = broker.bootstrap
+    return resolve_cluster(servers, {}, JobContext("kafka-eos-broker", Term(0), settings.connector_defaults()))

@@ -1,0 +1,153 @@
+"""Topics, records and readers of a Kafka cluster, as the commands ``kafka-eos broker topic|produce|consume`` need them.
+
+Rule: for trying a pipeline by hand. A record is a line of text, and only committed records are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final
+from uuid import uuid4
+
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.client.librdkafka import (
+    EOF,
+    AdminClient,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    NewTopic,
+    Producer,
+    TopicPartition,
+)
+from kafka_eos.connectors.kafka.client.log_bridge import SILENT
+from kafka_eos.core.errors import ConfigError
+
+_MOST_QUEUED: Final = 10_000
+"""Records to queue in the client."""
+_SECONDS: Final = 20.0
+"""Seconds to wait for an answer of the cluster."""
+
+
+@contextmanager
+def _explained(cluster: Cluster, what: str) -> Iterator[None]:
+    """Turn an error of the client into advice."""
+    try:
+        yield
+    except KafkaException as error:
+        cause = error.args[0] if error.args else error
+        reason = cause.str() if isinstance(cause, KafkaError) else str(error)
+        hint = "; is a broker running there? kafka-eos broker status" if not _is_an_answer(cause) else ""
+        raise ConfigError(f"{what} on {cluster.bootstrap}: {reason}{hint}") from error
+
+
+def _is_an_answer(cause: object) -> bool:
+    """Return whether the error came from a broker; codes of the client are negative."""
+    return isinstance(cause, KafkaError) and cause.code() > 0
+
+
+def _config(cluster: Cluster) -> dict[str, Any]:
+    return cluster.build_client_config({}, SILENT)
+
+
+def list_topics(cluster: Cluster) -> dict[str, int]:
+    """Return the number of partitions of each topic, without Kafka's own topics."""
+    with _explained(cluster, "topics cannot be listed"):
+        found = AdminClient(_config(cluster)).list_topics(timeout=_SECONDS).topics
+    return {name: len(of.partitions) for name, of in sorted(found.items()) if not name.startswith("__")}
+
+
+def create_topics(cluster: Cluster, names: Sequence[str], partitions: int) -> None:
+    """Create topics with the cluster's default number of replicas. Raises ConfigError, also if one exists."""
+    wanted = [NewTopic(name, num_partitions=partitions) for name in names]
+    admin = AdminClient(_config(cluster))  # its futures fail when it is gone
+    for name, done in admin.create_topics(wanted, operation_timeout=_SECONDS).items():
+        with _explained(cluster, f"topic {name!r} cannot be created"):
+            done.result(_SECONDS)
+
+
+def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
+    """Delete topics with all their records. Raises ConfigError, also if one does not exist."""
+    admin = AdminClient(_config(cluster))  # its futures fail when it is gone
+    for name, done in admin.delete_topics([*names], operation_timeout=_SECONDS).items():
+        with _explained(cluster, f"topic {name!r} cannot be deleted"):
+            done.result(_SECONDS)
+
+
+def produce_lines(cluster: Cluster, topic: str, lines: Iterable[str], separator: str | None) -> int:
+    """Write each line as a record; with ``separator``, what is in front of it is the key. Return their number."""
+    if topic not in list_topics(cluster):
+        raise ConfigError(f"there is no topic {topic!r} on {cluster.bootstrap}: kafka-eos broker topic create {topic}")
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer, count = Producer({**_config(cluster), "enable.idempotence": True}), 0
+    try:
+        for line in lines:
+            key, value = _split(line, separator)
+            while len(producer) >= _MOST_QUEUED:
+                producer.poll(0.1)
+            producer.produce(topic, value, key, on_delivery=delivered)
+            producer.poll(0)
+            count += 1
+    finally:
+        left = producer.flush(_SECONDS)  # also the lines in front of one that has no key
+    if failed or left:
+        reason = failed[0].str() if failed else f"no answer within {_SECONDS:g} s"
+        raise ConfigError(f"{len(failed) + left} of {count} records were not written to {topic!r}: {reason}")
+    return count
+
+
+def _split(line: str, separator: str | None) -> tuple[bytes | None, bytes]:
+    if separator is None:
+        return None, line.encode()
+    key, found, value = line.partition(separator)
+    if not found:
+        raise ConfigError(f"the line {line!r} has no {separator!r} between key and value (--key-separator)")
+    return key.encode(), value.encode()
+
+
+def consume_lines(
+    cluster: Cluster, topic: str, *, from_beginning: bool, until_end: bool, separator: str | None
+) -> Generator[str, None, None]:
+    """Yield committed records as lines, with the key and ``separator`` in front if it is given.
+
+    ``until_end``: stop when all partitions are read to the end that they have then; otherwise wait for more.
+    """
+    partitions = list_topics(cluster).get(topic)
+    if partitions is None:
+        raise ConfigError(f"there is no topic {topic!r} on {cluster.bootstrap}: kafka-eos broker topic list")
+    config = {
+        "group.id": f"kafka-eos-broker-{uuid4().hex}",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest" if from_beginning else "latest",
+    }
+    with closing(Consumer({**_config(cluster), **config})) as consumer:
+        start = -2 if from_beginning else -1  # Kafka's numbers for the beginning and the end of a log
+        consumer.assign([TopicPartition(topic, number, start) for number in range(partitions)])
+        at_end: set[int | None] = set()
+        while not (until_end and len(at_end) == partitions):
+            message = consumer.poll(0.5)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                yield _line(message, separator)
+            elif error.code() == EOF:
+                at_end.add(message.partition())
+            elif error.code() > 0 or error.fatal():
+                raise ConfigError(f"topic {topic!r} cannot be read: {error.str()}")
+
+
+def _line(message: Message, separator: str | None) -> str:
+    value = (message.value() or b"").decode(errors="replace")
+    if separator is None:
+        return value
+    return f"{(message.key() or b'').decode(errors='replace')}{separator}{value}"
