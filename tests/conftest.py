@@ -17,9 +17,7 @@ The same for PostgreSQL, with databases, and for the schema registry, with subje
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,8 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 
 from kafka_eos._util.jvm.jars import RELEASES
-from kafka_eos.devtools.broker import Broker, fetch_jars
-from kafka_eos.spark.live_session import OF_OUR_OWN
+from kafka_eos.devtools.broker import Broker
 from tests import registry_server
 from tests.bytecode import Kept, compile_library
 from tests.collecting import nothing_is_garbage
@@ -41,6 +38,7 @@ from tests.registry_server import RegistryServer
 from tests.secured import Secured
 from tests.secured import secured as open_secured
 from tests.shared_broker import SharedBroker
+from tests.spark_sessions import SparkSessions, settings_of
 from tests.spinning import spinning
 from tests.waiting import PATIENCE, eventually
 
@@ -100,7 +98,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     They are half of all work: on two processors the last of them would be waited for if they were one group.
     """
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "spark_sessions" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group(_group(item.path)))
 
@@ -249,29 +247,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark_sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessions]:
+    """The Spark sessions of this process, one after the other."""
+    sessions = SparkSessions(settings_of(tmp_path_factory.mktemp("spark")))
+    yield sessions
+    sessions.close()
+
+
+@pytest.fixture
+def spark(spark_sessions: SparkSessions) -> Any:
     """A local Spark session with the Kafka connector; two cores, four attempts a task."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    from pyspark.sql import SparkSession
-
-    from tests import spark_java
-
-    settings = {
-        "spark.jars": ",".join(map(str, fetch_jars("spark"))),
-        "spark.ui.enabled": "false",
-        **OF_OUR_OWN,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": spark_java.of_session(),
-        "spark.sql.shuffle.partitions": "2",
-        # Compiling Java for each plan takes longer than to run it over the few rows of a test.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
-    }
-    session = SparkSession.builder.master("local[2,4]").appName("tests").config(map=settings).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    return spark_sessions.live()

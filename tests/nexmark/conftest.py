@@ -26,6 +26,7 @@ from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
 from tests.conformance.runs import in_log_order
 from tests.producers import in_order
+from tests.spark_sessions import SparkSessions
 from tests.waiting import PATIENCE
 
 ENGINES = ("embedded-1", "embedded-3", "spark")
@@ -134,8 +135,11 @@ def fed(bootstrap: str, spark: Any, directory: Path, given: Generator) -> Iterat
 
 
 @pytest.fixture(scope="session")
-def nexmark(bootstrap: str, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nexmark]:
+def nexmark(
+    bootstrap: str, spark_sessions: SparkSessions, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Nexmark]:
     """Everything has run: on each engine, and then again, for the windows of q12 that were open at the end."""
+    spark = spark_sessions.live()
     with fed(bootstrap, spark, tmp_path_factory.mktemp("nexmark"), INPUT) as made:
         for _ in range(2):
             for engine in ENGINES:
