@@ -5,15 +5,20 @@ Rule: an option that was not given is not passed on, so that settings of code, e
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.status_file import STATUS, read_status
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.runtime.program import Program, load_program
+from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import JobStorage
 from kafka_eos.storage.storage_factory import find_storage
 
@@ -21,7 +26,15 @@ App = Annotated[
     str,
     typer.Argument(
         help="Python file or module that defines the pipeline, and a variable or function if it has several: "
-        "`orders.py`, `orders.py:pipeline`, `orders.py:build` or `shop.orders:build`."
+        "`orders.py`, `orders.py:pipeline`, `orders.py:build` or `shop.orders:build`. Or a job that has run here, by "
+        "its name or directory."
+    ),
+]
+Job = Annotated[
+    str,
+    typer.Argument(
+        help="Job: its name, its directory, or what defines its pipeline: `order-totals`, `.kafka-eos/order-totals`, "
+        "`orders.py`."
     ),
 ]
 Bootstrap = Annotated[
@@ -47,9 +60,91 @@ _ANY = "any"
 
 def open_app(app: str, **options: object) -> tuple[Program, Settings]:
     """Load the user's file and resolve its settings with the options given on the command line."""
-    program = load_program(AppRef.parse(app))
     cli = {name: value for name, value in options.items() if value is not None}
+    found = _find(app, cli.get("checkpoint_dir"))
+    if found.app is None:
+        raise ConfigError(
+            f"{app!r} is the job {found.job!r}, but its status does not say which file defines its pipeline: give the "
+            "file, e.g. orders.py"
+        )
+    if found.checkpoint_dir is not None:
+        cli["checkpoint_dir"] = found.checkpoint_dir
+    program = load_program(found.app)
     return program, Settings.resolve(code=program.code_settings, cli=cli)
+
+
+def open_job(job: str, **options: object) -> tuple[str, Settings]:
+    """Return the name of a job and its settings, without loading its pipeline if the job has run here."""
+    cli = {name: value for name, value in options.items() if value is not None}
+    found = _find(job, cli.get("checkpoint_dir"))
+    if found.job is None:
+        program, settings = open_app(job, **cli)
+        return program.name, settings
+    if found.checkpoint_dir is not None:
+        cli["checkpoint_dir"] = found.checkpoint_dir
+    return found.job, Settings.resolve(cli=cli)
+
+
+def find_job(job: str, checkpoint_dir: str | None) -> tuple[str, str]:
+    """Return the name of a job and its checkpoint directory, for commands that need only these."""
+    name, settings = open_job(job, checkpoint_dir=checkpoint_dir)
+    return name, str(settings.checkpoint_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a user has named: a job, or what defines its pipeline.
+
+    ``checkpoint_dir``: where it is, if that follows from what was given.
+    """
+
+    job: str | None = None
+    app: AppRef | None = None
+    checkpoint_dir: str | None = None
+
+
+def _find(given: str, checkpoint_dir: object) -> _Found:
+    """Find what a user has named. Raises ConfigError with all that was tried."""
+    ref, directory = AppRef.parse(given), Path(given)
+    if given.endswith(".py") or ":" in given:
+        return _Found(app=ref)
+    settings = Settings.resolve(cli={} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir})
+    is_name = _NAME.fullmatch(given) is not None
+    if is_name and _holds_job(here := settings.job_dir(given)):
+        return _Found(given, _read_app(here))
+    if _holds_job(directory):
+        place = directory.resolve()
+        return _Found(place.name, _read_app(place), str(place.parent))
+    if ref.path.is_file():
+        return _Found(app=ref)
+    if is_name and isinstance(settings.checkpoint_dir, str):
+        return _Found(given)  # its checkpoints are in a store; the command looks there
+    home = resolve_jobs_dir(None if checkpoint_dir is None else str(checkpoint_dir))
+    known = sorted(place.name for place in home.glob("*") if _holds_job(place))
+    raise ConfigError(
+        f"no job {given!r} in {home} (jobs there: {', '.join(known) or 'none'}), no job directory "
+        f"{directory.absolute()}, and no file {ref.path} that defines a pipeline. Give the name of a job that has run "
+        "on this machine (kafka-eos list; --checkpoint-dir if its directory is elsewhere), its directory, or the file "
+        "of its pipeline, e.g. orders.py"
+    )
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def _holds_job(directory: Path) -> bool:
+    """Return whether a directory is that of a job."""
+    return any((directory / name).exists() for name in (STATUS, paths.LOCK, paths.TERMS, paths.MANIFESTS))
+
+
+def _read_app(directory: Path) -> AppRef | None:
+    """Return what defines the pipeline of the job in this directory, if its last run has recorded it."""
+    with suppress(OSError, ValueError):
+        last = (read_status(directory) or {}).get("last")
+        started = last.get("started") if isinstance(last, dict) else None
+        if isinstance(started, dict) and isinstance(recorded := started.get("app"), str):
+            return AppRef.parse(recorded)
+    return None
 
 
 def resolve_jobs_dir(checkpoint_dir: str | None) -> Path:

@@ -17,7 +17,7 @@ import msgspec
 import typer
 from rich.table import Table
 
-from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job_storage, open_app, open_job_storage
+from kafka_eos.cli.options import Bootstrap, CheckpointDir, Job, find_job_storage, open_job, open_job_storage
 from kafka_eos.config.settings import Settings, parse_duration
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.job_lock import job_lock
@@ -44,7 +44,7 @@ _NAP = 0.05
 
 @app.command()
 def trigger(
-    app: App,
+    job: Job,
     path: Target = None,
     epoch: Annotated[
         int | None,
@@ -64,17 +64,17 @@ def trigger(
 
     Example: `kafka-eos savepoint trigger orders.py --epoch 42`
     """
-    pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
-    target = _target(settings, pipeline.name, path)
-    directory = settings.job_dir(pipeline.name)
+    job, settings = open_job(job, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+    target = _target(settings, job, path)
+    directory = settings.job_dir(job)
     if epoch is not None:
-        storage = open_job_storage(settings, pipeline.name)
+        storage = open_job_storage(settings, job)
         with _explain_write_errors(target):
-            record_savepoint(storage, write_epoch(storage, pipeline.name, epoch, target), target)
+            record_savepoint(storage, write_epoch(storage, job, epoch, target), target)
     elif requests.is_running(directory):
         _ask(directory, requests.TakeSavepoint(path=str(target)), timeout)
     else:
-        write_offline_savepoint(settings, pipeline.name, target)
+        write_offline_savepoint(settings, job, target)
     typer.echo(str(target))
 
 
@@ -99,7 +99,9 @@ def _explain_write_errors(target: Path) -> Iterator[None]:
 
 @app.command("list")
 def list_(
-    app: Annotated[str | None, typer.Argument(help="Pipeline file; leave it out with --path.")] = None,
+    job: Annotated[
+        str | None, typer.Argument(help="Name or directory of a job, or its pipeline file; leave it out with --path.")
+    ] = None,
     path: Annotated[
         Path | None, typer.Option("--path", help="List savepoints of any job at and below this directory.")
     ] = None,
@@ -116,17 +118,17 @@ def list_(
 
     Example: `kafka-eos savepoint list --path /backup`
     """
-    if path is not None and app is None:
+    if path is not None and job is None:
         found, where = (
             [_described(listed) for listed in savepoints.find_savepoints(path.absolute())],
             f"at or below {path}",
         )
-    elif app is not None and path is None:
-        pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
-        found, where = _of_job(settings, pipeline.name)
+    elif job is not None and path is None:
+        job, settings = open_job(job, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+        found, where = _of_job(settings, job)
     else:
         raise ConfigError(
-            "give either a pipeline file, for the savepoints of its job, or --path, for those below a directory"
+            "give either a job or its pipeline file, for its savepoints, or --path, for those below a directory"
         )
     if as_json:
         for described in found:
@@ -219,7 +221,7 @@ def drop(path: Annotated[Path, typer.Argument(help="Directory of a savepoint.")]
 
 
 def stop(
-    app: App,
+    job: Job,
     savepoint: Annotated[bool, typer.Option("--savepoint", help="Make a savepoint from the last checkpoint.")] = False,
     path: Target = None,
     now: Annotated[bool, typer.Option("--now", help="Stop without a last checkpoint; the next start processes again "
@@ -234,14 +236,14 @@ def stop(
 
     Example: `kafka-eos stop orders.py --savepoint`
     """
-    pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
-    directory = settings.job_dir(pipeline.name)
+    job, settings = open_job(job, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+    directory = settings.job_dir(job)
     if now and (savepoint or path):
         raise ConfigError("--now skips the last checkpoint, so it cannot be combined with --savepoint or --path")
-    target = _target(settings, pipeline.name, path) if savepoint or path else None
+    target = _target(settings, job, path) if savepoint or path else None
     if not requests.is_running(directory):
-        hint = f"; to take a savepoint: kafka-eos savepoint trigger {app}" if target is not None else ""
-        raise ConfigError(f"job {pipeline.name!r} does not run in {directory.parent}{hint}")
+        hint = f"; to take a savepoint: kafka-eos savepoint trigger {job}" if target is not None else ""
+        raise ConfigError(f"job {job!r} does not run in {directory.parent}{hint}")
     request = requests.StopJob(drain=not now) if target is None else requests.TakeSavepoint(path=str(target), stop=True)
     deadline = time.monotonic() + _limit(timeout)
     _ask(directory, request, timeout)
@@ -249,22 +251,22 @@ def stop(
         if time.monotonic() > deadline:
             raise requests.RequestUnanswered(f"the job has not ended within {timeout}; it is still stopping")
         time.sleep(_NAP)
-    print_message(f"{pipeline.name} has stopped")
+    print_message(f"{job} has stopped")
     if target is not None:
         typer.echo(str(target))
 
 
 def trigger_checkpoint(
-    app: App, timeout: Timeout = "10m", bootstrap_servers: Bootstrap = None, checkpoint_dir: CheckpointDir = None
+    job: Job, timeout: Timeout = "10m", bootstrap_servers: Bootstrap = None, checkpoint_dir: CheckpointDir = None
 ) -> None:
     """Take a checkpoint of a running job now and wait until it is committed.
 
     Example: `kafka-eos checkpoints trigger orders.py`
     """
-    pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
-    directory = settings.job_dir(pipeline.name)
+    job, settings = open_job(job, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+    directory = settings.job_dir(job)
     if not requests.is_running(directory):
-        raise ConfigError(f"job {pipeline.name!r} does not run in {directory.parent}")
+        raise ConfigError(f"job {job!r} does not run in {directory.parent}")
     answer = _ask(directory, requests.TakeCheckpoint(), timeout)
     typer.echo(f"epoch {answer.epoch} is committed")
 

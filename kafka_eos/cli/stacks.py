@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from kafka_eos._util import thread_dumps as of
 from kafka_eos.cli.job_processes import list_job_processes
-from kafka_eos.cli.options import CheckpointDir
+from kafka_eos.cli.options import CheckpointDir, Job, find_job
 from kafka_eos.monitoring.terminal.live_view import print_message
 
 
 def stacks(
-    job: Annotated[str, typer.Argument(help="Name of the pipeline.")],
+    job: Job,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
     """Dump the Python stacks of all threads of a running job.
@@ -23,6 +21,7 @@ def stacks(
 
     Example: `kafka-eos stacks order-totals`
     """
+    job, checkpoint_dir = find_job(job, checkpoint_dir)
     places = list_job_processes(job, checkpoint_dir)
     silent = False
     for place in places:

@@ -15,7 +15,9 @@ from rich.table import Table
 
 from kafka_eos.cli.options import (
     CheckpointDir,
+    Job,
     describe_unknown_job,
+    find_job,
     find_job_storage,
     resolve_jobs_dir,
     resolve_settings,
@@ -45,7 +47,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per 
 
 
 def status(
-    job: Annotated[str, typer.Argument(help="Name of the pipeline.")],
+    job: Job,
     max_age: MaxAge = None,
     as_json: AsJson = False,
     checkpoint_dir: CheckpointDir = None,
@@ -59,6 +61,7 @@ def status(
 
     Example: `kafka-eos status order-totals --max-age 30s`
     """
+    job, checkpoint_dir = find_job(job, checkpoint_dir)
     within = None if max_age is None else _duration(max_age)
     found = _find_job_status(job, checkpoint_dir)
     if found is None:

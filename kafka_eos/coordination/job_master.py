@@ -45,7 +45,7 @@ from kafka_eos.core.errors import (
     UserError,
 )
 from kafka_eos.core.failure_causes import error_name, failing_record
-from kafka_eos.core.ids import Term
+from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.plan import Plan
 from kafka_eos.plan.explain import describe_plan
 from kafka_eos.protocol.backoff import Backoff
@@ -67,13 +67,15 @@ class JobMaster:
         attempt: Callable[[Coordinator], None],
         release: Callable[[BaseException], None],
         wake: Callable[[], None] = lambda: None,
+        app: AppRef | None = None,
     ) -> None:
+        """Create the job master. ``app``: the definition of the pipeline, for commands that are given only the job."""
         self._plan = plan
         self._settings = settings
         self._observers = Observers(observers)
         self._attempt = attempt
         self._stop_workers = release
-        self._wake = wake
+        self._wake, self._app = wake, app
         self._directory = settings.job_dir(plan.name)
         self._patience = Retrier(threading.Event(), self.notice)
         self._checkpoint_failures = FailureCounter(settings.tolerated_checkpoint_failures)
@@ -119,7 +121,7 @@ class JobMaster:
         here = self._settings.checkpoint_location(self._plan.name) == self._directory
         history = History(storage, self.notice, None if here else self._directory)
         self._observers.add(StatusFile(self._directory), _HistoryObserver(history), _TimeUnitObserver(self.notice))
-        self.emit("started", job=self._plan.name)
+        self.emit("started", job=self._plan.name, **({} if self._app is None else {"app": str(self._app)}))
         self.emit("plan", **describe_plan(self._plan, self._settings))
         with closing(SavepointWriter(self._directory, storage)) as savepoints:
             self._savepoints = savepoints

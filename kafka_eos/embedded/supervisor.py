@@ -60,7 +60,7 @@ class Supervisor:
         """The session of the latest attempt; messages of older sessions are ignored."""
         self._ran = False
         """True if this run has processed rows; a clean stop then takes a final checkpoint."""
-        self._job_master = JobMaster(plan, settings, observers, self._attempt, self._stop_after, self._wake)
+        self._job_master = JobMaster(plan, settings, observers, self._attempt, self._stop_after, self._wake, app)
 
     def run(self) -> None:
         """Run the job until it has drained and everything is committed. Raise the error that stopped it otherwise."""

@@ -91,7 +91,7 @@ class _SparkRun:
         self._started = False
         self._goal: Mapping[str, Positions] | None = None
         # The driver ends its job before it raises: there is nothing to release.
-        self._job_master = JobMaster(plan, settings, observers, self._attempt, release=lambda error: None)
+        self._job_master = JobMaster(plan, settings, observers, self._attempt, release=lambda error: None, app=app)
 
     def run(self) -> None:
         self._job_master.run()

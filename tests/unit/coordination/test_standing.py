@@ -183,7 +183,8 @@ def test_one_job_is_told_whole(tmp_path: Path) -> None:
 
 
 def test_a_job_that_nobody_knows_and_an_age_that_is_none_are_refused(tmp_path: Path) -> None:
-    unknown = CliRunner().invoke(app, ["status", "orders", "--checkpoint-dir", str(tmp_path)])
+    unknown = CliRunner().invoke(app, ["status", "nobody", "--checkpoint-dir", str(tmp_path)])
+    shown(tmp_path / "orders", RUNNING)
     senseless = CliRunner().invoke(app, ["status", "orders", "--max-age", "soon", "--checkpoint-dir", str(tmp_path)])
 
     assert "kafka-eos list" in str(unknown.exception)
