@@ -126,6 +126,7 @@ POSTGRES = (
     "sink.staging_catalog",
     "sink.staging_tables",
     "sink.statements",
+    "source.exact_values",
     "source.reader",
     "source.snapshot_queries",
 )

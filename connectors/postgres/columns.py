@@ -1,7 +1,4 @@
-"""Conversion of a model to columns: names, types for a new table, and the values of a row. Pure.
-
-Rule: a value is never changed to make it fit. The server decides whether it fits, when the row is staged.
-"""
+"""The columns of a model: their names, and their types for a new table. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +6,15 @@ import dataclasses
 import datetime
 import decimal
 import enum
-import json
 import types
 import typing
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
-import pydantic
 
-from kafka_eos.codecs.type_inspection import attributes, is_model, is_record, to_plain, type_name
+from kafka_eos.codecs.type_inspection import is_model, is_record, type_name
 from kafka_eos.core.errors import ConfigError
 
 V = TypeVar("V")
@@ -37,8 +32,8 @@ _TYPES: Final[Mapping[type, str]] = {
     datetime.timedelta: "interval",
     uuid.UUID: "uuid",
 }
-_PLAIN: Final = frozenset({type(None), *_TYPES})
-"""Types of values that need no conversion, unless the column has JSON, or times without a zone."""
+PLAIN: Final = frozenset({type(None), *_TYPES})
+"""Types of values that need no conversion, unless the column has JSON."""
 _DOCUMENTS: Final = (dict, list, tuple, set, frozenset)
 
 ORDER: Final = "kafka_eos_n"
@@ -133,68 +128,3 @@ def _only(found: Iterable[V]) -> V | None:
     """Return the common value; None if they differ."""
     distinct = set(found)
     return distinct.pop() if len(distinct) == 1 else None
-
-
-class RowEncoder:
-    """The encoding of values as rows of the table.
-
-    ``documents``: the columns whose values are written as JSON.
-    ``zoneless``: the columns that drop the zone of a time.
-    """
-
-    def __init__(
-        self,
-        columns: Sequence[ModelColumn],
-        model: Any,
-        key: Sequence[str],
-        delete: Callable[[Any], bool] | None,
-        documents: frozenset[str],
-        zoneless: frozenset[str],
-    ) -> None:
-        self._names, self._model = [column.name for column in columns], model
-        self._taken = attributes(self._names)
-        self._key, self._delete = frozenset(key), delete
-        self._documents, self._zoneless = documents.intersection(self._names), zoneless.intersection(self._names)
-
-    def encode(self, value: Any) -> tuple[Any, ...]:
-        """Return a value as a row: its delete flag and one cell per column. Raise ValueError for a value of another
-        type."""
-        if not isinstance(value, Mapping if self._model is None else self._model):
-            wanted = "a dict with the columns" if self._model is None else type_name(self._model)
-            raise ValueError(f"expected {wanted}, got {type(value).__name__}")
-        names = self._names
-        cells = [value.get(name) for name in names] if self._model is None else self._taken(value)
-        if self._delete is not None and self._delete(value):
-            return (
-                True,
-                *(self._cell(*each) if each[0] in self._key else None for each in zip(names, cells, strict=True)),
-            )
-        if not self._documents and not self._zoneless and _PLAIN.issuperset(map(type, cells)):
-            return (False, *cells)
-        return (False, *map(self._cell, names, cells))
-
-    def _cell(self, name: str, cell: Any) -> Any:
-        if name in self._documents and cell is not None:
-            return _json(name, cell)
-        # A time in UTC loses nothing, because a time without a zone counts as UTC.
-        if name in self._zoneless and isinstance(cell, datetime.datetime | datetime.time) and cell.utcoffset():
-            raise ValueError(f"column {name!r} has no time zone, and would lose that of {cell}: write it in UTC")
-        return _scalar(name, cell)
-
-
-def _scalar(name: str, cell: Any) -> Any:
-    if isinstance(cell, enum.Enum):
-        cell = cell.value
-    if isinstance(cell, dict | set | frozenset | pydantic.BaseModel):
-        raise ValueError(f"column {name!r} is not of type json or jsonb, and cannot hold a {type(cell).__name__}")
-    return cell
-
-
-def _json(name: str, cell: Any) -> str:
-    try:
-        text = msgspec.json.encode(cell, enc_hook=to_plain).decode()
-        if "null" in text:  # it may replace a number that JSON does not have
-            json.dumps(msgspec.to_builtins(cell, enc_hook=to_plain, str_keys=True), allow_nan=False)
-        return text
-    except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
-        raise ValueError(f"column {name!r} cannot hold this as JSON: {error}") from error

@@ -224,11 +224,11 @@ def test_the_audit_is_told_what_the_table_holds_of_values_and_of_which_none(kit:
     kit.ask("CREATE TABLE odd (name varchar(3) PRIMARY KEY, price numeric(6, 2), at timestamp(0), kept text)")
     kit.ask("ALTER TABLE odd ALTER kept SET DEFAULT 'of the table'")
     sink = kit.sink("odd", None, columns=("name", "price", "at"), key="name", delete=lambda row: row.get("gone", False))
-    at = datetime.datetime(2026, 1, 31, 12, 0, 0, 600_000)
+    at = datetime.datetime(2026, 1, 31, 12, 0, 1)
     values = [
-        {"name": "a", "price": Decimal("1.006"), "at": at},
+        {"name": "a", "price": Decimal("1.5"), "at": at},
         {"name": "much too long", "price": Decimal(1)},
-        {"name": "b", "price": Decimal(1) / 3},
+        {"name": "b", "price": Decimal("0.3")},
         {"name": "a", "gone": True},
         {"name": "c", "price": Decimal(10) ** 9},
     ]
@@ -239,10 +239,10 @@ def test_the_audit_is_told_what_the_table_holds_of_values_and_of_which_none(kit:
     )
 
     assert (refused, list(kept.origin_rows)) == ([1, 4], [0, 2, 3])
-    said = b'{"name":"a","price":1.01,"at":"2026-01-31T12:00:01"}'
+    said = b'{"name":"a","price":1.50,"at":"2026-01-31T12:00:01"}'
     assert [(key, value) for key, value, _, _ in told] == [
         (b'{"name":"a"}', said),
-        (b'{"name":"b"}', b'{"name":"b","price":0.33,"at":null}'),
+        (b'{"name":"b"}', b'{"name":"b","price":0.30,"at":null}'),
         (b'{"name":"a"}', None),
     ]
     assert kit.ask("SELECT FROM odd") == []
@@ -341,15 +341,15 @@ def test_a_promise_that_the_table_cannot_keep_is_refused(
 
 FITS = {
     "number": "smallint numeric real boolean date text", "ratio": "real numeric text", "flag": "boolean text",
-    "text": "int uuid jsonb date inet", "data": "bytea text", "money": "money numeric int text",
-    "at": "date timestamp time text", "day": "date timestamptz text", "span": "interval time text",
+    "text": "int uuid jsonb date inet", "data": "bytea", "money": "money numeric int text",
+    "at": "timestamp text", "day": "date timestamptz text", "span": "interval time text",
     "id": "uuid text", "color": "varchar(9) int", "tags": "jsonb text[] int[] text", "account": "json jsonb",
     "maybe": "int",
 }  # fmt: skip
 MISFITS = {
-    "number": "uuid inet int[]", "ratio": "int uuid boolean", "flag": "int numeric date", "data": "int uuid",
-    "money": "uuid", "at": "int uuid boolean", "day": "int uuid", "span": "int boolean", "id": "int bigint date",
-    "tags": "int uuid", "account": "text int text[]", "maybe": "uuid",
+    "number": "uuid inet int[]", "ratio": "int uuid boolean", "flag": "int numeric date", "data": "int uuid text",
+    "money": "uuid", "at": "int uuid boolean date time", "day": "int uuid", "span": "int boolean",
+    "id": "int bigint date", "tags": "int uuid", "account": "text int text[]", "maybe": "uuid",
 }  # fmt: skip
 """Types of columns for fields of ``Everything``: some that take a value of it, and some that take none."""
 

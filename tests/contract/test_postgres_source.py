@@ -338,6 +338,28 @@ def test_a_row_that_fits_no_value_is_named_and_the_others_are_read(database: Dat
     assert refused == [(1, b'{"id": 2, "at": null}'), (2, b'{"id": "3", "at": "infinity"}')]
 
 
+def test_a_value_that_python_would_change_is_rejected_and_the_others_are_read(database: Database) -> None:
+    """The months of an interval, and digits of a number in JSON that a float does not have."""
+    where = database()
+    do(
+        where,
+        "CREATE TABLE t (id int PRIMARY KEY, took interval, doc jsonb)",
+        "INSERT INTO t VALUES (1, '2 days 03:00', '[1.50, 9007199254740993]'), (2, '1 year 1 mon', NULL),"
+        " (3, '-1 mon', NULL), (4, NULL, '{\"a\": 0.12345678901234567891}'), (5, NULL, '{}')",
+    )
+    refused: list[int] = []
+    source: PostgresSource[Any] = PostgresSource(where, "t")
+    reader = opened(source, services=Services(lambda operator, raw, error: refused.append(raw.offset)))
+
+    found = [row for _ in range(5) for row in read(reader, 10)]
+
+    assert [(row["id"], row["took"], row["doc"]) for row in found] == [
+        (1, datetime.timedelta(days=2, hours=3), [1.5, 2**53 + 1]),
+        (5, None, {}),
+    ]
+    assert refused == [1, 2, 3]
+
+
 def test_an_empty_table_is_read_at_once(database: Database) -> None:
     do(where := database(), "CREATE TABLE orders (id bigint PRIMARY KEY, text text)")
     source = source_of(where, splits=2)

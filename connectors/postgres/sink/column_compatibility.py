@@ -1,7 +1,8 @@
 """Check whether the columns of a table can store the values of a model's fields, before any row.
 
-The server is asked to parse samples of a field's type, as in a COPY. If it accepts one sample, the column passes, and
-each row is checked later. A text may contain anything, so no column rejects a text field.
+The server is asked to parse samples of a field's type, as in a COPY. If it accepts one sample, and would store it
+unchanged, the column passes, and each row is checked later. A text may contain anything, so no column rejects a text
+field.
 Rule: only a column that could never store a row is refused.
 """
 
@@ -20,6 +21,7 @@ from psycopg.adapt import PyFormat, Transformer
 from kafka_eos.codecs.type_inspection import type_name
 from kafka_eos.connectors.postgres.columns import ModelColumn
 from kafka_eos.connectors.postgres.connection import Connection
+from kafka_eos.connectors.postgres.sink.column_losses import ColumnLosses
 from kafka_eos.connectors.postgres.sink.target_table import TableColumn, TableInfo
 
 _NOON: Final = datetime.datetime(2026, 1, 1, 12)
@@ -56,10 +58,13 @@ def find_type_mismatches(connection: Connection, table: TableInfo, columns: Sequ
 
 
 def _fits(connection: Connection, holds: Any, there: TableColumn) -> bool:
-    samples = next((_SAMPLES[base] for base in holds.__mro__ if base in _SAMPLES), None)
-    if samples is None:
+    declared = next((_SAMPLES[base] for base in holds.__mro__ if base in _SAMPLES), None)
+    if declared is None:
         return holds is str  # otherwise a document, which only JSON columns store
-    return there.type_name in _TEXTS or any(_taken(connection, sample, there.type) for sample in samples)
+    losses = ColumnLosses(there.type)
+    samples = [sample for sample in declared if not losses.describe(sample)]
+    in_text = there.type_name in _TEXTS
+    return any(in_text or _taken(connection, sample, there.type) for sample in samples)
 
 
 def _taken(connection: Connection, sample: Any, tp: str) -> bool:

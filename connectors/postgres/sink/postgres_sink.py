@@ -23,7 +23,7 @@ from kafka_eos.connectors._shared.table_audit import NoProvenance
 from kafka_eos.connectors._shared.value_types import expect_type
 from kafka_eos.connectors._staged_tables.stage_names import WRITER, Incarnation, Strategy, TargetTable
 from kafka_eos.connectors._staged_tables.table_writer import RowStaging, TableWriter
-from kafka_eos.connectors.postgres.columns import ModelColumn, RowEncoder, columns_of
+from kafka_eos.connectors.postgres.columns import ModelColumn, columns_of
 from kafka_eos.connectors.postgres.connection import (
     LOGIN_HINT,
     Connection,
@@ -38,6 +38,7 @@ from kafka_eos.connectors.postgres.sink import target_table as tables
 from kafka_eos.connectors.postgres.sink import write_strategy as strategies
 from kafka_eos.connectors.postgres.sink.committer import PostgresCommitter
 from kafka_eos.connectors.postgres.sink.direct_insert import PostgresTransactionStaging
+from kafka_eos.connectors.postgres.sink.row_encoder import RowEncoder
 from kafka_eos.connectors.postgres.sink.staging_catalog import PostgresStagingCatalog
 from kafka_eos.connectors.postgres.sink.staging_tables import PostgresTableStaging
 from kafka_eos.connectors.postgres.sink.target_table import TableInfo
@@ -243,7 +244,7 @@ class PostgresSink(NoProvenance, Sink[T]):
             yield connection
 
     def _rows(self, table: TableInfo) -> RowEncoder:
-        return RowEncoder(self._columns, self._model, self._key, self._delete, table.documents, table.zoneless)
+        return RowEncoder(self._columns, self._model, self._key, self._delete, table.types)
 
     @property
     def _name(self) -> str:

@@ -106,14 +106,9 @@ class TableInfo:
     """Features for which a new row may wait for other rows: unique keys, triggers, rules."""
 
     @property
-    def documents(self) -> frozenset[str]:
-        """Return the columns with JSON."""
-        return frozenset(column.name for column in self.columns if column.type_name in ("json", "jsonb"))
-
-    @property
-    def zoneless(self) -> frozenset[str]:
-        """Return the columns with times without a zone."""
-        return frozenset(column.name for column in self.columns if column.type_name in ("timestamp", "time"))
+    def types(self) -> dict[str, str]:
+        """Return the SQL types of the columns whose types are the server's own."""
+        return {column.name: column.type for column in self.columns if column.built_in}
 
     def demands(self, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield the table's rules for one row's values of these columns: a name and a condition each."""

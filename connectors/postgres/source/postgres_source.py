@@ -15,6 +15,7 @@ from kafka_eos.connectors._shared.plain_rows import build_converter
 from kafka_eos.connectors.postgres.columns import columns_of
 from kafka_eos.connectors.postgres.connection import Connection, PostgresDatabase, map_errors
 from kafka_eos.connectors.postgres.sink import target_table as tables
+from kafka_eos.connectors.postgres.source.exact_values import register_exact_loaders
 from kafka_eos.connectors.postgres.source.reader import SnapshotReader
 from kafka_eos.connectors.postgres.source.snapshot import RangeProgress
 from kafka_eos.connectors.postgres.source.snapshot_queries import SnapshotQuery, oid_of, plan_snapshot
@@ -186,6 +187,7 @@ class PostgresSource(Source[T]):
     def _opened(self) -> tuple[Connection, SnapshotQuery]:
         connection = self._database.connect("kafka_eos reader")
         try:
+            register_exact_loaders(connection)
             return connection, self._reading(connection)
         except BaseException:
             connection.close()

@@ -1,0 +1,90 @@
+"""Encoding of values as rows of a table. Pure.
+
+Rule: a value is never changed to make it fit. One that the column would round, cut or spell otherwise is rejected here;
+whether the others fit is decided by the server, when the row is staged.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pydantic
+
+from kafka_eos.codecs.type_inspection import attributes, to_plain, type_name
+from kafka_eos.connectors.postgres.columns import PLAIN, ModelColumn
+from kafka_eos.connectors.postgres.sink.column_losses import ColumnLosses
+
+
+class RowEncoder:
+    """The encoding of values as rows of the table.
+
+    ``types``: the SQL types of its columns. A column without one, such as one with a domain, is left to the server.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[ModelColumn],
+        model: Any,
+        key: Sequence[str],
+        delete: Callable[[Any], bool] | None,
+        types: Mapping[str, str],
+    ) -> None:
+        self._names, self._model = [column.name for column in columns], model
+        self._known = frozenset(self._names)
+        self._taken = attributes(self._names)
+        self._key, self._delete = frozenset(key), delete
+        self._documents = frozenset(name for name in self._names if types.get(name) in ("json", "jsonb"))
+        self._losses = {name: ColumnLosses(types.get(name, "")) for name in self._names}
+        self._unconverted = [
+            frozenset({type(None)}) if name in self._documents else PLAIN - self._losses[name].classes
+            for name in self._names
+        ]
+
+    def encode(self, value: Any) -> tuple[Any, ...]:
+        """Return a value as a row: its delete flag and one cell per column. Raise ValueError for a value of another
+        type, and for one that a column would change."""
+        names, cells = self._names, self._cells(value)
+        if self._delete is not None and self._delete(value):
+            return (
+                True,
+                *(self._cell(*each) if each[0] in self._key else None for each in zip(names, cells, strict=True)),
+            )
+        if all(map(frozenset.__contains__, self._unconverted, map(type, cells))):
+            return (False, *cells)
+        return (False, *map(self._cell, names, cells))
+
+    def _cells(self, value: Any) -> Sequence[Any]:
+        if self._model is not None:
+            if not isinstance(value, self._model):
+                raise ValueError(f"expected {type_name(self._model)}, got {type(value).__name__}")
+            return self._taken(value)
+        if not isinstance(value, Mapping):
+            raise ValueError(f"expected a dict with the columns, got {type(value).__name__}")
+        if self._delete is None and not self._known.issuperset(value):  # delete= may look at other keys
+            raise ValueError(f"no column for {', '.join(sorted(map(str, value.keys() - self._known)))}")
+        return [value.get(name) for name in self._names]
+
+    def _cell(self, name: str, cell: Any) -> Any:
+        if name in self._documents and cell is not None:
+            return _json(name, cell)
+        if isinstance(cell, enum.Enum):
+            cell = cell.value
+        if isinstance(cell, dict | set | frozenset | pydantic.BaseModel):
+            raise ValueError(f"column {name!r} is not of type json or jsonb, and cannot hold a {type(cell).__name__}")
+        if loss := self._losses[name].describe(cell):
+            raise ValueError(f"column {name!r} {loss}")
+        return cell
+
+
+def _json(name: str, cell: Any) -> str:
+    try:
+        text = msgspec.json.encode(cell, enc_hook=to_plain).decode()
+        if "null" in text:  # it may replace a number that JSON does not have
+            json.dumps(msgspec.to_builtins(cell, enc_hook=to_plain, str_keys=True), allow_nan=False)
+        return text
+    except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
+        raise ValueError(f"column {name!r} cannot hold this as JSON: {error}") from error

@@ -1,0 +1,47 @@
+"""Reading of values that psycopg would change: months of an interval, and numbers in JSON.
+
+psycopg takes a month for 30 days and reads a number of a document as a float. Rule: such a value is read as it is, or
+its row is rejected, as for any value that Python does not have.
+"""
+
+from __future__ import annotations
+
+import decimal
+import json
+import re
+from functools import partial
+from typing import Any, Final
+
+import psycopg
+from psycopg.types.datetime import IntervalLoader
+from psycopg.types.json import set_json_loads
+
+from kafka_eos.connectors.postgres.connection import Connection
+
+_MONTHS: Final = re.compile(rb"[1-9]\d* (?:year|mon)")
+
+
+def register_exact_loaders(connection: Connection) -> None:
+    """Make a connection raise DataError for a value that would come back as another one."""
+    connection.adapters.register_loader("interval", _ExactIntervalLoader)
+    set_json_loads(partial(json.loads, parse_float=_exact_float), connection)
+
+
+class _ExactIntervalLoader(IntervalLoader):
+    def load(self, data: Any) -> Any:
+        if _MONTHS.search(bytes(data)):
+            raise psycopg.DataError(
+                f"the interval {bytes(data).decode()} has months, whose length is not known: read it as text, from a "
+                "view or a copy of the table"
+            )
+        return super().load(data)
+
+
+def _exact_float(text: str) -> float:
+    number = float(text)
+    if decimal.Decimal(repr(number)) != decimal.Decimal(text):
+        raise psycopg.DataError(
+            f"the number {text} in JSON would be read as {number!r}: write it there as a text, or read the column as "
+            "text, from a view or a copy of the table"
+        )
+    return number
