@@ -53,6 +53,10 @@ _COMMANDS = {
         "doctor:doctor",
         "List open transactions and staged output of a job, resolve them on request, and check its environment.",
     ),
+    "reset": (
+        "reset:reset",
+        "Give up a job's state and positions, so that its next start reads the input from the beginning.",
+    ),
     "demo": (
         "demo:demo",
         "Start a real Kafka broker, run a job, kill it repeatedly under load, then audit its output.",

@@ -92,8 +92,8 @@ def find_job(job: str, checkpoint_dir: str | None) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What a user has named: a job, or what defines its pipeline.
+class _NamedJob:
+    """A job that a user has named, or the definition of its pipeline.
 
     ``checkpoint_dir``: where it is, if that follows from what was given.
     """
@@ -103,22 +103,22 @@ class _Found:
     checkpoint_dir: str | None = None
 
 
-def _find(given: str, checkpoint_dir: object) -> _Found:
+def _find(given: str, checkpoint_dir: object) -> _NamedJob:
     """Find what a user has named. Raises ConfigError with all that was tried."""
     ref, directory = AppRef.parse(given), Path(given)
     if given.endswith(".py") or ":" in given:
-        return _Found(app=ref)
+        return _NamedJob(app=ref)
     settings = Settings.resolve(cli={} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir})
     is_name = _NAME.fullmatch(given) is not None
     if is_name and _holds_job(here := settings.job_dir(given)):
-        return _Found(given, _read_app(here))
+        return _NamedJob(given, _read_app(here))
     if _holds_job(directory):
         place = directory.resolve()
-        return _Found(place.name, _read_app(place), str(place.parent))
+        return _NamedJob(place.name, _read_app(place), str(place.parent))
     if ref.path.is_file():
-        return _Found(app=ref)
+        return _NamedJob(app=ref)
     if is_name and isinstance(settings.checkpoint_dir, str):
-        return _Found(given)  # its checkpoints are in a store; the command looks there
+        return _NamedJob(given)  # its checkpoints are in a store; the command looks there
     home = resolve_jobs_dir(None if checkpoint_dir is None else str(checkpoint_dir))
     known = sorted(place.name for place in home.glob("*") if _holds_job(place))
     raise ConfigError(

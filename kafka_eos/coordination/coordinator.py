@@ -139,6 +139,10 @@ class Coordinator:
         """End another incarnation of the job name for good, and abort its open output. Return the aborted names."""
         return self._lives.end(self._context, identity)
 
+    def retire(self) -> list[str]:
+        """End this incarnation for good, once nothing of it is open. Return the names of output aborted meanwhile."""
+        return self._lives.retire(self._context)
+
     # ------------------------------------------------------------ recovery
 
     def recover(self) -> RestorePoint:

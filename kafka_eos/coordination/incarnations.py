@@ -111,6 +111,10 @@ class IncarnationRegistry:
             raise Bug(f"incarnation {identity} of job {ctx.job!r} cannot retire itself")
         return self._end(ctx, identity)
 
+    def retire(self, ctx: JobContext) -> list[str]:
+        """Remove the registrations of this incarnation, whose job was reset. Return the aborted names."""
+        return self._end(ctx, ctx.identity)
+
     def deregister(self, ctx: JobContext, lives: Collection[JobIdentity]) -> None:
         """Remove registrations of incarnations that have written nothing."""
         signs = self.find_all(ctx)

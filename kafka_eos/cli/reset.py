@@ -1,0 +1,107 @@
+"""``kafka-eos reset``: give up a job's progress on purpose, so that its next start begins anew."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kafka_eos._util.retry import Retrier
+from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job_storage
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.coordinator import Coordinator
+from kafka_eos.coordination.identity import load_newest_manifest
+from kafka_eos.coordination.job_history import History
+from kafka_eos.coordination.job_lock import job_lock
+from kafka_eos.core.errors import ConfigError, Fenced
+from kafka_eos.monitoring.terminal.live_view import format_bytes, print_message
+from kafka_eos.plan import Plan
+from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_records import Manifest
+from kafka_eos.storage.job_storage import JobStorage
+
+
+def reset(
+    app: App,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without a question.")] = False,
+    bootstrap_servers: Bootstrap = None,
+    checkpoint_dir: CheckpointDir = None,
+) -> None:
+    """Give up a job's state and positions, so that its next start reads the input from the beginning.
+
+    The job must not run. A decided epoch is committed first, all other open output is aborted, and the incarnation is
+    retired in every sink, so that the next start is not refused. What the job has committed stays: the next start
+    produces that output again, and readers see it twice. The job's directory is moved aside; in an object store its
+    objects are deleted. Savepoints stay. The command shows what it costs, and asks.
+
+    To go back to an earlier state instead, start from a savepoint: `kafka-eos run --from`.
+
+    Example: `kafka-eos reset orders.py`
+
+    Example: `kafka-eos reset order-totals --yes`
+    """
+    pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+    plan, name = pipeline.plan(), pipeline.name
+    storage, directory = open_job_storage(settings, name), settings.job_dir(name)
+    with job_lock(directory / paths.LOCK, name):
+        print_message(describe_cost(name, load_newest_manifest(storage, name)))
+        if not yes and not (sys.stdin.isatty() and typer.confirm("Reset the job?")):
+            raise ConfigError(f"nothing was reset. To reset job {name!r} without a question: --yes")
+        _retire(plan, settings, storage)
+        if isinstance(settings.checkpoint_location(name), str):
+            _delete_objects(storage)
+        kept = _move_aside(directory)
+    typer.echo(f"reset {name}; its directory is now {kept}. Delete it when you are sure")
+
+
+def describe_cost(job: str, newest: Manifest | None) -> str:
+    """Return what a reset gives up, and what the next start does."""
+    if newest is None:
+        return f"job {job!r} has decided no epoch: there is no progress to give up"
+    size = sum(file.size for handle in newest.states for file in handle.files)
+    return (
+        f"job {job!r}, incarnation {newest.identity}, has decided {newest.epoch} epochs and keeps {format_bytes(size)} "
+        "of state. A reset gives up the state and the positions. The next start reads the input by the start rule of "
+        "each source. The output of these epochs stays, so readers see the output of all input that is read again "
+        f"twice, unless you empty the sinks before. To be able to come back: kafka-eos savepoint trigger {job}"
+    )
+
+
+def _retire(plan: Plan, settings: Settings, storage: JobStorage) -> None:
+    """Complete the decided epoch, abort the rest, and remove the registrations of the job's incarnation."""
+    coordinator = Coordinator(
+        plan,
+        storage,
+        History(storage, print_message),
+        Retrier(threading.Event(), print_message),
+        settings.connector_defaults(),
+        settings.retained_checkpoints,
+        home=str(settings.checkpoint_location(plan.name)),
+    )
+    try:
+        coordinator.abort_open_output()
+        coordinator.retire()
+    except Fenced as error:  # an earlier reset was interrupted, or another incarnation took over
+        print_message(f"the incarnation was retired already: {error}")
+    finally:
+        coordinator.close()
+
+
+def _delete_objects(storage: JobStorage) -> None:
+    """Delete all objects of the job in a store; the identity last."""
+    for kind in (*paths.DIRECTORIES, *paths.LAZY_DIRECTORIES, *paths.LOGS.values()):
+        storage.delete_all([*storage.list(kind)])
+    for name in (paths.ORIGIN, paths.IDENTITY):
+        storage.delete(name)
+
+
+def _move_aside(directory: Path) -> Path:
+    """Move the job's directory, with the lock in it, to where no command looks for jobs. Return its new place."""
+    target = directory.with_name(f"{directory.name}.reset") / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+    target.parent.mkdir(mode=0o700, exist_ok=True)
+    directory.rename(target)
+    return target
