@@ -109,19 +109,19 @@ class PostgresDatabase:
             )
         return connection
 
-    def connect_as_reader(self, application: str, what: str) -> Connection:
+    def connect_or_explain(self, application: str, what: str) -> Connection:
         """Return a connection. Raise LoginRefused if the server rejects user, password or database.
 
-        Waiting would hide that. libpq gives no SQLSTATE for it, only the server's message: those in other languages are
-        not recognized.
+        A start and a reader do not wait for that: it would hide a wrong password. libpq gives no SQLSTATE for it, only
+        the server's message: those in other languages are not recognized.
         """
         try:
             return self.connect(application)
         except psycopg.OperationalError as error:
             if error.sqlstate is None and _NOT_LET_IN.search(str(error)):
                 raise LoginRefused(
-                    f"PostgreSQL does not let this job in, to {what}: {_line(error)}. The source's conninfo says user "
-                    f"and database; {LOGIN_HINT}"
+                    f"PostgreSQL does not let this job in, to {what}: {_line(error)}. The conninfo says user and "
+                    f"database; {LOGIN_HINT}"
                 ) from error
             raise
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from kafka_eos import Pipeline
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
-from kafka_eos.connectors.postgres import PostgresSource
+from kafka_eos.connectors.postgres import PostgresSink, PostgresSource
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, InputLost, LoginRefused, PoisonRecord, Retryable
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Positions
@@ -436,6 +436,8 @@ def test_a_start_that_is_not_let_in_ends_and_says_why(locked: str, given: dict[s
 
     with pytest.raises(LoginRefused, match=rf"does not let this job in, to look at orders: .*{why}.*PGPASSWORD"):
         source_of(conninfo.make_conninfo(locked, **given)).discover(CTX, None)
+    with pytest.raises(LoginRefused, match=rf"does not let this job in, to look at t in .*{why}.*PGPASSWORD"):
+        PostgresSink(conninfo.make_conninfo(locked, **given), "t", columns=("a",)).check(CTX)
 
 
 @pytest.mark.parametrize(

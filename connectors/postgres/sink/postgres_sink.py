@@ -138,11 +138,15 @@ class PostgresSink(NoProvenance, Sink[T]):
         return f"postgres:{self._database.name}/{self._ledger.schema}"
 
     def check(self, ctx: JobContext) -> Sequence[str]:
-        """Check the environment at a start; see ``Sink.check``. Raise Retryable if the server cannot be reached."""
+        """Check the environment at a start; see ``Sink.check``.
+
+        Raise Retryable if the server cannot be reached, and LoginRefused if it rejects the login.
+        """
         ensure_name(ctx.job, "the job's name")
+        what = f"look at {self._name} in {self.scope(ctx)}"
         with (
-            map_errors(Retryable, f"look at {self._name} in {self.scope(ctx)}"),
-            self._database.connect("kafka_eos check") as connection,
+            map_errors(Retryable, what),
+            self._database.connect_or_explain("kafka_eos check", what) as connection,
         ):
             if self._create and self.scope(ctx) in ctx.written_scopes and not self._ledger.is_there(connection):
                 self._expect_not_emptied(connection, ctx)

@@ -54,7 +54,10 @@ def reasons_to_stage(asked: Strategy | None, facts: StrategyFacts) -> Iterator[s
 
 
 def obstacles(facts: StrategyFacts) -> Iterator[str]:
-    """Yield reasons why transactions cannot be prepared here, each with the remedy."""
+    """Yield reasons why transactions cannot be prepared here, each with the remedy.
+
+    A setting of the server is one only if it would help: not for a sink that stages its rows in any case.
+    """
     if facts.keyed:
         yield (
             "with key=… it replaces rows, and those of a prepared transaction stay locked: an epoch that is given up "
@@ -65,7 +68,7 @@ def obstacles(facts: StrategyFacts) -> Iterator[str]:
             f"its table has {', '.join(facts.ties)}, for which a new row may wait for one of an earlier epoch that is "
             "prepared, and only goes with this one"
         )
-    if not facts.slots:
+    if not (facts.slots or facts.keyed or facts.ties):
         yield "the server has max_prepared_transactions = 0, its default: set it, and restart the server"
 
 

@@ -142,7 +142,7 @@ class PostgresSource(Source[T]):
         if known is not None and len(self.list_excluded_splits(known)) == len(known):
             return known
         what = f"look at {self._name}"
-        with map_errors(Retryable, what), self._database.connect_as_reader("kafka_eos snapshot", what) as connection:
+        with map_errors(Retryable, what), self._database.connect_or_explain("kafka_eos snapshot", what) as connection:
             found = self._reading(connection)
             oid = oid_of(connection, found.table)
             if known is not None:

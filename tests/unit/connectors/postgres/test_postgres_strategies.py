@@ -33,6 +33,12 @@ def test_what_makes_them_unsafe_is_said_and_rows_are_staged_instead(change: dict
     assert said in "; ".join(obstacles(facts))
 
 
+def test_a_setting_of_the_server_is_not_blamed_where_it_would_not_help() -> None:
+    facts = replace(FIT, keyed=True, slots=0, free=0)
+
+    assert "max_prepared_transactions" not in "; ".join(obstacles(facts))
+
+
 @pytest.mark.parametrize("change", [{"free": 7}, {"interval": 60.5}])
 def test_what_makes_them_dear_keeps_only_those_from_them_who_have_not_asked(change: dict[str, object]) -> None:
     facts = replace(FIT, **change)  # type: ignore[arg-type]
