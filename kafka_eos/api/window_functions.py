@@ -56,7 +56,14 @@ def all_elements(
         return list_outputs(fn(key, window, [value for value, _ in found]))
 
     return WindowContents(
-        _alone, _appended, _together, emit, ElementsCodec(codec), by_time=not numbered, numbered=numbered
+        _alone,
+        _appended,
+        _together,
+        emit,
+        ElementsCodec(codec),
+        by_time=not numbered,
+        numbered=numbered,
+        collects=True,
     )
 
 

@@ -60,7 +60,8 @@ class MsgpackCodec(Generic[T]):
         if not isinstance(value, self._class):
             raise ValueError(f"expected {type_name(self.type)}, got {type(value).__name__}")
         try:
-            data = self._encode(encode_offsets(value) if self._times else value)
+            plain = encode_offsets(value) if self._times else value
+            data = self._encode(plain)
         except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
             raise ValueError(f"cannot be stored: {reason(error)}") from error
         if type(value) is self._atom:
@@ -72,7 +73,7 @@ class MsgpackCodec(Generic[T]):
                 f"{value!r:.200} could not be read back as {type_name(self.type)}: {reason(error)}"
             ) from error
         if self._times:
-            expect_same_times(back, value)
+            expect_same_times(back, value, in_utc=plain is value)
         if self.type is Any and not unchanged(back, value):
             raise ValueError(f"{value!r} would come back as {back!r}: declare the type of the state")
         return data

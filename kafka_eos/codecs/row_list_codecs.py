@@ -57,11 +57,12 @@ class MsgpackListCodec(Generic[T]):
             found = ", ".join(sorted({type(value).__name__ for value in values}))
             raise ValueError(f"expected {type_name(self.type)}, got {found}")
         try:
-            data = self._encode(encode_offsets(values) if self._times else values)
+            plain = encode_offsets(values) if self._times else values
+            data = self._encode(plain)
         except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
             raise ValueError(f"cannot change subtasks: {reason(error)}") from error
         if self._times:
-            expect_same_times(self._decode(data), values)
+            expect_same_times(self._decode(data), values, in_utc=plain is values)
         if self.type is Any and not _ATOMS.issuperset(map(type, values)):
             for back, value in zip(self._decode(data), values, strict=True):
                 if not unchanged(back, value):

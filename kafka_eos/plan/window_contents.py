@@ -21,6 +21,7 @@ class WindowContents:
     ``codec``     codec of the contents
     ``by_time``   rows are pairs of their value and their event-time sort key
     ``numbered``  rows are pairs of their value and their number, for windows without event time
+    ``collects``  the contents are a list of all rows, which ``add`` appends to
     """
 
     first: Callable[[Any], Any]
@@ -30,3 +31,4 @@ class WindowContents:
     codec: Codec[Any]
     by_time: bool = False
     numbered: bool = False
+    collects: bool = False

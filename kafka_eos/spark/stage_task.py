@@ -34,6 +34,7 @@ from kafka_eos.runtime.epoch_reports import PhaseSpan, TimedPreCommit
 from kafka_eos.runtime.exchange import wire_format as wire
 from kafka_eos.runtime.exchange.routing import Router, make_router
 from kafka_eos.runtime.operators.event_time import AT_BARRIERS, WatermarkOutput
+from kafka_eos.runtime.operators.exchanged_rows import EncodedRows, encode_rows
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.ttl_clock import wall_clock
 from kafka_eos.runtime.worker.task_resources import (
@@ -98,7 +99,7 @@ class StageTask:
         self._opened = SubtaskRuntime(share, RestoredCheckpoint(spec.positions, spec.states, spec.in_flight))
         self._readers: dict[str, Reader[Any]] = {}
         self._writers: dict[str, Writer[Any]] = {}
-        self._waiting: dict[tuple[str, int, object], list[Batch[Any]]] = {}
+        self._waiting: dict[tuple[str, int, object], list[EncodedRows]] = {}
         self._event_time: dict[str, InputWatermarks] = {}
         """How far it has come at the end of this epoch, by exchange."""
         self._tally = RecordCounts()
@@ -155,7 +156,7 @@ class StageTask:
         split = self._router(node)
 
         def send(batch: Batch[Any]) -> None:
-            for target, part in split(batch):
+            for target, part in [(target, encode_rows(node, part)) for target, part in split(batch)]:
                 self._gather(node, target, part)
 
         return send
@@ -182,15 +183,15 @@ class StageTask:
             around.routers[key] = make_router(node, around.subtask, spec.parallelism)
         return around.routers[key]
 
-    def _gather(self, node: Node, target: int, part: Batch[Any]) -> None:
+    def _gather(self, node: Node, target: int, part: EncodedRows) -> None:
         """Put rows that may share a frame together, until they are worth one; other frames may go before them."""
-        waiting = self._waiting.setdefault((node.name, target, wire.get_frame_key(part)), [])
+        waiting = self._waiting.setdefault((node.name, target, wire.get_frame_key(part.batch)), [])
         waiting.append(part)
-        if sum(map(len, waiting)) >= self._around.settings.batch_size:
+        if sum(len(each.batch) for each in waiting) >= self._around.settings.batch_size:
             self._send(node.name, target, waiting)
 
-    def _send(self, exchange: str, target: int, waiting: list[Batch[Any]]) -> None:
-        frame = wire.encode_at(self._plan, self._plan.node(exchange), waiting)
+    def _send(self, exchange: str, target: int, waiting: list[EncodedRows]) -> None:
+        frame = wire.build_frame(self._plan, self._plan.node(exchange), waiting)
         waiting.clear()
         self._outbox.frame(target, self._destinations[exchange], exchange, frame)
 

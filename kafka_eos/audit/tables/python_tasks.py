@@ -31,8 +31,9 @@ from kafka_eos.codecs import KeyCodec
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.provenance import encode_name, number_outputs
 from kafka_eos.core.records import Batch, Headers, RawOrigin, RawRecord
-from kafka_eos.plan import Plan
+from kafka_eos.plan import Node, Plan
 from kafka_eos.runtime.exchange.routing import Router, make_router
+from kafka_eos.runtime.operators.exchanged_rows import encode_rows
 from kafka_eos.runtime.operators.operator_chain import OperatorChain, Output
 from kafka_eos.runtime.program import load_program
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
@@ -204,9 +205,7 @@ class _Rounds(OperatorChain):
     ) -> None:
         self._waiting: deque[tuple[str, Batch[Any]]] = deque()
         waits = [node for node in plan.exchanges if node in plan.feedbacks or node.name in parts.broadcasts]
-        exchanges = {
-            node.name: partial(self._wait, node.name, make_router(node, 0, parts.parallelism)) for node in waits
-        }
+        exchanges = {node.name: partial(self._wait, node, make_router(node, 0, parts.parallelism)) for node in waits}
         super().__init__(plan, backends, outputs, exchanges, whole=parts.whole)
 
     def push(self, head: str, batch: Batch[Any]) -> None:
@@ -214,8 +213,9 @@ class _Rounds(OperatorChain):
         while self._waiting:
             super().push(*self._waiting.popleft())
 
-    def _wait(self, exchange: str, split: Router, batch: Batch[Any]) -> None:
-        self._waiting.extend((exchange, part) for _, part in split(batch))
+    def _wait(self, exchange: Node, split: Router, batch: Batch[Any]) -> None:
+        encode_rows(exchange, batch)  # what it cannot carry was rejected in the job, too
+        self._waiting.extend((exchange.name, part) for _, part in split(batch))
 
 
 class ExpectedOutputs:

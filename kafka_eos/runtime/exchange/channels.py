@@ -32,6 +32,7 @@ from kafka_eos.runtime.exchange.output_buffers import OutputBuffer
 from kafka_eos.runtime.exchange.routing import Router, make_router
 from kafka_eos.runtime.exchange.spilling_queue import SpillingQueue, size_of
 from kafka_eos.runtime.operators.event_time import WatermarkOutput
+from kafka_eos.runtime.operators.exchanged_rows import EncodedRows, encode_rows
 
 _ROW = 64
 """Approximate size of a row on disk, in bytes."""
@@ -73,8 +74,8 @@ class Exchanges:
         self._codecs: list[ListCodec[Any]] = [node.exchange_codec for node in nodes if node.exchange_codec is not None]
 
     def _outgoing_of(self, edge: int) -> OutputBuffer:
-        def send(target: int, batches: Sequence[Batch[Any]]) -> None:
-            self._network.send(edge, target, self._frame(edge, batches))
+        def send(target: int, rows: Sequence[EncodedRows]) -> None:
+            self._network.send(edge, target, wire.build_frame(self._plan, self.nodes[edge], rows))
             self.frames_sent += 1
 
         return OutputBuffer(send, self._settings.batch_size, self._settings.buffer_timeout)
@@ -124,12 +125,18 @@ class Exchanges:
     # ------------------------------------------------------------ rows
 
     def make_row_output(self, edge: int, deliver: Deliver) -> Callable[[Batch[Any]], None]:
-        """Return the callable that routes the exchange node's output."""
+        """Return the callable that routes the exchange node's output.
+
+        All rows are encoded when they are sent, those for this worker too: which ones the exchange can carry must not
+        depend on the number of workers. The callable raises UnencodableRows before any row is sent.
+        """
+        node = self.nodes[edge]
 
         def send(batch: Batch[Any]) -> None:
-            for target, part in self._routers[edge](batch):
+            encoded = [(target, encode_rows(node, part)) for target, part in self._routers[edge](batch)]
+            for target, part in encoded:
                 if target == self._subtask:
-                    deliver(edge, part)
+                    deliver(edge, part.batch)
                 else:
                     self._outgoing[edge].add(target, part)
 
@@ -153,10 +160,7 @@ class Exchanges:
 
     def freeze(self, edge: int, rows: BatchOrFrame) -> bytes:
         """Encode rows as they are now, for the in-flight log."""
-        return rows if isinstance(rows, bytes) else self._frame(edge, [rows])
-
-    def _frame(self, edge: int, batches: Sequence[Batch[Any]]) -> bytes:
-        return wire.encode_at(self._plan, self.nodes[edge], batches)
+        return rows if isinstance(rows, bytes) else wire.encode_at(self._plan, self.nodes[edge], [rows])
 
     def processed(self, edge: int, sender: int, rows: BatchOrFrame) -> None:
         if isinstance(rows, bytes) and sender != self._subtask:

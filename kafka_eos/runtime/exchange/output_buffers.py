@@ -11,18 +11,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from kafka_eos.core.records import Batch
 from kafka_eos.runtime.exchange.wire_format import get_frame_key
+from kafka_eos.runtime.operators.exchanged_rows import EncodedRows
 
-Send = Callable[[int, Sequence[Batch[Any]]], None]
-"""Receives a target subtask, and batches that fit into one frame."""
+Send = Callable[[int, Sequence[EncodedRows]], None]
+"""Receives a target subtask, and rows that fit into one frame."""
 
 
 @dataclass(slots=True)
 class _TargetBuffer:
-    batches: list[Batch[Any]] = field(default_factory=list)
+    parts: list[EncodedRows] = field(default_factory=list)
     rows: int = 0
     since: float = 0.0
 
@@ -36,18 +35,18 @@ class OutputBuffer:
         self._timeout = timeout
         self._waiting: dict[int, _TargetBuffer] = {}
 
-    def add(self, target: int, batch: Batch[Any]) -> None:
+    def add(self, target: int, part: EncodedRows) -> None:
         """Add rows for another worker, to be sent now or soon."""
         if not self._timeout:
-            self._send(target, [batch])
+            self._send(target, [part])
             return
         waiting = self._waiting.setdefault(target, _TargetBuffer())
-        if waiting.batches and get_frame_key(waiting.batches[0]) != get_frame_key(batch):
+        if waiting.parts and get_frame_key(waiting.parts[0].batch) != get_frame_key(part.batch):
             self._release(target, waiting)
-        if not waiting.batches:
+        if not waiting.parts:
             waiting.since = time.monotonic()
-        waiting.batches.append(batch)
-        waiting.rows += len(batch)
+        waiting.parts.append(part)
+        waiting.rows += len(part.batch)
         if waiting.rows >= self._enough:
             self._release(target, waiting)
 
@@ -64,9 +63,9 @@ class OutputBuffer:
 
     @property
     def empty(self) -> bool:
-        return not any(waiting.batches for waiting in self._waiting.values())
+        return not any(waiting.parts for waiting in self._waiting.values())
 
     def _release(self, target: int, waiting: _TargetBuffer) -> None:
-        if waiting.batches:
-            self._send(target, waiting.batches)
-            waiting.batches, waiting.rows = [], 0
+        if waiting.parts:
+            self._send(target, waiting.parts)
+            waiting.parts, waiting.rows = [], 0

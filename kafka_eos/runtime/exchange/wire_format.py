@@ -22,6 +22,7 @@ from kafka_eos.core.errors import Bug, PlanError, RestartFromCheckpoint
 from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.records import Batch, Headers, RawRecord
 from kafka_eos.plan import ForwardNode, Node, Plan
+from kafka_eos.runtime.operators.exchanged_rows import EncodedRows
 
 _INT, _LONG = "i", "q"
 """Partitions have 32 bits, all other numbers 64."""
@@ -36,7 +37,8 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True):
     partitions: bytes
     offsets: bytes
     timestamps: bytes
-    values: bytes
+    values: list[bytes]
+    """Lists of values, in order, each as its codec encodes it."""
     keys: list[Any] | None
     updates: bytes | None
     branch: list[str] | None
@@ -78,6 +80,12 @@ def get_frame_key(batch: Batch[Any]) -> tuple[object, ...]:
     return origin.source, origin.topic, batch.lane, batch.keys is None, batch.updates is None, batch.event_times is None
 
 
+def build_frame(plan: Plan, node: Node, rows: Sequence[EncodedRows]) -> bytes:
+    """Build one frame of an exchange of the plan from encoded rows; see ``encode_all``."""
+    keep_raw = plan.find_dead_letter_sink(rows[0].batch.origin.source) is not None
+    return _build(rows, keep_raw, isinstance(node, ForwardNode))
+
+
 def encode_at(plan: Plan, node: Node, batches: Sequence[Batch[Any]]) -> bytes:
     """Encode batches of an exchange of the plan as one frame; see ``encode_all``.
 
@@ -108,6 +116,11 @@ def encode_all(batches: Sequence[Batch[Any]], codec: ListCodec[Any], keep_raw: b
     ``keep_raw``: include the undecoded records, because a later operator may write them as dead letters. ``keep_rows``:
     include which values come from one row, because their branches do not distinguish them.
     """
+    return _build([EncodedRows(batch, codec.encode(batch.values)) for batch in batches], keep_raw, keep_rows)
+
+
+def _build(rows: Sequence[EncodedRows], keep_raw: bool, keep_rows: bool) -> bytes:
+    batches = [each.batch for each in rows]
     first = batches[0]
     return _encode(
         _Frame(
@@ -117,7 +130,7 @@ def encode_all(batches: Sequence[Batch[Any]], codec: ListCodec[Any], keep_raw: b
             partitions=_bytes(_INT, _all(_of_rows(b, b.origin.partitions) for b in batches)),
             offsets=_bytes(_LONG, _all(_of_rows(b, b.origin.offsets) for b in batches)),
             timestamps=_bytes(_LONG, _all(_of_rows(b, b.origin.timestamps()) for b in batches)),
-            values=codec.encode(first.values if len(batches) == 1 else list(_all(b.values for b in batches))),
+            values=[each.values for each in rows],
             keys=None if first.keys is None else list(_all(b.keys or () for b in batches)),
             updates=None if first.updates is None else _bytes(_LONG, _all(b.updates or () for b in batches)),
             branch=_branches(batches),
@@ -167,10 +180,12 @@ def decode(
         frame = _decode(data)
     except msgspec.DecodeError as error:
         raise RestartFromCheckpoint(f"rows from another subtask cannot be read: {error}") from error
+    values: list[Any] = []
     try:
-        values = codec.decode(frame.values)
+        for part in frame.values:
+            values += codec.decode(part)
     except Exception as error:
-        where = WireOrigin(frame).raw(_row_at_fault(error)).location
+        where = WireOrigin(frame).raw(len(values) + _row_at_fault(error)).location
         attribution(frame.source).expect_record(error, "exchange", where)
         if not isinstance(error, ValueError):
             raise

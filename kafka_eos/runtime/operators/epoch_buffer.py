@@ -17,12 +17,12 @@ import msgspec
 
 from kafka_eos.abc.codec import ListCodec
 from kafka_eos.codecs.msgpack_codec import as_key
-from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.errors import PlanError, PoisonRecord
 from kafka_eos.core.fault_attribution import describe_error
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, RawRecord
 from kafka_eos.runtime.operators.operator import OperatorContext
-from kafka_eos.runtime.operators.storability import ACCUMULATOR
+from kafka_eos.runtime.operators.storability import ACCUMULATOR, ACCUMULATOR_HINT, describe_unstorable
 
 _Stream = tuple[str, str, int]
 """Source, topic and lane, which all rows of a batch share."""
@@ -44,6 +44,13 @@ class PartialMerge:
 
     codec: ListCodec[Any]
     merge: Callable[[Any, Any], Any]
+
+    def check(self, acc: Any) -> None:
+        """Raise ValueError if an accumulator cannot be spilled or sent."""
+        try:
+            self.codec.encode((acc,))
+        except ValueError as error:
+            raise ValueError(describe_unstorable(ACCUMULATOR, error, ACCUMULATOR_HINT)) from error
 
 
 class KeyedBundle:
@@ -149,14 +156,18 @@ class KeyedBundle:
         try:
             return self._summing.codec.encode(accumulators)
         except ValueError as error:
-            raise ACCUMULATOR.refused(self._operator, error) from error
+            raise self._refused(error) from error
 
     def _decoded(self, data: bytes) -> list[Any]:
         assert self._summing is not None
         try:
             return self._summing.codec.decode(data)
         except ValueError as error:
-            raise ACCUMULATOR.refused(self._operator, error) from error
+            raise self._refused(error) from error
+
+    def _refused(self, error: ValueError) -> PlanError:
+        reason = describe_unstorable(ACCUMULATOR, error, ACCUMULATOR_HINT)
+        return PlanError(f"operator {self._operator!r}: {reason}")
 
 
 def make_bundle_error(where: str, operator: str, error: Exception) -> PoisonRecord:

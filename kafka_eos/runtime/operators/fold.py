@@ -22,7 +22,7 @@ from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor, Ttl
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.operator import OperatorContext, iterate_with_clock
-from kafka_eos.runtime.operators.storability import ACCUMULATOR, FirstValue
+from kafka_eos.runtime.operators.storability import storable_accumulators
 
 STATE = "accumulator"
 
@@ -49,7 +49,7 @@ class FoldOperator:
         self._values: Callable[[Batch[Any]], Sequence[Any]] = Batch.with_sort_keys if by_time else attrgetter("values")
         self._descriptor = StateDescriptor(STATE, key_codec, entry_codec, ttl=ttl)
         self._expires, self._event_time = ttl is not None, ttl is not None and ttl.clock == "event"
-        self._first = FirstValue(entry_codec, ACCUMULATOR)
+        self._storable = storable_accumulators(entry_codec)
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx, self._state = ctx, ctx.value_state(self._descriptor)
@@ -57,7 +57,7 @@ class FoldOperator:
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         keys = batch.keys or []
         entries = self._state.view(set(keys))
-        init, step, emit = self._init, self._step, self._emit
+        init, step, emit, check = self._init, self._step, self._emit, self._storable.check
         out: list[Any] = []
         updates: list[int] = []
         refused: list[int] = []
@@ -69,6 +69,7 @@ class FoldOperator:
                 else:
                     count, acc = entry[0] + 1, step(entry[1], value)
                 made = emit(key, acc)
+                check((count, acc))
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 index = len(out) + len(refused)
                 self._ctx.reject(batch, index, error)
@@ -77,8 +78,6 @@ class FoldOperator:
             entries[key] = (count, acc)
             out.append(made)
             updates.append(count)
-        if out and not self._first.is_tried:
-            self._try(entries.get(keys[-1]))
         return replace(batch.drop(refused), values=out, updates=None if self._expires else updates)
 
     def close(self) -> None:
@@ -87,10 +86,6 @@ class FoldOperator:
     def _in_time(self, batch: Batch[Any]) -> Iterable[Any]:
         """Return the keys of the rows. In event time, the clock moves to each row's time when its key is yielded."""
         return iterate_with_clock(batch, self._state) if self._event_time else batch.keys or ()
-
-    def _try(self, entry: tuple[int, Any] | None) -> None:
-        if entry is not None:
-            self._first.check(self._ctx.operator, entry)
 
 
 class ReduceOperator(FoldOperator):

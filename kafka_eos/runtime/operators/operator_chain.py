@@ -25,7 +25,7 @@ from typing import Any
 
 from kafka_eos._util import log_context
 from kafka_eos.abc.state import StateBackend, StateDescriptor
-from kafka_eos.core.errors import PoisonRecord
+from kafka_eos.core.errors import PlanError, PoisonRecord
 from kafka_eos.core.fault_attribution import describe_error, format_message
 from kafka_eos.core.provenance import extend_branches
 from kafka_eos.core.record_preview import RecordExcerpt
@@ -57,6 +57,7 @@ from kafka_eos.plan import (
 from kafka_eos.protocol.watermark_alignment import SplitProgress
 from kafka_eos.runtime.operators import build_operator
 from kafka_eos.runtime.operators.due_work import DueWork
+from kafka_eos.runtime.operators.epoch_buffer import make_bundle_error
 from kafka_eos.runtime.operators.event_time import (
     AT_BARRIERS,
     ExcludedSplits,
@@ -65,6 +66,7 @@ from kafka_eos.runtime.operators.event_time import (
     WatermarkSchedule,
     exclude_none,
 )
+from kafka_eos.runtime.operators.exchanged_rows import UnencodableRows, encode_rows, lacks_type
 from kafka_eos.runtime.operators.operator import (
     AsyncOperator,
     BundleOperator,
@@ -136,6 +138,8 @@ class OperatorChain:
         self._gathering: dict[str, BundleOperator] = {}
         self._clocked: dict[str, ProcessingTimeOperator] = {}
         self._awaiting: dict[str, AsyncOperator] = {}
+        self._undeclared: set[str] = set()
+        """Exchanges of rows that could be sent only with a declared type."""
         self._ticking: set[str] = set()
         """Of those that wait for the clock, whose look at it is due and has not begun."""
         self._clock, self._subtask = clock, subtask
@@ -472,12 +476,50 @@ class OperatorChain:
             self._forward(node.name, out)
 
     def _exchange(self, name: str, batch: Batch[Any]) -> None:
-        if name in self._exchanges:
-            began = perf_counter()
-            self._exchanges[name](batch)
-            self.stats[name].busy += perf_counter() - began
-        else:
+        """Pass rows on to their exchange. A row whose value it cannot encode is rejected, also if no row is sent."""
+        node, sent = self._plan.node(name), name in self._exchanges
+        try:
+            self._send(node, batch)
+        except UnencodableRows as error:
+            encodable = self._reject_unencodable(node, batch)
+            if sent and len(encodable) == len(batch):
+                raise PlanError(f"values cannot pass {node.kind} {name!r}: {error.__cause__}") from error
+            batch = encodable
+            if sent and len(batch):
+                self._send(node, batch)
+        if not sent and len(batch):
             self._forward(name, batch)
+
+    def _send(self, node: Node, batch: Batch[Any]) -> None:
+        """Send rows to other chains; without an exchange, only encode them. Raises UnencodableRows."""
+        began = perf_counter()
+        if node.name in self._exchanges:
+            self._exchanges[node.name](batch)
+        elif node.name not in self._undeclared:
+            encode_rows(node, batch)
+        self.stats[node.name].busy += perf_counter() - began
+
+    def _reject_unencodable(self, node: Node, batch: Batch[Any]) -> Batch[Any]:
+        """Reject the rows whose value an exchange cannot encode; return the other rows.
+
+        Those that lack a declared type are not rejected: that is the plan's fault, and matters only if they are sent.
+        """
+        assert node.exchange_codec is not None  # every exchange has one
+        gone: list[int] = []
+        for index, value in enumerate(batch.values):
+            try:
+                node.exchange_codec.encode([value])
+            except Exception as error:
+                if lacks_type(node, value):
+                    self._undeclared.add(node.name)
+                    break
+                raw = batch.origin.raw(batch.origin_rows[index])
+                if isinstance(node, PartialFoldNode):
+                    self._plan.attribution(batch.origin.source).expect_record(error, node.name, raw.location)
+                    raise make_bundle_error(raw.location, node.name, error) from error
+                self._refuse(batch.origin.source, node.name, raw, self._mark_of(node.name, batch, index), error)
+                gone.append(index)
+        return batch.drop(gone)
 
     def _mark_of(self, operator: str, batch: Batch[Any], index: int) -> str:
         return self._make_dead_letter_branch(operator, "" if batch.branch is None else batch.branch[index], batch.lane)

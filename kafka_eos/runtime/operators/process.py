@@ -284,7 +284,7 @@ class ProcessOperator:
         )
         if ttl is not None and ttl.clock == "event":
             self._clocks.append(state.advance)
-        writes = self._states[name] = self.writes(state)
+        writes = self._states[name] = self.writes(state, name, codec)
         return writes
 
 

@@ -14,10 +14,12 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
+from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import BackendState, TimerService
 from kafka_eos.codecs import KeyCodec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.records import EVENT_TIMES
+from kafka_eos.runtime.operators.storability import StorableValues
 from kafka_eos.runtime.state.entry_states import ElementNumberCodec
 
 NAMESPACE_CODEC = ENTRY_CODEC = KeyCodec()
@@ -30,8 +32,9 @@ class PendingWrites:
     None stands for "no value", in both directions.
     """
 
-    def __init__(self, state: BackendState[Any]) -> None:
+    def __init__(self, state: BackendState[Any], name: str, codec: Codec[Any]) -> None:
         self.state, self._get = state, state.get
+        self._storable = StorableValues(codec, f"a value of state {name!r}", "Store a value of its declared type.")
         self.key: Any = None
         self._written: dict[Any, Any] = {}
 
@@ -52,6 +55,9 @@ class PendingWrites:
         return self._written[place] if place in self._written else self._get(place)
 
     def write(self, place: Any, value: Any) -> None:
+        """Note a write. Raises ValueError if the value cannot be stored."""
+        if value is not None:
+            self._storable.check(value)
         self._written[place] = value
 
     def within(self, parts: tuple[Any, ...], encode: Callable[[Any], bytes]) -> Iterator[tuple[Any, Any]]:

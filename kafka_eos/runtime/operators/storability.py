@@ -1,47 +1,79 @@
-"""Early check that an operator's state can be stored: the first value of a state is encoded at once.
+"""Check that a value can be stored, at the row that it comes from.
 
-Rule: a type that cannot be stored fails at the first row, not at the first checkpoint.
+Rule: a value that a state cannot store is the fault of its row, and is rejected there. At the checkpoint its row is no
+longer known, and whether it is still in the state depends on when the checkpoint is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.core.errors import PlanError
+from kafka_eos.plan.window_contents import WindowContents
 
 
 @dataclass(frozen=True, slots=True)
-class StateHint:
-    """Parts of the error message for a state that cannot be encoded.
+class StorableValues:
+    """The values of one state. ``what`` is the subject of the error message; ``todo`` the remedy, a whole sentence."""
 
-    ``what`` cannot be stored; ``todo`` is the remedy, a whole sentence.
-    """
-
+    codec: Codec[Any]
     what: str
     todo: str
 
-    def refused(self, operator: str, error: ValueError) -> PlanError:
-        """Build the error for a value that its codec rejects."""
-        return PlanError(f"operator {operator!r}: {self.what} cannot be stored: {error}. {self.todo}")
-
-
-ACCUMULATOR = StateHint("its accumulator", "Declare its type with state=..., or change it to one that can.")
-
-
-@dataclass(slots=True)
-class FirstValue:
-    """The check of one state in one session. Test ``is_tried`` before each call, which is in the hot path."""
-
-    codec: Codec[Any]
-    kept: StateHint
-    is_tried: bool = False
-
-    def check(self, operator: str, value: Any) -> None:
-        """Encode a value. Raises PlanError if it cannot be stored."""
-        self.is_tried = True
+    def check(self, value: Any) -> None:
+        """Raise ValueError if the value cannot be stored, or what the codec raises if the environment fails."""
         try:
             self.codec.encode(value)
         except ValueError as error:
-            raise self.kept.refused(operator, error) from error
+            raise ValueError(describe_unstorable(self.what, error, self.todo)) from error
+
+
+def storable_accumulators(codec: Codec[Any]) -> StorableValues:
+    """Return the check of a state of accumulators."""
+    return StorableValues(codec, ACCUMULATOR, ACCUMULATOR_HINT)
+
+
+def expect_storable(contents: WindowContents) -> WindowContents:
+    """Return window contents that raise ValueError for a row with which they could not be stored.
+
+    Parts are merged into one for a result too, so ``merge`` checks nothing. Of contents that collect rows, only the new
+    row is encoded: encoding all of them for each row would be quadratic.
+    """
+    storable, first, add = storable_accumulators(contents.codec), contents.first, contents.add
+
+    def begin(item: Any) -> Any:
+        return _checked(storable, first(item))
+
+    def append(acc: Any, item: Any) -> Any:
+        begin(item)
+        return add(acc, item)
+
+    def change(acc: Any, item: Any) -> Any:
+        return _checked(storable, add(acc, item))
+
+    return replace(contents, first=begin, add=append if contents.collects else change)
+
+
+def merge_storable(contents: WindowContents) -> Callable[[Any, Any], Any] | None:
+    """Return the function that merges two parts to be stored; like ``expect_storable``."""
+    storable, merge = storable_accumulators(contents.codec), contents.merge
+    if merge is None or contents.collects:
+        return merge
+    return lambda one, other: _checked(storable, merge(one, other))
+
+
+def _checked(storable: StorableValues, acc: Any) -> Any:
+    if acc is not None:  # the operator says so
+        storable.check(acc)
+    return acc
+
+
+def describe_unstorable(what: str, error: ValueError, todo: str) -> str:
+    """Describe a value that its codec rejects, with the remedy."""
+    return f"{what} cannot be stored: {error}. {todo}"
+
+
+ACCUMULATOR = "its accumulator"
+ACCUMULATOR_HINT = "Declare its type with state=..., or change it to one that can."

@@ -66,10 +66,12 @@ class PartialFoldOperator:
         ):
             try:
                 acc = accumulators.get(key, _NOTHING)
-                accumulators[key] = step(init() if acc is _NOTHING else acc, value)
+                changed = step(init() if acc is _NOTHING else acc, value)
+                self._summing.check(changed)
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 continue
+            accumulators[key] = changed
             last[key] = index
         self._gathered.note(batch, last)
         return batch.take([])
@@ -114,12 +116,12 @@ class MergingFoldOperator(FoldOperator):
         ):
             try:
                 entry = entries.get(key)
-                entries[key] = (0, partial) if entry is None else (entry[0], merge(entry[1], partial))
+                changed = (0, partial) if entry is None else (entry[0], merge(entry[1], partial))
+                self._storable.check(changed)
             except Exception as error:
                 raise self._stop(batch, index, error) from error
+            entries[key] = changed
             last[key] = index
-        if keys and not self._first.is_tried:
-            self._try(entries.get(keys[-1]))
         self._gathered.note(batch, last)
         return batch.take([])
 

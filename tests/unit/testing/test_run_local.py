@@ -11,7 +11,7 @@ from kafka_eos import ProcessContext, ProcessFunction, Ttl
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.api import Pipeline
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
-from kafka_eos.core.errors import ConfigError, PlanError, PoisonRecord
+from kafka_eos.core.errors import PlanError, PoisonRecord
 from kafka_eos.core.records import RawRecord, RejectedRecord
 from kafka_eos.testing import AdvanceClock, ListSource, MemorySink, TimestampedValue, run_local
 
@@ -220,5 +220,7 @@ def test_state_that_could_not_be_stored_fails_the_test_of_its_pipeline(value: An
     stream = pipeline.source(ListSource([]), name="source").key_by(str).process(Keeps, name="keeps")
     stream.sink(MemorySink(), name="sink")
 
-    with pytest.raises(ConfigError, match="state 'kept' of operator 'keeps': the value of key 'a' cannot be encoded"):
+    with pytest.raises(
+        PoisonRecord, match="source/0/0 .* operator 'keeps'.* state 'kept' cannot be stored"
+    ):
         run_local(pipeline, {"source": ["a"]})

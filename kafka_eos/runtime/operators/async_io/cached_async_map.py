@@ -24,12 +24,10 @@ from kafka_eos.plan import CachedAsyncMapNode as Node
 from kafka_eos.runtime.operators.async_io.async_map import AsyncMapOperator
 from kafka_eos.runtime.operators.async_io.pending_rows import AnsweredRows, RequestResult
 from kafka_eos.runtime.operators.operator import OperatorContext
-from kafka_eos.runtime.operators.storability import FirstValue, StateHint
+from kafka_eos.runtime.operators.storability import StorableValues
 
 STATE: Final = "answers"
-_ANSWERS: Final = StateHint(
-    "its answers", "Annotate what the function returns, or say with state=... of what type they are."
-)
+_HINT: Final = "Annotate what the function returns, or say with state=... of what type they are."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class CachedAsyncMapOperator(AsyncMapOperator):
         self._join = node.join
         codec: Codec[RequestResult] = CachedAnswerCodec(OptionalCodec(node.answers))
         self._descriptor = StateDescriptor(STATE, node.key_codec, codec, ttl=node.cache)
-        self._first = FirstValue(codec, _ANSWERS)
+        self._storable = StorableValues(codec, "its answers", _HINT)
         self._event_time = node.cache.clock == "event"
         self._waiting: dict[Any, list[int]] = {}
         """Tickets of the rows that wait for the answer for a key."""
@@ -130,9 +128,12 @@ class CachedAsyncMapOperator(AsyncMapOperator):
         self._asked -= 1
         key = self._keys.pop(ticket)
         if answer.error is None:
-            if not (self._first.is_tried or answer.value is None):
-                self._first.check(self._ctx.operator, answer)
-            self._state.put(key, answer)
+            try:
+                self._storable.check(answer)
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever a codec raises)
+                answer = RequestResult(error=error)
+            else:
+                self._state.put(key, answer)
         for each in self._waiting.pop(key):
             self._held.complete(each, answer)
 

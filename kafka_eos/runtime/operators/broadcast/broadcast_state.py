@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, get_origin
 
 from kafka_eos._util.log_context import TrackedRows
+from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import BackendState, StateDescriptor
 from kafka_eos.codecs import KeyCodec, state_codec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.storability import StorableValues
 
 _KEYS: Final = KeyCodec()
 
@@ -23,8 +25,9 @@ _KEYS: Final = KeyCodec()
 class BroadcastStateCopy:
     """One broadcast state in one subtask, in memory; implements BroadcastState."""
 
-    def __init__(self, where: str, state: BackendState[Any]) -> None:
+    def __init__(self, where: str, state: BackendState[Any], codec: Codec[Any]) -> None:
         self._where, self._state = where, state
+        self._storable = StorableValues(codec, f"{where}: a value", "Store a value of its declared type.")
         self._entries: dict[Any, Any] = dict(state.items())
         self._in_order = False
         self._written: dict[Any, Any] = {}
@@ -61,6 +64,8 @@ class BroadcastStateCopy:
     def put(self, key: Any, value: Any) -> None:
         self._expect_open()
         _KEYS.check(key)
+        if value is not None:
+            self._storable.check(value)
         self._written[key] = value
 
     def remove(self, key: Any) -> None:
@@ -119,7 +124,7 @@ class BroadcastStates:
             ensure_name(name, "state name"), _KEYS, state_codec(value_tp), "broadcast"
         )
         copy = BroadcastStateCopy(
-            f"operator {operator!r}: broadcast state {name!r}", self._ctx.broadcast_state(descriptor)
+            f"operator {operator!r}: broadcast state {name!r}", self._ctx.broadcast_state(descriptor), descriptor.value
         )
         return self._states.setdefault(name, copy)
 

@@ -24,7 +24,7 @@ from kafka_eos.core.records import Batch
 from kafka_eos.plan import JoinNode, input_of
 from kafka_eos.runtime.operators.operator import OperatorContext
 from kafka_eos.runtime.operators.side_outputs import TaggedValue
-from kafka_eos.runtime.operators.storability import FirstValue, StateHint
+from kafka_eos.runtime.operators.storability import StorableValues
 from kafka_eos.runtime.operators.timer_firing import EVENT_STATE, Firings
 from kafka_eos.runtime.operators.windows.window_operator import LATE_HINT, LateRow, times_of
 from kafka_eos.runtime.state.timers import TimeCodec, create_timer_descriptor
@@ -53,8 +53,8 @@ class JoinOperator:
 
     def __init__(self, node: JoinNode) -> None:
         self._node, self._codecs = node, tuple(map(ElementsCodec, node.value_codec))
-        self._firsts = [
-            FirstValue(codec, StateHint(f"rows of its {side} stream", f"Say with {declared} of what type they are."))
+        self._storable = [
+            StorableValues(codec, f"rows of its {side} stream", f"Say with {declared} of what type they are.")
             for side, codec, declared in zip(SIDES, self._codecs, self.declared_with, strict=True)
         ]
 
@@ -76,6 +76,7 @@ class JoinOperator:
         times, keys = times_of(batch, self._ctx.operator), batch.keys or []
         side = input_of(batch.lane, len(SIDES))
         cells = self._states[SIDES[side]].view(zip(keys, times, strict=True))
+        check = self._storable[side].check
         made: list[Sequence[Any]] = []
         refused: list[int] = []
         for index, (key, element) in enumerate(zip(keys, TrackedRows(batch, batch.with_sort_keys()), strict=True)):
@@ -83,6 +84,8 @@ class JoinOperator:
             try:
                 at = self._find_first_timer(*place)
                 outputs = () if at is not None else self._too_late(side, *element)
+                if at is not None:
+                    check((element,))
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever is raised for a row)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
@@ -151,8 +154,6 @@ class JoinOperator:
             elements = []
             self._timers.add(place[0], at)
         elements.append(element)
-        if not self._firsts[side].is_tried:
-            self._firsts[side].check(self._ctx.operator, elements)
         cells[place] = elements
 
     def _too_late(self, side: int, value: Any, place: tuple[int, int, int]) -> Sequence[Any]:

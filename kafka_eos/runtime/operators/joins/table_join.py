@@ -9,7 +9,7 @@ nothing. So the provenance of outputs names only rows of the stream.
 
 from __future__ import annotations
 
-from collections.abc import Collection, MutableMapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,11 +18,10 @@ from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import SAME_KEYS, TableJoinNode, input_of
 from kafka_eos.runtime.operators.operator import OperatorContext
-from kafka_eos.runtime.operators.storability import FirstValue, StateHint
+from kafka_eos.runtime.operators.storability import StorableValues
 
 STATE: Final = "table"
 _SIDES: Final = 2
-_VALUES: Final = StateHint("values of its table", "Say with .table(..., values=...) of what type they are.")
 
 
 class TableJoinOperator:
@@ -30,7 +29,9 @@ class TableJoinOperator:
 
     def __init__(self, node: TableJoinNode) -> None:
         self._node = node
-        self._first = FirstValue(node.value, _VALUES)
+        self._storable = StorableValues(
+            node.value, "values of its table", "Say with .table(..., values=...) of what type they are."
+        )
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         """Return the states of the join."""
@@ -50,17 +51,21 @@ class TableJoinOperator:
 
     def _updated(self, batch: Batch[Any], keys: Sequence[Any]) -> Batch[Any]:
         """Update the table's state with rows; emit nothing."""
-        found = {key: row.value for key, row in zip(keys, batch.values, strict=True)}
+        found: dict[Any, Any] = {}
+        for index, (key, row) in enumerate(zip(keys, batch.values, strict=True)):
+            try:
+                if row.value is not None:
+                    self._storable.check(row.value)
+            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever a codec raises)
+                self._ctx.reject(batch, index, error)
+                continue
+            found[key] = row.value
         gone = [key for key, value in found.items() if value is None]
         kept = {key: value for key, value in found.items() if value is not None}
         for key in gone:
             self._state.delete(key)
         if kept:
-            if not self._first.is_tried:
-                self._first.check(self._ctx.operator, next(iter(kept.values())))
-            cells: MutableMapping[Any, Any] = self._state.view(kept)
-            for key, value in kept.items():
-                cells[key] = value
+            self._state.view(kept).update(kept)
         return batch.take(())
 
     def _joined(self, batch: Batch[Any], keys: Sequence[Any]) -> Batch[Any]:

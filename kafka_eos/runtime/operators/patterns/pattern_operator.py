@@ -18,21 +18,19 @@ from typing import Any, Final
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import PartialMatchesCodec, PatternRowsCodec
-from kafka_eos.core.errors import PlanError
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import PatternNode
 from kafka_eos.runtime.operators.operator import OperatorContext
 from kafka_eos.runtime.operators.patterns.state_machine import PartialMatch, Place, TransitionTable
 from kafka_eos.runtime.operators.side_outputs import TaggedValue
-from kafka_eos.runtime.operators.storability import FirstValue, StateHint
+from kafka_eos.runtime.operators.storability import StorableValues
 from kafka_eos.runtime.operators.timer_firing import EVENT_STATE, Firings
 from kafka_eos.runtime.operators.windows.window_operator import LATE_HINT, LateRow, times_of
 from kafka_eos.runtime.state.timers import TimeCodec, create_timer_descriptor
 
 ROWS: Final = "rows"
 PARTIALS: Final = "partials"
-_ROWS: Final = StateHint("its rows", "Say with .key_by(..., values=...) of what type they are.")
 
 
 class PatternOperator:
@@ -44,7 +42,9 @@ class PatternOperator:
         self._within = node.pattern.limit or 0
         self._conditions = [(1 << number, stage.where) for number, stage in enumerate(node.pattern.stages)]
         self._marked = PatternRowsCodec(node.value_codec)
-        self._first = FirstValue(self._marked, _ROWS)
+        self._storable = StorableValues(
+            self._marked, "its rows", "Say with .key_by(..., values=...) of what type they are."
+        )
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         """Return all states except timers."""
@@ -74,8 +74,6 @@ class PatternOperator:
         ):
             try:
                 outputs = self._take(cells, key, value, place)
-            except PlanError:
-                raise
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever is raised for a row)
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
@@ -101,8 +99,7 @@ class PatternOperator:
             return ()
         rows = cells.get((key, place[0])) or []
         row = value, place, bits
-        if not self._first.is_tried:
-            self._first.check(self._ctx.operator, [row])
+        self._storable.check([row])
         if not rows:
             self._timers.add(key, place[0])
         cells[key, place[0]] = [*rows, row]

@@ -24,7 +24,7 @@ from kafka_eos.core.records import Batch
 from kafka_eos.core.windows import Window
 from kafka_eos.runtime.operators.operator import OperatorContext, iterate_with_clock
 from kafka_eos.runtime.operators.stateless import flatten_outputs
-from kafka_eos.runtime.operators.storability import ACCUMULATOR, FirstValue
+from kafka_eos.runtime.operators.storability import expect_storable, merge_storable
 from kafka_eos.runtime.operators.windows.window_operator import WINDOWS, make_none_error
 
 
@@ -35,13 +35,12 @@ class RowCountWindowOperator:
         assigner = node.assigner
         self._size, self._every = assigner.size, assigner.every
         self._pane = None if assigner.size is None else math.gcd(assigner.size, assigner.every)
-        self._contents = node.contents
+        self._contents, self._merge_stored = expect_storable(node.contents), merge_storable(node.contents)
         held: Codec[Any] = CountedCodec(RowPanesCodec(self._contents.codec))
         self._windows: StateDescriptor[Any] = StateDescriptor(
             WINDOWS, node.key_codec, held, ttl=node.ttl, definition=node.definition
         )
         self._by_event_time = node.ttl is not None and node.ttl.clock == "event"
-        self._first = FirstValue(self._contents.codec, ACCUMULATOR)
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         return (self._windows,)
@@ -66,8 +65,6 @@ class RowCountWindowOperator:
                 self._ctx.reject(batch, index, error)
                 refused.append(index)
                 continue
-            if not self._first.is_tried:
-                self._first.check(self._ctx.operator, acc)
             made.append(outputs)
             panes[pane] = acc
             if full:
@@ -92,14 +89,14 @@ class RowCountWindowOperator:
 
         ``kept``: the row is accepted for certain; else return a new object.
         """
-        contents = self._contents
+        contents, merge = self._contents, self._merge_stored
         given = (item, (number, 0, 0)) if contents.numbered else item
         if acc is None:
             changed = contents.first(given)
-        elif kept or contents.merge is None:
+        elif kept or merge is None:
             changed = contents.add(acc, given)
         else:
-            changed = contents.merge(acc, contents.first(given))
+            changed = merge(acc, contents.first(given))
         if changed is None:
             raise make_none_error()
         return changed

@@ -100,8 +100,6 @@ class PanedWindowOperator(WindowOperator):
     def _keep(self, place: _Place, changed: Any, cells: MutableMapping[_Place, Any]) -> None:
         if place not in cells:
             self._begin(place)
-            if not self._first.is_tried:
-                self._first.check(self._ctx.operator, changed)
         cells[place] = changed
         if self._by_clock is not None:
             self._by_clock.mark_changed(*place)

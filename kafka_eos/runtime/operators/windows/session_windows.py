@@ -81,8 +81,6 @@ class SessionWindowOperator(WindowOperator):
         for start, _ in touched:
             self._view.pop((key, start), None)
         self._view[key, span[0]] = acc
-        if not self._first.is_tried:
-            self._first.check(self._ctx.operator, acc)
 
     def _early(self, key: Any, changed: Sequence[int]) -> Sequence[Result]:
         (state,) = self._others
@@ -98,9 +96,9 @@ class SessionWindowOperator(WindowOperator):
         first, *others = [self._view[key, start] for start, _ in touched]
         if not others and not over and not self._is_full(first, more=1):
             return contents.add(first, item)
-        assert contents.merge is not None  # the plan guarantees it
+        assert self._merge_stored is not None  # the plan guarantees it
         for other in (*others, contents.first(item)):
-            first = contents.merge(first, other)
+            first = self._merge_stored(first, other)
         return first
 
     def _wait(self, key: Any, touched: Sequence[_Span], end: int, now: int) -> None:

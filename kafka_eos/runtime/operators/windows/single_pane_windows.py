@@ -79,8 +79,6 @@ class SinglePaneWindowOperator(WindowOperator):
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 self._ctx.reject(batch, index, error)
                 continue
-            if not self._first.is_tried:
-                self._first.check(self._ctx.operator, changed)
             held[key] = changed
         return batch.take([])
 
@@ -120,8 +118,6 @@ class SinglePaneWindowOperator(WindowOperator):
         if changed is ABSENT:
             held.pop(key, None)
             return
-        if not self._first.is_tried:
-            self._first.check(self._ctx.operator, changed)
         held[key] = changed
         if self._by_clock is not None:
             self._by_clock.mark_changed(key, pane)

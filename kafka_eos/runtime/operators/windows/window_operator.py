@@ -29,7 +29,7 @@ from kafka_eos.plan import WindowNode
 from kafka_eos.plan.triggers import ClockTrigger, CountTrigger
 from kafka_eos.runtime.operators.operator import OperatorContext, event_time_of
 from kafka_eos.runtime.operators.side_outputs import TaggedValue
-from kafka_eos.runtime.operators.storability import ACCUMULATOR, FirstValue
+from kafka_eos.runtime.operators.storability import expect_storable, merge_storable
 from kafka_eos.runtime.operators.timer_firing import EVENT_STATE, Firings
 from kafka_eos.runtime.operators.windows.clock_triggers import ClockTriggerState, Result, drop_clock_state
 from kafka_eos.runtime.state.timers import TimeCodec, create_timer_descriptor
@@ -54,11 +54,11 @@ class WindowOperator:
 
     def __init__(self, node: WindowNode) -> None:
         self._definition, trigger = node.definition, node.trigger
-        self._contents, self._key_codec = node.contents, node.key_codec
+        self._contents, self._key_codec = expect_storable(node.contents), node.key_codec
+        self._merge_stored = merge_storable(node.contents)
         self._lateness, self._late = node.lateness, node.late
         self._by_count = trigger if isinstance(trigger, CountTrigger) else None
         self._by_clock = ClockTriggerState(trigger, node.key_codec) if isinstance(trigger, ClockTrigger) else None
-        self._first = FirstValue(self._contents.codec, ACCUMULATOR)
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         """Return all states except timers."""
@@ -142,8 +142,8 @@ class WindowOperator:
 
     def _add_copied(self, acc: Any, item: Any) -> Any:
         """As add, but returns a new object, since the row may still be rejected."""
-        contents = self._contents
-        return contents.add(acc, item) if contents.merge is None else contents.merge(acc, contents.first(item))
+        contents, merge = self._contents, self._merge_stored
+        return contents.add(acc, item) if merge is None else merge(acc, contents.first(item))
 
     def _add_row(self, acc: Any, item: Any, *, anew: bool) -> Any:
         """Return a pane's contents with one row more.

@@ -204,7 +204,7 @@ def test_answers_that_cannot_be_stored_are_refused_at_the_first_one() -> None:
     async def ask(key: str):  # type: ignore[no-untyped-def]
         return {1, 2}
 
-    with pytest.raises(PlanError, match="its answers cannot be stored.*state="):
+    with pytest.raises(PoisonRecord, match="its answers cannot be stored.*state="):
         made(ask, [1])
 
 

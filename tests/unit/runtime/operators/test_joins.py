@@ -348,12 +348,12 @@ def test_rows_that_cannot_be_stored_show_at_the_first_one() -> None:
     sides = [
         pipeline.source(ListSource([]), name=side)
         .with_timestamps(lambda row: row[1], watermarks=monotonic())
-        .key_by(lambda row: row[0], name=f"by-{side}")
+        .key_by(lambda row: row[0], name=f"by-{side}", local=True)
         for side in SIDES
     ]
     connect(*sides).interval_join(pair, lower=0, upper=1, name="join").sink(MemorySink(), name="pairs")
 
-    with pytest.raises(PlanError, match=r"rows of its left stream cannot be stored(.|\n)*key_by\(\.\.\., values="):
+    with pytest.raises(PoisonRecord, match=r"rows of its left stream cannot be stored(.|\n)*key_by\(\.\.\., values="):
         run_local(pipeline, {"left": [("a", 1, Opaque())]})
 
 

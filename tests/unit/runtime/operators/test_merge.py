@@ -471,7 +471,7 @@ def test_an_accumulator_that_cannot_be_set_aside_is_named(changes: dict[str, Any
     plan = sums_of_themselves(pipeline, pipeline.source(ListSource([]), name="words"), **fold)
     with (
         job(plan, 1, scratch=lambda directory: MemorySpillStore(1)) as running,
-        pytest.raises(PlanError, match=r"'sum-partial': its accumulator cannot be stored.*state="),
+        pytest.raises(PoisonRecord, match=r"'sum-partial'.*its accumulator cannot be stored.*state="),
     ):
         running.read(0, ["a", "b"])  # type: ignore[list-item]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafka_eos import Pipeline, Stream, Ttl, Window, agg, global_, rows
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.codecs.operator_state.stored_codecs import get_plain_codec
-from kafka_eos.core.errors import PlanError
+from kafka_eos.core.errors import PlanError, PoisonRecord
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.provenance import format_provenance, parse_provenance
 from kafka_eos.runtime.operators.windows.count_windows import RowCountWindowOperator
@@ -186,7 +186,7 @@ def test_what_a_global_window_holds_is_stored_under_the_first_row(bench: Any, tt
 def test_what_cannot_be_stored_of_windows_of_rows_shows_at_the_first_row(assigner: Any) -> None:
     pipeline = flow(lambda s: s.window(assigner).fold(name="sums", init=set, step=lambda a, b: a | {b}))
 
-    with pytest.raises(PlanError, match="its accumulator cannot be stored"):
+    with pytest.raises(PoisonRecord, match="its accumulator cannot be stored"):
         run_local(pipeline, {"source": [("a", 1, 1)]})
 
 

@@ -136,7 +136,7 @@ def test_with_a_trigger_what_cannot_be_stored_shows_at_the_first_row(
         windows = keyed.window(assigner, trigger=trigger, lateness=lateness)
         return windows.fold(name="w", init=set, step=lambda a, n: a | {n}, merge=lambda a, b: a | b)
 
-    with pytest.raises(PlanError, match="its accumulator cannot be stored"):
+    with pytest.raises(PoisonRecord, match="its accumulator cannot be stored"):
         out(verb, [(0, 1)])
 
 

@@ -797,7 +797,7 @@ def test_what_cannot_be_stored_shows_at_the_first_row(assigner: Any) -> None:
         lambda s: s.window(assigner).fold(name="sums", init=set, step=lambda a, b: a | {b}, merge=lambda a, b: a | b)
     )
 
-    with pytest.raises(PlanError, match="its accumulator cannot be stored"):
+    with pytest.raises(PoisonRecord, match="its accumulator cannot be stored"):
         run_local(pipeline, {"source": sales(("a", 1, 1))})
 
 

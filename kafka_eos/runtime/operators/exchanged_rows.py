@@ -1,0 +1,49 @@
+"""Rows at an exchange: encoded when they reach it, so that the row that cannot be encoded is known.
+
+Rule: which rows an exchange can carry depends neither on the number of workers nor on checkpoints. So a chain encodes
+all of them; those that leave the worker are sent as they were encoded then.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, Final
+
+from kafka_eos.core.records import Batch
+from kafka_eos.plan import ForwardNode, Node
+
+_PLAIN: Final = frozenset((dict, list, str, int, float, bool, bytes, NoneType, datetime.datetime, datetime.time))
+"""Classes of values that need no declared type."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """A batch at an exchange, with its values as they were when they were encoded."""
+
+    batch: Batch[Any]
+    values: bytes
+
+
+class UnencodableRows(Exception):
+    """A batch has values that its exchange cannot encode; nothing of it was handed on. Its cause is the reason."""
+
+
+def encode_rows(node: Node, batch: Batch[Any]) -> EncodedRows:
+    """Encode the values of a batch for an exchange. Raises UnencodableRows.
+
+    Rows of unknown type that stay in their subtask are not encoded.
+    """
+    if isinstance(node, ForwardNode) and not node.typed:
+        return EncodedRows(batch, b"")
+    assert node.exchange_codec is not None  # every exchange has one
+    try:
+        return EncodedRows(batch, node.exchange_codec.encode(batch.values))
+    except Exception as error:
+        raise UnencodableRows(node.name) from error
+
+
+def lacks_type(node: Node, value: Any) -> bool:
+    """Return whether a value that cannot be encoded is of a class that an exchange carries only if it is declared."""
+    return node.exchange_codec is not None and node.exchange_codec.schema == {} and type(value) not in _PLAIN
