@@ -333,19 +333,30 @@ DELIVERIES = pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once
     ("config", "record"),
     [
         (("message.timestamp.after.max.ms", "1000"), Record("k", "v", [], 4_000_000_000_000)),
+        (("message.timestamp.before.max.ms", "1000"), Record("k", "v", [], 1)),
         (("cleanup.policy", "compact"), Record(None, "v")),
     ],
 )
-def test_a_record_that_its_topic_does_not_take_is_told_of_with_the_remedy(
-    bootstrap: str, topic: Topic, opened: Open, config: tuple[str, str], record: Record[Any, Any]
+def test_a_record_that_its_topic_refuses_is_rejected_alone(
+    bootstrap: str, topic: Topic, ctx: JobContext, config: tuple[str, str], record: Record[Any, Any]
 ) -> None:
+    """The other rows of the epoch are committed."""
     out = topic()
-    set_topic_config(bootstrap, out, *config)
-    writer, _ = opened(KafkaSink.records(out, key=str, value=str))
-    writer.write(batch(record))
+    refused: list[tuple[int, str]] = []
 
-    with pytest.raises(RestartFromCheckpoint, match=r"timestamp\.after\.max\.ms.*none without a key.*KafkaSink"):
-        writer.seal(epoch(1))()
+    def reject(rows: Batch[Any], index: int, operator: str, error: Exception) -> None:
+        refused.append((rows.origin.raw(rows.origin_rows[index]).offset, str(error)))
+
+    set_topic_config(bootstrap, out, *config)
+    sink: KafkaSink[Any] = KafkaSink.records(out, key=str, value=str, timestamp=None)
+    writer, committer = sink.writer(task(ctx, "out", Services(reject_row=reject))), sink.committer(ctx)
+    commit(committer, prepare(writer, batch(Record("k", "fine"), record, Record("k", "too")), epoch(1)), epoch(1))
+
+    assert eventually(lambda: values_of(bootstrap, out), "the good rows") == [b"fine", b"too"]
+    writer.discard()
+    committer.close()
+    assert [place for place, _ in refused] == [1]
+    assert config[0] in refused[0][1] and out in refused[0][1]
 
 
 @DELIVERIES

@@ -236,9 +236,10 @@ def undelivered(error: KafkaError, message: Message) -> str:
     if error.code() in _INVALID:
         return (
             f"{error.str()}: the topic {message.topic()} takes no record that is further ahead of the broker's "
-            "clock than message.timestamp.after.max.ms, an hour by default, and none without a key if it is compacted. "
-            "An output has the event time of its row, timer or window, unless KafkaSink(timestamp=...) says another: "
-            "are event times milliseconds since 1970?"
+            "clock than message.timestamp.after.max.ms, an hour by default, none that is further behind it than "
+            "message.timestamp.before.max.ms, and none without a key if it is compacted. Such rows are rejected before "
+            "they are sent. Either the settings were changed while the job ran, then the next attempt knows them; or "
+            "this user may not read them (DescribeConfigs), the clocks differ, or the broker has another rule"
         )
     if not too_large(error):
         return f"{message.topic()}: {error.str()}"

@@ -6,7 +6,7 @@ Rule: no request creates anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -102,27 +102,33 @@ class MetadataRequests(RequestSender):
         while True:
             for node in self._nodes():  # some may be down without the cluster knowing
                 try:
-                    return self._config(BROKER, str(node), name, node, _ONE_OF_MANY_SECONDS)
+                    return self._configs(BROKER, str(node), [name], node, _ONE_OF_MANY_SECONDS)[name]
                 except Retryable:
                     if time.monotonic() > deadline:
                         raise
 
     def topic_config(self, topic: str, name: str) -> str | None:
         """Return one setting of a topic; None if the user may not read it, or the topic does not exist."""
-        if self.topic(topic) is None:
-            return None
-        return self._config(TOPIC, topic, name, None, self._patience)
+        return self.topic_configs(topic, [name])[name]
 
-    def _config(self, kind: int, resource: str, name: str, node: int | None, seconds: float) -> str | None:
+    def topic_configs(self, topic: str, names: Sequence[str]) -> dict[str, str | None]:
+        """Return settings of a topic; see ``topic_config``."""
+        if self.topic(topic) is None:
+            return dict.fromkeys(names)
+        return self._configs(TOPIC, topic, names, None, self._patience)
+
+    def _configs(
+        self, kind: int, resource: str, names: Sequence[str], node: int | None, seconds: float
+    ) -> dict[str, str | None]:
         def code(answer: DescribeConfigsResponse) -> int:  # retry a broker that does not know the topic yet
             return LEADER_UNKNOWN if answer.error == TOPIC_UNKNOWN else answer.error
 
-        request = describe_configs(kind, resource, name)
+        request = describe_configs(kind, resource, names)
         answer = self._send(request, node, code, forbidden=False, seconds=seconds)
         if answer.error in FORBIDDEN:
-            return None
+            return dict.fromkeys(names)
         expect(answer.error, {0}, f"DescribeConfigs of {resource}")
-        return answer.values.get(name)
+        return {name: answer.values.get(name) for name in names}
 
     def topic(self, name: str) -> TopicMetadata | None:
         """Return the metadata of a topic, without creating it; None if it does not exist. See ``topics``."""

@@ -15,6 +15,7 @@ from kafka_eos.connectors.kafka.client.memory import largest_record
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.transaction_status import MARKER_LIFE
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
+from kafka_eos.connectors.kafka.sink.topic_rules import SETTINGS, TopicRules
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
@@ -151,10 +152,11 @@ def check_table_retention(rpc: KafkaRequests, topic: str) -> str | None:
 
 def fetch_topic_limits(rpc: KafkaRequests, topic: str, config: Mapping[str, Any]) -> TopicLimits:
     """Return a topic's limits combined with the producer's."""
-    found, facts = rpc.topic_config(topic, "max.message.bytes"), rpc.topic(topic)
+    facts, settings = rpc.topic(topic), rpc.topic_configs(topic, ("max.message.bytes", *SETTINGS))
     if facts is None:
         raise ConfigError(missing_topic(topic, rpc.bootstrap))
-    return TopicLimits(topic, None if found is None else int(found), largest_record(config), facts.partitions)
+    size, rules = settings["max.message.bytes"], TopicRules.of(settings)
+    return TopicLimits(topic, None if size is None else int(size), largest_record(config), facts.partitions, rules)
 
 
 def missing_topic(topic: str, bootstrap: str) -> str:

@@ -13,6 +13,7 @@ from itertools import islice, repeat
 from typing import Any, Final
 
 from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
+from kafka_eos.connectors.kafka.sink.topic_rules import ANY_RECORD, TopicRules
 
 _BATCH: Final = 61
 """Bytes of a batch before its first record."""
@@ -26,7 +27,7 @@ _WIDEST: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """A topic's size limits and partition count, as known to its writers."""
+    """A topic's limits and partition count, as known to its writers."""
 
     topic: str
     limit: int | None
@@ -35,6 +36,7 @@ class TopicLimits:
     """``message.max.bytes`` of the producer."""
     partitions: int
     """The partition count when it was last queried; there may be more by now."""
+    rules: TopicRules = ANY_RECORD
 
     def refusal(self, size: int) -> str:
         """Return why an output of ``size`` bytes is rejected, and the remedy."""

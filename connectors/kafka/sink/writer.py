@@ -5,6 +5,7 @@ Rule: the loop over rows only produces; all other work is done once per batch.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, Literal, TypeVar
@@ -102,20 +103,21 @@ def produce_all(
 ) -> Collection[int]:
     """Pass every row to librdkafka; return the indices of those that it did not accept. Wait while the queue is full.
 
-    ``refuse`` receives the index of a row that can never be sent: too large for the topic or the producer, or of a
-    wrong type. Raises RestartFromCheckpoint if librdkafka rejects a row for another reason.
+    ``refuse`` receives the index of a row that can never be sent: too large for the topic or the producer, against the
+    topic's rules, or of a wrong type. Raises RestartFromCheckpoint if librdkafka rejects a row for another reason.
     """
     large = {} if to.limit is None else oversized(columns, stamps, to.limit)
-    for index, size in large.items():
-        refuse(index, ValueError(to.refusal(size)))
-    refused = set(large)
+    against = to.rules.find_refused(to.topic, columns, round(time.time() * 1000))
+    for index in sorted({*large, *against}):
+        refuse(index, ValueError(to.refusal(large[index]) if index in large else against[index]))
+    refused = {*large, *against}
     produce, topic = producer.produce, to.topic
     with map_errors(f"produce to {topic}"):
-        for index, (value, key, time, header, place) in _rows(columns, stamps, large):
+        for index, (value, key, at, header, place) in _rows(columns, stamps, frozenset(refused)):
             try:
-                produce(topic, value, key, place, None, None, time, header)
+                produce(topic, value, key, place, None, None, at, header)
             except BufferError:
-                _retry(producer, (topic, value, key, place, None, None, time, header))
+                _retry(producer, (topic, value, key, place, None, None, at, header))
             except (KafkaException, TypeError, ValueError, OverflowError) as error:
                 refuse(index, _the_rows_fault(error, to, value, key, header))
                 refused.add(index)

@@ -220,7 +220,5 @@ def test_state_that_could_not_be_stored_fails_the_test_of_its_pipeline(value: An
     stream = pipeline.source(ListSource([]), name="source").key_by(str).process(Keeps, name="keeps")
     stream.sink(MemorySink(), name="sink")
 
-    with pytest.raises(
-        PoisonRecord, match="source/0/0 .* operator 'keeps'.* state 'kept' cannot be stored"
-    ):
+    with pytest.raises(PoisonRecord, match="source/0/0 .* operator 'keeps'.* state 'kept' cannot be stored"):
         run_local(pipeline, {"source": ["a"]})

@@ -5,7 +5,7 @@ Pure. See ``request``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -186,8 +186,8 @@ class DescribeConfigsResponse:
     values: Mapping[str, str | None]
 
 
-def describe_configs(kind: int, resource: str, name: str) -> Request[DescribeConfigsResponse]:
-    """Return a request for one setting of a broker or a topic."""
+def describe_configs(kind: int, resource: str, names: Sequence[str]) -> Request[DescribeConfigsResponse]:
+    """Return a request for settings of a broker or a topic."""
 
     def synonym(found: MessageReader) -> None:
         found.skip(MessageReader.text, MessageReader.text_or_none, MessageReader.int8, MessageReader.tags)
@@ -211,6 +211,6 @@ def describe_configs(kind: int, resource: str, name: str) -> Request[DescribeCon
         found.tags()
         return seen
 
-    wanted = int8(kind) + text(resource) + array([text(name)]) + NO_TAGS
+    wanted = int8(kind) + text(resource) + array(list(map(text, names))) + NO_TAGS
     body = array([wanted]) + boolean(False) + boolean(False) + NO_TAGS
     return Request("DescribeConfigs", 32, 4, 4, lambda _: body, read)

@@ -86,7 +86,7 @@ REQUESTS: dict[str, tuple[Request[Any], Callable[[Any], Any], Any]] = {
         ([(None, TOPIC)], False, True),
     ),
     "DescribeConfigs": (
-        cluster.describe_configs(cluster.BROKER, "1", "log.dirs"),
+        cluster.describe_configs(cluster.BROKER, "1", ["log.dirs"]),
         lambda r: (
             [(c.resource_type, c.resource_name, c.configuration_keys) for c in r.resources],
             r.include_synonyms,
