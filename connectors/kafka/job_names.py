@@ -11,7 +11,9 @@ Rule: a job's name contains no dot and no space, so parsing is unambiguous.
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from dataclasses import dataclass
 
 from kafka_eos.abc.context import JobContext
@@ -21,7 +23,7 @@ _LIFE = "[0-9a-f]{12}"
 _NUMBERS = r"\.[0-9]+\.[0-9]+\.[0-9]+"
 _ID = re.compile(rf"([^.]+)(?:\.({_LIFE}))?\.([0-9]+)\.([0-9]+)\.([0-9]+)")
 _MARK = re.compile(rf"[^.]+\.({_LIFE})")
-_METADATA = re.compile(rf"kafka_eos (\S+) ({_LIFE}|-) ([0-9]+)/([0-9]+)")
+_METADATA = re.compile(rf"kafka_eos (\S+) ({_LIFE}|-) ([0-9]+)/([0-9]+) (\S+)/([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +82,19 @@ def ids_and_marks(job: str) -> str:
 
 
 def offset_metadata(ctx: JobContext, epoch: EpochId) -> str:
-    """Return the metadata of a source's committed offset, which identifies its writer."""
-    return f"kafka_eos {ctx.job} {ctx.identity or '-'} {epoch}"
+    """Return the metadata of an offset that this process commits: job, incarnation, epoch, host and process."""
+    return f"kafka_eos {ctx.job} {ctx.identity or '-'} {epoch} {socket.gethostname()}/{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMetadata:
-    """The metadata of a committed group offset: the job, incarnation and epoch that wrote it."""
+    """The metadata of a committed group offset: the job, incarnation, epoch and process that wrote it."""
 
     job: str
     identity: JobIdentity | None
     epoch: EpochId
+    host: str
+    pid: int
 
     @classmethod
     def parse(cls, metadata: str | None) -> OffsetMetadata | None:
@@ -98,9 +102,9 @@ class OffsetMetadata:
         found = _METADATA.fullmatch((metadata or "").rstrip("\0"))
         if found is None:
             return None
-        job, identity, epoch, term = found.groups()
+        job, identity, epoch, term, host, pid = found.groups()
         at = EpochId(Epoch(int(epoch)), Term(int(term)))
-        return cls(job, None if identity == "-" else JobIdentity(identity), at)
+        return cls(job, None if identity == "-" else JobIdentity(identity), at, host, int(pid))
 
 
 def _pattern(job: str, identity: JobIdentity | None) -> str:

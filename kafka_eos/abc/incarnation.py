@@ -36,6 +36,7 @@ class IncarnationSign:
     ``term``      the newest term found, if any
     ``age``       seconds since the newest sign, if known
     ``committed`` the newest epoch that is committed there, if known
+    ``process``   host and id of the process that led it last, if known
     """
 
     identity: JobIdentity | None
@@ -45,6 +46,7 @@ class IncarnationSign:
     state: IncarnationState = IncarnationState.ENDED
     age: float | None = None
     committed: Epoch | None = None
+    process: tuple[str, int] | None = None
 
 
 class SupportsRegistration(ABC):

@@ -6,7 +6,9 @@ after that. Of two that start at the same time at least one sees the other. A re
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from kafka_eos._util.retry import Retrier
@@ -157,7 +159,8 @@ def describe_refusal(job: str, home: str, signs: Sequence[IncarnationSign]) -> s
     """Return an explanation of which incarnations prevent a first start, and the remedy."""
     found = "; ".join(_shown(sign) for sign in signs)
     return (
-        f"job {job!r} would start from scratch, because {home} has no checkpoint, but another incarnation of that name "
+        f"{describe_activity(job, signs)} This start of job {job!r} would begin from scratch, because {home} has no "
+        "checkpoint, but another incarnation of that name "
         f"is registered in the same sinks or sources: {found}. Both together would write output twice. If it is the "
         "same job, start it with its original directory (--checkpoint-dir, setting checkpoint_dir). If it is another "
         "pipeline, give one of them another name. kafka-eos doctor lists the open output. If the other directory was "
@@ -165,6 +168,21 @@ def describe_refusal(job: str, home: str, signs: Sequence[IncarnationSign]) -> s
         "what it has committed, and reads the input again, from the savepoint (--from) or from the start rule: readers "
         "will see the output of all input that both have read twice"
     )
+
+
+def describe_activity(job: str, signs: Sequence[IncarnationSign]) -> str:
+    """Return whether another incarnation of the job runs now, on which host, and as which process, as far as known."""
+    ages = [sign.age for sign in signs if sign.age is not None and sign.state is IncarnationState.OPEN]
+    place = next((sign.process for sign in signs if sign.process is not None), None)
+    who = "" if place is None else f" Its last known process is {place[1]} on {place[0]}."
+    if place is not None and place[0] == socket.gethostname():
+        if Path(f"/proc/{place[1]}").exists():
+            return f"Job {job!r} runs now, with another directory: process {place[1]} on this machine ({place[0]})."
+        who = f" Its last known process, {place[1]} on this machine, has ended."
+    if not ages:
+        return f"Another incarnation of job {job!r} has nothing open: it has ended, or is idle.{who}"
+    since = f"the newest of {min(ages):,.0f} s ago"
+    return f"Another incarnation of job {job!r} has open output, {since}: it runs, or was killed.{who}"
 
 
 def describe_repetition(job: str, refused: RepetitionRefused) -> str:

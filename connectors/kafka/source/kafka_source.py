@@ -526,17 +526,18 @@ def _single_answer(answers: Sequence[PositionsOrRetry]) -> Positions:
 
 def lives_of_group(job: str, group: str, committers: Sequence[names.OffsetMetadata]) -> list[IncarnationSign]:
     """Return signs of the incarnations of ``job`` among those that committed a group's offsets."""
-    epochs: dict[JobIdentity | None, list[EpochId]] = {}
+    written: dict[JobIdentity | None, list[names.OffsetMetadata]] = {}
     for by in committers:
         if by.job == job:
-            epochs.setdefault(by.identity, []).append(by.epoch)
+            written.setdefault(by.identity, []).append(by)
     return [
         IncarnationSign(
             identity,
             f"consumer group {group!r}",
             "committed offsets",
-            max(each.term for each in found),
-            committed=max(each.epoch for each in found),
+            max(by.epoch.term for by in found),
+            committed=max(by.epoch.epoch for by in found),
+            process=max(((by.epoch.term, by.epoch.epoch), (by.host, by.pid)) for by in found)[1],
         )
-        for identity, found in epochs.items()
+        for identity, found in written.items()
     ]

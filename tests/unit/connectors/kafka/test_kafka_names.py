@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 import pytest
 
 from kafka_eos.abc.context import JobContext
@@ -46,9 +49,9 @@ def test_marker_groups_of_a_subtask_begin_alike() -> None:
 @pytest.mark.parametrize(
     ("metadata", "by"),
     [
-        (f"kafka_eos orders {LIFE} 7/3", OffsetMetadata("orders", LIFE, EpochId(Epoch(7), Term(3)))),
-        ("kafka_eos orders - 7/3", OffsetMetadata("orders", None, EpochId(Epoch(7), Term(3)))),
-        ("kafka_eos orders - 7/3\0", OffsetMetadata("orders", None, EpochId(Epoch(7), Term(3)))),
+        (f"kafka_eos orders {LIFE} 7/3 a/9", OffsetMetadata("orders", LIFE, EpochId(Epoch(7), Term(3)), "a", 9)),
+        ("kafka_eos orders - 7/3 a/9", OffsetMetadata("orders", None, EpochId(Epoch(7), Term(3)), "a", 9)),
+        ("kafka_eos orders - 7/3 a/9\0", OffsetMetadata("orders", None, EpochId(Epoch(7), Term(3)), "a", 9)),
         ("kafka_eos 7/3", None),
         ("", None),
         (None, None),
@@ -63,14 +66,16 @@ def test_the_metadata_of_an_offset_tells_who_committed_it(metadata: str | None, 
 def test_metadata_is_written_as_it_is_read(identity: JobIdentity | None) -> None:
     told = names.offset_metadata(of(identity), EpochId(Epoch(7), Term(3)))
 
-    assert told == f"kafka_eos orders {identity or '-'} 7/3"
-    assert OffsetMetadata.parse(told) == OffsetMetadata("orders", identity, EpochId(Epoch(7), Term(3)))
+    here = socket.gethostname(), os.getpid()
+
+    assert told == f"kafka_eos orders {identity or '-'} 7/3 {here[0]}/{here[1]}"
+    assert OffsetMetadata.parse(told) == OffsetMetadata("orders", identity, EpochId(Epoch(7), Term(3)), *here)
 
 
 def test_a_life_is_listed_with_the_newest_epoch_of_its_offsets() -> None:
     """The newest term need not be that of the newest epoch: idle partitions keep what an older one committed."""
-    by = [OffsetMetadata("orders", LIFE, EpochId(Epoch(n), Term(term))) for n, term in ((7, 3), (9, 4), (8, 4))]
+    by = [OffsetMetadata("orders", LIFE, EpochId(Epoch(n), Term(term)), "a", n) for n, term in ((7, 3), (9, 4), (8, 4))]
 
-    (sign,) = lives_of_group("orders", "group", [*by, OffsetMetadata("other", LIFE, by[0].epoch)])
+    (sign,) = lives_of_group("orders", "group", [*by, OffsetMetadata("other", LIFE, by[0].epoch, "a", 1)])
 
-    assert (sign.identity, sign.term, sign.committed) == (LIFE, Term(4), Epoch(9))
+    assert (sign.identity, sign.term, sign.committed, sign.process) == (LIFE, Term(4), Epoch(9), ("a", 9))
