@@ -26,6 +26,7 @@ from kafka_eos.runtime.operators.operator_chain import hash_operator
 from tests.audit.corruptions import CORRUPTIONS, Corruption, Outs, nth, without
 from tests.audit.job import Job, Out, epoch, out, placed, refused_at
 from tests.marks import campaign
+from tests.spark_sessions import SparkSessions
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(600)
@@ -265,8 +266,8 @@ def world(
 
 
 @pytest.fixture(scope="module")
-def verdict(world: World, spark: Any) -> Verdict:
-    return world.job.audit(spark)
+def verdict(world: World, spark_sessions: SparkSessions) -> Verdict:
+    return world.job.audit(spark_sessions.live())
 
 
 def found(verdict: Verdict, sink: str) -> dict[Check, int]:
