@@ -66,6 +66,8 @@ class DbApiSink(NoProvenance, Sink[T]):
             cells: Sequence[Any] = [value[name] for name in self._columns]
         else:
             cells = self._taken(value)
+        if any(cell != cell for cell in cells):
+            raise ValueError("NaN is NULL in SQLite, and an error elsewhere: map it to None, or override row()")
         return [cell.value if isinstance(cell, enum.Enum) else cell for cell in cells]
 
     @property

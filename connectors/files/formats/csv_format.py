@@ -1,6 +1,6 @@
 """CSV as in RFC 4180: a line of names, then one row per value. None is an empty cell, an empty text is ``""``.
 
-A list, a dict or a model is a cell of JSON, which comes back equal by the type of its column.
+A list, a dict or a model is a cell of JSON, checked by the type of its column; ``FileSource`` reads it as text.
 Rule: a cell is never changed to make it fit: a value without a unique text form is rejected.
 """
 
