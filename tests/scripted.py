@@ -53,6 +53,7 @@ class ScriptedBroker:
         self._answers = {API_VERSIONS: self._versions, METADATA: self._self, FIND_COORDINATOR: self.coordinator}
         self._answers |= answers
         self._highest = highest or {}
+        self.cluster_id: str | None = "here"
         self.seen: list[Any] = []
         """Every request, in order."""
         self.links: list[socket.socket] = []
@@ -130,7 +131,9 @@ class ScriptedBroker:
 
     def _self(self, request: Any) -> MetadataResponse:
         this = MetadataResponseBroker(node_id=BrokerId(1), host="127.0.0.1", port=i32(self.port))
-        return MetadataResponse(throttle_time=i32Timedelta.parse(NOW), brokers=(this,), topics=())
+        return MetadataResponse(
+            throttle_time=i32Timedelta.parse(NOW), brokers=(this,), cluster_id=self.cluster_id, topics=()
+        )
 
     def coordinator(self, request: Any) -> FindCoordinatorResponse:
         """An answer that names this broker, in the version that asks for several keys."""

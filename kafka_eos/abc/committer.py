@@ -148,6 +148,14 @@ class Committer(ABC):
         """Commit all committables; return the results in the same order. Default: one after the other."""
         return [self.commit(permit, each) for each in committables]
 
+    def has_prepared(self, committable: Committable) -> bool:
+        """Return whether a committable is in this committer's system, whatever name its scope has. Default: False.
+
+        A system may have several names, such as a cluster with many brokers. The committable may be one of any
+        connector. Raises Retryable if this cannot be determined now.
+        """
+        return False
+
     @abstractmethod
     def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
         """List staged output of all incarnations that is neither committed nor aborted."""

@@ -254,9 +254,8 @@ class EpochCommitter:
     def count_set_aside(self, committables: Sequence[Committable]) -> dict[str, int]:
         """Return the number of rows of a committed epoch that receivers refused, by sink that has some."""
         found: Counter[str] = Counter()
-        for scope in dict.fromkeys(committable.scope for committable in committables):
-            some = [committable for committable in committables if committable.scope == scope]
-            count_set_aside = partial(self.committers[scope].count_set_aside, some)
+        for scope, some in _by_scope(committables):
+            count_set_aside = partial(self._committer(some[0]).count_set_aside, some)
             counts = self.patience.retry(f"count what {scope} refused", count_set_aside)
             for committable, count in zip(some, counts, strict=True):
                 found[next(iter(committable.by_sink), scope)] += count
@@ -272,9 +271,8 @@ class EpochCommitter:
         return list(groups.values())
 
     def _announce(self, committables: Sequence[Committable], decision: CommitAuthorized) -> None:
-        for scope in dict.fromkeys(committable.scope for committable in committables):
-            some = [committable for committable in committables if committable.scope == scope]
-            announce = partial(self.committers[scope].announce, decision.permit, some)
+        for scope, some in _by_scope(committables):
+            announce = partial(self._committer(some[0]).announce, decision.permit, some)
             self.patience.retry(f"announce epoch {decision.permit.epoch} in {scope}", announce)
 
     def _all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -331,13 +329,22 @@ class EpochCommitter:
         hit("receipt.after")
 
     def _committer(self, committable: Committable) -> Committer:
-        try:
-            return self.committers[committable.scope]
-        except KeyError:
-            raise ConfigError(
-                f"a decided epoch has uncommitted output in {committable.scope!r}, but the pipeline no longer has a "
-                "sink there. Run the previous version of the pipeline until it stops by itself, then change it."
-            ) from None
+        if (known := self.committers.get(committable.scope)) is not None:
+            return known
+        for scope, committer in self.committers.items():
+            if self.patience.retry(
+                f"compare {scope} with {committable.scope}", partial(committer.has_prepared, committable)
+            ):
+                return committer
+        raise ConfigError(
+            f"a decided epoch has uncommitted output in {committable.scope!r}, but the pipeline no longer has a "
+            "sink there. Run the previous version of the pipeline until it stops by itself, then change it."
+        )
+
+
+def _by_scope(committables: Sequence[Committable]) -> list[tuple[str, list[Committable]]]:
+    scopes = dict.fromkeys(committable.scope for committable in committables)
+    return [(scope, [each for each in committables if each.scope == scope]) for scope in scopes]
 
 
 def _in_order(groups: Sequence[Sequence[int]], answers: Sequence[Sequence[T]]) -> list[T]:

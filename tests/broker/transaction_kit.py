@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.transaction_status import KafkaCommittable, TransactionDescription
 from tests.waiting import PATIENCE, eventually
@@ -45,7 +46,13 @@ class Writer:
             prepared_at=int(time.time() * 1000),
             timeout_ms=self.timeout_ms,
             term=1,
+            cluster_id=_cluster_id(self.bootstrap),
         )
+
+
+def _cluster_id(bootstrap: str) -> str:
+    with KafkaRequests(Cluster(bootstrap)) as rpc:
+        return rpc.cluster_id()
 
 
 def new_writer(bootstrap: str, transactional_id: str | None = None, timeout_ms: int = 60_000, **config: Any) -> Writer:

@@ -29,6 +29,19 @@ def _lose(job: Job, decided: Manifest) -> str:
     return name
 
 
+def test_a_decided_epoch_is_finished_under_another_address_of_the_cluster(new_job: NewJob) -> None:
+    """The broker that was named is gone, or the name of one was changed."""
+    job = new_job(600, TEST_PAUSE=0.001)
+    decided = _decided(job)
+    job.bootstrap = job.bootstrap.replace("127.0.0.1", "localhost")
+
+    job.run()
+
+    committed = [event["epoch"] for event in events(job) if event["event"] == "committed"]
+    assert decided.epoch in committed
+    check_all(job)
+
+
 def _commit_file(job: Job, decided: Manifest) -> None:
     """What a supervisor that was killed between its two commits has left behind."""
     file = next(c.payload for c in decided.committables if c.scope.startswith("file:"))

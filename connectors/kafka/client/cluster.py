@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka.client.credentials import resolve_config
@@ -36,6 +36,10 @@ _OURS = {
 }
 
 
+SCHEME: Final = "kafka://"
+"""The beginning of the scope of every Kafka sink."""
+
+
 @dataclass(frozen=True)
 class Cluster:
     """One Kafka cluster as one user sees it.
@@ -49,9 +53,12 @@ class Cluster:
 
     @property
     def scope(self) -> str:
-        """Return the name of this cluster and user in a manifest, which does not change with secrets and tuning."""
+        """Return the name of this cluster and user in a manifest, which does not change with secrets and tuning.
+
+        Other bootstrap servers may lead to the same cluster: only its id identifies it.
+        """
         user = self.config.get("sasl.username", self.config.get("sasl.kerberos.principal"))
-        return f"kafka://{user}@{self.bootstrap}" if user else f"kafka://{self.bootstrap}"
+        return f"{SCHEME}{user}@{self.bootstrap}" if user else f"{SCHEME}{self.bootstrap}"
 
     @property
     def named(self) -> str:

@@ -1,7 +1,8 @@
 """The brokers of one cluster: their addresses, the coordinators, and which of them respond.
 
 Rule: each request is attempted once. An address that fails is forgotten, so that the next attempt uses another one. The
-caller decides whether to retry.
+caller decides whether to retry. All connections lead to one cluster: a broker of another one counts as unreachable,
+because what it does not know proves nothing.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class Brokers:
         self._failed: dict[Address, float] = {}
         self.welcome = False
         """True if a broker has ever accepted this client's login."""
+        self.cluster_id: str | None = None
+        """The id of the cluster that the first connection led to; None before that."""
 
     def close(self) -> None:
         """Close all connections, which also ends the waits of other threads."""
@@ -130,11 +133,14 @@ class Brokers:
     @contextmanager
     def _connection(self, at: Address, until: float) -> Iterator[BrokerConnection]:
         """Yield a connection that no other thread uses: each thread has its own request in flight."""
-        connection = self._taken(at) or BrokerConnection(*at, self._security(), until)
+        taken = self._taken(at)
+        connection = taken or BrokerConnection(*at, self._security(), until)
         with self._changing:
             self._busy.add(connection)
         whole = False
         try:
+            if taken is None:
+                self._expect_same_cluster(connection, until)
             yield connection
             whole = True
         finally:
@@ -145,6 +151,20 @@ class Brokers:
                     self._idle.setdefault(at, []).append(connection)
             if not kept:
                 connection.close()
+
+    def _expect_same_cluster(self, connection: BrokerConnection, until: float) -> None:
+        """Raise Retryable if the broker belongs to another cluster than the first one that was reached.
+
+        A name or a port may be given to a broker of another cluster at any time.
+        """
+        found = connection.send(metadata([]), until).cluster_id
+        with self._changing:
+            self.cluster_id = found if self.cluster_id is None else self.cluster_id
+        if found != self.cluster_id:
+            raise Retryable(
+                f"{connection} is a broker of the Kafka cluster {found}, and this client works with the cluster "
+                f"{self.cluster_id}. Check which brokers {self._cluster.bootstrap} leads to"
+            )
 
     def _taken(self, at: Address) -> BrokerConnection | None:
         with self._changing:

@@ -63,6 +63,12 @@ class MetadataRequests(RequestSender):
 
     _end_txn_version: int | None = None
 
+    def cluster_id(self) -> str:
+        """Return the id of the cluster; "" if its brokers do not report one. It never changes for one client."""
+        if self._brokers.cluster_id is None:
+            self._nodes()
+        return self._brokers.cluster_id or ""
+
     def transaction_version(self) -> int:
         """Return the finalized feature level ``transaction.version``; 0 on brokers without it."""
         return self._abilities().features.get("transaction.version", 0)

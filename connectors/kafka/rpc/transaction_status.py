@@ -52,6 +52,7 @@ class KafkaCommittable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Milliseconds since the Unix epoch, by the writer's clock."""
     timeout_ms: int
     term: int
+    cluster_id: str
     version: int = 1
 
     def payload(self) -> Mapping[str, Json]:

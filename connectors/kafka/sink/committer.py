@@ -22,9 +22,15 @@ from kafka_eos.abc.committer import (
     StagedOutput,
 )
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState, SupportsRegistration, taken_over
+from kafka_eos.abc.incarnation import (
+    IncarnationSign,
+    IncarnationState,
+    SupportsLossCheck,
+    SupportsRegistration,
+    taken_over,
+)
 from kafka_eos.connectors.kafka import job_names as names
-from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.client.cluster import SCHEME, Cluster
 from kafka_eos.connectors.kafka.job_names import TransactionalId
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.transaction_status import (
@@ -36,8 +42,8 @@ from kafka_eos.connectors.kafka.rpc.transaction_status import (
     needs_marker,
     timeout_of,
 )
-from kafka_eos.core.errors import CommittableLost, Fenced, Retryable
-from kafka_eos.core.ids import JobIdentity
+from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, Retryable
+from kafka_eos.core.ids import EpochId, JobIdentity
 
 FENCED_MS: Final = 1_009
 """The transaction timeout that a fence sets on an id, in milliseconds: an Empty id that has it is already fenced."""
@@ -57,7 +63,7 @@ class _TransactionFacts:
     seen: TransactionDescription | None
 
 
-class KafkaCommitter(SupportsRegistration, Committer):
+class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
     """The committer of one cluster. Each call may be repeated, by any process that has the manifest."""
 
     def __init__(self, cluster: Cluster, ctx: JobContext, patience: float = 5.0) -> None:
@@ -65,8 +71,35 @@ class KafkaCommitter(SupportsRegistration, Committer):
         self._place = cluster.scope
         self._rpc = KafkaRequests(cluster, patience)
 
+    def has_prepared(self, committable: Committable) -> bool:
+        """Return whether the committable is on this cluster, under any bootstrap servers. See ``Committer``."""
+        if not committable.scope.startswith(SCHEME):
+            return False
+        return KafkaCommittable.from_payload(committable.payload).cluster_id == self._rpc.cluster_id()
+
+    def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
+        """Raise ConfigError if the bootstrap servers lead to another cluster than before. See ``SupportsLossCheck``.
+
+        Whether a cluster has lost records that it had acknowledged is not visible.
+        """
+        for committable in committables:
+            self._parse(committable)
+        return None
+
+    def _parse(self, committable: Committable) -> KafkaCommittable:
+        """Return the payload. Raise ConfigError if it is on another cluster, which would not know its transaction."""
+        prepared, here = KafkaCommittable.from_payload(committable.payload), self._rpc.cluster_id()
+        if prepared.cluster_id != here:
+            raise ConfigError(
+                f"{self._place} leads to the Kafka cluster {here}, and the output of this job is on the cluster "
+                f"{prepared.cluster_id} ({_name(prepared)}). Set bootstrap_servers to brokers of that cluster. To "
+                "continue on this one on purpose, start from a savepoint in another directory: --checkpoint-dir, "
+                "--from and --take-over"
+            )
+        return prepared
+
     def probe(self, committable: Committable) -> Probe:
-        prepared = KafkaCommittable.from_payload(committable.payload)
+        prepared = self._parse(committable)
         facts = self._probe_transaction(prepared)
         detail = f"{_name(prepared)}: {facts.seen or 'unknown to the coordinator'}"
         match facts.verdict:
@@ -86,7 +119,7 @@ class KafkaCommitter(SupportsRegistration, Committer):
         The coordinator is queried first, in normal operation and in recovery alike. That takes a millisecond, detects a
         repeated commit, and prevents a v4 commit from ending a zombie's transaction.
         """
-        prepared = KafkaCommittable.from_payload(committable.payload)
+        prepared = self._parse(committable)
         facts = self._probe_transaction(prepared)
         outcome = CommitOutcome.ALREADY
         if facts.verdict is TransactionStatus.PREPARED:

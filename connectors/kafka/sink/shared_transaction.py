@@ -160,6 +160,7 @@ class EpochTransaction:
             prepared_at=int(time.time() * 1000),
             timeout_ms=terms.timeout_ms,
             term=terms.term,
+            cluster_id=requests.cluster_id(),
         )
         hit("sink.prepare.after")
         fields = terms.scope, committable.payload(), self.records.total(), dict(self.records), self._spread(requests)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_eos._util.retry import Retrier
-from kafka_eos.abc.committer import AtomicCommitter, CommitOutcome, CommitPermit, Committable, Probe
+from kafka_eos.abc.committer import AtomicCommitter, CommitOutcome, CommitPermit, CommitStatus, Committable, Probe
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.coordination import epochs as commits
 from kafka_eos.coordination.epochs import EpochCommitter, Stopwatch
@@ -92,6 +92,26 @@ def test_the_most_urgent_goes_alone_and_the_others_together() -> None:
     assert committer.begun[0] == committables[3].payload["name"]
     assert sink.committed[0] == 3
     assert sorted(sink.committed) == [0, 1, 2, 3, 4]
+
+
+class Renamed(MemoryCommitter):
+    """The system of a sink under another name."""
+
+    def has_prepared(self, committable: Committable) -> bool:
+        return committable.scope == "memory:old name"
+
+
+def test_what_was_prepared_under_another_name_of_a_system_is_finished_there() -> None:
+    """As after a change of the bootstrap servers, with an epoch that is not committed yet."""
+    sink = MemorySink()
+    (committable,) = [replace(each, scope="memory:old name") for each in prepared(sink, 1)]
+    renamed = finisher(sink, Renamed(sink), 1)
+
+    assert [probe.status for probe in renamed.probe([committable])] == [CommitStatus.PREPARED]
+    assert renamed.commit([committable], decided([0])) == [CommitOutcome.COMMITTED]
+    assert sink.committed == [0]
+    with pytest.raises(ConfigError, match="no longer has a sink there"):
+        renamed.probe([replace(committable, scope="memory:elsewhere")])
 
 
 class Together(MemoryCommitter, AtomicCommitter):

@@ -86,10 +86,11 @@ class MetadataTopic:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponse:
-    """The brokers by node id, and the topics."""
+    """The brokers by node id, the topics, and the id of the cluster; "" if the broker does not report one."""
 
     brokers: Mapping[int, tuple[str, int]]
     topics: tuple[MetadataTopic, ...]
+    cluster_id: str
 
 
 def metadata(topics: Collection[str] | None) -> Request[MetadataResponse]:
@@ -106,10 +107,11 @@ def metadata(topics: Collection[str] | None) -> Request[MetadataResponse]:
 def _cluster(found: MessageReader, version: int) -> MetadataResponse:
     found.int32()
     brokers = found.array(_broker)
-    found.skip(MessageReader.text_or_none, MessageReader.int32)
+    cluster_id = found.text_or_none() or ""
+    found.int32()
     topics = found.array(_topic)
     found.tags()
-    return MetadataResponse(dict(brokers), topics)
+    return MetadataResponse(dict(brokers), topics, cluster_id)
 
 
 def _broker(found: MessageReader) -> tuple[int, tuple[str, int]]:

@@ -16,7 +16,7 @@ from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc.transaction_status import NEVER, KafkaCommittable
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
-from kafka_eos.core.errors import CommittableLost, Fenced, Retryable, UserError
+from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, Retryable, UserError
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from tests.kafka_coordinator import (
     DESCRIBE_TRANSACTIONS,
@@ -48,7 +48,7 @@ def now_ms() -> int:
 
 def prepared(**changed: int | str) -> KafkaCommittable:
     """What a writer of term 1 has prepared just now."""
-    ours = KafkaCommittable(NAME, 7, 3, 5, "uuid", "job.group", "out", 2, now_ms(), 60_000, 1)
+    ours = KafkaCommittable(NAME, 7, 3, 5, "uuid", "job.group", "out", 2, now_ms(), 60_000, 1, "here")
     return msgspec.structs.replace(ours, **changed)
 
 
@@ -102,6 +102,47 @@ def made() -> Iterator[Made]:
 @pytest.fixture
 def side(made: Made) -> Side:
     return made()
+
+
+# ---------------------------------------------------------------- one cluster, whatever its address
+
+THERE = "another cluster"
+
+
+@pytest.mark.parametrize("scope", ["kafka://localhost:9092", "kafka://ada@broker-2:9092,broker-3:9092"])
+def test_what_is_on_this_cluster_is_recognized_under_any_address(side: Side, scope: str) -> None:
+    assert side.committer.has_prepared(replace(stored(prepared()), scope=scope))
+    assert not side.committer.has_prepared(Committable(scope, prepared(cluster_id=THERE).payload(), 1))
+
+
+def test_what_another_connector_prepared_is_not_on_this_cluster(side: Side) -> None:
+    assert not side.committer.has_prepared(Committable("file:/out", {"cluster_id": "here"}, 1))
+
+
+def test_a_cluster_that_does_not_know_a_transaction_of_another_one_proves_nothing(side: Side) -> None:
+    """The address leads to another cluster now: nothing of the epoch may be called lost there, nor committed."""
+    elsewhere = stored(prepared(cluster_id=THERE))
+
+    for look in (
+        lambda: side.committer.probe(elsewhere),
+        lambda: side.committer.commit(PERMIT, elsewhere),
+        lambda: side.committer.find_missing_commits(side.ctx, PERMIT.epoch, [elsewhere]),
+    ):
+        with pytest.raises(ConfigError, match=f"leads to the Kafka cluster here, .* on the cluster {THERE}"):
+            look()
+    assert side.asked(DESCRIBE_TRANSACTIONS, END_TXN) == []
+
+
+def test_a_broker_of_another_cluster_behind_the_same_address_is_not_believed(side: Side) -> None:
+    side.at.ids[NAME] = Held()
+    assert side.committer.probe(stored(prepared())).status is CommitStatus.PREPARED
+    side.committer._rpc._patience = 0.5
+    side.broker.cluster_id = THERE
+    side.at.ids.clear()
+    side.broker.hang_up()
+
+    with pytest.raises(Retryable, match=f"is a broker of the Kafka cluster {THERE}, .* works with the cluster here"):
+        side.committer.probe(stored(prepared()))
 
 
 # ---------------------------------------------------------------- what is known about a committable

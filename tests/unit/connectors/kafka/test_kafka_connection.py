@@ -179,7 +179,7 @@ def test_who_speaks_another_protocol_is_told_by_how_it_answers(answer: bytes, sa
 
 def test_a_listener_that_wants_a_login_closes_the_connection() -> None:
     with (
-        ScriptedBroker({FIND_COORDINATOR: lambda request: HANG_UP}) as broker,
+        ScriptedBroker({METADATA: lambda request: HANG_UP}) as broker,
         pytest.raises(ConfigError, match="at the first request. A listener that asks for a login does so: set sec"),
     ):
         _end(broker, PATIENCE)
@@ -206,7 +206,8 @@ def test_a_broker_that_names_no_broker_is_asked_again() -> None:
         this = MetadataResponseBroker(node_id=BrokerId(1), host="127.0.0.1", port=i32(broker.port))
         nobody = MetadataResponse(throttle_time=i32Timedelta.parse(NOW), brokers=(), topics=())
         somebody = MetadataResponse(throttle_time=i32Timedelta.parse(NOW), brokers=(this,), topics=())
-        broker.script(METADATA, _first(nobody, somebody))
+        answers = iter([nobody, nobody])  # one is for the check of the cluster's id
+        broker.script(METADATA, lambda request: next(answers, somebody))
         with KafkaRequests(Cluster(broker.address)) as rpc:
             assert rpc._nodes() == [1]
 

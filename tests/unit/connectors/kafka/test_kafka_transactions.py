@@ -18,7 +18,9 @@ from kafka_eos.connectors.kafka.rpc.transaction_status import (
 )
 from kafka_eos.core.errors import CorruptCheckpoint
 
-OURS = KafkaCommittable("job-1", 7, 3, 5, "uuid", "group", "topic", 0, prepared_at=0, timeout_ms=60_000, term=1)
+OURS = KafkaCommittable(
+    "job-1", 7, 3, 5, "uuid", "group", "topic", 0, prepared_at=0, timeout_ms=60_000, term=1, cluster_id="here"
+)
 BY_V4 = msgspec.structs.replace(OURS, end_txn_version=4)
 STORED = {
     "transactional_id": "job-1",
@@ -32,6 +34,7 @@ STORED = {
     "prepared_at": 0,
     "timeout_ms": 60_000,
     "term": 1,
+    "cluster_id": "here",
     "version": 1,
 }
 DAY = 24 * 3600.0
