@@ -16,10 +16,12 @@ from kio.schema.describe_transactions.v0 import response as described
 from kio.schema.errors import ErrorCode
 from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
 from kio.schema.list_transactions.v2 import response as listed
+from kio.schema.offset_commit.v8 import response as committed
 from kio.schema.offset_fetch.v8 import response as fetched
 
 from tests.scripted import NOW, Answer
 
+OFFSET_COMMIT: Final = 8
 OFFSET_FETCH: Final = 9
 INIT_PRODUCER_ID: Final = 22
 END_TXN: Final = 26
@@ -57,6 +59,7 @@ class Coordinator:
     @property
     def answers(self) -> Mapping[int, Answer]:
         return {
+            OFFSET_COMMIT: self.stored,
             OFFSET_FETCH: self._offsets,
             INIT_PRODUCER_ID: self._fence,
             END_TXN: self.end,
@@ -125,6 +128,17 @@ class Coordinator:
             and (not request.state_filters or held.state in request.state_filters)
         )
         return answer(throttle_time=NOW, error_code=self.listing_error, transaction_states=states)
+
+    @staticmethod
+    def stored(request: Any, error: ErrorCode = ErrorCode.none) -> Any:
+        """An answer to OffsetCommit."""
+        part, topic = _any(committed.OffsetCommitResponsePartition), _any(committed.OffsetCommitResponseTopic)
+        topics = tuple(
+            topic(name=each.name, partitions=tuple(part(partition_index=one.partition_index, error_code=error)
+                                                   for one in each.partitions))
+            for each in request.topics
+        )  # fmt: skip
+        return _any(committed.OffsetCommitResponse)(throttle_time=NOW, topics=topics)
 
     def _offsets(self, request: Any) -> Any:
         return _any(fetched.OffsetFetchResponse)(throttle_time=NOW, groups=tuple(map(self._group, request.groups)))

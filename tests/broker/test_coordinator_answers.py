@@ -343,7 +343,8 @@ def test_the_verdict_is_right(bootstrap: str, topic: Topic, rpc: KafkaRequests, 
     if fate == "unknown":
         ours = type(ours)(**{**ours.payload(), "transactional_id": "never-seen.1.0.0", "uuid": "other"})  # type: ignore[arg-type]
 
-    verdict = derive_status(ours, rpc.describe(ours.transactional_id), rpc.marker(group, out, 0), 0.0)
+    seen = rpc.describe(ours.transactional_id, current=True)
+    verdict = derive_status(ours, seen, rpc.marker(group, out, 0, current=True), 0.0, True)
 
     expected = {
         "open": TransactionStatus.PREPARED,

@@ -73,14 +73,17 @@ class Brokers:
         for connection in chain.from_iterable(idle.values()):
             connection.close()
 
-    def ask(self, request: Request[A], place: Destination, until: float) -> A:
-        """Return the response of ``place``. Raise Retryable, ConnectionRejected or ConfigError if there is none."""
+    def ask(self, request: Request[A], place: Destination, until: float, proof: Request[int] | None = None) -> A:
+        """Return the response of ``place``. Raise Retryable, ConnectionRejected or ConfigError if there is none.
+
+        ``proof``: a write that the same broker must complete first, which shows that its response is current.
+        """
         if isinstance(place, CoordinatorKey):
             place = self._coordinator(place, until)
         if place is None:
-            return self._asked(request, self._any(), until)
+            return self._asked(request, self._any(), until, proof)
         try:
-            return self._asked(request, self._where(place, until), until)
+            return self._asked(request, self._where(place, until), until, proof)
         except Retryable:
             self.learn(known for known in self._nodes.items() if known[0] != place)  # the broker may have moved
             raise
@@ -119,9 +122,11 @@ class Brokers:
         known = {*self._nodes.values(), *self._bootstrap}
         return min(known, key=lambda at: (self._failed.get(at, 0.0), not self._idle.get(at), random.random()))
 
-    def _asked(self, request: Request[A], at: Address, until: float) -> A:
+    def _asked(self, request: Request[A], at: Address, until: float, proof: Request[int] | None = None) -> A:
         try:
             with self._connection(at, until) as connection:
+                if proof is not None:
+                    self._expect_done(proof, connection.send(proof, until))
                 answer = connection.send(request, until)
         except (Retryable, ConnectionRejected):
             self._failed[at] = time.monotonic()
@@ -129,6 +134,12 @@ class Brokers:
         self._failed.pop(at, None)
         self.welcome = True
         return answer
+
+    def _expect_done(self, proof: Request[int], error: int) -> None:
+        if error in FORBIDDEN:
+            raise ConfigError(not_allowed(self._cluster, proof, error))
+        if error:
+            raise Retryable(f"the broker does not prove that it is current: {proof.name}: {name_of(error)}")
 
     @contextmanager
     def _connection(self, at: Address, until: float) -> Iterator[BrokerConnection]:

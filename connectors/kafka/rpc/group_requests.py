@@ -11,7 +11,13 @@ from typing import Final
 from kafka_eos.connectors.kafka.rpc.brokers import CoordinatorKey
 from kafka_eos.connectors.kafka.rpc.error_codes import TOPIC_UNKNOWN, expect
 from kafka_eos.connectors.kafka.rpc.messages.cluster import GROUP
-from kafka_eos.connectors.kafka.rpc.messages.groups import OffsetFetchResponse, offset_commit, offset_fetch
+from kafka_eos.connectors.kafka.rpc.messages.groups import (
+    OffsetFetchResponse,
+    offset_commit,
+    offset_fetch,
+    prove_group_coordinator,
+)
+from kafka_eos.connectors.kafka.rpc.messages.request import Request
 from kafka_eos.connectors.kafka.rpc.retrying_request import RequestSender
 
 _NO_OFFSETS: Final = {TOPIC_UNKNOWN, 69, 100}
@@ -21,13 +27,23 @@ _NO_OFFSETS: Final = {TOPIC_UNKNOWN, 69, 100}
 class GroupRequests(RequestSender):
     """Requests to group coordinators."""
 
-    def marker(self, group: str, topic: str, partition: int) -> str | None:
-        """Return the metadata of the group's last *committed* offset there; None if there is none."""
-        return self.committed(group, topic, [partition]).get(partition)
+    def marker(self, group: str, topic: str, partition: int, *, current: bool = False) -> str | None:
+        """Return the metadata of the group's last *committed* offset there; None if there is none.
+
+        ``current``: the coordinator must prove first that it has not been replaced. A coordinator that is cut off from
+        the other brokers does not know what was committed since.
+        """
+        proof = prove_group_coordinator(group, topic, partition) if current else None
+        return self._committed(group, topic, [partition], proof).get(partition)
 
     def committed(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, str]:
         """Return the metadata of the group's last committed offset in each of these partitions that has one."""
-        answer = self._send(offset_fetch(group, topic, partitions), CoordinatorKey(GROUP, group), _error)
+        return self._committed(group, topic, partitions, None)
+
+    def _committed(
+        self, group: str, topic: str, partitions: Sequence[int], proof: Request[int] | None
+    ) -> dict[int, str]:
+        answer = self._send(offset_fetch(group, topic, partitions), CoordinatorKey(GROUP, group), _error, proof=proof)
         if code := _error(answer):
             expect(code, _NO_OFFSETS, f"OffsetFetch of group {group}")
             return {}

@@ -72,17 +72,19 @@ class RequestSender:
         *,
         forbidden: bool = True,
         seconds: float | None = None,
+        proof: Request[int] | None = None,
     ) -> A:
         """Send a request until the response is final. Raise Retryable after the timeout.
 
-        Raises ConfigError if it is forbidden, unless ``forbidden`` is false.
+        Raises ConfigError if it is forbidden, unless ``forbidden`` is false. ``proof``: see ``Brokers.ask``.
         """
         patience = self._patience if seconds is None else min(seconds, self._patience)
         began = time.monotonic()
         pause, refused, warned = _PAUSE, None, False
         while True:
             try:
-                answer = self._brokers.ask(request, place, min(began + patience, time.monotonic() + _REQUEST_SECONDS))
+                until = min(began + patience, time.monotonic() + _REQUEST_SECONDS)
+                answer = self._brokers.ask(request, place, until, proof)
                 if code(answer) not in RETRYABLE:
                     break
                 last = name_of(code(answer))

@@ -18,6 +18,7 @@ from kafka_eos.connectors.kafka.rpc.messages.transactions import (
     end_txn,
     init_producer_id,
     list_transactions,
+    prove_transaction_coordinator,
 )
 from kafka_eos.connectors.kafka.rpc.retrying_request import RequestSender
 from kafka_eos.connectors.kafka.rpc.transaction_status import TransactionDescription
@@ -52,10 +53,14 @@ class TransactionRequests(RequestSender):
         request = init_producer_id(transactional_id, timeout_ms)
         return name_of(self._send(request, _coordinator(transactional_id), lambda error: error))
 
-    def describe(self, transactional_id: str) -> TransactionDescription | None:
-        """Return the coordinator's description of an id; None if it does not know the id."""
+    def describe(self, transactional_id: str, *, current: bool = False) -> TransactionDescription | None:
+        """Return the coordinator's description of an id; None if it does not know the id.
+
+        ``current``: the coordinator must prove first that it has not been replaced.
+        """
         request = describe_transactions([transactional_id])
-        (seen,) = self._send(request, _coordinator(transactional_id), lambda found: found[0].error)
+        proof = prove_transaction_coordinator(transactional_id) if current else None
+        (seen,) = self._send(request, _coordinator(transactional_id), lambda found: found[0].error, proof=proof)
         return _description(seen)
 
     def described(self, pattern: str, states: Sequence[str] = ()) -> dict[str, TransactionDescription]:

@@ -9,13 +9,15 @@ Pure. One producer instance runs one transaction, so a (producer id, epoch) iden
     DescribeTransactions    Ongoing, our id and epoch              PREPARED
                             Prepare- or CompleteCommit, our epoch* COMMITTED
                             Prepare*, of another transaction       RETRY: the marker is still pending
-                            anything else, and no marker           LOST (UNKNOWN once the marker may
-                                                                   have expired)
+                            anything else, and no marker           UNPROVEN, unless both coordinators
+                                                                   proved that they are current: LOST
+                                                                   (UNKNOWN once the marker may have
+                                                                   expired)
 
     * with EndTxn v5 the coordinator raises the epoch by one when it ends a transaction.
 
 Rule: being fenced does not mean that the transaction was aborted. Then only the marker is definitive: an offset that
-became visible with this very transaction.
+became visible with this very transaction. What a broker does *not* know proves something only if the broker is current.
 """
 
 from __future__ import annotations
@@ -69,13 +71,17 @@ class KafkaCommittable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TransactionStatus(enum.Enum):
-    """The status of one prepared transaction. RETRY: the coordinator is still ending it."""
+    """The status of one prepared transaction.
+
+    RETRY: the coordinator is still ending it. UNPROVEN: not known to brokers that may have been replaced.
+    """
 
     PREPARED = "prepared"
     COMMITTED = "committed"
     LOST = "lost"
     UNKNOWN = "unknown"
     RETRY = "retry"
+    UNPROVEN = "unproven"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +104,13 @@ _PENDING: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
 def derive_status(
-    prepared: KafkaCommittable, seen: TransactionDescription | None, marker: str | None, age: float
+    prepared: KafkaCommittable, seen: TransactionDescription | None, marker: str | None, age: float, current: bool
 ) -> TransactionStatus:
     """Return the status, from the coordinator's state and the marker.
 
     ``seen`` is None if the coordinator does not know the id. ``marker`` is the metadata of the marker's offset, read
-    *after* ``seen``. ``age`` is the seconds since the transaction was prepared.
+    *after* ``seen``. ``age`` is the seconds since the transaction was prepared. ``current``: both coordinators have
+    proved that they were not replaced.
     """
     if marker == prepared.uuid:
         return TransactionStatus.COMMITTED
@@ -118,6 +125,8 @@ def derive_status(
             return TransactionStatus.COMMITTED
         if seen.state in _PENDING:
             return TransactionStatus.RETRY
+    if not current:
+        return TransactionStatus.UNPROVEN
     return TransactionStatus.LOST if age < MARKER_LIFE else TransactionStatus.UNKNOWN
 
 

@@ -164,13 +164,24 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
             raise Retryable(f"{_name(prepared)}: the coordinator is still finishing it ({facts.seen})")
 
     def _probe_transaction(self, prepared: KafkaCommittable) -> _TransactionFacts:
+        """Return the status; before the transaction counts as lost, both coordinators must prove that they are
+        current."""
+        facts = self._read_transaction(prepared, current=False)
+        if facts.verdict is TransactionStatus.UNPROVEN:
+            return self._read_transaction(prepared, current=True)
+        return facts
+
+    def _read_transaction(self, prepared: KafkaCommittable, *, current: bool) -> _TransactionFacts:
         """Read the coordinator's state, then the marker, and derive the status."""
-        seen = self._rpc.describe(prepared.transactional_id)
+        seen = self._rpc.describe(prepared.transactional_id, current=current)
         marker = None
         if needs_marker(prepared, seen):
-            marker = self._rpc.marker(prepared.marker_group, prepared.marker_topic, prepared.marker_partition)
+            # With v4 a zombie's transaction looks like ours; only a current group coordinator can tell them apart.
+            proven = current or prepared.end_txn_version < 5
+            where = prepared.marker_group, prepared.marker_topic, prepared.marker_partition
+            marker = self._rpc.marker(*where, current=proven)
         age = (_now_ms() - prepared.prepared_at) / 1000
-        return _TransactionFacts(derive_status(prepared, seen, marker, age), seen)
+        return _TransactionFacts(derive_status(prepared, seen, marker, age, current), seen)
 
     def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
         """Return every open transaction of any incarnation of the job's name, in any term."""

@@ -19,6 +19,7 @@ from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
     int64,
     text,
 )
+from kafka_eos.connectors.kafka.rpc.twin_names import twin_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,18 @@ def offset_fetch(group: str, topic: str, partitions: Sequence[int]) -> Request[O
         Permission(AclOperation.DESCRIBE, ResourceType.TOPIC, topic),
     )
     return Request("OffsetFetch", 9, 8, 8, lambda _: body, read, needs=needs)
+
+
+def prove_group_coordinator(group: str, topic: str, partition: int) -> Request[int]:
+    """Return a write that only the present coordinator of the group can do; the response is the error.
+
+    It is an offset of the group's twin, so nothing of the group changes.
+    """
+    write = offset_commit(twin_of(group), topic, {partition: 0}, "")
+    return Request(
+        write.name, write.key, write.lowest, write.highest, write.body,
+        lambda found, version: next((error for error in write.answer(found, version) if error), 0), needs=write.needs,
+    )  # fmt: skip
 
 
 def offset_commit(group: str, topic: str, offsets: Mapping[int, int], metadata: str) -> Request[tuple[int, ...]]:

@@ -22,8 +22,11 @@ from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
     many,
     text,
 )
+from kafka_eos.connectors.kafka.rpc.twin_names import twin_of
 
 END_TXN: Final = 26
+_PROOF_TIMEOUT_MS: Final = 1_000
+"""The transaction timeout of a producer that never begins a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,14 @@ def init_producer_id(transactional_id: str, timeout_ms: int) -> Request[int]:
     body = text(transactional_id) + int32(timeout_ms) + int64(-1) + int16(-1) + NO_TAGS
     needs = (Permission(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id),)
     return Request("InitProducerId", 22, 3, 5, lambda _: body, read, needs=needs)
+
+
+def prove_transaction_coordinator(transactional_id: str) -> Request[int]:
+    """Return a write that only the present coordinator of the id can do; the response is the error.
+
+    It is a producer of the id's twin, so nothing of the id changes.
+    """
+    return init_producer_id(twin_of(transactional_id), _PROOF_TIMEOUT_MS)
 
 
 @dataclass(frozen=True, slots=True)

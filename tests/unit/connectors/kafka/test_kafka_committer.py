@@ -15,6 +15,7 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc.transaction_status import NEVER, KafkaCommittable
+from kafka_eos.connectors.kafka.rpc.twin_names import twin_of
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, Retryable, UserError
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
@@ -23,6 +24,7 @@ from tests.kafka_coordinator import (
     END_TXN,
     INIT_PRODUCER_ID,
     LIST_TRANSACTIONS,
+    OFFSET_COMMIT,
     OFFSET_FETCH,
     Coordinator,
     Held,
@@ -76,7 +78,9 @@ class Side:
         return [request.__api_key__ for request in self.broker.seen if request.__api_key__ in keys]
 
     def fenced(self) -> list[str]:
-        return [each.transactional_id for each in self.broker.seen if each.__api_key__ == INIT_PRODUCER_ID]
+        """The ids that were fenced, without those that only prove that the coordinator is current."""
+        named = [each.transactional_id for each in self.broker.seen if each.__api_key__ == INIT_PRODUCER_ID]
+        return [name for name in named if ".current." not in name]
 
 
 Made = Callable[..., Side]
@@ -136,7 +140,7 @@ def test_a_cluster_that_does_not_know_a_transaction_of_another_one_proves_nothin
 def test_a_broker_of_another_cluster_behind_the_same_address_is_not_believed(side: Side) -> None:
     side.at.ids[NAME] = Held()
     assert side.committer.probe(stored(prepared())).status is CommitStatus.PREPARED
-    side.committer._rpc._patience = 0.5
+    side.committer._rpc._patience = 2.0
     side.broker.cluster_id = THERE
     side.at.ids.clear()
     side.broker.hang_up()
@@ -178,7 +182,70 @@ def test_the_marker_is_read_after_the_state(side: Side) -> None:
 
     side.committer.probe(stored(prepared()))
 
-    assert side.asked(DESCRIBE_TRANSACTIONS, OFFSET_FETCH) == [DESCRIBE_TRANSACTIONS, OFFSET_FETCH]
+    assert side.asked(DESCRIBE_TRANSACTIONS, OFFSET_FETCH) == [DESCRIBE_TRANSACTIONS, OFFSET_FETCH] * 2
+
+
+# ---------------------------------------------------------------- a coordinator that was replaced and does not know it
+
+
+def outdated(side: Side, key: int, write: int, answer: Callable[[object], object]) -> None:
+    """Committed in truth; the coordinator behind ``key`` knows nothing of it until a ``write`` is refused."""
+    side.at.ids[NAME] = COMMITTED
+    side.show_marker()
+    before, after = side.at.answers[key], Coordinator().answers[key]
+    refused: list[bool] = []
+
+    def prove(request: object) -> object:
+        if not refused:
+            refused.append(True)
+            return answer(request)
+        return side.at.answers[write](request)
+
+    side.broker.script(key, lambda request: (before if refused else after)(request))
+    side.broker.script(write, prove)
+
+
+def test_a_group_coordinator_that_was_replaced_does_not_lose_a_commit(made: Made) -> None:
+    """It answers from memory, and has no marker: the only proof, once a new producer has taken the id."""
+    side = made()
+    outdated(side, OFFSET_FETCH, OFFSET_COMMIT, lambda request: side.at.stored(request, ErrorCode.not_coordinator))
+    side.at.ids[NAME] = EMPTY
+
+    assert side.committer.probe(stored(prepared())).status is CommitStatus.COMMITTED
+
+
+def test_a_transaction_coordinator_that_was_replaced_does_not_lose_a_commit(side: Side) -> None:
+    """The commit is decided, and its marker is not written yet: only a current coordinator shows that."""
+    outdated(side, DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID, lambda request: side.at.fenced(ErrorCode.not_coordinator))
+    side.at.markers.clear()
+
+    assert side.committer.probe(stored(prepared())).status is CommitStatus.COMMITTED
+
+
+def test_a_coordinator_that_cannot_prove_that_it_is_current_gives_no_answer(side: Side) -> None:
+    side.committer._rpc._patience = 2.0
+    side.broker.script(OFFSET_COMMIT, lambda request: side.at.stored(request, ErrorCode.request_timed_out))
+
+    with pytest.raises(Retryable, match="OffsetFetch for 'job.group' .* no answer in 2 s"):
+        side.committer.probe(stored(prepared()))
+
+
+def test_with_v4_an_open_transaction_is_committed_only_if_a_current_coordinator_has_no_marker(side: Side) -> None:
+    """A zombie may have opened another one under the same id and epoch after the commit of ours."""
+    outdated(side, OFFSET_FETCH, OFFSET_COMMIT, lambda request: side.at.stored(request, ErrorCode.not_coordinator))
+    side.at.ids[NAME] = Held()
+
+    assert side.commit(prepared(end_txn_version=4)) is CommitOutcome.ALREADY
+    assert side.asked(END_TXN) == []
+
+
+def test_a_proof_changes_nothing_of_the_id_and_the_group(side: Side) -> None:
+    with pytest.raises(CommittableLost):
+        side.commit(prepared())
+
+    assert NAME not in side.at.ids
+    groups = [each.group_id for each in side.broker.seen if each.__api_key__ == OFFSET_COMMIT]
+    assert groups == [twin_of("job.group")]
 
 
 def test_nobody_asks_for_the_marker_of_what_is_open(side: Side) -> None:
@@ -303,7 +370,7 @@ def test_what_is_not_prepared_and_not_committed_is_not_ended(
     with pytest.raises(error, match=said):
         side.commit(prepared(prepared_at=now_ms() - age_ms))
 
-    assert side.asked(END_TXN, INIT_PRODUCER_ID) == []
+    assert side.asked(END_TXN) == side.fenced() == []
 
 
 def refusing(

@@ -48,7 +48,7 @@ PENDING_STATES = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 def verdict(
     seen: TransactionDescription | None, marker: str | None = None, of: KafkaCommittable = OURS
 ) -> TransactionStatus:
-    return derive_status(of, seen, marker, 0.0)
+    return derive_status(of, seen, marker, 0.0, True)
 
 
 # ---------------------------------------------------------------- what is stored
@@ -70,13 +70,14 @@ def test_what_is_no_committable_is_a_corrupt_checkpoint(changed: dict[str, int |
 # ---------------------------------------------------------------- what the facts say
 
 
+@pytest.mark.parametrize("current", [False, True])
 @pytest.mark.parametrize("ours", [OURS, BY_V4])
 @pytest.mark.parametrize("age", [0.0, 7 * DAY])
 @pytest.mark.parametrize("seen", [None, OPEN, NEXT, REUSED, replace(OPEN, state="PrepareAbort")])
 def test_a_marker_of_ours_proves_the_commit_whatever_else_is_said(
-    ours: KafkaCommittable, seen: TransactionDescription | None, age: float
+    ours: KafkaCommittable, seen: TransactionDescription | None, age: float, current: bool
 ) -> None:
-    assert derive_status(ours, seen, "uuid", age) is TransactionStatus.COMMITTED
+    assert derive_status(ours, seen, "uuid", age, current) is TransactionStatus.COMMITTED
 
 
 @pytest.mark.parametrize("marker", [None, "of another transaction"])
@@ -113,14 +114,16 @@ def test_with_v4_a_commit_under_the_next_epoch_is_anothers() -> None:
 @pytest.mark.parametrize("state", PENDING_STATES)
 def test_while_an_end_is_under_way_the_marker_may_still_come(state: str) -> None:
     assert verdict(replace(REUSED, state=state)) is TransactionStatus.RETRY
-    assert derive_status(OURS, replace(REUSED, state=state), None, 7 * DAY) is TransactionStatus.RETRY
+    assert derive_status(OURS, replace(REUSED, state=state), None, 7 * DAY, True) is TransactionStatus.RETRY
 
 
 @pytest.mark.parametrize("seen", [None, *(replace(OPEN, state=state) for state in ENDED_STATES)])
 def test_what_left_no_trace_is_lost_only_while_a_trace_would_be_there(seen: TransactionDescription | None) -> None:
-    assert derive_status(OURS, seen, None, 0.0) is TransactionStatus.LOST
-    assert derive_status(OURS, seen, "of another transaction", 6 * DAY - 1) is TransactionStatus.LOST
-    assert derive_status(OURS, seen, None, 6 * DAY) is TransactionStatus.UNKNOWN
+    assert derive_status(OURS, seen, None, 0.0, True) is TransactionStatus.LOST
+    assert derive_status(OURS, seen, "of another transaction", 6 * DAY - 1, True) is TransactionStatus.LOST
+    assert derive_status(OURS, seen, None, 6 * DAY, True) is TransactionStatus.UNKNOWN
+    for age in (0.0, 6 * DAY):  # a broker that was replaced knows nothing of it either
+        assert derive_status(OURS, seen, None, age, False) is TransactionStatus.UNPROVEN
 
 
 def test_the_limit_is_below_what_kafka_keeps_markers_for() -> None:
