@@ -6,12 +6,13 @@ Rule: it ends, fences and tells as a broker does, at once. What a broker does la
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from kio.index import load_response_schema
+from kio.schema.describe_quorum.v1 import response as quorum
 from kio.schema.describe_transactions.v0 import response as described
 from kio.schema.errors import ErrorCode
 from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
@@ -27,6 +28,7 @@ INIT_PRODUCER_ID: Final = 22
 END_TXN: Final = 26
 DESCRIBE_TRANSACTIONS: Final = 65
 LIST_TRANSACTIONS: Final = 66
+DESCRIBE_QUORUM: Final = 55
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -53,6 +55,8 @@ class Coordinator:
         self.group_error = self.partition_error = self.listing_error = ErrorCode.none
         self.described: dict[str, ErrorCode] = {}
         """Ids of which nothing but this error is told."""
+        self.clock_ms: Callable[[], int] | None = None
+        """The cluster's clock; None is told to nobody."""
         self.goes_by_patterns = True
         """Brokers before 4.1 list all ids, whatever they are asked for."""
 
@@ -65,6 +69,7 @@ class Coordinator:
             END_TXN: self.end,
             DESCRIBE_TRANSACTIONS: self._describe,
             LIST_TRANSACTIONS: self._list,
+            DESCRIBE_QUORUM: self._quorum,
         }
 
     def end(self, request: Any) -> Any:
@@ -92,6 +97,8 @@ class Coordinator:
 
     def _fence(self, request: Any) -> Any:
         held = self.ids.get(request.transactional_id, Held(producer_epoch=-1))
+        if request.producer_id not in (-1, held.producer_id) and request.transactional_id in self.ids:
+            return self.fenced(ErrorCode.producer_fenced)
         epoch, timeout = held.producer_epoch + 1, request.transaction_timeout // _MILLISECOND
         self.ids[request.transactional_id] = Held("Empty", held.producer_id, epoch, timeout, -1)
         return self.fenced()
@@ -118,6 +125,20 @@ class Coordinator:
             producer_epoch=seen.producer_epoch,
             topics=(),
         )
+
+    def _quorum(self, request: Any) -> Any:
+        """The clock of the cluster, as the leader of the metadata log tells it."""
+        if self.clock_ms is None:
+            return _any(quorum.DescribeQuorumResponse)(error_code=ErrorCode.cluster_authorization_failed, topics=())
+        voter = _any(quorum.ReplicaState)(
+            replica_id=1, log_end_offset=0, last_fetch_timestamp=0, last_caught_up_timestamp=self.clock_ms()
+        )
+        partition = _any(quorum.PartitionData)(
+            partition_index=0, error_code=ErrorCode.none, leader_id=1, leader_epoch=1, high_watermark=0,
+            current_voters=(voter,), observers=(),
+        )  # fmt: skip
+        topic = _any(quorum.TopicData)(topic_name="__cluster_metadata", partitions=(partition,))
+        return _any(quorum.DescribeQuorumResponse)(error_code=ErrorCode.none, topics=(topic,))
 
     def _list(self, request: Any) -> Any:
         answer, state = _any(listed.ListTransactionsResponse), _any(listed.TransactionState)

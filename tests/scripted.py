@@ -119,7 +119,7 @@ class ScriptedBroker:
         return True
 
     def _versions(self, request: Any) -> ApiVersionsResponse:
-        keys = [0, 1, 2, 3, 8, 9, 10, 17, 18, 22, 24, 25, 26, 28, 32, 36, 65, 66]
+        keys = [0, 1, 2, 3, 8, 9, 10, 17, 18, 22, 24, 25, 26, 28, 32, 36, 55, 65, 66]
         return ApiVersionsResponse(
             error_code=ErrorCode.none,
             api_keys=tuple(

@@ -183,8 +183,8 @@ class Coordinator:
         )
         hit("recovery.verified")
 
-    def complete_decided(self) -> Manifest | NothingDecided:
-        """Take a term, and complete or revoke the decided epoch."""
+    def complete_decided(self, after: Term | None = None) -> Manifest | NothingDecided:
+        """Take a term, and complete or revoke the decided epoch. See ``Recovery.complete``."""
         return Recovery(
             self._storage,
             self._ownership,
@@ -194,11 +194,15 @@ class Coordinator:
             self._stored,
             self._history,
             self._patience,
-        ).complete()
+        ).complete(after)
 
-    def abort_open_output(self) -> None:
-        """Complete the decided epoch and abort all other output. Raise the errors of ``complete_decided``."""
-        self.complete_decided()
+    def abort_open_output(self, after: Term | None = None) -> None:
+        """Complete the decided epoch and abort all other output. Raise the errors of ``complete_decided``.
+
+        ``after``: the term in which this process has failed. Raises Fenced if it was replaced: however long it was
+        paused since, it must not fence its successor.
+        """
+        self.complete_decided(after)
         self._abort_leftovers()
 
     def abort_own_leftovers(self) -> None:

@@ -37,6 +37,7 @@ from kafka_eos.core.errors import (
     CorruptCheckpoint,
     EnvironmentFailed,
     Fatal,
+    Fenced,
     KafkaEosError,
     LoginRefused,
     ProcessLost,
@@ -223,6 +224,7 @@ class JobMaster:
                     self._wait_for_disk_space(error)
                     self._back_off()
                 except (UserError, Fatal, RetryInterrupted):
+                    self._term = max(self._term, coordinator.term)
                     # A replaced supervisor must not clean up: it would replace its successor.
                     with suppress(OSError):
                         coordinator.ensure_owner()
@@ -304,9 +306,11 @@ class JobMaster:
             timer = threading.Timer(self._settings.stop_timeout, coordinator.interrupt)
             timer.start()
             try:
-                coordinator.abort_open_output()
+                coordinator.abort_open_output(self._term)
             except Fatal as worse:
                 raise worse from why
+            except Fenced:
+                pass  # it belongs to the supervisor that took over
             except (KafkaEosError, OSError) as error:
                 text = f"open output could not be aborted: {str(error).rstrip('.')}"
                 self.notice(f"{text}. Retry with kafka-eos doctor APP --resolve")

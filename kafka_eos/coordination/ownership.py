@@ -73,8 +73,12 @@ class Ownership:
         """Save the identity unless it is saved already."""
         identities.save(self._storage, self.identity)
 
-    def take_term(self, above: Term) -> RecordListing:
-        term = terms.claim(self._storage, self.job, above, self.identity.id)
+    def take_term(self, above: Term, after: Term | None = None) -> RecordListing:
+        """Take a new term above ``above``; with ``after`` the one after it, or raise Fenced."""
+        if after is None:
+            term = terms.claim(self._storage, self.job, above, self.identity.id)
+        else:
+            term = terms.claim_next(self._storage, self.job, after, self.identity.id)
         self.context = identities.context_of(self.identity, term, self._settings)
         hit("recovery.claimed")
         return terms.close_older_terms(self._storage, self.job, term)

@@ -72,14 +72,15 @@ class Recovery:
     history: History
     patience: Retrier
 
-    def complete(self) -> Manifest | NothingDecided:
+    def complete(self, after: Term | None = None) -> Manifest | NothingDecided:
         """Take a term, and finish or revoke the decided epoch; return the epoch to continue from.
 
+        ``after``: the term of this process; Fenced if another process has claimed one since.
         Raises Fenced, CorruptCheckpoint, CommittableLost, ConfigError; Interrupted on a stop.
         """
         known = identities.load(self.storage, self.ownership.job)
         self.ownership.identity = known or identities.new(self.ownership.job)
-        facts = self.ownership.take_term(Term(0))
+        facts = self.ownership.take_term(Term(0), after)
         resumption = resolve(facts, self.ownership.term)
         # Check this first: a newer term may have deleted records while they were listed.
         if isinstance(resumption, TermSuperseded):

@@ -10,11 +10,12 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from kafka_eos.coordination import heartbeats
+from kafka_eos.coordination.disk_space import DiskFull, ensure_disk_space, is_disk_full
 from kafka_eos.coordination.heartbeats import HeartbeatWriter, LeaderHeartbeat
 from kafka_eos.coordination.job_lock import find_holder, is_held, job_lock, kill_holder
 from kafka_eos.core.errors import JobLocked
@@ -88,9 +89,17 @@ class Standby:
     def _acquire(self, held: ExitStack, stopping: threading.Event) -> bool:
         """Wait until this standby may lead, and take the lock. Return False if there is nothing to lead."""
         while self._wait_for_turn(stopping):
-            with suppress(JobLocked):  # another standby on this machine took the lock first
+            try:
+                ensure_disk_space([self._lock.parent])
                 held.enter_context(job_lock(self._lock, self._job))
                 return True
+            except JobLocked:
+                pass  # another standby on this machine took the lock first
+            except (DiskFull, OSError) as error:
+                if not is_disk_full(error):
+                    raise
+                self._report(f"this standby cannot lead the job yet: {error}")
+                stopping.wait(heartbeats.interval(self._lease))
         return False
 
     def _wait_for_turn(self, stopping: threading.Event) -> bool:

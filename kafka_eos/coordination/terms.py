@@ -32,21 +32,32 @@ def claim(storage: CheckpointStorage, job: str, above: Term, identity: JobIdenti
     term = max([above, *_terms(storage, "claim")]).next()
     while True:
         try:
-            records.publish(
-                storage,
-                records.TermClaim(
-                    job=job,
-                    term=term.n,
-                    host=socket.gethostname(),
-                    pid=os.getpid(),
-                    at=now_ms(),
-                    identity=None if identity is None else identity.text,
-                ),
-            )
+            _publish_claim(storage, job, term, identity)
         except FileExistsError:
             term = term.next()
         else:
             return term
+
+
+def claim_next(storage: CheckpointStorage, job: str, mine: Term, identity: JobIdentity | None = None) -> Term:
+    """Claim the term after ``mine``. Raise Fenced if another process has claimed it.
+
+    A process that was replaced, however long it was paused, then never replaces its successor.
+    """
+    ensure_newest(storage, mine)
+    try:
+        _publish_claim(storage, job, mine.next(), identity)
+    except FileExistsError:
+        raise Fenced(f"term {mine} was replaced by term {mine.next()}: another supervisor took over this job") from None
+    return mine.next()
+
+
+def _publish_claim(storage: CheckpointStorage, job: str, term: Term, identity: JobIdentity | None) -> None:
+    written_by = None if identity is None else identity.text
+    claimed = records.TermClaim(
+        job=job, term=term.n, host=socket.gethostname(), pid=os.getpid(), at=now_ms(), identity=written_by
+    )
+    records.publish(storage, claimed)
 
 
 def write_base(storage: JobStorage, job: str, term: Term, base: EpochId | None, reason: str) -> None:

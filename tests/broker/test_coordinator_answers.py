@@ -365,6 +365,19 @@ def _suffer(rpc: KafkaRequests, writer: Writer, version: int, fate: str) -> None
         rpc.fence(writer.transactional_id, FENCED_MS)
 
 
+def test_an_id_is_created_only_if_the_coordinator_does_not_know_it(rpc: KafkaRequests) -> None:
+    """With a producer id that no coordinator gives, InitProducerId never changes an id that exists."""
+    name = f"t-{uuid.uuid4().hex[:10]}"
+
+    assert rpc.create(name, FENCED_MS + 1) == "NONE"
+    created = rpc.describe(name)
+    assert created is not None
+    assert created.timeout_ms == FENCED_MS + 1
+
+    assert rpc.create(name, FENCED_MS) == "PRODUCER_FENCED"
+    assert rpc.describe(name) == created
+
+
 # ---------------------------------------------------------------- time, restarts, the client
 
 

@@ -1,6 +1,6 @@
 """Error codes of the protocol: their names, and how to handle them.
 
-Pure. Rule: an unknown code is a rejection, with its number for a name.
+Pure. Rule: an unknown code is a rejection, with its number for a name. A failure of the broker itself is retried.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ TOPIC_UNKNOWN: Final = 3
 LEADER_UNKNOWN: Final = 5
 UNSUPPORTED_VERSION: Final = 35
 ID_NOT_FOUND: Final = 105
-RETRYABLE: Final = frozenset({LEADER_UNKNOWN, 6, 7, 13, 14, 15, 16, 41, 51, 84, 88})
+BROKER_FAILED: Final = frozenset({-1, 8, 9, 19, 20, 56, 72, 74, 75, 78, 89})
+"""Failures of a broker or its replicas, such as UNKNOWN_SERVER_ERROR and KAFKA_STORAGE_ERROR."""
+RETRYABLE: Final = frozenset({LEADER_UNKNOWN, 6, 7, 13, 14, 15, 16, 41, 51, 84, 88}) | BROKER_FAILED
 """Error codes after which the request is sent again."""
 FORBIDDEN: Final = frozenset({29, 30, 31, 53, 58, 33, 34})
 _NAMES: Final = {

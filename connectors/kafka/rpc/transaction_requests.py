@@ -13,6 +13,7 @@ from kafka_eos.connectors.kafka.rpc.brokers import CoordinatorKey
 from kafka_eos.connectors.kafka.rpc.error_codes import ID_NOT_FOUND, RETRYABLE, expect, name_of
 from kafka_eos.connectors.kafka.rpc.messages.cluster import TRANSACTION
 from kafka_eos.connectors.kafka.rpc.messages.transactions import (
+    NO_PRODUCER,
     TransactionState,
     describe_transactions,
     end_txn,
@@ -51,6 +52,14 @@ class TransactionRequests(RequestSender):
         Returns the protocol name of the result. ``timeout_ms`` is recorded as the id's transaction timeout.
         """
         request = init_producer_id(transactional_id, timeout_ms)
+        return name_of(self._send(request, _coordinator(transactional_id), lambda error: error))
+
+    def create(self, transactional_id: str, timeout_ms: int) -> str:
+        """Send InitProducerId for an id that the coordinator does not know. An id that it knows stays unchanged.
+
+        Returns the protocol name of the result, which is not NONE if the id exists.
+        """
+        request = init_producer_id(transactional_id, timeout_ms, expected=NO_PRODUCER)
         return name_of(self._send(request, _coordinator(transactional_id), lambda error: error))
 
     def describe(self, transactional_id: str, *, current: bool = False) -> TransactionDescription | None:

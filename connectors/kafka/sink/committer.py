@@ -54,6 +54,9 @@ REGISTERED_MS: Final = 1_010
 _LOOKS: Final = 20
 """Most listings of an incarnation's output while it is being ended, before an error reports that it still runs."""
 
+_SOON: Final = 60.0
+"""Seconds until an expiry that make the difference between this machine's clock and the cluster's matter."""
+
 _UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
@@ -104,7 +107,7 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
         detail = f"{_name(prepared)}: {facts.seen or 'unknown to the coordinator'}"
         match facts.verdict:
             case TransactionStatus.PREPARED if facts.seen is not None:
-                return Probe(CommitStatus.PREPARED, detail, expires_in(facts.seen, _now_ms()), timeout_of(facts.seen))
+                return Probe(CommitStatus.PREPARED, detail, self._expires_in(facts.seen), timeout_of(facts.seen))
             case TransactionStatus.COMMITTED:
                 return Probe(CommitStatus.COMMITTED, detail)
             case TransactionStatus.LOST:
@@ -112,6 +115,18 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
             case TransactionStatus.UNKNOWN:
                 return Probe(CommitStatus.UNKNOWN, _forgotten(prepared))
         raise Retryable(f"{detail}: the coordinator is still finishing it")
+
+    def _expires_in(self, seen: TransactionDescription) -> float:
+        """Return the seconds until the coordinator aborts an open transaction.
+
+        If that seems to be soon, the cluster's own clock decides, if it is known: with a wrong clock of this machine
+        every epoch would be revoked.
+        """
+        remaining = expires_in(seen, _now_ms())
+        if remaining > _SOON or (clock := self._rpc.clock()) is None:
+            return remaining
+        ahead, error = clock
+        return expires_in(seen, _now_ms() + int((ahead + error) * 1000))
 
     def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
         """Send EndTxn; see ``Committer``.
@@ -226,9 +241,15 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
             return
         name = names.mark(ctx.job, ctx.identity)
         seen = self._rpc.describe(name)
-        if seen is None:
-            self._fence(name, REGISTERED_MS)
-        elif seen.timeout_ms != REGISTERED_MS:
+        if seen is None:  # never registered, or not used for a week
+            error = self._rpc.create(name, REGISTERED_MS)
+            if error == "NONE":
+                return
+            # Another process has created it meanwhile: a supervisor of this incarnation, or one that retires it.
+            seen = self._rpc.describe(name)
+            if seen is None:
+                raise Retryable(f"{name} could not be registered: {error}")
+        if seen.timeout_ms != REGISTERED_MS:
             raise Fenced(taken_over(ctx, self._place))
 
     def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:

@@ -12,7 +12,7 @@ from kafka_eos.abc.state import InFlightRows
 from kafka_eos.codecs import exchange_codec
 from kafka_eos.coordination import job_history as history
 from kafka_eos.coordination.coordinator import Coordinator
-from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.errors import ConfigError, Fenced
 from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.storage.job_storage import LocalStorage
@@ -68,3 +68,26 @@ def test_a_source_that_gets_its_old_name_back_goes_on(coordinator: Make) -> None
         coordinator(total(source="figures")).recover()
 
     assert list(coordinator(total()).recover().positions) == ["numbers"]
+
+
+def test_a_supervisor_that_was_replaced_does_not_replace_its_successor_to_clean_up(coordinator: Make) -> None:
+    """It was paused after it had found that it owns the job, and before it aborts what it has open."""
+    pipeline = total()
+    failed, successor = coordinator(pipeline), coordinator(pipeline)
+    failed.recover()
+    failed.ensure_owner()
+    successor.recover()
+
+    with pytest.raises(Fenced, match="another supervisor took over"):
+        coordinator(pipeline).abort_open_output(failed.term)
+
+    successor.ensure_owner()
+
+
+def test_a_supervisor_that_fails_cleans_up_under_the_next_term(coordinator: Make) -> None:
+    failed, later = coordinator(total()), coordinator(total())
+    failed.recover()
+
+    later.abort_open_output(failed.term)
+
+    assert later.term == failed.term.next()

@@ -31,6 +31,7 @@ from kafka_eos.core.errors import (
     RestartFromCheckpoint,
     Retryable,
 )
+from kafka_eos.core.ids import Term
 from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.storage import object_names as paths
 from kafka_eos.testing import MemorySink
@@ -364,7 +365,7 @@ def test_what_cannot_be_cleared_up_is_told_unless_it_is_worse(tmp_path: Path, mo
         run.recovers(coordinator)
         raise ConfigError("wrong")
 
-    def fails_to(coordinator: Coordinator) -> None:
+    def fails_to(coordinator: Coordinator, after: Term) -> None:
         raise worse[0]
 
     monkeypatch.setattr(Coordinator, "abort_open_output", fails_to)

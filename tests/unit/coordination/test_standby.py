@@ -259,6 +259,28 @@ def test_a_heartbeat_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
     assert [text.split(":")[0] for text in notices] == [f"heartbeats/{ONE}-0000000001.json is not a valid heartbeat"]
 
 
+def test_a_standby_whose_disk_is_full_waits_until_it_has_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leads no sooner, because as a leader it would fail at once."""
+    said, left = list[str](), [OSError(errno.ENOSPC, "No space left on device")] * 2
+
+    def allocate(file: int, start: int, size: int) -> None:
+        if left:
+            raise left.pop()
+
+    monkeypatch.setattr("os.posix_fallocate", allocate)
+    waiting = Standby(
+        MemoryStorage(), tmp_path / "lock", "orders", 0.01, lambda event, **facts: said.append(str(facts["text"]))
+    )
+    put(waiting._storage, ONE, 1, b'{"host":"a","pid":1,"lock":"l","ended":"left"}')  # type: ignore[arg-type]
+
+    with waiting.lead(threading.Event()) as pulse:
+        assert pulse is not None
+        pulse.stop("left")
+
+    assert left == []
+    assert any("cannot lead the job yet: no disk space for" in text for text in said)
+
+
 def test_a_store_without_heartbeats_has_none() -> None:
     assert heartbeats.read_heartbeats(MemoryStorage()) == {}
 

@@ -25,6 +25,8 @@ from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
 from kafka_eos.connectors.kafka.rpc.twin_names import twin_of
 
 END_TXN: Final = 26
+NO_PRODUCER: Final = (2**63 - 1, 0)
+"""A producer id and epoch that no coordinator gives."""
 _PROOF_TIMEOUT_MS: Final = 1_000
 """The transaction timeout of a producer that never begins a transaction."""
 
@@ -54,8 +56,12 @@ def end_txn(transactional_id: str, producer_id: int, epoch: int, commit: bool, v
     return Request(f"EndTxn v{version}", END_TXN, lowest, version, lambda _: body, read, needs=needs)
 
 
-def init_producer_id(transactional_id: str, timeout_ms: int) -> Request[int]:
-    """Return a request for a producer without an identity so far. The response is the error."""
+def init_producer_id(transactional_id: str, timeout_ms: int, expected: tuple[int, int] = (-1, -1)) -> Request[int]:
+    """Return a request for a new producer identity. The response is the error.
+
+    ``expected``: the present producer id and epoch, (-1, -1) for any. A coordinator that knows the id under another
+    producer refuses the request and changes nothing; one that does not know the id creates it (KIP-360).
+    """
 
     def read(found: MessageReader, version: int) -> int:
         found.int32()
@@ -63,7 +69,7 @@ def init_producer_id(transactional_id: str, timeout_ms: int) -> Request[int]:
         found.skip(MessageReader.int64, MessageReader.int16, MessageReader.tags)
         return error
 
-    body = text(transactional_id) + int32(timeout_ms) + int64(-1) + int16(-1) + NO_TAGS
+    body = text(transactional_id) + int32(timeout_ms) + int64(expected[0]) + int16(expected[1]) + NO_TAGS
     needs = (Permission(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id),)
     return Request("InitProducerId", 22, 3, 5, lambda _: body, read, needs=needs)
 

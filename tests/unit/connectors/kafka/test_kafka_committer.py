@@ -14,6 +14,9 @@ from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, C
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import IncarnationSign, IncarnationState
 from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.rpc.brokers import CoordinatorKey
+from kafka_eos.connectors.kafka.rpc.messages.cluster import TRANSACTION
+from kafka_eos.connectors.kafka.rpc.messages.transactions import describe_transactions
 from kafka_eos.connectors.kafka.rpc.transaction_status import NEVER, KafkaCommittable
 from kafka_eos.connectors.kafka.rpc.twin_names import twin_of
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
@@ -140,13 +143,13 @@ def test_a_cluster_that_does_not_know_a_transaction_of_another_one_proves_nothin
 def test_a_broker_of_another_cluster_behind_the_same_address_is_not_believed(side: Side) -> None:
     side.at.ids[NAME] = Held()
     assert side.committer.probe(stored(prepared())).status is CommitStatus.PREPARED
-    side.committer._rpc._patience = 2.0
     side.broker.cluster_id = THERE
     side.at.ids.clear()
     side.broker.hang_up()
+    look = describe_transactions([NAME])
 
     with pytest.raises(Retryable, match=f"is a broker of the Kafka cluster {THERE}, .* works with the cluster here"):
-        side.committer.probe(stored(prepared()))
+        side.committer._rpc._brokers.ask(look, CoordinatorKey(TRANSACTION, NAME), time.monotonic() + PATIENCE)
 
 
 # ---------------------------------------------------------------- what is known about a committable
@@ -160,6 +163,21 @@ def test_what_is_open_is_prepared_until_its_timeout(side: Side) -> None:
     assert probe.status is CommitStatus.PREPARED
     assert 3_000 < probe.expires_in <= 3_600
     assert probe.detail == f"transaction {NAME} (producer 7, epoch 3): Ongoing under producer 7 epoch 3"
+
+
+@pytest.mark.parametrize("behind_ms", [2 * DAY_MS, 61_000])
+def test_with_a_wrong_clock_here_the_clusters_decides_when_a_transaction_expires(side: Side, behind_ms: int) -> None:
+    """This machine is ahead by more than the timeout: every epoch with two transactions would be revoked."""
+    side.at.clock_ms = lambda: now_ms() - behind_ms
+    side.at.ids[NAME] = Held(timeout_ms=60_000, started_at=now_ms() - behind_ms)
+
+    assert side.committer.probe(stored(prepared())).expires_in > 60.0 - PATIENCE
+
+
+def test_what_expires_soon_does_so_also_if_the_cluster_does_not_tell_its_time(side: Side) -> None:
+    side.at.ids[NAME] = Held(timeout_ms=60_000, started_at=now_ms() - DAY_MS)
+
+    assert side.committer.probe(stored(prepared())).expires_in == 0.0
 
 
 def test_what_is_open_without_a_timeout_stays_so(side: Side) -> None:
@@ -274,7 +292,7 @@ def test_a_group_or_a_topic_that_is_not_there_has_no_marker(side: Side, missing:
 def test_a_marker_that_cannot_be_read_is_not_taken_for_one_that_is_not_there(side: Side, part: str) -> None:
     """Or output that is committed would pass for lost."""
     side.show_marker()
-    setattr(side.at, part, ErrorCode.unknown_server_error)
+    setattr(side.at, part, ErrorCode.invalid_request)
 
     with pytest.raises(UserError, match="OffsetFetch of group job.group was refused"):
         side.committer.probe(stored(prepared()))
@@ -311,7 +329,7 @@ def test_what_the_coordinator_is_still_ending_is_asked_again(side: Side) -> None
 
 
 def test_a_state_that_cannot_be_read_is_not_taken_for_one_that_is_forgotten(side: Side) -> None:
-    side.at.described[NAME] = ErrorCode.unknown_server_error
+    side.at.described[NAME] = ErrorCode.invalid_request
 
     with pytest.raises(UserError, match=f"DescribeTransactions of {NAME} was refused"):
         side.committer.probe(stored(prepared()))
@@ -565,7 +583,7 @@ def test_nobody_is_asked_about_no_ids(side: Side) -> None:
 
 
 def test_a_list_that_is_refused_is_not_taken_for_an_empty_one(side: Side) -> None:
-    side.at.listing_error = ErrorCode.unknown_server_error
+    side.at.listing_error = ErrorCode.invalid_request
 
     with pytest.raises(UserError, match="ListTransactions was refused"):
         side.committer.list_staged(side.ctx)
@@ -588,7 +606,7 @@ def test_an_id_that_cannot_be_told_for_now_is_asked_again(side: Side) -> None:
 
 def test_one_id_that_nobody_may_see_is_not_left_out(side: Side) -> None:
     side.at.ids |= {NAME: Held(), of_term(2): Held()}
-    side.at.described[of_term(2)] = ErrorCode.unknown_server_error
+    side.at.described[of_term(2)] = ErrorCode.invalid_request
 
     with pytest.raises(UserError, match="DescribeTransactions"):
         side.committer.list_staged(side.ctx)
@@ -730,6 +748,54 @@ def test_a_mark_that_was_taken_away_ends_the_life(side: Side) -> None:
     with pytest.raises(Fenced, match="another incarnation of job 'job' took over"):
         side.committer.register(side.ctx)
     assert side.fenced() == []
+
+
+def test_a_mark_that_expired_is_not_put_over_the_fence_of_who_takes_over_now(side: Side) -> None:
+    """The other one retires this life between the look and the write."""
+    look = side.at.answers[DESCRIBE_TRANSACTIONS]
+
+    def look_and_lose(request: object) -> object:
+        seen = look(request)
+        side.at.ids[mark(OWN)] = replace(FENCED, producer_id=9)
+        return seen
+
+    side.broker.script(DESCRIBE_TRANSACTIONS, look_and_lose)
+
+    with pytest.raises(Fenced, match="another incarnation of job 'job' took over"):
+        side.committer.register(side.ctx)
+    assert side.at.ids[mark(OWN)].timeout_ms == FENCED_MS
+
+
+def test_two_supervisors_of_a_life_may_leave_its_mark_at_once(made: Made) -> None:
+    side, other = made(), made(2)
+    look, left = side.at.answers[DESCRIBE_TRANSACTIONS], [other]
+
+    def look_and_wait(request: object) -> object:
+        seen = look(request)
+        if left:
+            left.pop().committer.register(other.ctx)
+        return seen
+
+    side.broker.script(DESCRIBE_TRANSACTIONS, look_and_wait)
+
+    side.committer.register(side.ctx)
+
+    assert side.at.ids[mark(OWN)].timeout_ms == HELD_MS
+
+
+@pytest.mark.parametrize("error", [ErrorCode.unknown_server_error, ErrorCode.kafka_storage_error])
+def test_a_broker_that_fails_is_asked_again(side: Side, error: ErrorCode) -> None:
+    """Its disk, or a defect of it: nothing that the user of this job has done."""
+    side.at.ids[NAME] = Held()
+    look, failures = side.at.answers[DESCRIBE_TRANSACTIONS], [error, error]
+
+    def fail(request: object) -> object:
+        side.at.described = {NAME: failures.pop()} if failures else {}
+        return look(request)
+
+    side.broker.script(DESCRIBE_TRANSACTIONS, fail)
+
+    assert side.committer.probe(stored(prepared())).status is CommitStatus.PREPARED
 
 
 def test_a_life_without_identity_has_no_mark(made: Made) -> None:

@@ -332,7 +332,7 @@ def test_offsets_that_a_broker_cannot_tell_are_asked_again_by_another_client(
     assert source.discover(ctx, known) == known
     assert source._admin is first, "as long as it tells"
     for number in (0, 1):
-        log.parts[number].refused = ErrorCode.unknown_server_error
+        log.parts[number].refused = ErrorCode.invalid_request
         with pytest.raises(Retryable, match=f"the offsets of in could not be read: partition {number}"):
             source.discover(ctx, known)
         log.parts[number].refused = ErrorCode.none
@@ -350,7 +350,7 @@ def test_one_rule_that_a_broker_cannot_tell_is_enough_for_another_client(
 
     def no_end(request: Any) -> Any:
         latest = request.topics[0].partitions[0].timestamp == -1
-        log.parts[0].refused = ErrorCode.unknown_server_error if latest else ErrorCode.none
+        log.parts[0].refused = ErrorCode.invalid_request if latest else ErrorCode.none
         return told(request)
 
     broker.script(LIST_OFFSETS, no_end)
@@ -433,7 +433,7 @@ def test_a_group_is_shown_where_the_job_is_and_who_says_so(group: str | None) ->
 
 def test_a_partition_of_which_the_group_is_refused_is_no_success() -> None:
     def refuse(request: Any) -> Any:
-        return committed(request, ErrorCode.none, ErrorCode.unknown_server_error)
+        return committed(request, ErrorCode.none, ErrorCode.invalid_request)
 
     with ScriptedBroker({OFFSET_COMMIT: refuse}) as broker:
         ctx = JobContext("job", Term(3), {"bootstrap_servers": broker.address})
