@@ -58,7 +58,7 @@ class AccountModel(BaseModel):
     blocked: bool
 
 
-class Packed:
+class Packed(Codec[Account]):
     """A custom codec, as a user would write it: fixed fields first, then the text."""
 
     name = "packed"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kafka_eos.abc.codec import Codec, SupportsCodecCheck, SupportsDescribe
+from kafka_eos.abc.codec import Codec, SchemaChecks
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
 
 def described(codecs: Mapping[Any, Codec[Any]]) -> dict[str, Json]:
     """Return the descriptions of formats for ``explain``, and so for the plan's fingerprint."""
-    return {part: codec.describe() for part, codec in codecs.items() if isinstance(codec, SupportsDescribe)}
+    shown = {part: codec.describe() for part, codec in codecs.items()}
+    return {part: description for part, description in shown.items() if description is not None}
 
 
 def parts(key: Codec[Any] | None, value: Codec[Any]) -> Mapping[str, Codec[Any]]:
@@ -21,20 +22,14 @@ def parts(key: Codec[Any] | None, value: Codec[Any]) -> Mapping[str, Codec[Any]]
     return {"value": value} if key is None else {"key": key, "value": value}
 
 
-def expect_readable(*codecs: Any) -> Sequence[str]:
+def expect_readable(*codecs: SchemaChecks) -> Sequence[str]:
     """Check that each codec can read the topic's data; return the notices of all."""
-    return [notice for codec in codecs if isinstance(codec, SupportsCodecCheck) for notice in codec.check_reading()]
+    return [notice for codec in codecs for notice in codec.check_reading()]
 
 
-def expect_ready(*codecs: Any) -> Sequence[str]:
-    """Check that each codec can write; return the notices of all. See ``SupportsCodecCheck``."""
-
-    def notices() -> Iterator[str]:
-        for codec in codecs:
-            if isinstance(codec, SupportsCodecCheck):
-                yield from codec.check()
-
-    return list(notices())
+def expect_ready(*codecs: SchemaChecks | None) -> Sequence[str]:
+    """Check that each codec can write; return the notices of all. See ``SchemaChecks.check``."""
+    return [notice for codec in codecs if codec is not None for notice in codec.check()]
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")

@@ -46,7 +46,7 @@ class AuditableSource(ABC):
 
 
 class AuditableSink(ABC):
-    """What the audit needs of every sink it checks; inherit one of its subclasses."""
+    """The methods that every audited sink has. A sink inherits one of the subclasses."""
 
     @property
     @abstractmethod

@@ -5,10 +5,12 @@ Rule: stored data names the format and schema with which it was written.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Headers
 
@@ -16,98 +18,6 @@ T = TypeVar("T")
 
 RecordPart: TypeAlias = Literal["key", "value"]
 """Which part of a Kafka record: key or value."""
-
-
-class Codec(Protocol[T]):
-    """Turns values into bytes and back. It takes and returns lists: one call per batch, not per record."""
-
-    @property
-    def name(self) -> str:
-        """Format name that is stored next to the data, e.g. ``json`` or ``avro``."""
-
-    @property
-    def schema(self) -> Json:
-        """The writer's schema, stored next to the data; None where the format has none."""
-
-    def encode(self, value: T) -> bytes: ...
-
-    def decode(self, data: bytes) -> T:
-        """Raise ValueError (or a subclass) with a readable reason if ``data`` is not a valid value."""
-
-
-class ListCodec(Protocol[T]):
-    """A codec of many values at once, for rows that move between subtasks."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def schema(self) -> Json: ...
-
-    def encode(self, values: Sequence[T]) -> bytes:
-        """Encode the values.
-
-        Raise ValueError if one is not of the declared type, or would be decoded as another value.
-        """
-
-    def decode(self, data: bytes) -> list[T]: ...
-
-
-@runtime_checkable
-class TopicFormat(Protocol[T]):
-    """A format that sources and sinks of Kafka accept in place of a codec: its codec depends on the topic."""
-
-    def for_topic(self, topic: str, part: RecordPart) -> Codec[T]: ...
-
-
-@runtime_checkable
-class SupportsHeaders(Protocol):
-    """A codec that stores part of its information (a schema id) in record headers. ``encode`` returns only the rest.
-
-    ``decode`` reads what ``encode`` returns.
-    """
-
-    def headers(self) -> Headers:
-        """Return the headers that each written record needs. Raises the same errors as ``encode``."""
-
-    def decode_with(self, data: bytes, headers: Headers) -> Any:
-        """Decode the value of a record with these headers. Raises ValueError as ``decode`` does."""
-
-
-@runtime_checkable
-class SupportsBatches(Protocol):
-    """A codec that encodes and decodes many values faster than one by one."""
-
-    def decode_batch(self, data: Sequence[bytes]) -> list[Any] | None:
-        """Decode all values. Return None if they must be decoded one by one, for instance because one is malformed."""
-
-    def encode_batch(self, values: Sequence[Any]) -> list[bytes] | None:
-        """Encode all values. Return None if they must be encoded one by one, for instance because one is invalid."""
-
-
-@runtime_checkable
-class SupportsDescribe(Protocol):
-    """A codec that can describe its format and schema for explain."""
-
-    def describe(self) -> str:
-        """Describe the format, the schema and where it comes from, for ``explain``."""
-
-
-@runtime_checkable
-class SupportsCodecCheck(Protocol):
-    """A codec that checks its environment (a schema registry, say) at start."""
-
-    def check(self) -> Sequence[str]:
-        """Check the environment at startup; return notices.
-
-        Raise ConfigError if nothing can be written, and Retryable if that cannot be determined now.
-        """
-
-    def check_reading(self) -> Sequence[str]:
-        """Check the environment at startup, for a reader; return notices.
-
-        Like ``check``, but what cannot be read is a notice: some records may be older.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +36,123 @@ class SchemaComparison:
     is_there: bool = True
 
 
-@runtime_checkable
-class SupportsSchemaCompare(Protocol):
-    """A codec that can compare its schema with the one that is registered or stored."""
+class StoredFormat(ABC):
+    """A format, whose name is stored with the data: the base of codecs of one value and of many."""
 
-    def compare_schema(self, reading: bool) -> SchemaComparison:
-        """Compare the schema with the newest registered or stored one. Changes nothing.
+    type: Any = None
+    """The type of the values; None if only the codec knows it."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Format name that is stored next to the data, e.g. ``json`` or ``avro``."""
+
+    @property
+    def schema(self) -> Json:
+        """The writer's schema, stored next to the data; None, the default, where the format has none."""
+        return None
+
+    def reader_of(self, schema: Json) -> Any:
+        """Return the codec that decodes data of an older ``schema`` into today's values.
+
+        Raises UserError if they are incompatible. Default: any other schema is refused. A codec that contains another
+        one calls the inner ``reader_of``.
+        """
+        raise ConfigError(f"codec {self.name!r} cannot read what another schema wrote: it has no reader_of")
+
+
+class SchemaChecks:
+    """Descriptions and checks of a codec: its format, and its environment, such as a schema registry."""
+
+    def describe(self) -> str | None:
+        """Describe the format, the schema and where it comes from, for ``explain``. Default: None, name and type."""
+        return None
+
+    def check(self) -> Sequence[str]:
+        """Check the environment at startup; return notices. Default: nothing is checked.
+
+        Raise ConfigError if nothing can be written, and Retryable if that cannot be determined now.
+        """
+        return ()
+
+    def check_reading(self) -> Sequence[str]:
+        """Check the environment at startup, for a reader; return notices. Default: nothing is checked.
+
+        Like ``check``, but what cannot be read is a notice: some records may be older.
+        """
+        return ()
+
+    def compare_schema(self, reading: bool) -> SchemaComparison | None:
+        """Compare the schema with the newest registered or stored one. Changes nothing. Default: None, there is none.
 
         Raises ConfigError or Retryable if they cannot be compared.
 
         ``reading``: compare whether this schema can read data written with that one; otherwise, whether it can replace
         it for writing.
         """
+        return None
+
+
+class Codec(StoredFormat, SchemaChecks, Generic[T]):
+    """Turns values into bytes and back.
+
+    Implement ``name``, ``encode`` and ``decode``. The other methods have a default, which their docstring states.
+    """
+
+    @abstractmethod
+    def encode(self, value: T) -> bytes:
+        """Encode a value. Raise ValueError if it is not of the declared type, or would be decoded as another value."""
+
+    @abstractmethod
+    def decode(self, data: bytes) -> T:
+        """Raise ValueError (or a subclass) with a readable reason if ``data`` is not a valid value."""
+
+    def encode_batch(self, values: Sequence[T]) -> list[bytes] | None:
+        """Encode all values faster than one by one. Return None, the default, if they must be encoded one by one.
+
+        For instance because one is invalid.
+        """
+        return None
+
+    def decode_batch(self, data: Sequence[bytes]) -> list[T] | None:
+        """Decode all values faster than one by one. Return None, the default, if they must be decoded one by one.
+
+        For instance because one is malformed.
+        """
+        return None
+
+
+class ListCodec(StoredFormat, Generic[T]):
+    """A codec of many values at once, for rows that move between subtasks."""
+
+    @abstractmethod
+    def encode(self, values: Sequence[T]) -> bytes:
+        """Encode the values.
+
+        Raise ValueError if one is not of the declared type, or would be decoded as another value.
+        """
+
+    @abstractmethod
+    def decode(self, data: bytes) -> list[T]: ...
+
+
+class TopicFormat(ABC, Generic[T]):
+    """A format that sources and sinks of Kafka accept in place of a codec: its codec depends on the topic."""
+
+    @abstractmethod
+    def for_topic(self, topic: str, part: RecordPart) -> Codec[T]: ...
+
+
+class SupportsHeaders(ABC):
+    """An ability that a codec inherits if it stores part of its information (a schema id) in record headers.
+
+    ``encode`` returns only the rest, and ``decode`` reads what ``encode`` returns.
+    """
+
+    @abstractmethod
+    def headers(self) -> Headers:
+        """Return the headers that each written record needs. Raises the same errors as ``encode``."""
+
+    @abstractmethod
+    def decode_with(self, data: bytes, headers: Headers) -> Any:
+        """Decode the value of a record with these headers. Raises ValueError as ``decode`` does."""

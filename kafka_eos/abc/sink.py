@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from kafka_eos.abc.codec import Codec, SupportsDescribe
+from kafka_eos.abc.codec import SchemaChecks
 from kafka_eos.abc.committer import Committable, Committer
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
@@ -102,7 +102,7 @@ class Sink(ABC, Generic[T]):
         """Return plain sentences on what the guarantee costs, for ``explain``. Default: none."""
         return ()
 
-    def codecs(self) -> Mapping[str, Codec[Any] | SupportsDescribe]:
+    def codecs(self) -> Mapping[str, SchemaChecks]:
         """Return the codecs by purpose, in words, such as ``value``. Default: none are known."""
         return {}
 

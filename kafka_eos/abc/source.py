@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
-from kafka_eos.abc.codec import Codec, SupportsDescribe
+from kafka_eos.abc.codec import SchemaChecks
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.incarnation import IncarnationSign
@@ -52,7 +52,7 @@ class Source(ABC, Generic[T]):
     def describe(self) -> Mapping[str, Json]:
         """Describe what is read, with secrets masked, for ``explain``."""
 
-    def codecs(self) -> Mapping[str, Codec[Any] | SupportsDescribe]:
+    def codecs(self) -> Mapping[str, SchemaChecks]:
         """Return the codecs by purpose, in words: ``value``, or ``value of orders-eu`` where each topic has its own.
 
         Default: none are known.

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kafka_eos.abc.codec import SchemaComparison, SupportsDescribe, SupportsSchemaCompare
+from kafka_eos.abc.codec import SchemaComparison
 from kafka_eos.abc.sink import Sink
 from kafka_eos.abc.source import Source
 from kafka_eos.audit.state.uncertain_state import declared, stored
@@ -138,10 +138,11 @@ def _compare_schemas(
 
 def _topics(place: str, connector: Source[Any] | Sink[Any], reading: bool) -> Iterator[tuple[str, SchemaComparison]]:
     for part, codec in connector.codecs().items():
-        location = f"{place}, {part}: {codec.describe()}" if isinstance(codec, SupportsDescribe) else f"{place}, {part}"
-        if isinstance(codec, SupportsSchemaCompare):
-            with _advised(location):
-                found = codec.compare_schema(reading)
+        description = codec.describe()
+        location = f"{place}, {part}" if description is None else f"{place}, {part}: {description}"
+        with _advised(location):
+            found = codec.compare_schema(reading)
+        if found is not None:
             yield location, found
 
 

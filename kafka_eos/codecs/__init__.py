@@ -57,7 +57,7 @@ __all__ = [
 def topic_codec(tp: Any, topic: str, part: RecordPart) -> Codec[Any]:
     """Return the codec of a key or value of one topic, as ``codec_for``; formats that depend on the topic are
     accepted."""
-    if isinstance(tp, TopicFormat) and not isinstance(tp, type):
+    if isinstance(tp, TopicFormat):
         return tp.for_topic(topic, part)
     return codec_for(tp)
 
@@ -72,8 +72,7 @@ def codec_for(tp: Any) -> Codec[Any]:
     if tp is str:
         return StrCodec()
     if is_codec(tp):
-        codec: Codec[Any] = tp
-        return codec
+        return tp
     return message_codec(tp) if is_message(tp) else JsonCodec(tp)
 
 
@@ -101,8 +100,7 @@ def exchange_codec(tp: Any) -> ListCodec[Any]:
 
 def _codec(tp: Any) -> Codec[Any]:
     if is_codec(tp):
-        codec: Codec[Any] = tp
-        return codec
+        return tp
     if is_model(tp):
         return AvroCodec(tp, datetimes=ZONED_DATETIME)
     if is_message(tp):

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs.returned_values import is_equal, unchanged
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,
@@ -36,7 +37,7 @@ T = TypeVar("T")
 _ATOMS = (str, int, bool)
 
 
-class JsonCodec(Generic[T]):
+class JsonCodec(Codec[T]):
     """Values of one type as JSON text. Raises PlanError if the type cannot be mapped."""
 
     name = "json"

@@ -8,10 +8,11 @@ into a list or a naive datetime into text, so a value that would change is rejec
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs.returned_values import unchanged
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
@@ -31,7 +32,7 @@ T = TypeVar("T")
 _ATOMS = (str, int, float, bool, bytes)
 
 
-class MsgpackCodec(Generic[T]):
+class MsgpackCodec(Codec[T]):
     """Values of one type as MessagePack; the same value always gives the same bytes.
 
     Raises PlanError for a bad type.
@@ -92,7 +93,7 @@ class MsgpackCodec(Generic[T]):
         return self
 
 
-class KeyCodec:
+class KeyCodec(Codec[Any]):
     """Keys of keyed state: str, 64-bit int, bytes, and tuples of these. Equal keys have equal bytes.
 
     Other types are rejected because equal keys could differ in bytes (``1 == 1.0 == True``), and a key must have the
@@ -119,11 +120,11 @@ class KeyCodec:
     def reader_of(self, schema: Json) -> KeyCodec:
         return self
 
-    def check(self, key: Any) -> None:
+    def check_key(self, key: Any) -> None:
         """Raise ValueError with the reason if ``key`` cannot be a key."""
         if type(key) is tuple:
             for part in key:
-                self.check(part)
+                self.check_key(part)
         elif type(key) not in self.types:
             raise ValueError(
                 f"a key must be str, int, bytes or a tuple of these, not {type(key).__name__} ({key!r:.80})"

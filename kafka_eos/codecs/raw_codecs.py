@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kafka_eos.abc.codec import Codec
 from kafka_eos.core.json_values import Json
 
 
-class BytesCodec:
+class BytesCodec(Codec[bytes]):
     """Bytes in, the same bytes out."""
 
     name = "raw"
@@ -24,7 +25,7 @@ class BytesCodec:
         return self
 
 
-class StrCodec:
+class StrCodec(Codec[str]):
     """Text as UTF-8."""
 
     name = "utf-8"

@@ -8,13 +8,12 @@ them unchanged. This check costs more than the encoding, so a fast pipeline decl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from kafka_eos._util.bulk_calls import map_all
-from kafka_eos.abc.codec import Codec
-from kafka_eos.codecs.resolving_codec import reader_of
+from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.codecs.returned_values import unchanged
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
@@ -33,7 +32,7 @@ T = TypeVar("T")
 _ATOMS = frozenset((str, int, float, bool, bytes, type(None)))
 
 
-class MsgpackListCodec(Generic[T]):
+class MsgpackListCodec(ListCodec[T]):
     """List codec: values of one type as one MessagePack array. Raises PlanError for a type that cannot be mapped."""
 
     name = "msgpack-list"
@@ -86,8 +85,10 @@ class MsgpackListCodec(Generic[T]):
         return self
 
 
-class PerValueListCodec(Generic[T]):
+class PerValueListCodec(ListCodec[T]):
     """List codec that encodes each value with a codec of single values."""
+
+    name: str = ""
 
     def __init__(self, codec: Codec[T]) -> None:
         self._codec = codec
@@ -104,4 +105,4 @@ class PerValueListCodec(Generic[T]):
         return map_all(self._codec.decode, msgspec.msgpack.decode(data, type=list[bytes]))
 
     def reader_of(self, schema: Json) -> PerValueListCodec[T]:
-        return PerValueListCodec(reader_of(self._codec, schema))
+        return PerValueListCodec(self._codec.reader_of(schema))

@@ -7,12 +7,13 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 import pydantic
 from msgspec import inspect
 
+from kafka_eos.abc.codec import Codec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
 
@@ -27,9 +28,9 @@ def is_message(tp: object) -> bool:
     return isinstance(tp, type) and hasattr(tp, "DESCRIPTOR") and hasattr(tp, "FromString")
 
 
-def is_codec(tp: object) -> bool:
+def is_codec(tp: object) -> TypeGuard[Codec[Any]]:
     """Return whether it is a codec, which is accepted in place of a type."""
-    return not isinstance(tp, type) and hasattr(tp, "encode") and hasattr(tp, "decode")
+    return isinstance(tp, Codec)
 
 
 def type_name(tp: object) -> str:
@@ -117,7 +118,7 @@ def get_return_type(fn: object) -> Any:
 
 def known_type(tp: Any) -> Any:
     """Return the type of values that a type or a codec declares; None if it declares none, or any."""
-    declared = getattr(tp, "type", None) if is_codec(tp) else tp
+    declared = tp.type if is_codec(tp) else tp
     return None if declared is Any or declared is object else declared
 
 

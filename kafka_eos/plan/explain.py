@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka_eos.abc.codec import SupportsDescribe
+from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.guarantee import Guarantee
 from kafka_eos.abc.state import Ttl
 from kafka_eos.config.settings import Settings
@@ -206,10 +206,10 @@ def _codecs(end: Node) -> Iterator[str]:
     if not codecs and isinstance(end, SourceNode) and (of := _in_code(end.source.value_type)):
         yield f"{end.name}: rows{of}"
     for part, codec in codecs.items():
-        if isinstance(codec, SupportsDescribe):
-            yield f"{end.name}, {part}: {codec.describe()}"
-        else:
-            yield f"{end.name}, {part}: {codec.name}{_in_code(getattr(codec, 'type', None))}"
+        description = codec.describe()
+        if description is None and isinstance(codec, Codec):
+            description = f"{codec.name}{_in_code(codec.type)}"
+        yield f"{end.name}, {part}: {description}"
 
 
 def _in_code(tp: Any) -> str:

@@ -256,7 +256,7 @@ def typed(codec: Codec[Any], value: Any) -> Any:
         if not (isinstance(value, tuple) and len(value) == 2):
             raise ConfigError(f"{value!r} is not a pair of updates and accumulator; see bootstrap_fold")
         return value[0], typed(codec.inner, value[1])
-    tp = getattr(codec, "type", Any)
+    tp = Any if codec.type is None else codec.type
     if tp is Any or (isinstance(tp, type) and isinstance(value, tp)):
         return value
     try:
@@ -267,7 +267,7 @@ def typed(codec: Codec[Any], value: Any) -> Any:
 
 def _value(codec: Codec[Any], fields: dict[str, Any]) -> Any:
     """A row without its key: the fields of a record, or the only column itself."""
-    tp = getattr(codec, "type", Any)
+    tp = Any if codec.type is None else codec.type
     record = any(hasattr(tp, mark) for mark in ("model_validate", "__struct_fields__", "__dataclass_fields__"))
     return typed(codec, next(iter(fields.values())) if len(fields) == 1 and not record else fields)
 

@@ -123,7 +123,7 @@ class EditedState:
 
 def _check_part(codec: Codec[Any], part: Any) -> None:
     if isinstance(codec, KeyCodec):
-        codec.check(part)
+        codec.check_key(part)
     elif isinstance(codec, ElementNumberCodec) and not (type(part) is int and part >= 0):
         raise ValueError(f"the number of an element is an int from 0, not {part!r}")
     else:

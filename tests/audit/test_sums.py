@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from pyspark.sql import functions as F
 
+from kafka_eos.abc.codec import Codec
 from kafka_eos.audit.tables.float_tolerance import floats, same_value, value_hash
 from kafka_eos.audit.tables.readable_values import text_of
 from kafka_eos.codecs import AvroCodec, MsgpackCodec
@@ -71,7 +72,7 @@ class Part(msgspec.Struct):
     sums: list[float]
 
 
-class Rounding:
+class Rounding(Codec[Any]):
     """A codec that keeps one digit, and takes any text in place of a number's end."""
 
     name, schema = "rounding", None

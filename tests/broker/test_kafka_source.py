@@ -20,6 +20,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from kafka_eos import Pipeline
 from kafka_eos._util.bulk_calls import STOP_ITERATION_ESCAPED
 from kafka_eos._util.retry import Retrier
+from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.services import RejectRecord, Services
 from kafka_eos.abc.source import Reader
@@ -294,9 +295,11 @@ def test_no_record_goes_missing_behind_one_whose_codec_raises_stop_iteration(
 ) -> None:
     """A validator that takes the ``next`` of nothing raises it; a loop in C takes it for the end of the poll."""
 
-    class Known:
+    class Known(Codec[bytes]):
         name, schema = "known", None
-        encode = staticmethod(bytes)
+
+        def encode(self, value: bytes) -> bytes:
+            return value
 
         def decode(self, data: bytes) -> bytes:
             return next(data for prefix in (b"a", b"b") if data.startswith(prefix))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from kafka_eos.abc.codec import Codec, SupportsBatches, SupportsHeaders
+from kafka_eos.abc.codec import Codec, SupportsHeaders
 from kafka_eos.connectors._shared.row_errors import map_rows
 from kafka_eos.connectors.kafka.record_headers import check_headers
 from kafka_eos.core.records import Batch, Headers, Record
@@ -97,7 +97,7 @@ class ValueEncoder:
 
 def _encoded(codec: Codec[Any], values: Sequence[Any]) -> list[bytes]:
     """Return all values encoded. Raise BadRows with those that cannot be."""
-    made = codec.encode_batch(values) if isinstance(codec, SupportsBatches) else None
+    made = codec.encode_batch(values)
     return map_rows(codec.encode, values) if made is None else made
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypedDict, TypeGuard, TypeVar, Unpack, overload
 
 from kafka_eos._util.secrets import mask_config
 from kafka_eos.abc.auditable import AuditableSource
-from kafka_eos.abc.codec import Codec, SupportsDescribe, TopicFormat
+from kafka_eos.abc.codec import Codec, SchemaChecks, TopicFormat
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.incarnation import IncarnationSign
 from kafka_eos.abc.sink import Sink
@@ -155,7 +155,7 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
         self._config = checked(config)
         self._filter = header_filter
         self._codecs = TopicCodecs(self._topics, value)
-        self.value_type = getattr(self._codecs.of_any["value"], "type", None)
+        self.value_type = self._codecs.of_any["value"].type
         self._decoding = MessageDecoder(self._codecs.columns, header_filter)
         self._admin: AdminClient | None = None
         self._admin_secrets: Mapping[str, str] = {}
@@ -211,7 +211,7 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
         """
         source: KafkaSource[Record[Any, Any]] = KafkaSource(topics, value=value, **options)
         source._codecs = TopicCodecs(source._topics, value, key, whole=True)
-        types = tuple(getattr(source._codecs.of_any[part], "type", None) for part in ("key", "value"))
+        types = tuple(source._codecs.of_any[part].type for part in ("key", "value"))
         whole: Any = Record
         source.value_type = None if None in types else whole[types]
         source._decoding = MessageDecoder(source._codecs.columns, source._filter)
@@ -284,7 +284,7 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
         config = f", config={mask_config(self._config)}" if self._config else ""
         return f"KafkaSource({self.topic!r}{where}{config})"
 
-    def codecs(self) -> Mapping[str, Codec[Any] | SupportsDescribe]:
+    def codecs(self) -> Mapping[str, SchemaChecks]:
         """Return the codecs of keys and values."""
         return self._codecs.named()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kafka_eos._util.bulk_calls import map_rows
-from kafka_eos.abc.codec import Codec, SupportsBatches, SupportsHeaders
+from kafka_eos.abc.codec import Codec, SupportsHeaders
 from kafka_eos.connectors.kafka.client.librdkafka import Message
 from kafka_eos.connectors.kafka.record_headers import read_headers, read_raw_headers
 from kafka_eos.core.records import Batch, Headers, RawRecord, Record
@@ -73,7 +73,7 @@ def value_decoder(codec: Codec[Any]) -> Columns:
     """Return the column of raw values and their decoder, for streams of plain values."""
     if isinstance(codec, SupportsHeaders):
         return _with_headers(codec.decode_with)
-    decode, decode_batch = codec.decode, codec.decode_batch if isinstance(codec, SupportsBatches) else None
+    decode, decode_batch = codec.decode, codec.decode_batch
 
     def no_tombstones(value: bytes | None) -> Any:
         return decode(_expect_value(value))
@@ -82,7 +82,7 @@ def value_decoder(codec: Codec[Any]) -> Columns:
         values: list[Any] = list(map(_value, messages))
         if None in values:
             return values, no_tombstones
-        decoded = None if decode_batch is None else decode_batch(values)
+        decoded = decode_batch(values)
         return (values, decode) if decoded is None else (decoded, None)
 
     return columns

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from kafka_eos.abc.codec import Codec, RecordPart, SchemaComparison, SupportsDescribe, TopicFormat
+from kafka_eos.abc.codec import Codec, RecordPart, SchemaChecks, SchemaComparison, TopicFormat
 from kafka_eos.codecs import topic_codec
 from kafka_eos.codecs.registry.registry_format import RegistryFormat
 from kafka_eos.codecs.registry.wire_format import RegistryCodec
@@ -53,9 +53,9 @@ class TopicCodecs:
             )
         return self._columns[topic]
 
-    def named(self) -> Mapping[str, Codec[Any] | SupportsDescribe]:
-        """Return the codecs by name. See ``HasCodecs``."""
-        found: dict[str, Codec[Any] | SupportsDescribe] = {}
+    def named(self) -> Mapping[str, SchemaChecks]:
+        """Return the codecs by name."""
+        found: dict[str, SchemaChecks] = {}
         for part, tp in self._given.items():
             if not self._by_topic or not _depends(tp, part):
                 found[part] = self.of_any[part]
@@ -65,10 +65,10 @@ class TopicCodecs:
                 found[f"{part} of each topic"] = self._of_each(tp, part)
         return found
 
-    def _of_each(self, tp: Any, part: RecordPart) -> Codec[Any] | SupportsDescribe:
-        shown: Any = self.of_any[part]
-        if not isinstance(tp, RegistryFormat):
-            return shown  # type: ignore[no-any-return]
+    def _of_each(self, tp: Any, part: RecordPart) -> SchemaChecks:
+        shown = self.of_any[part]
+        if not (isinstance(tp, RegistryFormat) and isinstance(shown, RegistryCodec)):
+            return shown
 
         def there() -> Mapping[str, RegistryCodec[Any]]:
             return {topic: tp.for_topic(topic, part) for topic in self._topics.select_topics(tp.topics(part))}
@@ -76,7 +76,7 @@ class TopicCodecs:
         return PatternCodecs(shown, there)
 
 
-class PatternCodecs:
+class PatternCodecs(SchemaChecks):
     """The codecs of all topics that match a pattern, presented as one.
 
     The topics come from the registry, not from a broker.
@@ -90,18 +90,14 @@ class PatternCodecs:
         self._shown, self._there = shown, there
 
     def describe(self) -> str:
-        """Return the description of the format. See ``SupportsDescribe``."""
+        """Return the description of the format."""
         return self._shown.describe()
-
-    def check(self) -> Sequence[str]:
-        """Return no notices, because a source does not write. See ``SupportsCodecCheck``."""
-        return []
 
     def check_reading(self) -> Sequence[str]:
         return list(dict.fromkeys(notice for codec in self._there().values() for notice in codec.check_reading()))
 
     def compare_schema(self, reading: bool) -> SchemaComparison:
-        """Return the comparison with the registry's schemas. See ``SupportsSchemaCompare``."""
+        """Return the comparison with the registry's schemas."""
         found = {topic: codec.compare_schema(reading) for topic, codec in sorted(self._there().items())}
         if not found:
             return SchemaComparison(f"no subject is there that is called like {self._shown.subject}", is_there=False)
@@ -116,4 +112,4 @@ def _depends(tp: Any, part: RecordPart) -> bool:
     """Return whether these keys or values need another codec per topic."""
     if isinstance(tp, RegistryFormat):
         return tp.names_the_topic(part)
-    return isinstance(tp, TopicFormat) and not isinstance(tp, type)
+    return isinstance(tp, TopicFormat)

@@ -53,7 +53,7 @@ class DistinctAggregate(Aggregate[Any, Registers, int]):
         found = value if self.fn is None else self.fn(value)
         if found is None:
             return acc
-        _KEY.check(found)
+        _KEY.check_key(found)
         hashed = int.from_bytes(blake2b(_KEY.encode(found), digest_size=8).digest(), "big")
         rest = hashed & ((1 << _REST_BITS) - 1)
         return _with(acc, hashed >> _REST_BITS, _REST_BITS - rest.bit_length() + 1)

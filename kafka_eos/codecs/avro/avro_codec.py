@@ -11,12 +11,13 @@ import decimal
 import io
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import fastavro
 import msgspec
 from fastavro.read import SchemaResolutionError
 
+from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs.avro.foreign_schemas import create_safe_reader, open_safe_reader, parse_schema
 from kafka_eos.codecs.avro.inlined_types import inline_named_types
 from kafka_eos.codecs.avro.logical_types import drop_unread_logical_types
@@ -35,7 +36,7 @@ _KEPT = (
 )  # fmt: skip
 
 
-class AvroCodec(Generic[T]):
+class AvroCodec(Codec[T]):
     """Values of one record type as Avro without a header; the schema is stored beside the data.
 
     ``writer`` is the schema with which the data was written, if it is not the type's own. ``datetimes`` is the schema
@@ -61,7 +62,7 @@ class AvroCodec(Generic[T]):
         inline_named_types(self._reader)
         inline_named_types(self._writer)
         self._dump, self._load = _model_functions(tp) if is_model(tp) else _record_functions(tp)
-        self.encode: Callable[[T], bytes] = self.writing(b"")
+        self._encode = self.writing(b"")
 
     @property
     def schema(self) -> Json:
@@ -83,6 +84,9 @@ class AvroCodec(Generic[T]):
             return out.getvalue()
 
         return encode
+
+    def encode(self, value: T) -> bytes:
+        return self._encode(value)
 
     def decode(self, data: bytes) -> T:
         source = io.BytesIO(data)

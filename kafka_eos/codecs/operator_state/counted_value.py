@@ -5,10 +5,9 @@ Both are one entry, so that a crash can never separate the number from the value
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.codecs.resolving_codec import reader_of
 from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
@@ -16,8 +15,10 @@ T = TypeVar("T")
 _WIDTH = 8
 
 
-class CountedCodec(Generic[T]):
+class CountedCodec(Codec[Any], Generic[T]):
     """Codec of a value with its update count; stored as "counted-…"."""
+
+    name: str = ""
 
     def __init__(self, inner: Codec[T]) -> None:
         self.inner = inner
@@ -41,4 +42,4 @@ class CountedCodec(Generic[T]):
         return bytes(_WIDTH) + data[_WIDTH:]
 
     def reader_of(self, schema: Json) -> CountedCodec[T]:
-        return CountedCodec(reader_of(self.inner, schema))
+        return CountedCodec(self.inner.reader_of(schema))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.codecs.resolving_codec import reader_of
 from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
@@ -15,7 +14,7 @@ _NONE, _SOME = b"\x00", b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
-class OptionalCodec(Generic[T]):
+class OptionalCodec(Codec[Any], Generic[T]):
     """Codec of a value or None; stored as "maybe-…"."""
 
     inner: Codec[T]
@@ -37,4 +36,4 @@ class OptionalCodec(Generic[T]):
         return None if data[:1] == _NONE else self.inner.decode(data[1:])
 
     def reader_of(self, schema: Json) -> OptionalCodec[T]:
-        return OptionalCodec(reader_of(self.inner, schema))
+        return OptionalCodec(self.inner.reader_of(schema))

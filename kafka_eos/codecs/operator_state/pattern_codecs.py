@@ -12,7 +12,6 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.codecs.resolving_codec import reader_of
 from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
@@ -24,7 +23,7 @@ _partials: Final = msgspec.msgpack.Decoder(tuple[list[tuple[tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class PatternRowsCodec(Generic[T]):
+class PatternRowsCodec(Codec[Any], Generic[T]):
     """Codec of buffered rows with the pattern stages they may match; stored as "marked-…"."""
 
     inner: Codec[T]
@@ -44,11 +43,11 @@ class PatternRowsCodec(Generic[T]):
         return [(self.inner.decode(each), place, bits) for place, bits, each in _marked(data)]
 
     def reader_of(self, schema: Json) -> PatternRowsCodec[T]:
-        return PatternRowsCodec(reader_of(self.inner, schema))
+        return PatternRowsCodec(self.inner.reader_of(schema))
 
 
 @dataclass(frozen=True, slots=True)
-class PartialMatchesCodec(Generic[T]):
+class PartialMatchesCodec(Codec[Any], Generic[T]):
     """Codec of partial matches, with ``inner`` for each value; stored as "partials-…"."""
 
     inner: Codec[T]
@@ -76,4 +75,4 @@ class PartialMatchesCodec(Generic[T]):
         return [tuple(elements[number] for number in partial) for partial in partials]
 
     def reader_of(self, schema: Json) -> PartialMatchesCodec[T]:
-        return PartialMatchesCodec(reader_of(self.inner, schema))
+        return PartialMatchesCodec(self.inner.reader_of(schema))

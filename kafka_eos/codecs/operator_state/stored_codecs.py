@@ -68,8 +68,11 @@ def get_plain_codec(name: str, schema: Json) -> Codec[Any]:
     return _OpaqueCodec(name, schema) if made is None else made(schema)
 
 
-class _PlainCodec:
+class _PlainCodec(Codec[Any]):
     """Codec of plain values in MessagePack or JSON."""
+
+    name: str = ""
+    schema: Json = None
 
     def __init__(self, name: str, schema: Json) -> None:
         self.name, self.schema = name, schema
@@ -91,9 +94,10 @@ class _PlainCodec:
         return self._decode(data)
 
 
-class _PlainAvroCodec:
+class _PlainAvroCodec(Codec[Any]):
     """Codec of dicts in Avro without a header."""
 
+    schema: Json = None
     name = "avro"
 
     def __init__(self, schema: Json) -> None:
@@ -118,8 +122,11 @@ class _PlainAvroCodec:
             raise ValueError(f"does not fit the Avro schema: {error}") from error
 
 
-class _PlainCounted:
+class _PlainCounted(Codec[Any]):
     """Entries of ``CountedCodec`` as a dict."""
+
+    name: str = ""
+    schema: Json = None
 
     def __init__(self, inner: Codec[Any]) -> None:
         self._pair = CountedCodec(inner)
@@ -137,8 +144,11 @@ class _PlainCounted:
         return {"updates": updates, "accumulator": accumulator}
 
 
-class _PlainElements:
+class _PlainElements(Codec[Any]):
     """Entries of ``ElementsCodec`` as dicts: tables cannot hold values and sort keys in one list."""
+
+    name: str = ""
+    schema: Json = None
 
     def __init__(self, inner: Codec[Any]) -> None:
         self._elements = ElementsCodec(inner)
@@ -153,8 +163,11 @@ class _PlainElements:
         return [{"value": each, "place": list(place)} for each, place in self._elements.decode(data)]
 
 
-class _PlainRowPanes:
+class _PlainRowPanes(Codec[Any]):
     """Entries of ``RowPanesCodec`` as dicts: fields of tables cannot have numbers as names."""
+
+    name: str = ""
+    schema: Json = None
 
     def __init__(self, inner: Codec[Any]) -> None:
         self._panes = RowPanesCodec(inner)

@@ -14,7 +14,6 @@ import msgspec
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs.msgpack_codec import KeyCodec
-from kafka_eos.codecs.resolving_codec import reader_of
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.windows import Window, Windowed
 
@@ -29,7 +28,7 @@ _panes = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
 
 
 @dataclass(frozen=True, slots=True)
-class WindowedCodec(Generic[T]):
+class WindowedCodec(Codec[Any], Generic[T]):
     """Codec of a result: its key, its window, and its value in ``inner``, which is the codec of ``of``.
 
     Codecs of the same ``of`` are equal: streams of their values are of one type.
@@ -57,11 +56,11 @@ class WindowedCodec(Generic[T]):
         return Windowed(_KEY.decode(key), Window(start, end), self.inner.decode(value))
 
     def reader_of(self, schema: Json) -> WindowedCodec[T]:
-        return replace(self, inner=reader_of(self.inner, schema))
+        return replace(self, inner=self.inner.reader_of(schema))
 
 
 @dataclass(frozen=True, slots=True)
-class ElementsCodec(Generic[T]):
+class ElementsCodec(Codec[Any], Generic[T]):
     """Codec of window elements with their sort keys; stored as "elements-…"."""
 
     inner: Codec[T]
@@ -81,11 +80,11 @@ class ElementsCodec(Generic[T]):
         return [(self.inner.decode(each), place) for place, each in _elements(data)]
 
     def reader_of(self, schema: Json) -> ElementsCodec[T]:
-        return ElementsCodec(reader_of(self.inner, schema))
+        return ElementsCodec(self.inner.reader_of(schema))
 
 
 @dataclass(frozen=True, slots=True)
-class RowPanesCodec(Generic[T]):
+class RowPanesCodec(Codec[Any], Generic[T]):
     """Codec of the panes of a count window; stored as "row-panes-…"."""
 
     inner: Codec[T]
@@ -105,4 +104,4 @@ class RowPanesCodec(Generic[T]):
         return {first: self.inner.decode(held) for first, held in _panes(data)}
 
     def reader_of(self, schema: Json) -> RowPanesCodec[T]:
-        return RowPanesCodec(reader_of(self.inner, schema))
+        return RowPanesCodec(self.inner.reader_of(schema))

@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError, EncodeError
 
+from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs.batch_functions import BatchEncoder
 from kafka_eos.codecs.protobuf.descriptor_pools import pooled, to_descriptor_set
 from kafka_eos.codecs.protobuf.reader_compatibility import obstacles
 from kafka_eos.codecs.type_inspection import is_message, reason, type_name
@@ -23,7 +25,7 @@ from kafka_eos.core.json_values import Json
 T = TypeVar("T")
 
 
-class ProtobufCodec(Generic[T]):
+class ProtobufCodec(Codec[T]):
     """Messages of one generated class. Raises PlanError for any other type."""
 
     name = "protobuf"
@@ -33,8 +35,8 @@ class ProtobufCodec(Generic[T]):
             raise PlanError(f"{type_name(tp)} is no class that protoc has generated from a message")
         self.type = tp
         self._descriptor = tp.DESCRIPTOR
-        self.decode: Callable[[bytes], T] = create_decoder(tp)
-        self.encode: Callable[[T], bytes] = MessageEncoder(tp)
+        self._decode: Callable[[bytes], T] = create_decoder(tp)
+        self._encode = MessageEncoder(tp)
 
     @property
     def schema(self) -> Json:
@@ -43,6 +45,12 @@ class ProtobufCodec(Generic[T]):
             to_descriptor_set(self._descriptor.file).SerializeToString(deterministic=True)
         ).decode()
         return {"message": self._descriptor.full_name, "files": files}
+
+    def encode(self, value: T) -> bytes:
+        return self._encode(value)
+
+    def decode(self, data: bytes) -> T:
+        return self._decode(data)
 
     def reader_of(self, schema: Json) -> ProtobufCodec[T]:
         """Return itself, if all data written with ``schema`` can be read; else raise ConfigError with the reasons."""
@@ -90,11 +98,8 @@ def batch_reading(tp: Any) -> Callable[[bytes, Sequence[bytes]], list[Any] | Non
     return decode if complete else lambda before, data: None
 
 
-class MessageEncoder:
-    """Encodes messages of a class, each behind a prefix. Raises ValueError.
-
-    See ``wire_format.BatchEncoder``.
-    """
+class MessageEncoder(BatchEncoder):
+    """Encodes messages of a class, each behind a prefix. Raises ValueError."""
 
     def __init__(self, tp: Any, before: bytes = b"") -> None:
         self._type, self._before = tp, before

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from kafka_eos.codecs.batch_functions import BatchDecoder
 from kafka_eos.codecs.protobuf.descriptor_pools import imported, load_schema, to_descriptor_set
 from kafka_eos.codecs.protobuf.message_codec import MessageEncoder, ProtobufCodec, batch_reading
 from kafka_eos.codecs.protobuf.proto_printer import print_proto
@@ -78,8 +79,8 @@ class ProtobufLanguage(Generic[T]):
         return found
 
 
-class _FileDecoder(Generic[T]):
-    """Decodes messages of one registered file; see ``wire_format.BatchDecoder``.
+class _FileDecoder(BatchDecoder, Generic[T]):
+    """Decodes messages of one registered file.
 
     The library decodes a message in a fraction of a microsecond, about the time of one Python call.
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from kafka_eos.abc.codec import RecordPart
+from kafka_eos.abc.codec import RecordPart, SupportsHeaders
 from kafka_eos.codecs.registry.registry_client import RegisteredSchema, Registry
 from kafka_eos.codecs.registry.wire_format import MAGIC, PREFIX, RegistryCodec, SchemaId, SchemaLanguage
 from kafka_eos.core.errors import ConfigError
@@ -123,7 +123,7 @@ class ApicurioHeaders:
         return MAGIC + number[-_SHORT:]
 
 
-class HeaderIdCodec(RegistryCodec[T]):
+class HeaderIdCodec(SupportsHeaders, RegistryCodec[T]):
     """Registry codec whose schema id is in a record header."""
 
     def __init__(

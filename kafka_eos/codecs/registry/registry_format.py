@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
-from kafka_eos.abc.codec import RecordPart
+from kafka_eos.abc.codec import RecordPart, TopicFormat
 from kafka_eos.codecs.registry.header_ids import HeaderIdCodec, IdIn, select_id_headers
 from kafka_eos.codecs.registry.registry_client import Registry
 from kafka_eos.codecs.registry.wire_format import RegistryCodec, SchemaLanguage
@@ -24,7 +24,7 @@ _TOPIC: Final = "\0"
 
 
 @dataclass(frozen=True, slots=True)
-class RegistryFormat(Generic[T]):
+class RegistryFormat(TopicFormat[T]):
     """Values of one type with schemas of a registry, in any topic: for ``KafkaSource`` and ``KafkaSink``.
 
     Raises ConfigError for an invalid ``subject`` or ``id_in``, and for one that the schema language does not support.

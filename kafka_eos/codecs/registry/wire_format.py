@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from kafka_eos.abc.codec import SchemaComparison
+from kafka_eos.abc.codec import Codec, SchemaComparison
+from kafka_eos.codecs.batch_functions import BatchDecoder, BatchEncoder
 from kafka_eos.codecs.registry.decoder_cache import DecoderCache
 from kafka_eos.codecs.registry.registry_client import IncompatibleSchema, RegisteredSchema, Registry
 from kafka_eos.codecs.registry.schema_registration import (
@@ -79,23 +80,7 @@ class SchemaLanguage(Protocol[T]):
         """List why values of a writer's schema cannot be read. Raises ValueError if it is not a schema."""
 
 
-@runtime_checkable
-class BatchDecoder(Protocol):
-    """A decoder that is faster with many values."""
-
-    def batch(self, before: bytes, data: Sequence[bytes]) -> list[Any] | None:
-        """Decode values, each behind ``before``. None if a prefix differs, or a value must be decoded alone."""
-
-
-@runtime_checkable
-class BatchEncoder(Protocol):
-    """An encoder that is faster with many values."""
-
-    def batch(self, values: Sequence[Any]) -> list[bytes] | None:
-        """Encode values. None if one must be encoded alone, for instance because it is invalid."""
-
-
-class RegistryCodec(Generic[T]):
+class RegistryCodec(Codec[T]):
     """Values of one type in Confluent's wire format."""
 
     def __init__(self, language: SchemaLanguage[T], registry: Registry, subject: str, auto_register: bool) -> None:
@@ -104,7 +89,7 @@ class RegistryCodec(Generic[T]):
         self._registry = registry
         self._auto_register = auto_register
         self._prefix: bytes | None = None
-        self.encode: Callable[[T], bytes] = self._encode_first
+        self._encode: Callable[[T], bytes] | None = None
         self._decoders = DecoderCache()
         self._unknown = SchemaLookupRetry(() if registry.in_memory else PAUSES)
 
@@ -117,13 +102,13 @@ class RegistryCodec(Generic[T]):
         return self._language.schema
 
     def describe(self) -> str:
-        """Describe the codec; see ``abc.SupportsDescribe``."""
+        """Describe the codec."""
         others = ", ".join(self._language.write_schema.subjects())
         more = f"; it refers to {others}" if others else ""
         return f"{self._language.label} {type_name(self.type)}, subject {self.subject} of {self._registry.url}{more}"
 
     def check(self) -> Sequence[str]:
-        """Check that a schema exists to write with; see ``abc.SupportsCodecCheck``. ``auto_register`` registers it."""
+        """Check that a schema exists to write with. ``auto_register`` registers it."""
         if self._auto_register and self._known_id() is None:
             self._register()
         self._require_schema_id()
@@ -140,7 +125,7 @@ class RegistryCodec(Generic[T]):
         ]
 
     def compare_schema(self, reading: bool) -> SchemaComparison:
-        """Compare the schema; see ``abc.SupportsSchemaCompare``."""
+        """Compare the schema."""
         found = self._registry.get_latest_version(self.subject)
         if found is None:
             missing = f"subject {self.subject} of {self._registry.url} is not there"
@@ -175,10 +160,11 @@ class RegistryCodec(Generic[T]):
             return []
         return [f"the registry {self._registry.url} is in the memory of each process: it is for tests alone"]
 
-    def _encode_first(self, value: T) -> bytes:
-        """Fetch the schema id with the first value; later calls use the encoder of the language directly."""
-        self.encode = self._language.encoder(self._before_values())
-        return self.encode(value)
+    def encode(self, value: T) -> bytes:
+        """Encode a value; the first one fetches the schema id."""
+        if self._encode is None:
+            self._encode = self._language.encoder(self._before_values())
+        return self._encode(value)
 
     def _before_values(self) -> bytes:
         """Return the bytes before each written value."""
@@ -195,15 +181,14 @@ class RegistryCodec(Generic[T]):
         return decode(data[PREFIX:])
 
     def decode_batch(self, data: Sequence[bytes]) -> list[T] | None:
-        """Decode values of a known schema; see ``abc.SupportsBatches``."""
+        """Decode values of a known schema."""
         before = data[0][:PREFIX] if data else b""
         decode: Any = self._decoders.get(before)
         return decode.batch(before, data) if isinstance(decode, BatchDecoder) else None
 
     def encode_batch(self, values: Sequence[T]) -> list[bytes] | None:
-        """Encode values once the id is known; see ``abc.SupportsBatches``."""
-        encode: Any = self.encode
-        return encode.batch(values) if isinstance(encode, BatchEncoder) else None
+        """Encode values once the id is known."""
+        return self._encode.batch(values) if isinstance(self._encode, BatchEncoder) else None
 
     def _require_schema_id(self) -> bytes:
         schema_id = self._known_id()

@@ -154,7 +154,7 @@ class _KeyedState:
         """Return the same state in a namespace of the current key. None stands for the state without a namespace."""
         self._expect_namespaces()
         if namespace is not None:
-            NAMESPACE_CODEC.check(namespace)
+            NAMESPACE_CODEC.check_key(namespace)
         other = copy.copy(self)
         other._namespace = namespace
         return other
@@ -250,7 +250,7 @@ class KeyedMap(_KeyedState):
         return self._writes.read((*self._parts(), key))
 
     def put(self, key: Any, value: Any) -> None:
-        ENTRY_CODEC.check(key)
+        ENTRY_CODEC.check_key(key)
         self._writes.write((*self._parts(), key), value)
 
     def remove(self, key: Any) -> None:

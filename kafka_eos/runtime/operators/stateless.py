@@ -120,7 +120,7 @@ class KeyByOperator(StatelessOperator):
         return batch if _plain(keys) else self._checked(batch)
 
     def _checked(self, batch: Batch[Any]) -> Batch[Any]:
-        check = self._codec.check
+        check = self._codec.check_key
         _, refused = call_each(check, batch, batch.keys or (), self.ctx)
         return batch.drop(refused)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any, TypeVar
 
+from kafka_eos.abc.codec import Codec
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.runtime.state.row_keys import compute_upper_bound
 from kafka_eos.runtime.state.row_store import Row, StateRows
@@ -108,7 +109,7 @@ class CachedListState(CachedEntryState[T]):
         return {NEXT: self._next}
 
 
-class ElementNumberCodec:
+class ElementNumberCodec(Codec[Any]):
     """Codec of list element numbers: eight bytes, big-endian."""
 
     name = "number"

@@ -27,8 +27,10 @@ TIME = "time"
 _STAMP_BYTES = 8
 
 
-class TimestampedCodec(Generic[T]):
+class TimestampedCodec(Codec[Any], Generic[T]):
     """Codec of a value with the time of its last write."""
+
+    name: str = ""
 
     def __init__(self, inner: Codec[T]) -> None:
         self.inner, self.name = inner, inner.name

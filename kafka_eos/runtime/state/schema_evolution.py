@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.state import StateDescriptor
-from kafka_eos.codecs.resolving_codec import reader_of
 from kafka_eos.core.errors import ConfigError, UserError
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.limits import LIMITS
@@ -220,7 +219,7 @@ def resolve_codec(codec: Any, stored: Json) -> Any:
         return codec
     if not isinstance(stored, dict) or stored.get("name") != codec.name:
         raise ConfigError(f"{codec.name!r} reads no other codec's values")
-    return reader_of(codec, stored["schema"])
+    return codec.reader_of(stored["schema"])
 
 
 def _clock(stored: Mapping[str, Any]) -> ClockKind | None:

@@ -38,7 +38,7 @@ _END = b"\xff" * (TIME_BYTES + 2)
 """Greater than every time and key: no key's bytes begin with two of these."""
 
 
-class TimeCodec:
+class TimeCodec(Codec[int]):
     """Codec of event times: eight bytes, big endian, negative times first, so that rows are in the order of time."""
 
     name = "time"
@@ -56,7 +56,7 @@ class TimeCodec:
         return int.from_bytes(data, "big") + MIN_EVENT_TIME
 
 
-class TimerValueCodec:
+class TimerValueCodec(Codec[Any]):
     """Codec of a timer's value, which is empty: the timer exists."""
 
     name = "present"

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos import Pipeline
+from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.testing import ListSource
 
 
-class Text:
+class Text(Codec[Any]):
     """Dead letters as lines of JSON."""
 
     name, schema = "json", None

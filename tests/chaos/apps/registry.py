@@ -6,10 +6,11 @@ import socket
 from typing import Any
 
 from kafka_eos import Pipeline
+from kafka_eos.abc.codec import Codec
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 
 
-class RegistryCodec:
+class RegistryCodec(Codec[Any]):
     """JSON objects with the fields that the registry names. It is asked again until it has answered once."""
 
     name = "registry-json"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kafka_eos import ConfigError, Pipeline, PlanError
 from kafka_eos._util.bulk_calls import STOP_ITERATION_ESCAPED, map_rows
+from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import BytesCodec, KeyCodec, codec_for, exchange_codec
@@ -123,7 +124,7 @@ def test_a_filter_refuses_what_is_neither_true_nor_false(error: type[Exception])
     assert [len(sent) for sent in found.values()] == [1]
 
 
-class Numbers:
+class Numbers(Codec[int]):
     """Of numbers; ``stops`` names the way in which it raises StopIteration for 2."""
 
     name, schema, type = "numbers", None, int

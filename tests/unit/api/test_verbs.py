@@ -19,6 +19,7 @@ from kafka_eos import (
     Stream,
     tumbling,
 )
+from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import JsonCodec
 from kafka_eos.connectors.kafka import KafkaSource, Record
 from kafka_eos.testing import ListSource, MemorySink, run_local
@@ -288,7 +289,7 @@ def test_whole_records_change_subtasks_as_what_they_are(key: Any, value: Any) ->
 
 
 def test_records_in_a_codec_without_a_type_keep_to_plain_values() -> None:
-    class Own:
+    class Own(Codec[Any]):
         name, schema = "own", None
 
         def encode(self, value: Any) -> bytes:

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafka_eos import Pipeline
+from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.sink import DeadLetters
 from kafka_eos.core.errors import (
@@ -205,10 +206,10 @@ def test_readers_and_writers_ask_the_same(letters: bool) -> None:
     assert written == []
 
 
-class Codec:
+class _DownCodec(ListCodec[Any]):
     """Of an exchange, whose registry is away."""
 
-    name, schema = "down", None
+    name = "down"
 
     def encode(self, values: Any) -> bytes:
         raise ValueError("no schema") from ConnectionRefusedError("registry")
@@ -221,13 +222,13 @@ def test_exchanges_ask_the_same() -> None:
     from dataclasses import replace
 
     plan = _plan()
-    node = replace(plan.node("spread"), value_codec=Codec())  # type: ignore[call-arg]
+    node = replace(plan.node("spread"), value_codec=_DownCodec())  # type: ignore[call-arg]
     frame = wire.encode_at(plan, plan.node("spread"), [_batch()])
 
     with pytest.raises(EnvironmentFailed, match=r"Codec\.encode .*no schema.*registry.*'spread'.*in/0/10"):
         wire.encode_at(plan, node, [_batch()])
     with pytest.raises(EnvironmentFailed, match=r"Codec\.decode .*registry.*in/0/10"):
-        wire.decode(frame, Codec())
+        wire.decode(frame, _DownCodec())
 
 
 def test_a_writer_looks_no_further_when_the_environment_fails() -> None:
@@ -252,8 +253,8 @@ def test_a_file_sink_says_that_the_environment_failed(tmp_path: Any) -> None:
     from kafka_eos.connectors.files import FileSink
     from kafka_eos.core.ids import Term
 
-    class Down:
-        name, schema = "json", None
+    class Down(Codec[Any]):
+        name = "json"
         encode = decode = staticmethod(down)
 
     writer = FileSink(tmp_path, value=Down()).writer(TaskContext(JobContext("j", Term(1), {}), 0, 1, "out"))

@@ -31,7 +31,7 @@ _HINT: Final = "Annotate what the function returns, or say with state=... of wha
 
 
 @dataclass(frozen=True, slots=True)
-class CachedAnswerCodec:
+class CachedAnswerCodec(Codec[Any]):
     """Codec of a cached response; None is a valid response, errors are never cached."""
 
     inner: OptionalCodec[Any]

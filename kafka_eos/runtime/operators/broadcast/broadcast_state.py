@@ -63,7 +63,7 @@ class BroadcastStateCopy:
 
     def put(self, key: Any, value: Any) -> None:
         self._expect_open()
-        _KEYS.check(key)
+        _KEYS.check_key(key)
         if value is not None:
             self._storable.check(value)
         self._written[key] = value

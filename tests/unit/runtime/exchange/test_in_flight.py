@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_eos import Pipeline, ProcessFunction, Stream
+from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import InFlightRows
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.codecs import CountedCodec, exchange_codec
@@ -353,7 +354,7 @@ def test_what_is_older_comes_first_and_keeps_its_number_whoever_asks(tmp_path: P
     assert [(number, batch.values[0].id) for number, _, batch in odd] == [(1, 2), (3, 0)]
 
 
-class Plain:
+class Plain(Codec[Any]):
     """A codec of somebody's own that cannot resolve."""
 
     name, schema = "plain", 1

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
 
-class JsonText:
+class JsonText(Codec[Any]):
     """Values as JSON text."""
 
+    schema: Json = None
     name = "json-text"
 
     def __init__(self, schema: Json = None) -> None:
