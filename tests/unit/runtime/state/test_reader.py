@@ -244,10 +244,11 @@ def test_what_has_expired_is_left_out(job: Job) -> None:
 
 
 OWN = """
+from kafka_eos.abc import Codec
 from kafka_eos.codecs import register_codec
 
-class Own:
-    schema = None
+class Own(Codec):
+    name = ""
 
     def __init__(self, name):
         self.name = name
