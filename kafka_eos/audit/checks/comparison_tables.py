@@ -176,16 +176,16 @@ class ComparisonTables:
         """
         first = self.comparable(self.told_firsts).withColumn("there", F.lit(True))
         should = self.made.where(F.col("sink").isin([s.node for s in self._seen.marked]))
-        should = should.withColumn("should", F.lit(True)).withColumn("s_offset", F.col("e_offset"))
+        should = should.withColumns({"should": F.lit(True), "s_offset": F.col("e_offset")})
         # Spark sorts both by these, and numbers fast: the offset leads, though the id tells it too.
         pairs = first.join(should, ["s_offset", "id", "sink"], "full")
-        # An output may carry a number that its operator gives no longer; nothing is known of that.
-        pairs = pairs.withColumn("update", F.when(F.col("e_update").isNotNull(), F.col("update")))
         place = (F.coalesce(F.col(a), F.col(b)).cast("string") for a, b in PLACES)
         series = F.when(F.col("grp").isNotNull(), F.col("grp")).otherwise(F.xxhash64(*place))
         strict = F.col("there") & F.col("should") & ~F.col("loose")
         summed = F.col("sink").isin([*self._scope.cut.totals])
-        pairs = pairs.withColumn("series", series).withColumn("strict", strict).withColumn("summed", summed)
+        # An output may carry a number that its operator gives no longer; nothing is known of that.
+        update = F.when(F.col("e_update").isNotNull(), F.col("update"))
+        pairs = pairs.withColumns({"update": update, "series": series, "strict": strict, "summed": summed})
         pairs = self._answered(self._seen.hold(pairs.repartition("series", "sink")))
         return self._seen.hold(totals.closed(pairs)) if self._scope.cut.totals else totals.none(pairs)
 

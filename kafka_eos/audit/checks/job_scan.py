@@ -196,7 +196,7 @@ class Scan:
         every = union(tables).where(F.col("check").isin([check.name for check in checks]))
         order = Window.partitionBy("check", "sink").orderBy("topic", "partition", "offset", "detail")
         count = F.count("*").over(Window.partitionBy("check", "sink"))
-        kept = every.withColumn("n", count).withColumn("rank", F.row_number().over(order))
+        kept = every.withColumns({"n": count, "rank": F.row_number().over(order)})
         found: dict[Check, Evidence] = {}
         for row in kept.where(F.col("rank") <= SHOWN).orderBy("check", "rank", "sink").collect():
             check, offender = Check[row["check"]], Violation(*(row[c] for c in (*flags.AT, "detail")))

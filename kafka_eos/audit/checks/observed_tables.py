@@ -9,10 +9,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit.checks import database_tables as relations
@@ -46,8 +46,16 @@ class ObservedTables:
             table.unpersist()
 
     def hold(self, table: DataFrame) -> DataFrame:
+        """Cache a table that is used more than once; return it with the cache as its whole plan.
+
+        Otherwise the plans of all later tables contain the plan of this one, and Spark analyzes it again for each.
+        """
         self._held.append(table.persist())
-        return table
+        cached = table._jdf.queryExecution().withCachedData()
+        jvm: Any = self._spark._jvm
+        return DataFrame(
+            jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._spark._jsparkSession, cached), self._spark
+        )
 
     def input(self, bounds: Mapping[str, Bounds]) -> DataFrame:
         sources = self._scope.subject.sources

@@ -202,9 +202,8 @@ def gaps(table: DataFrame, steady: bool) -> DataFrame:
     # What its sink refused is not there with right. Its number is known where the order of its key is.
     number = F.when(F.col("answered") & ~F.col("loose"), F.col("e_update")).otherwise(F.col("update"))
     rows = table.where("should and e_update is not null").withColumn("update", number)
-    rows = rows.withColumn("holed", F.max("answered").over(of_key))
-    rows = rows.withColumn("last", first + F.count(F.lit(1)).over(of_key))
-    ordered = rows.withColumn("before", before).withColumn("e_before", e_before)
+    holed, last = F.max("answered").over(of_key), first + F.count(F.lit(1)).over(of_key)
+    ordered = rows.withColumns({"holed": holed, "last": last, "before": before, "e_before": e_before})
     known = (F.col("before") != F.col("e_before")) | (F.col("update") != F.col("e_update"))
     skipped = F.col("update") != F.col("before") + 1
     outside = (F.col("update") <= F.col("before")) | (F.col("update") > F.col("last"))
@@ -271,8 +270,7 @@ def flag(check: Check, broken: Column, detail: Column, at: str = "") -> Column:
 def flagged(table: DataFrame, flags: Sequence[Column]) -> DataFrame:
     """One row for each flag of each row: ``check``, ``sink``, place and ``detail``."""
     table = table.where(F.coalesce(*(flag["check"] for flag in flags)).isNotNull())
-    offender = F.explode(F.array_compact(F.array(*flags))).alias("offender")
-    return table.select(offender).select("offender.*")
+    return table.select(F.inline(F.array_compact(F.array(*flags))))
 
 
 def _written_by(epochs: Collection[EpochId]) -> Column:

@@ -115,7 +115,7 @@ class Recompute:
         shuffled = bool(self.cut.shuffled.intersection(self.cut.stages))
         streams = rows.select("grp", "stage") if shuffled else rows.select("grp", "stage", *_STREAM).distinct()
         if streams.groupBy("grp", "stage").count().where("count > 1").isEmpty():
-            return rows.withColumn("loose", F.lit(False)).withColumn("turn", F.lit(0)), False
+            return rows.withColumns({"loose": F.lit(False), "turn": F.lit(0)}), False
         key, stream = Window.partitionBy("grp", "stage"), F.concat_ws("/", *_STREAM)
         several = F.count("*").over(key) > 1 if shuffled else F.min(stream).over(key) != F.max(stream).over(key)
         rows = rows.withColumn("several", several)
@@ -127,10 +127,8 @@ class Recompute:
             rows = rows.withColumn("turn", F.lit(None).cast("long"))
         unknown = F.count(F.when(F.col("turn").isNull(), 1)).over(key) > 0
         # Within one stream the offsets are the order, whatever the output claims.
-        with_turn = rows.withColumn("turn", F.when(F.col("several"), F.col("turn"))).withColumn(
-            "loose", F.col("several") & unknown
-        )
-        return with_turn, True
+        turn = F.when(F.col("several"), F.col("turn"))
+        return rows.withColumns({"turn": turn, "loose": F.col("several") & unknown}), True
 
     def _path(self) -> Column:
         """Return the path of a captured row's only output: behind an exchange its branch identifies each row."""
