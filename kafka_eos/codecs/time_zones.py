@@ -45,12 +45,19 @@ def expect_same_times(decoded: Any, value: Any, *, in_utc: bool) -> None:
 
     ``in_utc``: ``encode_offsets`` has found no time with another offset, so that equal values have the same times.
     """
-    if in_utc and decoded == value:
+    if in_utc and _is_equal(decoded, value):
         return
     times = Counter(map(_shown, _iterate_times(value)))
     if lost := times - Counter(map(_shown, _iterate_times(decoded))):
         time = next(time for time in _iterate_times(value) if _shown(time) in lost)
         raise ValueError(f"{time} {describe_ruled_zone(time) or 'would come back as something else: declare its type'}")
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
+    except ArithmeticError:  # a signaling NaN
+        return False
 
 
 def describe_ruled_zone(time: datetime.datetime | datetime.time) -> str:
