@@ -145,20 +145,23 @@ def by_codec(codec_of: Callable[[Any], Codec[Any]]) -> Carrier:
     return carry
 
 
-class ValidatedJson:
+class ValidatedJson(Codec[Any]):
     """JSON as a schema registry has it, without the registry."""
 
     name, schema = "json", None
 
     def __init__(self, tp: Any) -> None:
         self._encode = json_schema(tp, registry=cast("Any", None)).language.encoder(b"")
-        self.decode = JsonCodec[Any](tp).decode
+        self._decode = JsonCodec[Any](tp).decode
 
     def encode(self, value: Any) -> bytes:
         return self._encode(value)
 
+    def decode(self, data: bytes) -> Any:
+        return self._decode(data)
 
-class ProvenanceNames:
+
+class ProvenanceNames(Codec[str]):
     """Names of files and tables in provenance."""
 
     name, schema = "provenance", None
