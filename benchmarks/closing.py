@@ -68,9 +68,9 @@ def _point(keys: int, home: Path, turn: int, slice_: float) -> Row:
         while True:
             now = time.perf_counter()
             longest, last = max(longest, now - last), now
-            if not chain.has_due_work():
+            if not chain.has_due_work:
                 break
-            chain.continue_due({node.name for node in plan.nodes})
+            chain.continue_due()
         whole = last - began
     if results != keys:
         raise RuntimeError(f"{results} results of {keys} windows")

@@ -25,7 +25,7 @@ from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, SplitId, Term
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.records import Batch, RecordCounts, Watermark
+from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.plan import Node, Partitioning, Plan, SinkNode
 from kafka_eos.protocol import source_dependencies as bootstrap
 from kafka_eos.protocol.split_assignment import subtask_of_split
@@ -102,7 +102,6 @@ class StageTask:
         self._waiting: dict[tuple[str, int, object], list[EncodedRows]] = {}
         self._event_time: dict[str, InputWatermarks] = {}
         """How far it has come at the end of this epoch, by exchange."""
-        self._tally = RecordCounts()
         self._reading: defaultdict[str, float] = defaultdict(float)
         """Seconds of reads that brought something, by source."""
         self._in: Counter[str] = Counter()
@@ -122,7 +121,6 @@ class StageTask:
         self._chain = self._opened.open_chain(
             outputs,
             senders,
-            lambda: self._tally,
             self._level.nodes,
             signals=signals,
             pace=AT_BARRIERS,
@@ -296,7 +294,7 @@ class StageTask:
             unread=unread,
             states=states,
             committables=committables,
-            tally=self._tally,
+            tally=self._chain.counts,
             records_in=dict(self._in),
             records_out=dict(self._out),
             lag=total_lag(reader.lag() for reader in self._readers.values()),

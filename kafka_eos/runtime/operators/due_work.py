@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 
 
 class DueWork:
@@ -24,42 +24,56 @@ class DueWork:
 
     def __init__(self, slice_: float, clock: Callable[[], float]) -> None:
         self._slice, self._clock = slice_, clock
-        self._work: deque[tuple[str, Iterator[None]]] = deque()
-        """In turn: an operator near which it begins, and its steps."""
+        self._work: deque[Iterator[None]] = deque()
+        """The steps of each piece of work, in turn."""
         self._taken, self._since = 0.0, 0.0
         """Seconds of turns that are over, and when the one began that is not."""
 
-    def begin(self, operator: str, steps: Iterator[None]) -> None:
-        """Queue the steps behind pending work, and run one slice."""
+    def begin(self, steps: Iterator[None]) -> None:
+        """Queue the steps behind pending work, and run one slice if there is none."""
         if not self._work:
             self._since = self._clock()
-        self._work.append((operator, steps))
+        self._work.append(steps)
         if len(self._work) == 1:
             self.run_slice()
+
+    def run_now(self, steps: Iterator[None]) -> None:
+        """Run the steps to their end, ahead of pending work."""
+        if not self._work:
+            self._since = self._clock()
+        self._work.appendleft(steps)
+        for _ in steps:
+            pass
+        self._remove(steps)
 
     @property
     def seconds_pending(self) -> float:
         """Seconds during which work was pending, so that nothing was read."""
         return self._taken + (self._clock() - self._since if self._work else 0.0)
 
-    def is_pending(self, operators: Collection[str] | None = None) -> bool:
-        """Return whether work of these operators is pending."""
-        return any(operators is None or name in operators for name, _ in self._work)
+    @property
+    def is_pending(self) -> bool:
+        """Return whether work is pending."""
+        return bool(self._work)
 
-    def run_slice(self, operators: Collection[str] | None = None) -> None:
+    def run_slice(self) -> None:
         """Run pending work for one slice, at least one step."""
-        self._do(operators, self._slice)
+        self._run(self._slice)
 
-    def run_all(self, operators: Collection[str] | None = None) -> None:
+    def run_all(self) -> None:
         """Run all pending work."""
-        self._do(operators, math.inf)
+        self._run(math.inf)
 
-    def _do(self, operators: Collection[str] | None, seconds: float) -> None:
+    def _run(self, seconds: float) -> None:
         began = time.monotonic()
-        for entry in [(name, steps) for name, steps in self._work if operators is None or name in operators]:
-            for _ in entry[1]:
+        while self._work:
+            steps = self._work[0]
+            for _ in steps:
                 if time.monotonic() - began >= seconds:
                     return
-            self._work.remove(entry)
-            if not self._work:
-                self._taken += self._clock() - self._since
+            self._remove(steps)
+
+    def _remove(self, steps: Iterator[None]) -> None:
+        self._work.remove(steps)
+        if not self._work:
+            self._taken += self._clock() - self._since

@@ -126,21 +126,18 @@ class WatermarkPropagator:
             if now >= self._made.get(source, -self._pace.every) + self._pace.every:
                 self._make(source, now)
 
-    def end_epoch(self, nodes: Collection[str] | None) -> None:
-        """Emit the last watermarks of an epoch. ``nodes``: of these operators only."""
-        for source, operators in self._making.items():
-            if nodes is None or any(name in nodes for name, _ in operators):
-                self._make(source, None)
+    def end_epoch(self) -> None:
+        """Emit the last watermarks of an epoch."""
+        for source in self._making:
+            self._make(source, None)
 
     def advance(self, head: str, watermark: Watermark) -> None:
         """Process the watermark behind ``head``, and begin the work that it makes due."""
-        first = next((node.name for node, _ in self._plan.downstream(head)), None)
-        if first is not None:
-            self._due.begin(first, self._behind(head, watermark))
+        self._due.begin(self._behind(head, watermark))
 
     def emit(self, name: str, watermark: Watermark) -> None:
-        """Emit a watermark behind a node, and begin the work that it makes due."""
-        self._due.begin(name, self._handed_on(name, watermark))
+        """Emit a watermark behind a node whose rows wait for responses, and do the work that it makes due."""
+        self._due.run_now(self._handed_on(name, watermark))
 
     def mark_active(self, name: str) -> None:
         """Mark a node as not idle: rows wait for responses there."""
@@ -161,7 +158,8 @@ class WatermarkPropagator:
         for name, operator in self._making[source]:
             operator.exclude(waived)
             # While work is due nothing is read, so no split is idle then.
-            self.emit(name, operator.watermark(None if now is None else now - self._due.seconds_pending))
+            watermark = operator.watermark(None if now is None else now - self._due.seconds_pending)
+            self._due.begin(self._handed_on(name, watermark))
 
     # ------------------------------------------------------------ step by step, see ``due``
 

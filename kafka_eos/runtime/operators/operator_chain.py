@@ -1,9 +1,9 @@
 """Pushes batches through the operators of a plan, depth first, in one thread.
 
 A chain knows no source and no sink: batches enter at ``push`` and leave through ``outputs``, one callable per sink.
-With several subtasks they also leave through ``exchanges``, one callable per exchange node, and enter again, at the
-subtask that owns them, by a ``push`` at the same node. Without ``exchanges`` rows continue in the same chain. Both
-engines, the audit's recompute and ``kafka_eos.testing`` run plans through it.
+A plan that is cut into segments has a chain for each: rows leave it through ``exchanges``, one callable per exchange
+node, and enter the next one, at the subtask that owns them, by a ``push`` at the same node. Without ``exchanges`` rows
+continue in the same chain. Both engines, the audit's recompute and ``kafka_eos.testing`` run plans through it.
 
 Rule: when ``push`` returns, all outputs of the batch have been handed on, dead letters too, with three exceptions:
 
@@ -104,7 +104,6 @@ class OperatorChain:
         nodes: Collection[str] | None = None,
         whole: Plan | None = None,
         scratch: Callable[[str], SpillStore] = lambda operator: unbounded(),
-        tally: Callable[[], RecordCounts] = RecordCounts,
         signals: Mapping[str, WatermarkOutput] | None = None,
         pace: WatermarkSchedule = AT_BARRIERS,
         clock: Callable[[], int] = wall_clock,
@@ -114,13 +113,15 @@ class OperatorChain:
         """``nodes``: the operators of this chain, if not all of the plan; rows may only be pushed to them.
 
         ``whole`` is the complete plan, whose exchanges the outputs are named by, if ``plan`` is a part of it.
-        ``scratch`` opens the spill store of the operator of that name; it is closed with the chain. ``tally`` counts
-        records and dead letters. Watermarks leave through ``signals``, as rows do through ``exchanges``; those of a
-        source are generated as often as ``pace`` says, once its splits are assigned. ``clock`` returns processing time;
-        the owner of a chain calls ``tick``. The first ``subtask`` records dead letters of rows that all subtasks
-        receive. ``waived`` returns the splits that are excluded from the watermark.
+        ``scratch`` opens the spill store of the operator of that name; it is closed with the chain. Watermarks leave
+        through ``signals``, as rows do through ``exchanges``; those of a source are generated as often as ``pace``
+        says, once its splits are assigned. ``clock`` returns processing time; the owner of a chain calls ``tick``. The
+        first ``subtask`` records dead letters of rows that all subtasks receive. ``waived`` returns the splits that
+        are excluded from the watermark.
         """
-        self._tally, self._sources = tally, {source.name for source in plan.sources}
+        self._sources = {source.name for source in plan.sources}
+        self.counts = RecordCounts()
+        """Of the records and dead letters of this chain."""
         self._plan = plan
         self._outputs = outputs
         self._exchanges = exchanges or {}
@@ -170,38 +171,39 @@ class OperatorChain:
         """Process a watermark behind ``head``, an exchange that rows have passed. Raises PoisonRecord."""
         self._event_time.advance(head, watermark)
 
-    def resume(self, nodes: Collection[str] | None = None) -> None:
+    def resume(self) -> None:
         """Resume the work that was due, and not done, at the restored snapshot.
 
-        Call it before anything is pushed. ``nodes``: of these operators only. Raises PoisonRecord.
+        Call it before anything is pushed. Raises PoisonRecord.
         """
         # downstream operators first, so that they have finished before they receive new rows
         for node in reversed(self._plan.nodes):
             operator = self._operators.get(node.name)
-            if isinstance(operator, EventTimeOperator) and (nodes is None or node.name in nodes):
-                self._due.begin(node.name, self._running(node, partial(operator.advance, MIN_EVENT_TIME)))
+            if isinstance(operator, EventTimeOperator):
+                self._due.begin(self._running(node, partial(operator.advance, MIN_EVENT_TIME)))
 
-    def tick(self, nodes: Collection[str] | None = None) -> None:
+    def tick(self) -> None:
         """Emit what the clock has made due, in plan order. Raises PoisonRecord.
 
-        ``nodes``: of these operators only. While other work is due, the clock is checked after it.
+        While other work is due, the clock is checked after it.
         """
         for name, operator in self._clocked.items():
-            if (nodes is None or name in nodes) and name not in self._ticking:
+            if name not in self._ticking:
                 self._ticking.add(name)
-                self._due.begin(name, self._ticked(name, operator))
+                self._due.begin(self._ticked(name, operator))
 
     def _ticked(self, name: str, operator: ProcessingTimeOperator) -> Iterator[None]:
         self._ticking.discard(name)
         yield from self._running(self._plan.node(name), partial(operator.tick, self._clock()))
 
-    def has_due_work(self, nodes: Collection[str] | None = None) -> bool:
-        """Return whether due work is pending at these operators. If so, nothing may be pushed there."""
-        return self._due.is_pending(nodes)
+    @property
+    def has_due_work(self) -> bool:
+        """Return whether due work is pending. If so, nothing may be pushed."""
+        return self._due.is_pending
 
-    def continue_due(self, nodes: Collection[str]) -> None:
-        """Run one slice of due work at these operators. Raises PoisonRecord."""
-        self._due.run_slice(nodes)
+    def continue_due(self) -> None:
+        """Run one slice of due work. Raises PoisonRecord."""
+        self._due.run_slice()
 
     def get_next_time(self) -> int | None:
         """Return the time before which no tick emits anything; None if none will."""
@@ -218,7 +220,7 @@ class OperatorChain:
         Raises PoisonRecord under policy "stop", EnvironmentFailed under any.
         """
         if head in self._sources:
-            self._tally().add_read(head, len(batch))
+            self.counts.add_read(head, len(batch))
         self._forward(head, batch)
         self.flush_rejected(batch.origin.source)
         self._event_time.on_read(head)
@@ -228,33 +230,33 @@ class OperatorChain:
         self.flush_rejected(source)
         self._event_time.on_read(source)
 
-    def flush(self, nodes: Collection[str] | None = None, *, whole: bool = True) -> None:
+    def flush(self, *, whole: bool = True) -> None:
         """End an epoch: emit watermarks, outputs due by the clock and collected rows, in plan order. Raises
         PoisonRecord.
 
-        ``nodes``: of these operators only. ``whole``: all due work belongs to the epoch, however long it takes;
-        otherwise time stops where work is still due.
+        ``whole``: all due work belongs to the epoch, however long it takes; otherwise time stops where work is still
+        due.
 
         Call it before anything of the epoch is captured (positions, state, output) and before its barrier is sent.
         Afterwards the operators hold nothing but state and ``list_pending_rows``.
         """
-        self._end(nodes, self._gathering, whole=whole)
+        self._end(self._gathering, whole=whole)
 
     def finish(self) -> None:
         """End the epoch as ``flush`` does, and wait for every response: for callers that can keep no rows beyond an
         epoch."""
-        self._end(None, {**self._gathering, **self._awaiting}, whole=True)
+        self._end({**self._gathering, **self._awaiting}, whole=True)
 
-    def _end(self, nodes: Collection[str] | None, operators: Collection[str], *, whole: bool) -> None:
+    def _end(self, operators: Collection[str], *, whole: bool) -> None:
         if whole:
-            self._due.run_all(nodes)
-        if not self._due.is_pending(nodes):
-            self._event_time.end_epoch(nodes)
-            self.tick(nodes)
+            self._due.run_all()
+        if not self._due.is_pending:
+            self._event_time.end_epoch()
+            self.tick()
         if whole:
-            self._due.run_all(nodes)
+            self._due.run_all()
         for node in self._plan.nodes:
-            if node.name in operators and (nodes is None or node.name in nodes):
+            if node.name in operators:
                 if node.name in self._awaiting:
                     self._answer_all(node)
                 else:
@@ -264,10 +266,9 @@ class OperatorChain:
 
     # ------------------------------------------------------------ rows that wait for responses
 
-    def emit_answered(self, nodes: Collection[str] | None = None) -> int:
-        """Emit the rows whose responses have arrived; return how many. ``nodes``: of these operators only."""
-        awaiting = [name for name in self._awaiting if nodes is None or name in nodes]
-        done = sum(self._answered(self._plan.node(name)) for name in awaiting)
+    def emit_answered(self) -> int:
+        """Emit the rows whose responses have arrived; return how many."""
+        done = sum(self._answered(self._plan.node(name)) for name in self._awaiting)
         if done:
             self._flush_all_rejected()
         return done
@@ -310,14 +311,12 @@ class OperatorChain:
             if isinstance(made, Watermark):
                 idle = made.idle and not operator.has_pending
                 self._event_time.emit(node.name, replace(made, idle=idle))
-                self._due.run_all((node.name,))  # rows behind it are emitted next
                 done += 1
             else:
                 done += len(made)
                 self._emit(node, made)
         if not operator.has_pending:
             self._event_time.unmark_active(node.name)
-            self._due.run_all((node.name,))
         return done
 
     def _answer_all(self, node: Node) -> None:
@@ -333,11 +332,11 @@ class OperatorChain:
     def reject_record(self, source: str, raw: RawRecord, error: Exception) -> None:
         """Handle a record that a reader cannot decode, by the source's policy."""
         self._refuse(source, source, raw, self._make_dead_letter_branch(source, "", 0), error)
-        self._tally().add_read(source, 1)
+        self.counts.add_read(source, 1)
 
     def count_filtered(self, source: str, records: int) -> None:
         """Count records that a source's filter has dropped."""
-        self._tally().add_filtered(source, records)
+        self.counts.add_filtered(source, records)
 
     def reject_row(self, batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
         """Handle a row that a writer cannot write, by the source's policy.
@@ -404,7 +403,7 @@ class OperatorChain:
         return lambda descriptor: backends[above.name].value(replace(descriptor, definition=above.definition))
 
     def _late(self, operator: str, rows: int) -> None:
-        self._tally().add_late(operator, rows)
+        self.counts.add_late(operator, rows)
 
     def watermarks(self) -> dict[str, dict[str, int]]:
         """Return the event time of each split that is read here, by the operator that generates its watermarks."""
@@ -449,7 +448,6 @@ class OperatorChain:
                 self._emit(node, out)
                 if node.name in self._awaiting and self._awaiting[node.name].has_pending:
                     self._event_time.mark_active(node.name)
-                    self._due.run_all((node.name,))  # the watermark does not advance, so this is quick
 
     def _write(self, node: Node, batch: Batch[Any]) -> None:
         worked, began = self.stats[node.name], perf_counter()
@@ -533,7 +531,7 @@ class OperatorChain:
         self._expect_letters(source, operator, raw, error)
         reason = f"{type(error).__name__}: {format_message(error)}"
         inside = RecordExcerpt.of(raw.timestamp, raw.key, raw.value, raw.headers, reason)
-        self._tally().add_rejection(source, Rejection(raw.location, operator, reason[:_LONGEST], inside))
+        self.counts.add_rejection(source, Rejection(raw.location, operator, reason[:_LONGEST], inside))
         self._rejected[source].append(
             _PendingDeadLetter(mark, RejectedRecord(raw, operator, type(error).__name__, format_message(error)))
         )

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from kafka_eos._util import log_context
 from kafka_eos._util.failpoints import hit
-from kafka_eos.abc.sink import Writer
+from kafka_eos.abc.sink import PreCommit, Writer
 from kafka_eos.abc.source import Reader
 from kafka_eos.abc.state import StateBackend, Upload
 from kafka_eos.core.errors import Bug
@@ -31,6 +31,7 @@ from kafka_eos.protocol.watermarks import InputWatermarks
 from kafka_eos.runtime.epoch_reports import PhaseSpan, TimedPreCommit
 from kafka_eos.runtime.exchange.in_flight_rows import InFlightLog
 from kafka_eos.runtime.exchange.input_queues import Barrier, BatchOrFrame, InputChannel, Queue
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.worker.task_resources import pending_timers
 from kafka_eos.runtime.worker.task_stats import ChainTimes
 
@@ -85,60 +86,21 @@ class OpenSnapshot:
     since: float
 
 
-class TaskEnvironment(Protocol):
-    """The services of the session for the task of an operator chain."""
+class TaskSession(Protocol):
+    """The session that a task belongs to, as the task needs it."""
 
-    def push(self, segment: ChainSpec, head: str, batch: Batch[Any] | None) -> None:
-        """Run rows through the chain; None after a read that returned no rows, except perhaps rejected ones."""
+    waiting_sources: frozenset[str]
+    """Sources that must not be read yet."""
+    excluded_sources: frozenset[str]
+    """Those of them that event time does not wait for."""
 
-    def advance_time(self, segment: ChainSpec, head: str, watermark: Watermark) -> None:
-        """Process a watermark behind the head of the chain."""
-
-    def busy(self, segment: ChainSpec) -> bool:
-        """Return whether due work of the chain is pending."""
-
-    def continue_due(self, segment: ChainSpec) -> None:
-        """Run a slice of the chain's due work."""
-
-    def collect(self, segment: ChainSpec) -> int:
-        """Run the chain's rows whose responses have arrived downstream; return how many."""
-
-    def is_full(self, head: str) -> bool:
-        """Return whether so many rows wait for responses that no more should arrive."""
-
-    def has_pending(self, head: str) -> bool:
-        """Return whether rows that came by ``head`` wait for responses."""
-
-    def list_pending_rows(self, head: str) -> Sequence[Batch[Any]]:
-        """Return the rows that came by ``head`` and wait for responses."""
-
-    def pass_barrier(self, head: str) -> bool:
-        """Mark a barrier behind the pending rows; return whether one has been pending since the session's first
-        barrier."""
-
-    def flush(self, segment: ChainSpec, whole: bool) -> None:
-        """Run the rows that the chain's operators have collected in this epoch downstream; ``whole``: all due work
-        too."""
-
-    def tally(self, segment: ChainSpec) -> RecordCounts:
-        """Return the counts of the chain since the session began."""
-
-    def mark_sealed(self, segment: ChainSpec) -> None:
-        """Record that the chain's writers have been sealed."""
-
-    def waits(self, source: str) -> bool:
-        """Return whether the source must not be read yet."""
-
-    def skip_source(self, segment: ChainSpec, source: str) -> None:
-        """Let the watermark advance without a source that waits."""
-
-    def room(self, edge: int) -> bool:
+    def has_room(self, edge: int) -> bool:
         """Return whether more rows may be produced for this exchange."""
 
     def deliver_barrier(self, edge: int, epoch: int, aligned: bool) -> None:
         """Deliver the barrier to the next operator chain of this subtask."""
 
-    def log(self, segment: ChainSpec, edge: int, epoch: int, name: str) -> InFlightLog:
+    def open_log(self, segment: ChainSpec, edge: int, epoch: int, name: str) -> InFlightLog:
         """Create a log of the epoch, by that name, for in-flight rows of the exchange."""
 
     def on_captured(self, segment: ChainSpec, epoch: int, captured: ChainSnapshot) -> None:
@@ -165,11 +127,35 @@ class TaskExchanges(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TaskParts:
-    """The open readers, state backends and writers of an operator chain, by operator name."""
+    """An operator chain, and its open readers, state backends and writers by operator name."""
 
+    chain: OperatorChain
     readers: Mapping[str, Reader[Any]]
     backends: Mapping[str, StateBackend]
-    writers: Mapping[str, Writer[Any]]
+    writers: Mapping[str, CountingWriter]
+
+
+@dataclass(slots=True)
+class CountingWriter:
+    """The writer of an operator chain for one sink. Counts the rows that it is given."""
+
+    writer: Writer[Any]
+    written: int = 0
+    """Rows since the session began."""
+    unsealed: bool = False
+    """Whether it was given rows since it was sealed."""
+
+    def write(self, batch: Batch[Any]) -> None:
+        """Write a batch."""
+        self.written += len(batch)
+        self.unsealed = True
+        self.writer.write(batch)
+
+    def seal(self, epoch: EpochId) -> PreCommit:
+        """Seal the output of an epoch."""
+        precommit = self.writer.seal(epoch)
+        self.unsealed = False
+        return precommit
 
 
 class Task:
@@ -188,13 +174,14 @@ class Task:
         first_epoch: int,
         mode: CheckpointMode,
         aligned_timeout: float,
-        around: TaskEnvironment,
+        session: TaskSession,
         wires: TaskExchanges,
     ) -> None:
         self.segment = segment
         self.parts = parts
         self._term = term
-        self._environment = around
+        self.chain = parts.chain
+        self._session = session
         self._wires = wires
         self._tails = [edges[name] for name in segment.tails if name in edges]
         self._heads = {edges[name]: name for name in segment.heads if name in edges}
@@ -250,7 +237,7 @@ class Task:
     def trigger(self, epoch: int, aligned: bool) -> None:
         """Handle the barrier of the sources: their positions are the cut. ``aligned``: store no in-flight rows."""
         marker = Barrier(epoch, time.monotonic(), aligned)
-        if aligned and (self._replaying or self._environment.busy(self.segment)):
+        if aligned and (self._replaying or self.chain.has_due_work):
             self._postponed = marker
         else:
             self._report_sources(marker)
@@ -278,7 +265,6 @@ class Task:
             writers = self.parts.writers.items()
             precommits += [TimedPreCommit(sink, self._timed(sink, writer.seal, name)) for sink, writer in writers]
         self._sealed = max(self._sealed, epoch)
-        self._environment.mark_sealed(self.segment)
         return precommits
 
     def _timed(self, operator: str, work: Callable[[A], T], argument: A) -> T:
@@ -293,11 +279,11 @@ class Task:
         """Process up to ``most`` queued entries; return how many."""
         self._tick()
         done = self._go_on()
-        if self._postponed is not None and not self._replaying and not self._environment.busy(self.segment):
+        if self._postponed is not None and not self._replaying and not self.chain.has_due_work:
             marker, self._postponed = self._postponed, None
             self._report_sources(marker)
         until = time.monotonic() + _LONG
-        done += self._environment.collect(self.segment) if self._room() else 0
+        done += self.chain.emit_answered() if self._room() else 0
         while done < most and self._step():
             done += 1
             if time.monotonic() > until:
@@ -306,10 +292,10 @@ class Task:
 
     def _go_on(self) -> int:
         """Continue due work before all rows, while there is room for its output; return 1 if it did."""
-        if not (self._environment.busy(self.segment) and self._has_room()):
+        if not (self.chain.has_due_work and self._has_room()):
             return 0
         began = time.perf_counter()
-        self._environment.continue_due(self.segment)
+        self.chain.continue_due()
         self.spent.busy += time.perf_counter() - began
         return 1
 
@@ -322,20 +308,23 @@ class Task:
         for name, reader in self.parts.readers.items():
             if ("source", name) in self._gate.blocked_channels:
                 continue
-            if self._environment.waits(name):
-                self._environment.skip_source(self.segment, name)
+            if name in self._session.waiting_sources:
+                if name in self._session.excluded_sources:
+                    self.chain.note_empty_read(name)
                 continue
             asked = time.perf_counter()
             log_context.enter_operator(name)
             batch = reader.poll(batch_size, wait)
             log_context.leave_operator()
             read = time.perf_counter()
-            if batch is not None:
+            if batch is None:
+                self.chain.note_empty_read(name)
+            else:
                 records += len(batch)
                 self.records[name] += len(batch)
                 self.spent.reading += read - asked
                 self.own_seconds[name] += read - asked
-            self._environment.push(self.segment, name, batch)
+                self.chain.push(name, batch)
             self.spent.busy += time.perf_counter() - read
         return records
 
@@ -348,8 +337,8 @@ class Task:
     def idle(self) -> bool:
         """Return whether nothing is waiting here."""
         waiting = self._replaying or any(entry.queue for entry in self.inputs.values())
-        held = any(map(self._environment.has_pending, self._heads.values()))
-        return not (waiting or held or self._environment.busy(self.segment))
+        held = any(map(self.chain.has_pending, self._heads.values()))
+        return not (waiting or held or self.chain.has_due_work)
 
     @property
     def _replaying(self) -> bool:
@@ -357,15 +346,15 @@ class Task:
 
     def _room(self) -> bool:
         """Return whether rows may be processed. They come behind due work."""
-        return not self._environment.busy(self.segment) and self._has_room()
+        return not self.chain.has_due_work and self._has_room()
 
     def _has_room(self) -> bool:
-        return self.spent.note_room(all(map(self._environment.room, self._tails)))
+        return self.spent.note_room(all(map(self._session.has_room, self._tails)))
 
     def _step(self) -> bool:
         for edge, queue in self.restored_rows.items():
             if queue:
-                if not self._room() or self._environment.is_full(self._heads[edge]):
+                if not self._room() or self.chain.is_full(self._heads[edge]):
                     return False
                 self._process(edge, queue.popleft())
                 return True
@@ -379,9 +368,7 @@ class Task:
     def _take(self, entry: InputChannel) -> bool:
         first = entry.queue[0]
         if isinstance(first, Barrier):
-            if first.aligned and (
-                self._environment.has_pending(self._heads[entry.edge]) or self._environment.busy(self.segment)
-            ):
+            if first.aligned and (self.chain.has_pending(self._heads[entry.edge]) or self.chain.has_due_work):
                 return False
             entry.take()
             self._pass_barrier(entry.channel, replace(first, at=time.monotonic()))
@@ -409,7 +396,7 @@ class Task:
 
     def _process(self, edge: int, rows: BatchOrFrame) -> None:
         began = time.perf_counter()
-        self._environment.push(self.segment, self._heads[edge], self._wires.decode(edge, rows))
+        self.chain.push(self._heads[edge], self._wires.decode(edge, rows))
         self.spent.busy += time.perf_counter() - began
 
     def _advance(self, entry: InputChannel, watermark: Watermark) -> None:
@@ -417,7 +404,7 @@ class Task:
         after = self._event_time[entry.edge] = before.update(entry.sender, watermark)
         if after.watermark != before.watermark:
             began = time.perf_counter()
-            self._environment.advance_time(self.segment, self._heads[entry.edge], after.watermark)
+            self.chain.advance(self._heads[entry.edge], after.watermark)
             self.spent.busy += time.perf_counter() - began
 
     # ------------------------------------------------------------ barriers
@@ -471,7 +458,7 @@ class Task:
         captured.aligning = time.monotonic() - opened.since
         captured.spans.append(PhaseSpan("align", now - captured.aligning, now, self.segment.heads[0]))
         hit("align.complete")
-        self._environment.on_captured(self.segment, epoch, captured)
+        self._session.on_captured(self.segment, epoch, captured)
 
     @property
     def _capturing(self) -> OpenSnapshot:
@@ -482,17 +469,18 @@ class Task:
     def _snapshot(self, snapshot: TakeSnapshot, since: float) -> None:
         """Capture the chain. ``since``: when the first barrier arrived, if before now."""
         epoch, began = snapshot.epoch, time.monotonic()
-        self._environment.flush(self.segment, snapshot.aligned)
+        self.chain.flush(whole=snapshot.aligned)
         hit("source.capture.before")
         positions = {source: reader.positions() for source, reader in self.parts.readers.items()}
         hit("source.capture.after")
         uploads = [self._timed(name, backend.snapshot, Epoch(epoch)) for name, backend in self.parts.backends.items()]
         timers = pending_timers(self.parts.backends)
-        captured = ChainSnapshot(positions, uploads, self._seal(epoch), self._environment.tally(self.segment), timers)
+        counts = self.chain.counts.plus(RecordCounts())
+        captured = ChainSnapshot(positions, uploads, self._seal(epoch), counts, timers)
         self._open = OpenSnapshot(epoch, captured, min(since, began))
         for edge, head in self._heads.items():
-            self._log(edge, self._environment.list_pending_rows(head))
-            captured.has_overdue_request |= self._environment.pass_barrier(head)
+            self._log(edge, self.chain.list_pending_rows(head))
+            captured.has_overdue_request |= self.chain.pass_barrier(head)
         for edge, queue in self.restored_rows.items():
             self._log(edge, queue)
         self._log_waiting(epoch)
@@ -505,7 +493,7 @@ class Task:
         self.spent.busy += captured.blocked
         # Last, when all is captured: the next chain's snapshot may follow immediately.
         for edge in self._tails:
-            self._environment.deliver_barrier(edge, epoch, snapshot.aligned)
+            self._session.deliver_barrier(edge, epoch, snapshot.aligned)
 
     def _log_waiting(self, epoch: int) -> None:
         """Log rows in the input queues before the barrier: rows that it overtakes, or in-flight rows of a loop."""
@@ -522,5 +510,5 @@ class Task:
 
     def _log_of(self, edge: int, logs: dict[int, InFlightLog], name: str) -> InFlightLog:
         if edge not in logs:
-            logs[edge] = self._environment.log(self.segment, edge, self._capturing.epoch, name)
+            logs[edge] = self._session.open_log(self.segment, edge, self._capturing.epoch, name)
         return logs[edge]

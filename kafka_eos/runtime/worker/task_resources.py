@@ -25,7 +25,7 @@ from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import EpochId, JobIdentity, SplitId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.records import Batch, RecordCounts
+from kafka_eos.core.records import Batch
 from kafka_eos.plan import BroadcastConnectNode, Node, Plan, SinkNode, SourceNode, TimestampsNode, kafka_share
 from kafka_eos.protocol import source_dependencies as bootstrap
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
@@ -127,15 +127,14 @@ class SubtaskRuntime:
         self,
         outputs: Mapping[str, Output],
         exchanges: Mapping[str, Output],
-        tally: Callable[[], RecordCounts],
-        nodes: Collection[str] | None = None,
+        nodes: Collection[str],
         *,
         signals: Mapping[str, WatermarkOutput],
         pace: WatermarkSchedule,
         clock: Callable[[], int],
         waived: ExcludedSplits,
     ) -> OperatorChain:
-        """Open the operators."""
+        """Open the operators of these nodes."""
         chain = OperatorChain(
             self._share.plan,
             self.backends,
@@ -143,7 +142,6 @@ class SubtaskRuntime:
             exchanges,
             nodes,
             scratch=self._scratch,
-            tally=tally,
             signals=signals,
             pace=pace,
             clock=clock,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_eos._util.failpoints import hit
-from kafka_eos.abc.services import Services
+from kafka_eos.abc.services import Resources, Services
 from kafka_eos.abc.sink import PreCommit, Writer
 from kafka_eos.abc.source import Reader, total_lag
 from kafka_eos.abc.state import CacheUse, InFlightRows
@@ -27,19 +27,20 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.core.records import Batch, RawRecord, RecordCounts, Watermark
+from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.plan import ChainSpec, ForwardNode, PartialFoldNode, Plan, RequestExchangeNode, SinkNode
 from kafka_eos.protocol.barrier_alignment import CheckpointMode
 from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.runtime.exchange.channels import Exchanges
 from kafka_eos.runtime.exchange.network import BarrierArrived, WatermarkArrived
 from kafka_eos.runtime.operators.event_time import PERIODIC
+from kafka_eos.runtime.operators.operator import WatermarkOperator
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.state.restore_progress import ProgressListener
 from kafka_eos.runtime.state.rocksdb_options import spread
 from kafka_eos.runtime.state.ttl_clock import UNKNOWN, ProcessingTimeClock, wall_clock
 from kafka_eos.runtime.worker.control_messages import StartSession
-from kafka_eos.runtime.worker.segment_task import ChainSnapshot, Task, TaskParts
+from kafka_eos.runtime.worker.segment_task import ChainSnapshot, CountingWriter, Task, TaskParts
 from kafka_eos.runtime.worker.task_resources import (
     RestoredCheckpoint,
     SubtaskRuntime,
@@ -62,7 +63,6 @@ _TICK = 0.05
 class SessionRuntime:
     """Everything one worker session works with, opened and wired by the plan."""
 
-    _chain: OperatorChain
     drift: WatermarkAligner
 
     def __init__(
@@ -85,7 +85,6 @@ class SessionRuntime:
         self.excluded_sources = start.excluded_sources
         """Those of them that event time does not wait for."""
         self.tasks: list[Task] = []
-        self._written = dict.fromkeys((sink.name for sink in plan.sinks), 0)
         self._plan = plan
         self._settings = settings
         self._start = start
@@ -110,15 +109,9 @@ class SessionRuntime:
         self._opened = SubtaskRuntime(
             share, RestoredCheckpoint(start.positions, start.states, start.in_flight), on_progress
         )
-        self._writers: dict[tuple[int, str], Writer[Any]] = {}
-        self._unsealed: set[tuple[int, str]] = set()
-        """Writers, by segment and sink, that were given rows since they were sealed."""
         self._since = time.perf_counter()
-        self._current = 0
-        """Index of the segment at work."""
         self._ticked = 0.0
         """When the clock was looked at, of another one."""
-        self._tallies: dict[int, RecordCounts] = {}
         self._parts: list[ChainSnapshot] = []
         with self._opened.close_on_error():
             self._open(peers)
@@ -131,7 +124,7 @@ class SessionRuntime:
         loops = {node.name for node in plan.feedbacks}
         asks = any(isinstance(node, RequestExchangeNode) for node in plan.nodes)
         cut = asks or bool(peers) or any(rows.exchange not in loops for rows in self._start.in_flight)
-        self._segments = plan.segments if cut else plan.loops_only
+        segments = plan.segments if cut else plan.loops_only
         self.exchanges = Exchanges(
             plan,
             self._settings,
@@ -143,52 +136,34 @@ class SessionRuntime:
             self._opened.closing,
         )
         self._opened.open_state(plan.nodes)
-        outputs = {sink.name: self._output(sink) for sink in plan.sinks}
-        senders = {
-            name: self.exchanges.make_row_output(edge, self._deliver) for name, edge in self.exchanges.edges.items()
-        }
-        self._tallies = {segment.index: RecordCounts() for segment in self._segments}
-        tally = lambda: self._tallies[self._current]  # noqa: E731
-        signals = {
-            name: self.exchanges.make_watermark_output(edge, self._deliver_time)
-            for name, edge in self.exchanges.edges.items()
-        }
-        clock = ProcessingTimeClock(wall_clock, UNKNOWN).now
-        self._chain = self._opened.open_chain(
-            outputs, senders, tally, signals=signals, pace=PERIODIC, clock=clock, waived=self._waived
-        )
-        self._services = Services(self._refuse_record, self._chain.reject_row, self._leave_out)
-        for segment in self._segments:
-            self._open_writers(segment)
-        for source in plan.sources:
-            context = self._opened.context(source.name, self._subtask, self._services)
-            positions = self._start.positions.get(source.name, {})
-            self.readers[source.name] = self._opened.reader(
-                source, context, positions, waits=source.name in self.waiting_sources
-            )
-            self._chain.assign(source.name, positions.keys())
+        clock, resources = ProcessingTimeClock(wall_clock, UNKNOWN).now, Resources()
+        self.tasks = [self._open_task(segment, clock, resources) for segment in segments][::-1]
+        self.readers = {name: reader for task in self.tasks for name, reader in task.parts.readers.items()}
         alone, ends = self._parallelism == 1, self._start.ends or {}
-        self.drift = WatermarkAligner.of(plan, self.readers, self._chain.get_watermark_operator, ends, alone)
-        self.tasks = [self._task(segment) for segment in reversed(self._segments)]
+        self.drift = WatermarkAligner.of(plan, self.readers, self._get_watermark_operator, ends, alone)
         self._by_edge = {edge: task for task in self.tasks for edge in {edge for edge, _ in task.inputs}}
         self._load_in_flight()
 
-    def _open_writers(self, segment: ChainSpec) -> None:
-        """Open writers for a chain. Each chain has its own, because it handles its barrier at its own time."""
-        for name in segment.nodes:
-            node = self._plan.node(name)
-            if isinstance(node, SinkNode):
-                owner = segment.index * self._parallelism + self._subtask
-                context = self._opened.context(name, owner, self._services)
-                self._writers[segment.index, name] = self._opened.writer(node, context)
-
-    def _task(self, segment: ChainSpec) -> Task:
-        backends = self._opened.backends
-        parts = TaskParts(
-            {name: self.readers[name] for name in segment.heads if name in self.readers},
-            {name: backends[name] for name in segment.nodes if name in backends},
-            {name: writer for (index, name), writer in self._writers.items() if index == segment.index},
-        )
+    def _open_task(self, segment: ChainSpec, clock: Callable[[], int], resources: Resources) -> Task:
+        """Open the parts of a chain. It has writers of its own, because it handles its barrier at its own time."""
+        writers = dict[str, CountingWriter]()
+        chain = self._open_chain(segment, writers, clock)
+        services = Services(chain.reject_record, chain.reject_row, chain.count_filtered, session=resources)
+        nodes = [self._plan.node(name) for name in segment.nodes]
+        for sink in (node for node in nodes if isinstance(node, SinkNode)):
+            owner = segment.index * self._parallelism + self._subtask
+            writers[sink.name] = CountingWriter(
+                self._opened.writer(sink, self._opened.context(sink.name, owner, services))
+            )
+        readers = dict[str, Reader[Any]]()
+        for source in (source for source in self._plan.sources if source.name in segment.heads):
+            context = self._opened.context(source.name, self._subtask, services)
+            positions = self._start.positions.get(source.name, {})
+            waits = source.name in self.waiting_sources
+            readers[source.name] = self._opened.reader(source, context, positions, waits=waits)
+            chain.assign(source.name, positions.keys())
+        backends = {name: self._opened.backends[name] for name in segment.nodes if name in self._opened.backends}
+        parts = TaskParts(chain, readers, backends, writers)
         mode, timeout = alignment_of(self._settings, segment, self._plan)
         edges = self.exchanges.edges
         inputs = [entry for name in segment.heads if name in edges for entry in self.exchanges.inputs(name)]
@@ -201,31 +176,33 @@ class SessionRuntime:
     def _deliver_time(self, edge: int, watermark: Watermark) -> None:
         self._by_edge[edge].receive_watermark(edge, self._subtask, watermark)
 
-    def _output(self, sink: SinkNode) -> Callable[[Batch[Any]], None]:
-        def write(batch: Batch[Any]) -> None:
-            self._written[sink.name] += len(batch)
-            self._unsealed.add((self._current, sink.name))
-            self._writers[self._current, sink.name].write(batch)
+    def _open_chain(
+        self, segment: ChainSpec, writers: Mapping[str, CountingWriter], clock: Callable[[], int]
+    ) -> OperatorChain:
+        """Open the operators of a chain. Its writers are opened after it, because they reject rows by it."""
 
-        return write
+        def output(sink: str) -> Callable[[Batch[Any]], None]:
+            return lambda batch: writers[sink].write(batch)
 
-    def _refuse_record(self, source: str, raw: RawRecord, error: Exception) -> None:
-        """Reject a record by the policy of its source's chain."""
-        self._work_at(source)
-        self._chain.reject_record(source, raw, error)
+        exchanges, edges = self.exchanges, self.exchanges.edges.items()
+        return self._opened.open_chain(
+            {sink.name: output(sink.name) for sink in self._plan.sinks if sink.name in segment.nodes},
+            {name: exchanges.make_row_output(edge, self._deliver) for name, edge in edges},
+            segment.nodes,
+            signals={name: exchanges.make_watermark_output(edge, self._deliver_time) for name, edge in edges},
+            pace=PERIODIC,
+            clock=clock,
+            waived=self._waived,
+        )
+
+    def _get_watermark_operator(self, name: str) -> WatermarkOperator:
+        task = next(task for task in self.tasks if name in task.segment.nodes)
+        return task.chain.get_watermark_operator(name)
 
     def resume(self) -> None:
         """Resume the work that was due at the snapshot, before any row."""
         for task in self.tasks:  # downstream chains first: they receive the outputs of the others
-            self._current = task.segment.index
-            self._chain.resume(task.segment.nodes)
-
-    def _leave_out(self, source: str, records: int) -> None:
-        self._work_at(source)
-        self._chain.count_filtered(source, records)
-
-    def _work_at(self, source: str) -> None:
-        self._current = next(segment.index for segment in self._segments if source in segment.heads)
+            task.chain.resume()
 
     def _load_in_flight(self) -> None:
         """Queue the stored in-flight rows that are routed to this worker.
@@ -252,7 +229,7 @@ class SessionRuntime:
     @property
     def has_due_work(self) -> bool:
         """Return whether due work is pending."""
-        return self._chain.has_due_work()
+        return any(task.chain.has_due_work for task in self.tasks)
 
     @property
     def idle(self) -> bool:
@@ -274,12 +251,11 @@ class SessionRuntime:
     def _look_at_the_clock(self) -> None:
         """Fire due processing-time timers where there is room for their output."""
         now = time.monotonic()
-        if self._chain.clock_operators and now >= self._ticked + _TICK:
+        if now >= self._ticked + _TICK:
             self._ticked = now
             for task in self.tasks:
-                if task.can_fire_timers:
-                    self._current = task.segment.index
-                    self._chain.tick(task.segment.nodes)
+                if task.chain.clock_operators and task.can_fire_timers:
+                    task.chain.tick()
                     task.spent.busy += time.monotonic() - now
 
     def drain(self, idle: float) -> None:
@@ -305,7 +281,7 @@ class SessionRuntime:
     def assign(self, source: str, positions: Positions) -> None:
         """Read new splits of a source here, too."""
         self.readers[source].assign(positions)
-        self._chain.assign(source, positions.keys())
+        next(task for task in self.tasks if source in task.segment.heads).chain.assign(source, positions.keys())
 
     def trigger(self, epoch: EpochId, aligned: bool) -> None:
         """Begin an epoch at the sources. ``done`` is called when every chain has captured it."""
@@ -322,13 +298,17 @@ class SessionRuntime:
 
     def completed(self, epoch: EpochId) -> None:
         """Handle that the epoch is committed: writers may reuse what they kept for it."""
-        for writer in self._writers.values():
+        for writer in self._writers:
             writer.notify_committed(epoch)
 
     def poll_writers(self) -> None:
         """Poll the clients of all writers."""
-        for writer in self._writers.values():
+        for writer in self._writers:
             writer.poll()
+
+    @property
+    def _writers(self) -> list[Writer[Any]]:
+        return [each.writer for task in self.tasks for each in task.parts.writers.values()]
 
     def has_reached(self, ends: Mapping[str, Positions]) -> bool:
         return all(reader.has_reached(ends.get(name, {})) for name, reader in self.readers.items())
@@ -345,20 +325,15 @@ class SessionRuntime:
             for name, reader in self.readers.items()
         }
         segments = {task.segment.heads[0]: task.spent.seconds() for task in self.tasks}
-        holding = Counter(sink for _, sink in self._unsealed)
-        open_now = {sink: holding[sink] for sink in self._written}
-        counted = {name: did.counted for name, did in self._chain.stats.items() if did.counters}
-        operators = self._operators()
+        written, unsealed = Counter[str](), Counter[str]()
+        for task in self.tasks:
+            for sink, writer in task.parts.writers.items():
+                written[sink] += writer.written
+                unsealed[sink] += writer.unsealed
+        counted = {name: did.counted for task in self.tasks for name, did in task.chain.stats.items() if did.counters}
+        groups, operators = self.drift.describe_groups(), self._operators()
         return WorkerMetrics(
-            read,
-            dict(self._written),
-            lag,
-            self.drift.describe_groups(),
-            segments,
-            operators,
-            open_now,
-            counted,
-            self._event_time(),
+            read, dict(written), lag, groups, segments, operators, dict(unsealed), counted, self._event_time()
         )
 
     def _event_time(self) -> dict[str, EventTimeMetrics]:
@@ -366,7 +341,8 @@ class SessionRuntime:
             name: EventTimeMetrics(
                 emitted.time, emitted.idle, {split: at.time for split, at in progress.items() if not at.idle}
             )
-            for name, (emitted, progress) in self._chain.emitted_watermarks.items()
+            for task in self.tasks
+            for name, (emitted, progress) in task.chain.emitted_watermarks.items()
         }
 
     def _operators(self) -> dict[str, OperatorMetrics]:
@@ -377,16 +353,18 @@ class SessionRuntime:
             for name in (*task.parts.readers, *task.segment.nodes):
                 if name in found:
                     continue  # a dead-letter sink that several chains share
-                did, backend = self._chain.stats[name], self._opened.backends.get(name)
-                busy = did.busy + task.own_seconds.get(name, 0.0)
+                # an exchange works in two chains
+                did, backend = [each.chain.stats[name] for each in self.tasks], self._opened.backends.get(name)
+                busy = sum(each.busy for each in did) + task.own_seconds.get(name, 0.0)
                 use = backend.cache() if backend is not None else CacheUse(0, 0)
                 idle = max(0.0, now - self._since - busy - blocked)
-                found[name] = OperatorMetrics(did.rows_in, did.rows_out, busy, blocked, idle, use.misses, use.entries)
+                rows_in, rows_out = sum(each.rows_in for each in did), sum(each.rows_out for each in did)
+                found[name] = OperatorMetrics(rows_in, rows_out, busy, blocked, idle, use.misses, use.entries)
         return found
 
     def watermarks(self) -> dict[str, dict[str, int]]:
         """Return the event time of each split that is read here, by operator."""
-        return self._chain.watermarks()
+        return {name: splits for task in self.tasks for name, splits in task.chain.watermarks().items()}
 
     def store(self, captured: ChainSnapshot) -> tuple[InFlightRows, ...]:
         """Upload in-flight rows. Called on the background thread. Raises OSError if they cannot be stored."""
@@ -397,58 +375,7 @@ class SessionRuntime:
     def close(self) -> None:
         self._opened.close()
 
-    # ------------------------------------------------------------ surroundings of the tasks
-
-    def push(self, segment: ChainSpec, head: str, batch: Batch[Any] | None) -> None:
-        self._current = segment.index
-        if batch is None:
-            self._chain.note_empty_read(head)
-        else:
-            self._chain.push(head, batch)
-
-    def advance_time(self, segment: ChainSpec, head: str, watermark: Watermark) -> None:
-        self._current = segment.index
-        self._chain.advance(head, watermark)
-
-    def busy(self, segment: ChainSpec) -> bool:
-        return self._chain.has_due_work(segment.nodes)
-
-    def continue_due(self, segment: ChainSpec) -> None:
-        self._current = segment.index
-        self._chain.continue_due(segment.nodes)
-
-    def collect(self, segment: ChainSpec) -> int:
-        self._current = segment.index
-        return self._chain.emit_answered(segment.nodes)
-
-    def is_full(self, head: str) -> bool:
-        return self._chain.is_full(head)
-
-    def has_pending(self, head: str) -> bool:
-        return self._chain.has_pending(head)
-
-    def list_pending_rows(self, head: str) -> Sequence[Batch[Any]]:
-        return self._chain.list_pending_rows(head)
-
-    def pass_barrier(self, head: str) -> bool:
-        return self._chain.pass_barrier(head)
-
-    def flush(self, segment: ChainSpec, whole: bool) -> None:
-        self._current = segment.index
-        self._chain.flush(segment.nodes, whole=whole)
-
-    def tally(self, segment: ChainSpec) -> RecordCounts:
-        return self._tallies[segment.index].plus(RecordCounts())
-
-    def mark_sealed(self, segment: ChainSpec) -> None:
-        self._unsealed = {(index, sink) for index, sink in self._unsealed if index != segment.index}
-
-    def waits(self, source: str) -> bool:
-        return source in self.waiting_sources
-
-    def skip_source(self, segment: ChainSpec, source: str) -> None:
-        if source in self.excluded_sources:
-            self.push(segment, source, None)
+    # ------------------------------------------------------------ for the tasks
 
     def _waived(self, source: str) -> Collection[str]:
         """Return the splits that are excluded from the watermark."""
@@ -457,15 +384,17 @@ class SessionRuntime:
             positions.keys() if source in self.excluded_sources else list_excluded_splits(self._plan, source, positions)
         )
 
-    def room(self, edge: int) -> bool:
-        local = self._by_edge[edge].inputs[edge, self._subtask]
+    def has_room(self, edge: int) -> bool:
+        """Return whether more rows may be produced for this exchange."""
+        task = self._by_edge[edge]
+        local = task.inputs[edge, self._subtask]
         if local.feedback:
             return True  # a loop that waits for itself deadlocks
-        if self._chain.is_full(self.exchanges.nodes[edge].name):
+        if task.chain.is_full(self.exchanges.nodes[edge].name):
             return False
         return local.uncredited < LIMITS.local_channel_entries and self.exchanges.has_room(edge)
 
-    def log(self, segment: ChainSpec, edge: int, epoch: int, name: str) -> in_flight.InFlightLog:
+    def open_log(self, segment: ChainSpec, edge: int, epoch: int, name: str) -> in_flight.InFlightLog:
         return in_flight.InFlightLog(self._local / f"frames-{segment.index}-{edge}-{epoch}-{name}")
 
     def deliver_barrier(self, edge: int, epoch: int, aligned: bool) -> None:

@@ -383,15 +383,15 @@ def test_timers_that_a_snapshot_has_left_read_the_rules_that_it_holds(tmp_path: 
         chain.advance("rules-broadcast", Watermark(1_000))
         chain.push("stream", rows([(str(n), 1) for n in range(keys)], [1] * keys, source="stream"))
         chain.push("stream", rows([("last", 9)], [9], source="stream"))
-        assert chain.has_due_work()
+        assert chain.has_due_work
         chain.flush(whole=False)
         handles = [backend.snapshot(Epoch(1))(storage) for backend in before.backends.values()]
         made = before.values
         after = Bench(plan, tmp_path / "after", closing, one_step, storage)
         chain = after.open(handles, splits=("stream/0",))
         chain.resume()
-        while chain.has_due_work():
-            chain.continue_due({node.name for node in plan.nodes})
+        while chain.has_due_work:
+            chain.continue_due()
         chain.push("rules", told(("second", 1)))
         made += after.values
 

@@ -97,7 +97,7 @@ def amid(kind: str, directory: Path, closing: ExitStack, storage: MemoryStorage)
     bench.begin()
     fill(bench)
     bench.chain.push("source", rows([KEYS], [10]))
-    assert bench.chain.has_due_work()
+    assert bench.chain.has_due_work
     return plan, bench.snapshot()
 
 
@@ -110,22 +110,21 @@ def test_what_one_watermark_makes_due_is_done_in_slices_of_which_a_snapshot_may_
     one = Sliced(plan, tmp_path / "one", closing, SLICES, storage)
     one.begin()
     fill(one)
-    assert not one.chain.has_due_work()
+    assert not one.chain.has_due_work
     one.chain.push("source", rows([KEYS], [10]))
-    steps, here = 0, {node.name for node in plan.nodes}
+    steps = 0
     while len(one.values) < KEYS // 4:
-        assert one.chain.has_due_work(here) and not one.chain.has_due_work({"elsewhere"})
-        one.chain.continue_due({"elsewhere"})
-        one.chain.continue_due(here)
+        assert one.chain.has_due_work
+        one.chain.continue_due()
         steps += 1
     handles, before = one.snapshot(), len(one.values)
-    assert one.chain.has_due_work() and min(one.values) >= 0, "the watermark has gone on too early"
+    assert one.chain.has_due_work and min(one.values) >= 0, "the watermark has gone on too early"
 
     other = Sliced(plan, tmp_path / "other", closing, SLICES, storage)
     other.begin(handles)
     other.chain.push("source", rows([KEYS], [10]))  # nothing new: event time is where it was
-    while other.chain.has_due_work():
-        other.chain.continue_due(here)
+    while other.chain.has_due_work:
+        other.chain.continue_due()
 
     values, names = one.values[:before] + other.values, one.named()[:before] + other.named()
     wanted = range(0, KEYS, 2) if kind == "timers" else range(KEYS)
@@ -154,8 +153,8 @@ def test_what_a_snapshot_has_left_is_done_before_any_row(verb: Any, tmp_path: Pa
     other = Sliced(plan, tmp_path / "other", closing, SLICES, storage)
     other.begin(handles)
     other.chain.resume()
-    while other.chain.has_due_work():
-        other.chain.continue_due({"first"})
+    while other.chain.has_due_work:
+        other.chain.continue_due()
     other.chain.push("source", rows([left], [2]))
 
     results = [(key, value) for key, value in before + other.values if key == left]
@@ -181,7 +180,7 @@ def test_what_several_operators_have_left_is_done_from_the_last_one_on(tmp_path:
     other.chain.resume()
 
     assert order == ["second", "first"]
-    assert not other.chain.has_due_work()
+    assert not other.chain.has_due_work
     assert sorted(one.values + other.values) == list(range(0, KEYS, 2))
 
 
@@ -195,11 +194,11 @@ def test_the_end_of_an_epoch_that_leaves_nothing_under_way_does_all_of_it(tmp_pa
     bench.begin()
     fill(bench)
     bench.chain.push("source", rows([KEYS], [10]))
-    assert bench.chain.has_due_work()
+    assert bench.chain.has_due_work
 
     bench.chain.flush()
 
-    assert not bench.chain.has_due_work()
+    assert not bench.chain.has_due_work
     assert bench.values[-1] == -KEYS // 2
 
 
@@ -217,7 +216,7 @@ def test_timers_that_say_nothing_let_others_come_in_between(tmp_path: Path, clos
 
     bench.chain.push("source", rows([KEYS], [10]))
 
-    assert bench.chain.has_due_work()
+    assert bench.chain.has_due_work
 
 
 def test_what_is_due_later_waits_for_what_is_not_done() -> None:
@@ -229,15 +228,38 @@ def test_what_is_due_later_waits_for_what_is_not_done() -> None:
             yield
 
     due = DueWork(0.0, lambda: 0.0)
-    due.begin("a", steps("a", 2))
-    due.begin("b", steps("b", 1))
-    assert done == ["a0"] and due.is_pending({"b"})
+    due.begin(steps("a", 2))
+    due.begin(steps("b", 1))
+    assert done == ["a0"] and due.is_pending
     due.run_slice()
     assert done == ["a0", "a1"]
-    due.run_slice({"b"})
+    due.run_slice()
     assert done == ["a0", "a1", "b0"]
     due.run_all()
-    assert not due.is_pending()
+    assert not due.is_pending
+
+
+def test_what_cannot_wait_is_done_ahead_of_what_is_due() -> None:
+    """Also from within a step of something due."""
+    done: list[str] = []
+
+    def steps(name: str) -> Iterator[None]:
+        for number in range(2):
+            done.append(f"{name}{number}")
+            yield
+
+    def outer() -> Iterator[None]:
+        yield
+        due.run_now(steps("inner"))
+        done.append("outer")
+
+    due = DueWork(0.0, lambda: 0.0)
+    due.begin(steps("a"))
+    due.run_now(steps("b"))
+    assert done == ["a0", "b0", "b1"] and due.is_pending
+    due.begin(outer())
+    due.run_all()
+    assert done == ["a0", "b0", "b1", "a1", "inner0", "inner1", "outer"] and not due.is_pending
 
 
 def test_the_time_counts_from_when_the_first_thing_is_due_until_the_last_one_is_done() -> None:
@@ -249,18 +271,17 @@ def test_the_time_counts_from_when_the_first_thing_is_due_until_the_last_one_is_
             yield
 
     due = DueWork(0.0, lambda: now)
-    due.begin("one", step("1"))
+    due.begin(step("1"))
     now = 3.0
-    due.begin("two", step("2"))
-    due.run_slice({"elsewhere"})
+    due.begin(step("2"))
     assert done == ["1a"] and due.seconds_pending == 2.0
     now = 4.0
-    due.run_slice({"one"})
-    assert due.seconds_pending == 3.0 and due.is_pending({"two"})
+    due.run_slice()
+    assert due.seconds_pending == 3.0 and due.is_pending
     due.run_all()
     now = 9.0
     assert done == ["1a", "1b", "2a", "2b"] and due.seconds_pending == 3.0
-    due.begin("three", step("3"))
+    due.begin(step("3"))
     now = 10.0
     assert due.seconds_pending == 4.0
     due.run_all()
@@ -281,9 +302,9 @@ def test_no_split_is_silent_while_what_is_due_keeps_the_worker_from_reading(tmp_
     fill(bench)
     bench.chain.push("source", rows([KEYS], [10]))
     bench.chain.push("source", rows([KEYS], [10], 1))
-    while bench.chain.has_due_work():
+    while bench.chain.has_due_work:
         now += 0.7
-        bench.chain.continue_due({node.name for node in bench.plan.nodes})
+        bench.chain.continue_due()
     assert now > 4 and set(bench.values) == {10}
 
     bench.chain.push("source", rows([KEYS], [30]))
@@ -313,7 +334,7 @@ def test_however_often_the_clock_is_looked_at_meanwhile_one_look_waits_for_its_t
     bench.begin()
     fill(bench)
     bench.chain.push("source", rows([KEYS], [10]))
-    assert bench.chain.has_due_work()
+    assert bench.chain.has_due_work
     looks.clear()
 
     for _ in range(50):
@@ -335,6 +356,6 @@ def test_a_slice_may_be_all_of_it() -> None:
             yield
 
     due = DueWork(60.0, lambda: 0.0)
-    due.begin("a", steps())
+    due.begin(steps())
 
-    assert done == [0, 1, 2] and not due.is_pending()
+    assert done == [0, 1, 2] and not due.is_pending

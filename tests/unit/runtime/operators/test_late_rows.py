@@ -49,7 +49,7 @@ def plan(strategy: Any = None) -> Plan:
 
 
 def opened(
-    built: Plan, directory: Path, tally: RecordCounts, handles: list[StateHandle], groups: range = range(128)
+    built: Plan, directory: Path, handles: list[StateHandle], groups: range = range(128)
 ) -> tuple[OperatorChain, dict[str, Any]]:
     backends = {
         node.name: open_backend(
@@ -65,7 +65,7 @@ def opened(
         if node.stateful
     }
     ignore = dict.fromkeys(("sink", "other"), lambda batch: None)
-    return OperatorChain(built, backends, ignore, tally=lambda: tally, pace=WITH_EACH_BATCH), backends
+    return OperatorChain(built, backends, ignore, pace=WITH_EACH_BATCH), backends
 
 
 STORAGE = MemoryStorage()
@@ -77,41 +77,40 @@ def read(chain: OperatorChain, *times: int, partition: int = 0) -> None:
 
 
 def test_rows_at_the_watermark_and_before_it_are_late_and_those_behind_it_are_not(tmp_path: Path) -> None:
-    tally = RecordCounts()
-    chain, _ = opened(plan(), tmp_path, tally, [])
+    chain, _ = opened(plan(), tmp_path, [])
     with closing(chain):
         chain.assign("source", ["t/0"])
         read(chain, 100, 50)  # nobody knows yet that the second one is late
-        assert tally.late == {}
+        assert chain.counts.late == {}
         read(chain, 89, 90, 10)
-        assert tally.late == {"waits": 2}
+        assert chain.counts.late == {"waits": 2}
         read(chain, 89)
-        assert tally.late == {"waits": 3}
+        assert chain.counts.late == {"waits": 3}
 
 
 def test_where_keys_have_come_to_different_times_each_is_late_by_its_own(tmp_path: Path) -> None:
     """As after a rescale, until the others have come as far."""
-    built, tally = plan(), RecordCounts()
+    built = plan()
     handles: list[StateHandle] = []
     for subtask, time in ((0, 1000), (1, 100)):
-        chain, backends = opened(built, tmp_path, RecordCounts(), [], key_group_range(subtask, 2))
+        chain, backends = opened(built, tmp_path, [], key_group_range(subtask, 2))
         with closing(chain):
             chain.assign("source", [f"t/{subtask}"])
             chain.advance(next(node.name for node in built.nodes if node.kind == "key-by"), Watermark(time))
             handles += [backends["waits"].snapshot(Epoch(1))(STORAGE)]
-    chain, _ = opened(built, tmp_path, tally, handles)
+    chain, _ = opened(built, tmp_path, handles)
     with closing(chain):
         chain.assign("source", ["t/0"])
         read(chain, *range(200, 260))
 
-    assert 0 < tally.late["waits"] < 60
+    assert 0 < chain.counts.late["waits"] < 60
 
 
 @pytest.mark.parametrize(
     "strategy", [None, generated(int, on_event=lambda n, v, t: max(n or 0, t), watermark=lambda n: n - 11)]
 )
 def test_how_far_each_split_has_come_is_told(tmp_path: Path, strategy: Any) -> None:
-    chain, _ = opened(plan(strategy), tmp_path, RecordCounts(), [])
+    chain, _ = opened(plan(strategy), tmp_path, [])
     with closing(chain):
         chain.assign("source", ["t/0", "t/1", "t/2"])
         assert chain.watermarks() == {"times": {}}

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -103,14 +104,19 @@ class Job:
         routes = [{n.name: self._sender(n, s) for n in plan.exchanges} for s in range(parallelism)]
         outputs = {"out": self._epoch.append}
         backends = [{"sum": backend} for backend in self.backends]
-        self.chains = [
-            OperatorChain(
-                plan, backends[n], outputs, routes[n], scratch=lambda name, n=n: scratch(directory / f"{name}.{n}")
+        self.chains: dict[tuple[int, str], OperatorChain] = {}
+        """By subtask and head, those of the plan's segments one after the other."""
+        for segment, n in product(plan.segments, range(parallelism)):
+            opened = OperatorChain(
+                plan,
+                backends[n],
+                outputs,
+                routes[n],
+                segment.nodes,
+                scratch=lambda name, n=n: scratch(directory / f"{name}.{n}"),  # type: ignore[misc]
             )
-            for n in range(parallelism)
-        ]
-        for chain in self.chains:
-            closing.callback(chain.close)
+            closing.callback(opened.close)
+            self.chains |= {(n, head): opened for head in segment.heads}
         self._waiting: list[tuple[int, str, bytes]] = []
         self.sent = 0
         """Rows that crossed an exchange."""
@@ -136,18 +142,19 @@ class Job:
         start = self.offsets[partition]
         self.offsets[partition] += len(lines)
         origin = ListOrigin("words", "words", partition, start, list(lines))
-        self.chains[partition % self.parallelism].push("words", Batch(list(lines), range(len(lines)), origin))
+        chain = self.chains[partition % self.parallelism, "words"]
+        chain.push("words", Batch(list(lines), range(len(lines)), origin))
 
     def deliver(self) -> None:
         waiting, self._waiting = self._waiting, []
         for target, name, frame in waiting:
-            self.chains[target].push(name, wire.decode(frame, self.plan.node(name).exchange_codec))  # type: ignore[arg-type]
+            self.chains[target, name].push(name, wire.decode(frame, self.plan.node(name).exchange_codec))  # type: ignore[arg-type]
 
     def end_epoch(self) -> list[tuple[str, Any]]:
         """The barriers: of the sources' segment, then of the other one."""
         for segment in self.plan.segments:
-            for chain in self.chains:
-                chain.flush(segment.nodes)
+            for n in range(self.parallelism):
+                self.chains[n, segment.heads[0]].flush()
             self.deliver()
         values = [value for batch in self._epoch for value in batch.values]
         self._texts += [text for batch in self._epoch for text in format_provenance(batch, Term(1), Epoch(1))]
@@ -363,8 +370,8 @@ def test_two_sources_in_a_union_keep_their_names(scratch: Opened) -> None:
     plan = pipeline.plan()
     with ExitStack() as closing:
         running = Job(plan, 2, closing, scratch=scratch)
-        running.chains[0].push("one", Batch([3, 4], range(2), ListOrigin("one", "one", 0, 0, [3, 4])))
-        running.chains[1].push("two", Batch([6, 5], range(2), ListOrigin("two", "two", 1, 7, [6, 5])))
+        running.chains[0, "one"].push("one", Batch([3, 4], range(2), ListOrigin("one", "one", 0, 0, [3, 4])))
+        running.chains[1, "two"].push("two", Batch([6, 5], range(2), ListOrigin("two", "two", 1, 7, [6, 5])))
         assert sorted(running.end_epoch()) == [(0, 9), (1, 4), (2, 5)]
         texts = sorted(running.identities())
 
@@ -630,9 +637,9 @@ def test_what_expires_before_the_epoch_ends_still_comes_out_at_its_end() -> None
     with job(made(ttl=Ttl(1)), 2) as running:
         running.read(0, [[("a", 1), ("b", 2)]])
         for segment in running.plan.segments:
-            for chain in running.chains:
+            for n in range(running.parallelism):
                 running.now += 1_000  # nothing that was merged is younger when it is emitted
-                chain.flush(segment.nodes)
+                running.chains[n, segment.heads[0]].flush()
             running.deliver()
 
         assert sorted(value for batch in running._epoch for value in batch.values) == [("a", (1, 1)), ("b", (1, 2))]

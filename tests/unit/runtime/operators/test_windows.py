@@ -605,8 +605,8 @@ def test_what_a_snapshot_has_left_of_windows_comes_first_and_nothing_that_is_not
         handles = [backend.snapshot(Epoch(1))(bench.storage) for backend in bench.backends.values()]
         bench.open(handles)
         bench.chain.resume()
-        while bench.chain.has_due_work():
-            bench.chain.continue_due({"sums"})
+        while bench.chain.has_due_work:
+            bench.chain.continue_due()
         told = {str(state["name"]): UNFIRED in state for handle in handles for state in handle.states}
         return told["event-timers"]
 
@@ -617,16 +617,16 @@ def test_what_a_snapshot_has_left_of_windows_comes_first_and_nothing_that_is_not
     assert bench.values == [], "event time is at 8: the window is open for one moment more"
     push(bench.chain, [("e", 10, 4)], 0)
     while not bench.values:
-        bench.chain.continue_due({node.name for node in plan.nodes})
-    assert bench.chain.has_due_work() and len(bench.values) == 1
+        bench.chain.continue_due()
+    assert bench.chain.has_due_work and len(bench.values) == 1
     assert restore()
     whole = [("a", 0, 10, 1), ("b", 0, 10, 1), ("c", 0, 10, 1), ("d", 0, 10, 3)]
     assert sorted(shown(bench.values)) == whole
 
     now[0] += 20_000
     bench.chain.tick()
-    while bench.chain.has_due_work():
-        bench.chain.continue_due({"sums"})
+    while bench.chain.has_due_work:
+        bench.chain.continue_due()
 
     assert sorted(shown(bench.values)) == [*whole, ("e", 10, 20, 4)]
 

@@ -178,8 +178,88 @@ class Subtasks:
 
 
 @dataclass
+class SourceChain:
+    """What becomes of the rows of the source: see ``OperatorChain``."""
+
+    subtask: Subtask
+    counts: RecordCounts = field(default_factory=RecordCounts)
+    has_due_work: bool = False
+
+    def push(self, head: str, batch: Batch[Row]) -> None:
+        self.subtask.route(batch)
+
+    def note_empty_read(self, source: str) -> None:
+        """No row, and no time."""
+
+    def flush(self, *, whole: bool) -> None:
+        """It collects nothing."""
+
+    def emit_answered(self) -> int:
+        return 0
+
+
+@dataclass
+class TargetChain:
+    """What becomes of rows behind the exchanges."""
+
+    subtask: Subtask
+    counts: RecordCounts = field(default_factory=RecordCounts)
+    due: int = 0
+    """Slices of what event time has made due, which are not done yet."""
+    waiting: list[Row] = field(default_factory=list)
+    """For their answers."""
+
+    @property
+    def has_due_work(self) -> bool:
+        return self.due > 0
+
+    def push(self, head: str, batch: Batch[Row]) -> None:
+        assert not self.has_due_work, "rows overtake what is due"
+        if self.subtask.cluster.asks and head == "stay":
+            assert len(self.waiting) < CAPACITY, "nobody has looked whether more may come"
+            self.waiting += batch.values
+        else:
+            self.subtask.done_with(batch.values)
+        assert all(n % COPY > self.subtask.times[head] for _, n in batch.values), "a row is late"
+
+    def continue_due(self) -> None:
+        assert self.has_due_work
+        self.due -= 1
+
+    def emit_answered(self) -> int:
+        assert not self.has_due_work, "answers overtake what is due"
+        answered = self.subtask.cluster.random.choice((0, 0, 0, 0, 1, 2))
+        answers, self.waiting = self.waiting[:answered], self.waiting[answered:]
+        self.subtask.done_with(answers)
+        return len(answers)
+
+    def is_full(self, head: str) -> bool:
+        return head == "stay" and len(self.waiting) >= CAPACITY
+
+    def has_pending(self, head: str) -> bool:
+        return head == "stay" and bool(self.waiting)
+
+    def pass_barrier(self, head: str) -> bool:
+        return False
+
+    def list_pending_rows(self, head: str) -> list[Batch[Row]]:
+        return [batch_of(self.waiting)] if self.has_pending(head) else []
+
+    def advance(self, head: str, watermark: Watermark) -> None:
+        times = self.subtask.times
+        assert watermark.time > times[head]
+        assert not self.has_due_work, "one watermark overtakes another"
+        times[head] = watermark.time
+        self.due = self.subtask.cluster.random.choice((0, 0, 1, 3))
+
+    def flush(self, *, whole: bool) -> None:
+        assert not (whole and self.has_due_work), "what is due would be left under way"
+        self.subtask.cluster.sliced += self.has_due_work
+
+
+@dataclass
 class Subtask:
-    """One worker: see ``task.Surroundings`` and ``task.Wires``."""
+    """One worker: see ``TaskSession`` and ``TaskExchanges``."""
 
     cluster: Subtasks
     number: int
@@ -196,10 +276,8 @@ class Subtask:
     """How far event time has come, by head. The number of a row is its time."""
     said: int = MIN_EVENT_TIME
     """The newest watermark that this one's source has sent."""
-    waiting: list[Row] = field(default_factory=list)
-    """For their answers."""
-    due: int = 0
-    """Slices of what event time has made due in the target segment, which are not done yet."""
+    waiting_sources: frozenset[str] = frozenset()
+    excluded_sources: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.reader = Counting(self.number)
@@ -208,9 +286,10 @@ class Subtask:
         backends: Any = {"state": self}
         self.writer = Writing()
         writers: Any = {"out": self.writer}
+        source, target = [SourceChain(self), TargetChain(self)]  # type: Any, Any
         self.tasks = [
-            Task(SOURCE, TaskParts({"in": self.reader}, {}, {}), [], EDGES, *rest),
-            Task(TARGET, TaskParts({}, backends, writers), inputs, EDGES, *rest),
+            Task(SOURCE, TaskParts(source, {"in": self.reader}, {}, {}), [], EDGES, *rest),
+            Task(TARGET, TaskParts(target, {}, backends, writers), inputs, EDGES, *rest),
         ]
 
     def input(self, edge: int, sender: int) -> InputChannel:
@@ -231,62 +310,23 @@ class Subtask:
     def pending_timers(self) -> None:
         """It has none."""
 
-    def mark_sealed(self, segment: ChainSpec) -> None:
-        """Nobody counts writers here."""
-
-    def push(self, segment: ChainSpec, head: str, batch: Batch[Row] | None) -> None:
-        assert not self.busy(segment), "rows overtake what is due"
-        if segment is TARGET:
-            values = batch.values if batch else []
-            if self.cluster.asks and head == "stay":
-                assert len(self.waiting) < CAPACITY, "nobody has looked whether more may come"
-                self.waiting += values
-            else:
-                self.done_with(values)
-            assert all(n % COPY > self.times[head] for _, n in (batch.values if batch else [])), "a row is late"
-            return
+    def route(self, batch: Batch[Row]) -> None:
+        """Send each row to the subtask of its key, and its copy to this one."""
         parts: dict[int, list[Row]] = defaultdict(list)
-        for row in batch.values if batch else []:
+        for row in batch.values:
             parts[self.cluster.target(row)].append(row)
         for target, rows in parts.items():
             if target == self.number:
                 self.tasks[1].receive_rows(KEY, target, batch_of(rows))
             else:
                 self.cluster.unsent[self.number, target].append(("rows", frame_of(rows), False))
-        if batch:
-            self.tasks[1].receive_rows(STAY, self.number, batch_of([(s, n + COPY) for s, n in batch.values]))
-        if batch and self.cluster.random.random() < 0.5:
+        self.tasks[1].receive_rows(STAY, self.number, batch_of([(s, n + COPY) for s, n in batch.values]))
+        if self.cluster.random.random() < 0.5:
             self.send_watermark(Watermark(self.reader.next - 1))
 
     def done_with(self, values: list[Row]) -> None:
         self.processed_rows += values
         self.writer.rows += values
-
-    def busy(self, segment: ChainSpec) -> bool:
-        return segment is TARGET and self.due > 0
-
-    def continue_due(self, segment: ChainSpec) -> None:
-        assert self.busy(segment)
-        self.due -= 1
-
-    def collect(self, segment: ChainSpec) -> int:
-        assert not self.busy(segment), "answers overtake what is due"
-        answered = self.cluster.random.choice((0, 0, 0, 0, 1, 2)) if segment is TARGET else 0
-        answers, self.waiting = self.waiting[:answered], self.waiting[answered:]
-        self.done_with(answers)
-        return len(answers)
-
-    def is_full(self, head: str) -> bool:
-        return head == "stay" and len(self.waiting) >= CAPACITY
-
-    def has_pending(self, head: str) -> bool:
-        return head == "stay" and bool(self.waiting)
-
-    def pass_barrier(self, head: str) -> bool:
-        return False
-
-    def list_pending_rows(self, head: str) -> list[Batch[Row]]:
-        return [batch_of(self.waiting)] if self.has_pending(head) else []
 
     def send_watermark(self, watermark: Watermark) -> None:
         self.said = watermark.time
@@ -295,19 +335,6 @@ class Subtask:
                 self.cluster.unsent[self.number, target].append(("watermark", watermark, False))
         for edge in EDGES.values():
             self.tasks[1].receive_watermark(edge, self.number, watermark)
-
-    def advance_time(self, segment: ChainSpec, head: str, watermark: Watermark) -> None:
-        assert watermark.time > self.times[head]
-        assert not self.busy(segment), "one watermark overtakes another"
-        self.times[head] = watermark.time
-        self.due = self.cluster.random.choice((0, 0, 1, 3))
-
-    def flush(self, segment: ChainSpec, whole: bool) -> None:
-        assert not (whole and self.busy(segment)), "what is due would be left under way"
-        self.cluster.sliced += self.busy(segment)
-
-    def tally(self, segment: ChainSpec) -> RecordCounts:
-        return RecordCounts()
 
     def decode(self, edge: int, rows: BatchOrFrame) -> Batch[Row]:
         return batch_of(rows_of(rows))
@@ -323,13 +350,10 @@ class Subtask:
             self.cluster.on_the_way[sender, self.number] -= size
             assert self.cluster.on_the_way[sender, self.number] >= 0, "credit was given twice"
 
-    def waits(self, source: str) -> bool:
-        return False
-
-    def room(self, edge: int) -> bool:
+    def has_room(self, edge: int) -> bool:
         return self.cluster.random.random() < 0.8
 
-    def log(self, segment: ChainSpec, edge: int, epoch: int, name: str) -> Any:
+    def open_log(self, segment: ChainSpec, edge: int, epoch: int, name: str) -> Any:
         self.logs.append((segment.index, epoch, Logged()))
         return self.logs[-1][-1]
 
@@ -627,7 +651,9 @@ def test_an_aligned_epoch_waits_for_rows_under_way_in_the_segment_of_a_source() 
     around = cluster.subtasks[0]
     mixed = ChainSpec(1, ("in", "key"), (), ("in", "key", "out"))
     readers: Any = {"in": Counting(0)}
-    task = Task(mixed, TaskParts(readers, {}, {}), [], EDGES, Term(1), 1, CheckpointMode.UNALIGNED, 0.0, around, around)
+    chain: Any = TargetChain(around)
+    parts = TaskParts(chain, readers, {}, {})
+    task = Task(mixed, parts, [], EDGES, Term(1), 1, CheckpointMode.UNALIGNED, 0.0, around, around)
     task.restored_rows[KEY] = deque(batch_of([(1, n)]) for n in range(3))
     task.trigger(1, aligned=True)
     task.abort(1)
