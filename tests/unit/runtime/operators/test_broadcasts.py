@@ -92,7 +92,7 @@ def flow(function: Any = Over, *, on_error: Any = "stop", table: bool = True, ti
     told: Any = source(ListSource([]), name="rules", on_error=on_error, **given)
     if issubclass(function, KeyedBroadcastProcessFunction):
         stream = stream.key_by(lambda row: row[0], name="by-key", values=tuple)
-    made: Any = connect(stream, told.broadcast(values=Rule)).process(function, name="apply")
+    made: Any = connect(stream, told.broadcast()).process(function, name="apply")
     made.sink(MemorySink(), name="sink")
     for tag in function.side_outputs:
         made.side_output(tag).sink(MemorySink(), name=tag.name)
