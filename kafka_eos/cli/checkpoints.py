@@ -13,7 +13,7 @@ from rich.text import Text
 
 from kafka_eos.cli import savepoints as savepoint
 from kafka_eos.cli.audit import Earlier, Master, ReportDir, conclude_on_error, exit_with_verdict
-from kafka_eos.cli.options import Bootstrap, CheckpointDir, Job, find_job, open_app, open_job_storage
+from kafka_eos.cli.options import Bootstrap, CheckpointDir, Job, locate_job, open_app, open_job_storage
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.terms import find_missing, gather_from_outside
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
@@ -37,7 +37,7 @@ def list_(job: Job, checkpoint_dir: CheckpointDir = None) -> None:
 
     Example: `kafka-eos checkpoints list order-totals`
     """
-    job, checkpoint_dir = find_job(job, checkpoint_dir)
+    job, checkpoint_dir = locate_job(job, checkpoint_dir)
     storage, facts = _open(job, checkpoint_dir)
     table = Table("epoch", "term", "decided", "committed", "state", "output", "valid")
     valid = decided_epochs(facts)
@@ -71,7 +71,7 @@ def show(
 
     Example: `kafka-eos checkpoints show order-totals 42`
     """
-    job, checkpoint_dir = find_job(job, checkpoint_dir)
+    job, checkpoint_dir = locate_job(job, checkpoint_dir)
     storage, facts = _open(job, checkpoint_dir)
     found = [m for m in sorted(facts.manifests) if epoch is None or m.epoch.n == epoch]
     if not found:
@@ -127,7 +127,7 @@ def verify_(
 
     Example: `kafka-eos checkpoints verify order-totals --against-input orders.py`
     """
-    job, checkpoint_dir = find_job(job, checkpoint_dir)
+    job, checkpoint_dir = locate_job(job, checkpoint_dir)
     options = {"bootstrap_servers": bootstrap_servers, "checkpoint_dir": checkpoint_dir}
     if against_input is None:
         raise typer.Exit(1 if _problems(job, _settings(options)) else 0)

@@ -73,7 +73,7 @@ def open_app(app: str, **options: object) -> tuple[Program, Settings]:
     return program, Settings.resolve(code=program.code_settings, cli=cli)
 
 
-def open_job(job: str, **options: object) -> tuple[str, Settings]:
+def resolve_job(job: str, **options: object) -> tuple[str, Settings]:
     """Return the name of a job and its settings, without loading its pipeline if the job has run here."""
     cli = {name: value for name, value in options.items() if value is not None}
     found = _find(job, cli.get("checkpoint_dir"))
@@ -85,9 +85,9 @@ def open_job(job: str, **options: object) -> tuple[str, Settings]:
     return found.job, Settings.resolve(cli=cli)
 
 
-def find_job(job: str, checkpoint_dir: str | None) -> tuple[str, str]:
+def locate_job(job: str, checkpoint_dir: str | None) -> tuple[str, str]:
     """Return the name of a job and its checkpoint directory, for commands that need only these."""
-    name, settings = open_job(job, checkpoint_dir=checkpoint_dir)
+    name, settings = resolve_job(job, checkpoint_dir=checkpoint_dir)
     return name, str(settings.checkpoint_dir)
 
 

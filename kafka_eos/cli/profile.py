@@ -15,7 +15,7 @@ import typer
 
 from kafka_eos._util.thread_dumps import DumpTarget
 from kafka_eos.cli.job_processes import list_job_processes
-from kafka_eos.cli.options import CheckpointDir, Job, find_job
+from kafka_eos.cli.options import CheckpointDir, Job, locate_job
 from kafka_eos.core.errors import ConfigError, Fatal
 from kafka_eos.monitoring.terminal.live_view import print_message
 
@@ -57,7 +57,7 @@ def profile(
 
     Example: `kafka-eos profile order-totals --seconds 30 --worker 0`
     """
-    job, checkpoint_dir = find_job(job, checkpoint_dir)
+    job, checkpoint_dir = locate_job(job, checkpoint_dir)
     tool, places = _py_spy(), list_job_processes(job, checkpoint_dir)
     target = places[0] if worker is None else _worker(places, worker)
     file = _writable(output) if output else Path(f"{job}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{_ENDINGS[form]}")

@@ -17,7 +17,7 @@ import msgspec
 import typer
 from rich.table import Table
 
-from kafka_eos.cli.options import Bootstrap, CheckpointDir, Job, find_job_storage, open_job, open_job_storage
+from kafka_eos.cli.options import Bootstrap, CheckpointDir, Job, find_job_storage, open_job_storage, resolve_job
 from kafka_eos.config.settings import Settings, parse_duration
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.job_lock import job_lock
@@ -64,7 +64,7 @@ def trigger(
 
     Example: `kafka-eos savepoint trigger orders.py --epoch 42`
     """
-    job, settings = open_job(job, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+    job, settings = resolve_job(job, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     target = _target(settings, job, path)
     directory = settings.job_dir(job)
     if epoch is not None:
@@ -124,7 +124,7 @@ def list_(
             f"at or below {path}",
         )
     elif job is not None and path is None:
-        job, settings = open_job(job, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+        job, settings = resolve_job(job, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
         found, where = _of_job(settings, job)
     else:
         raise ConfigError(
@@ -236,7 +236,7 @@ def stop(
 
     Example: `kafka-eos stop orders.py --savepoint`
     """
-    job, settings = open_job(job, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+    job, settings = resolve_job(job, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     directory = settings.job_dir(job)
     if now and (savepoint or path):
         raise ConfigError("--now skips the last checkpoint, so it cannot be combined with --savepoint or --path")
@@ -263,7 +263,7 @@ def trigger_checkpoint(
 
     Example: `kafka-eos checkpoints trigger orders.py`
     """
-    job, settings = open_job(job, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
+    job, settings = resolve_job(job, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     directory = settings.job_dir(job)
     if not requests.is_running(directory):
         raise ConfigError(f"job {job!r} does not run in {directory.parent}")

@@ -6,7 +6,7 @@ import typer
 
 from kafka_eos._util import thread_dumps as of
 from kafka_eos.cli.job_processes import list_job_processes
-from kafka_eos.cli.options import CheckpointDir, Job, find_job
+from kafka_eos.cli.options import CheckpointDir, Job, locate_job
 from kafka_eos.monitoring.terminal.live_view import print_message
 
 
@@ -21,7 +21,7 @@ def stacks(
 
     Example: `kafka-eos stacks order-totals`
     """
-    job, checkpoint_dir = find_job(job, checkpoint_dir)
+    job, checkpoint_dir = locate_job(job, checkpoint_dir)
     places = list_job_processes(job, checkpoint_dir)
     silent = False
     for place in places:

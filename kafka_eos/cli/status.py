@@ -17,8 +17,8 @@ from kafka_eos.cli.options import (
     CheckpointDir,
     Job,
     describe_unknown_job,
-    find_job,
     find_job_storage,
+    locate_job,
     resolve_jobs_dir,
     resolve_settings,
 )
@@ -61,7 +61,7 @@ def status(
 
     Example: `kafka-eos status order-totals --max-age 30s`
     """
-    job, checkpoint_dir = find_job(job, checkpoint_dir)
+    job, checkpoint_dir = locate_job(job, checkpoint_dir)
     within = None if max_age is None else _duration(max_age)
     found = _find_job_status(job, checkpoint_dir)
     if found is None:

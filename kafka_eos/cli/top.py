@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.live import Live
 
-from kafka_eos.cli.options import CheckpointDir, Job, describe_unknown_job, find_job, resolve_jobs_dir
+from kafka_eos.cli.options import CheckpointDir, Job, describe_unknown_job, locate_job, resolve_jobs_dir
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.monitoring.dashboard.job_directories import JobFiles, read_job
 from kafka_eos.monitoring.dashboard.rates import Rates
@@ -42,7 +42,7 @@ def top(
 
     Example: `kafka-eos top order-totals`
     """
-    job, checkpoint_dir = find_job(job, checkpoint_dir)
+    job, checkpoint_dir = locate_job(job, checkpoint_dir)
     home, rates, terminal = resolve_jobs_dir(checkpoint_dir), Rates(), open_stdout_console()
     found, known = _look(home, job, rates)
     if once:
