@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_eos.cli.options import find_job, open_app, open_job
+from kafka_eos.cli.options import locate_job, open_app, resolve_job
 from kafka_eos.coordination.status_file import STATUS, StatusFile
 from kafka_eos.core.errors import ConfigError
 
@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("given", ["totals", ".kafka-eos/totals", "shop_lookup.py:build", "shop_lookup:build"])
 def test_a_job_is_found_by_what_people_have_in_hand(home: Path, given: str) -> None:
-    name, settings = open_job(given)
+    name, settings = resolve_job(given)
     program, _ = open_app(given)
 
     assert (name, settings.job_dir(name), program.name) == ("totals", home / ".kafka-eos/totals", "totals")
@@ -45,13 +45,13 @@ def test_a_directory_of_a_job_says_where_its_checkpoints_are(home: Path) -> None
     elsewhere = home / "prod"
     (home / ".kafka-eos").rename(elsewhere)
 
-    assert find_job("prod/totals", None) == ("totals", str(elsewhere))
+    assert locate_job("prod/totals", None) == ("totals", str(elsewhere))
     assert open_app(str(elsewhere / "totals"))[1].job_dir("totals") == elsewhere / "totals"
 
 
 def test_what_is_nothing_of_these_is_told_with_all_that_was_tried(home: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        open_job("total")
+        resolve_job("total")
 
     for part in ("jobs there: totals", str(home / "total"), "kafka-eos list", "orders.py"):
         assert part in str(caught.value)
@@ -61,6 +61,6 @@ def test_a_command_that_needs_the_code_asks_for_it_if_the_job_has_not_recorded_i
     status = home / ".kafka-eos/totals" / STATUS
     status.write_text(json.dumps({**json.loads(status.read_text()), "last": {}}))
 
-    assert open_job("totals")[0] == "totals"
+    assert resolve_job("totals")[0] == "totals"
     with pytest.raises(ConfigError, match="give the file"):
         open_app("totals")

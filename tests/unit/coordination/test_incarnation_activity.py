@@ -36,6 +36,7 @@ def sign(age: float | None = None, process: tuple[str, int] | None = None) -> In
         ([sign(3.0), sign(process=("b", 7))], "3 s ago: it runs, or was killed. Its last known process is 7 on b."),
         ([sign()], "has nothing open: it has ended, or is idle."),
     ],
+    ids=["runs", "killed", "elsewhere", "ended"],
 )
 def test_a_refused_start_says_first_whether_the_other_one_runs(signs: list[IncarnationSign], said: str) -> None:
     assert said in describe_activity("orders", signs)
