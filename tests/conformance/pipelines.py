@@ -165,7 +165,7 @@ class Statement(ProcessFunction[str, Payment, Total]):
         self.latest.add(value.id)
         yield Total(key, self.number.get(), 0, value.id)
         if self.number.get() % 5 == 0:
-            yield from (Total(key, amount, agg.count, value.id) for amount, count in self.amounts.items())
+            yield from (Total(key, amount, count, value.id) for amount, count in self.amounts.items())
             yield Total(key, sum(self.latest), len(list(self.latest)), value.id)
             self.latest.clear()
 
