@@ -10,7 +10,7 @@ type must survive in value and type.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -48,6 +48,8 @@ class JsonCodec(Codec[T]):
         self._atom = next((atom for atom in _ATOMS if tp is atom), None)
         """The class of values that are surely read back as they are."""
         self._encode, self._decode = _model_functions(tp) if is_model(tp) else _msgspec_functions(tp)
+        self._lines = _line_functions(tp) if is_record(tp) else None
+        """Encoder and decoder of many objects, one per line."""
         expect_known(tp, "read and written as JSON")
 
     @property
@@ -95,6 +97,39 @@ class JsonCodec(Codec[T]):
         except (ValueError, RecursionError, NotImplementedError) as error:
             raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
 
+    def encode_batch(self, values: Sequence[T]) -> list[bytes] | None:
+        """Encode all values, and decode them again, in one call each."""
+        if self._lines is None:
+            return None
+        encode_lines, decode_lines = self._lines
+        try:
+            lines = encode_lines(values)
+            equal = decode_lines(lines) == [*values]
+        except Exception:  # noqa: BLE001 - the row at fault is named when they are encoded one by one
+            return None
+        encoded = lines.split(b"\n")[:-1]
+        return encoded if equal and len(encoded) == len(values) else None
+
+    def decode_batch(self, data: Sequence[bytes]) -> list[T] | None:
+        """Decode all values in one call.
+
+        Their objects must not be taken apart, nor two be taken for one: each is alone on its line, and begins and ends
+        there. If one is incomplete, the line that begins after it is no JSON.
+        """
+        if self._lines is None or not data:
+            return None
+        text = b"\n".join(data)
+        between = len(data) - 1
+        if not (text.startswith(b"{") and text.endswith(b"}")):
+            return None
+        if text.count(b"\n") != between or text.count(b"}\n{") != between:
+            return None
+        try:
+            found: list[T] = self._lines[1](text)
+        except Exception:  # noqa: BLE001 - the record at fault is named when they are decoded one by one
+            return None
+        return found if len(found) == len(data) else None
+
     def reader_of(self, schema: Json) -> JsonCodec[T]:
         """Return this codec, which reads every schema.
 
@@ -115,6 +150,14 @@ def json_codec_of(tp: Any) -> JsonCodec[Any]:
 def _model_functions(model: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     to_json = model.__pydantic_serializer__.to_json
     return lambda value: to_json(value, by_alias=True), model.__pydantic_validator__.validate_json
+
+
+def _line_functions(tp: Any) -> tuple[Callable[[Sequence[Any]], bytes], Callable[[bytes], list[Any]]]:
+    try:
+        decoder = msgspec.json.Decoder(tp, dec_hook=from_plain)
+    except TypeError as error:
+        raise PlanError(f"type {type_name(tp)} cannot be mapped to JSON: {reason(error)}") from error
+    return msgspec.json.Encoder(enc_hook=to_plain).encode_lines, decoder.decode_lines
 
 
 def _msgspec_functions(tp: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
