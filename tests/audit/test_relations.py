@@ -62,7 +62,7 @@ orders = pipeline.source(KafkaSource("{input}", value=Order), name="orders")
 totals = orders.key_by(lambda order: order.user).fold(
     name="total", init=lambda: 0, step=lambda total, order: total + order.n,
     emit=lambda user, total: Total(user, total, total / 7))
-lines = orders.map(lambda order: Line(order.user, decimal.Decimal(order.n) / 3, "x" * (order.n % 4)))
+lines = orders.map(lambda order: Line(order.user, round(decimal.Decimal(order.n) / 3, 2), "x" * (order.n % 4)))
 lines.sink(PostgresSink(DATABASE, "lines", value=Line), name="lines")
 orders.sink(PostgresSink(DATABASE, "newest", value=Order, key="user", create=True), name="newest")
 totals.sink(
