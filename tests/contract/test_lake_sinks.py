@@ -148,7 +148,7 @@ def test_a_committable_alone_is_not_committed(life: Life) -> None:
     committer = life.recovered(1)
     (committable,) = life.prepared(1, 1, [1])
 
-    with pytest.raises(Bug, match="all of epoch 1/1 in one commit"):
+    with pytest.raises(Bug, match="commits all of epoch 1/1 at once"):
         committer.commit(permit(committer, at(1, 1), [committable]), committable)
 
 
