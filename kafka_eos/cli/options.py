@@ -115,7 +115,7 @@ def _find(given: str, checkpoint_dir: object) -> _NamedJob:
     if _holds_job(directory):
         place = directory.resolve()
         return _NamedJob(place.name, _read_app(place), str(place.parent))
-    if ref.path.is_file():
+    if ref.path.is_file() and ref.path.is_relative_to(Path.cwd()):  # a job may have the name of any other module
         return _NamedJob(app=ref)
     if is_name and isinstance(settings.checkpoint_dir, str):
         return _NamedJob(given)  # its checkpoints are in a store; the command looks there

@@ -135,7 +135,7 @@ def test_a_job_that_never_started_has_no_checkpoints(home: Path) -> None:
     code, _, shown = kafka_eos(home, "checkpoints", "list", JOB)
 
     assert code == 2
-    assert "no checkpoints of a job 'copy'" in shown and "--checkpoint-dir" in shown
+    assert "no job 'copy'" in shown and "--checkpoint-dir" in shown
     assert list((home / ".kafka-eos" / JOB).iterdir()) == []
 
 

@@ -118,7 +118,7 @@ def test_savepoints_elsewhere_are_listed_until_they_are_gone_and_then_as_gone(ho
 def test_list_is_told_whose_or_where(arguments: tuple[str, ...]) -> None:
     done = CliRunner().invoke(cli, ["savepoint", "list", *arguments])
 
-    assert isinstance(done.exception, ConfigError) and "give either a pipeline file" in str(done.exception)
+    assert isinstance(done.exception, ConfigError) and "give either a job or its pipeline file" in str(done.exception)
 
 
 def test_a_savepoint_of_an_older_checkpoint_asks_nothing_of_the_running_job(home: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_job_that_does_not_run_cannot_be_asked(home: Path, command: tuple[str,
 
 
 def test_stop_says_how_to_get_a_savepoint_of_a_job_that_has_stopped(home: Path) -> None:
-    assert "kafka-eos savepoint trigger app.py" in kafka_eos(home, "stop", "app.py", "--savepoint")[2]
+    assert f"kafka-eos savepoint trigger {JOB}" in kafka_eos(home, "stop", "app.py", "--savepoint")[2]
 
 
 def test_stop_now_makes_no_savepoint(home: Path) -> None:

@@ -118,7 +118,7 @@ def test_what_cannot_be_looked_at_is_refused(home: Path, monkeypatch: pytest.Mon
         return str(CliRunner().invoke(app, ["profile", *arguments, "--checkpoint-dir", str(home)]).exception)
 
     assert "--worker 7 does not exist; the job's processes are supervisor, worker 0" in said("orders", "--worker", "7")
-    assert "does not run on this machine" in said("clicks")
+    assert "no job 'clicks' in" in said("clicks") and "jobs there: orders" in said("clicks")
     assert "--output gone/away.svg cannot be written" in said("orders", "--output", "gone/away.svg")
     assert "cannot be written" in said("orders", "--output", str(home))
     monkeypatch.setattr("kafka_eos.cli.profile.shutil.which", lambda *_, **__: None)

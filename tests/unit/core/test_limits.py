@@ -57,6 +57,8 @@ NO_SIZES: Mapping[str, str] = {
         connectors/files/source/row_formats.py _LARGEST
         connectors/files/sink/s3_staging.py _MOST
         connectors/kafka/client/librdkafka.py _INCONSISTENT_TOPIC_ID
+        connectors/kafka/rpc/twin_names.py _BASE _DIGITS _RANGE
+        connectors/kafka/sink/topic_rules.py _UNBOUNDED
         connectors/kafka/sink/partitioner_hashes.py _M _SEED _PRIME _OFFSET _LANE
         connectors/kafka/sink/cluster_limits.py LONGEST_MS
         connectors/kafka/rpc/brokers.py _PORT
@@ -88,6 +90,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/kafka/sink/producer_pool.py _STATISTICS_MS
         connectors/kafka/source/reader.py _STATISTICS_MS
         connectors/kafka/rpc/messages/logs.py _WAIT_MS
+        connectors/kafka/rpc/messages/transactions.py _PROOF_TIMEOUT_MS
     """,
     "shown to people": """
         kafka_eos/core/fault_attribution.py _MOST_PLACES _MAX_MESSAGE

@@ -168,6 +168,7 @@ def _metadata(answer: Any) -> cluster.MetadataResponse:
             )
             for topic in answer.topics
         ),
+        answer.cluster_id or "",
     )
 
 

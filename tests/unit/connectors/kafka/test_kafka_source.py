@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -428,7 +430,9 @@ def test_a_group_is_shown_where_the_job_is_and_who_says_so(group: str | None) ->
     (topic,) = request.topics
     assert (request.group_id, topic.name) == (group or "job", "in")
     assert {(part.partition_index, part.committed_offset) for part in topic.partitions} == {(0, 5), (1, 7)}
-    assert {part.committed_metadata for part in topic.partitions} == {"kafka_eos job - 4/3"}
+    assert {part.committed_metadata for part in topic.partitions} == {
+        f"kafka_eos job - 4/3 {socket.gethostname()}/{os.getpid()}"
+    }
 
 
 def test_a_partition_of_which_the_group_is_refused_is_no_success() -> None:

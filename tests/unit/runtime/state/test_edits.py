@@ -67,7 +67,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 def words(backend: StateBackend, descriptor: StateDescriptor[Any] = WORDS) -> tuple[PendingWrites, KeyedList]:
     """A list state as a process function has it, for key "a"."""
-    writes = PendingWrites(backend.value(descriptor))
+    writes = PendingWrites(backend.value(descriptor), descriptor.name, descriptor.value)
     writes.begin("a")
     return writes, KeyedList(writes, False)
 
@@ -142,7 +142,7 @@ def test_a_map_gets_its_entries(job: Job, form: str) -> None:
     if form == "table":
         items = pandas.DataFrame([(*place, n) for place, n in items], columns=["k", "page", "n"])
     backend = begun(job, items, value=int, kind="map", key=["k", "page"] if form == "table" else None)
-    writes = PendingWrites(backend.value(StateDescriptor("state", KEY, INT, "map", entry=KEY)))
+    writes = PendingWrites(backend.value(StateDescriptor("state", KEY, INT, "map", entry=KEY)), "state", INT)
     writes.begin("a")
 
     assert dict(KeyedMap(writes, False).items()) == {"/home": 3, "/shop": 1}
