@@ -112,15 +112,15 @@ class PostgresDatabase:
     def connect_or_explain(self, application: str, what: str) -> Connection:
         """Return a connection. Raise LoginRefused if the server rejects user, password or database.
 
-        A start and a reader do not wait for that: it would hide a wrong password. libpq gives no SQLSTATE for it, only
-        the server's message: those in other languages are not recognized.
+        A start and a reader do not retry a refused login, because retries would hide a wrong password. libpq gives no
+        SQLSTATE for it, only the server's message. Messages in other languages than English are not recognized.
         """
         try:
             return self.connect(application)
         except psycopg.OperationalError as error:
             if error.sqlstate is None and _NOT_LET_IN.search(str(error)):
                 raise LoginRefused(
-                    f"PostgreSQL does not let this job in, to {what}: {_line(error)}. The conninfo says user and "
+                    f"PostgreSQL refused this job's login, to {what}: {_line(error)}. The conninfo sets user and "
                     f"database; {LOGIN_HINT}"
                 ) from error
             raise

@@ -200,7 +200,7 @@ def describe_event_time(
 ) -> str:
     """Describe the watermark of each source, or the split that holds it back.
 
-    ``emitted``: by operator the engine's own watermark. An engine that reports none has no idle splits.
+    ``emitted``: the engine's own watermark, by operator. An engine that reports none has no idle splits.
     """
     return "".join(
         f"; {_describe_emitted(node, emitted[node.name])}"
@@ -218,8 +218,8 @@ def _describe_emitted(node: TimestampsNode, at: Mapping[str, object]) -> str:
     if split is None:
         return f"watermark of {node.source}: not known yet"
     hint = (
-        "the run ended before that counted as idle; what waits for it stays in the checkpoint, and a run without "
-        "--until-caught-up emits it"
+        "the run ended before it counted as idle; results that wait for it stay in the checkpoint, and a run without "
+        "--until-caught-up emits them"
         if node.strategy.detects_idleness
         else "watermarks=….with_idleness(seconds) would not wait"
     )

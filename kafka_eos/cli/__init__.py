@@ -55,7 +55,7 @@ _COMMANDS = {
     ),
     "reset": (
         "reset:reset",
-        "Give up a job's state and positions, so that its next start reads the input from the beginning.",
+        "Give up a job's state and positions, so that its next start reads the input by its start rule.",
     ),
     "demo": (
         "demo:demo",

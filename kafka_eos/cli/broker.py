@@ -1,4 +1,4 @@
-"""``kafka-eos broker``: a real Kafka broker on this machine for development, with topics and records by hand."""
+"""``kafka-eos broker``: a real Kafka broker on this machine for development, and topics and records by hand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def start(
 ) -> None:
     """Start a broker that runs until `kafka-eos broker stop`.
 
-    The last line of its output tells other commands the address: copy it into your shell.
+    The last line of its output sets the address for other commands: copy it into your shell.
 
     Example: `kafka-eos broker start --port 9092`
     """
@@ -86,7 +86,7 @@ def create(
     bootstrap_servers: Bootstrap = None,
     directory: Directory = _DEFAULT,
 ) -> None:
-    """Create topics, with as many replicas as is the cluster's default.
+    """Create topics with the cluster's default number of replicas.
 
     Example: `kafka-eos broker topic create orders totals --partitions 4`
     """
@@ -118,13 +118,13 @@ def delete(topics: Topics, bootstrap_servers: Bootstrap = None, directory: Direc
 def produce(
     topic: Topic,
     lines: Annotated[
-        list[str] | None, typer.Argument(help="Records to write, one each. Default: the lines of standard input.")
+        list[str] | None, typer.Argument(help="Records to write. Default: one per line of standard input.")
     ] = None,
     key_separator: Separator = None,
     bootstrap_servers: Bootstrap = None,
     directory: Directory = _DEFAULT,
 ) -> None:
-    """Write lines to a topic, a record each.
+    """Write records to a topic: one per argument, or one per line of standard input.
 
     Example: `kafka-eos broker produce orders 'ann:{"user": "ann", "amount": 5}' --key-separator :`
 
@@ -142,7 +142,7 @@ def produce(
 def consume(
     topic: Topic,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Begin with the oldest record. Default: with the next one.")
+        bool, typer.Option("--from-beginning", help="Start with the oldest record. Default: with the next one.")
     ] = False,
     most: Annotated[int | None, typer.Option("--max", min=1, help="End after this number of records.")] = None,
     until_end: Annotated[
@@ -152,9 +152,9 @@ def consume(
     bootstrap_servers: Bootstrap = None,
     directory: Directory = _DEFAULT,
 ) -> None:
-    """Print the committed records of a topic, a line each.
+    """Print the committed records of a topic, one per line.
 
-    Output of a job appears here once its epoch is committed. With --key-separator the key stands in front of the value.
+    Output of a job appears once its epoch is committed. With --key-separator the key precedes the value.
 
     Example: `kafka-eos broker consume totals --from-beginning --max 10`
     """
@@ -173,7 +173,7 @@ def consume(
 
 
 def _cluster(servers: str | None, directory: Path) -> Cluster:
-    """Return the cluster of the option, else of the settings, else of the local broker in ``directory``."""
+    """Return the cluster of the option, otherwise of the settings, otherwise of the local broker in ``directory``."""
     from kafka_eos.connectors.kafka.client.cluster import resolve_cluster
     from kafka_eos.devtools.broker import Broker
 

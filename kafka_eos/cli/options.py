@@ -64,8 +64,8 @@ def open_app(app: str, **options: object) -> tuple[Program, Settings]:
     found = _find(app, cli.get("checkpoint_dir"))
     if found.app is None:
         raise ConfigError(
-            f"{app!r} is the job {found.job!r}, but its status does not say which file defines its pipeline: give the "
-            "file, e.g. orders.py"
+            f"{app!r} is the job {found.job!r}, but its status does not name the file of its pipeline. Give the file, "
+            "e.g. orders.py"
         )
     if found.checkpoint_dir is not None:
         cli["checkpoint_dir"] = found.checkpoint_dir
@@ -95,7 +95,7 @@ def locate_job(job: str, checkpoint_dir: str | None) -> tuple[str, str]:
 class _NamedJob:
     """A job that a user has named, or the definition of its pipeline.
 
-    ``checkpoint_dir``: where it is, if that follows from what was given.
+    ``checkpoint_dir``: the parent of its directory, if the argument determines it.
     """
 
     job: str | None = None
@@ -104,7 +104,7 @@ class _NamedJob:
 
 
 def _find(given: str, checkpoint_dir: object) -> _NamedJob:
-    """Find what a user has named. Raises ConfigError with all that was tried."""
+    """Find the job or pipeline that a user has named. Raises ConfigError that lists all locations that were tried."""
     ref, directory = AppRef.parse(given), Path(given)
     if given.endswith(".py") or ":" in given:
         return _NamedJob(app=ref)
@@ -133,12 +133,12 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def _holds_job(directory: Path) -> bool:
-    """Return whether a directory is that of a job."""
+    """Return whether a directory is a job directory."""
     return any((directory / name).exists() for name in (STATUS, paths.LOCK, paths.TERMS, paths.MANIFESTS))
 
 
 def _read_app(directory: Path) -> AppRef | None:
-    """Return what defines the pipeline of the job in this directory, if its last run has recorded it."""
+    """Return the definition of the pipeline of the job in this directory, if its last run recorded it."""
     with suppress(OSError, ValueError):
         last = (read_status(directory) or {}).get("last")
         started = last.get("started") if isinstance(last, dict) else None

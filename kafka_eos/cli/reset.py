@@ -1,4 +1,4 @@
-"""``kafka-eos reset``: give up a job's progress on purpose, so that its next start begins anew."""
+"""``kafka-eos reset``: give up a job's progress on purpose, so that its next start reads the input again."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from kafka_eos.storage.job_storage import JobStorage
 
 def reset(
     app: App,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap_servers: Bootstrap = None,
     checkpoint_dir: CheckpointDir = None,
 ) -> None:
-    """Give up a job's state and positions, so that its next start reads the input from the beginning.
+    """Give up a job's state and positions, so that its next start reads the input by its start rule.
 
-    The job must not run. A decided epoch is committed first, all other open output is aborted, and the incarnation is
-    retired in every sink, so that the next start is not refused. What the job has committed stays: the next start
-    produces that output again, and readers see it twice. The job's directory is moved aside; in an object store its
-    objects are deleted. Savepoints stay. The command shows what it costs, and asks.
+    The job must not be running. The decided epoch is committed first, all other open output is aborted, and the
+    incarnation is retired in every sink, so that the next start is not refused. Committed output stays: if the next
+    start reads its input again, readers see that output twice. The job's directory is moved aside; in an object store,
+    the job's objects are deleted. Savepoints stay. The command prints the consequences and asks for confirmation.
 
-    To go back to an earlier state instead, start from a savepoint: `kafka-eos run --from`.
+    To return to an earlier state instead, start from a savepoint: `kafka-eos run --from`.
 
     Example: `kafka-eos reset orders.py`
 
@@ -50,7 +50,7 @@ def reset(
     with job_lock(directory / paths.LOCK, name):
         print_message(describe_cost(name, load_newest_manifest(storage, name)))
         if not yes and not (sys.stdin.isatty() and typer.confirm("Reset the job?")):
-            raise ConfigError(f"nothing was reset. To reset job {name!r} without a question: --yes")
+            raise ConfigError(f"nothing was reset. To reset job {name!r} without confirmation, pass --yes")
         _retire(plan, settings, storage)
         if isinstance(settings.checkpoint_location(name), str):
             _delete_objects(storage)
@@ -59,15 +59,15 @@ def reset(
 
 
 def describe_cost(job: str, newest: Manifest | None) -> str:
-    """Return what a reset gives up, and what the next start does."""
+    """Describe what a reset gives up, and what the next start does."""
     if newest is None:
         return f"job {job!r} has decided no epoch: there is no progress to give up"
     size = sum(file.size for handle in newest.states for file in handle.files)
     return (
-        f"job {job!r}, incarnation {newest.identity}, has decided {newest.epoch} epochs and keeps {format_bytes(size)} "
+        f"job {job!r}, incarnation {newest.identity}, has decided epoch {newest.epoch} and keeps {format_bytes(size)} "
         "of state. A reset gives up the state and the positions. The next start reads the input by the start rule of "
-        "each source. The output of these epochs stays, so readers see the output of all input that is read again "
-        f"twice, unless you empty the sinks before. To be able to come back: kafka-eos savepoint trigger {job}"
+        "each source. Committed output stays: unless you empty the sinks first, readers see the output of repeated "
+        f"input twice. To be able to return to the present state, first run kafka-eos savepoint trigger {job}"
     )
 
 
@@ -86,13 +86,13 @@ def _retire(plan: Plan, settings: Settings, storage: JobStorage) -> None:
         coordinator.abort_open_output()
         coordinator.retire()
     except Fenced as error:  # an earlier reset was interrupted, or another incarnation took over
-        print_message(f"the incarnation was retired already: {error}")
+        print_message(f"the incarnation is already retired: {error}")
     finally:
         coordinator.close()
 
 
 def _delete_objects(storage: JobStorage) -> None:
-    """Delete all objects of the job in a store; the identity last."""
+    """Delete all objects of the job in a store, the identity last."""
     for kind in (*paths.DIRECTORIES, *paths.LAZY_DIRECTORIES, *paths.LOGS.values()):
         storage.delete_all([*storage.list(kind)])
     for name in (paths.ORIGIN, paths.IDENTITY):
@@ -100,7 +100,7 @@ def _delete_objects(storage: JobStorage) -> None:
 
 
 def _move_aside(directory: Path) -> Path:
-    """Move the job's directory, with the lock in it, to where no command looks for jobs. Return its new place."""
+    """Move the job's directory, including its lock, to a path where no command looks for jobs. Return the path."""
     target = directory.with_name(f"{directory.name}.reset") / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
     target.parent.mkdir(mode=0o700, exist_ok=True)
     directory.rename(target)

@@ -1,4 +1,4 @@
-"""Encoders and decoders of single values that are faster with many."""
+"""Encoders and decoders of single values that are faster for many values at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class BatchDecoder(ABC):
-    """A decoder that is faster with many values."""
+    """A decoder that is faster for many values at once."""
 
     @abstractmethod
     def __call__(self, data: bytes) -> Any:
@@ -16,11 +16,11 @@ class BatchDecoder(ABC):
 
     @abstractmethod
     def batch(self, before: bytes, data: Sequence[bytes]) -> list[Any] | None:
-        """Decode values, each behind ``before``. None if a prefix differs, or a value must be decoded alone."""
+        """Decode values that follow the prefix ``before``. None if a prefix differs, or one must be decoded alone."""
 
 
 class BatchEncoder(ABC):
-    """An encoder that is faster with many values."""
+    """An encoder that is faster for many values at once."""
 
     @abstractmethod
     def __call__(self, value: Any) -> bytes:

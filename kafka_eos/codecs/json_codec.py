@@ -3,9 +3,9 @@
 pydantic models use their own compiled validator and serializer (with aliases in both directions), everything else
 (msgspec Structs, dataclasses, TypedDicts, builtins) msgspec.
 Rule: ``encode`` decodes again. The serializers write NaN as null, bytes as text and the key 1 as "1", and do not check
-that a value is of its type; such a value is rejected where it is written, because readers could only find another one.
+that a value is of its type. Such a value is rejected where it is written, because readers would get another value.
 Without a declared type, or as a dict, a record is checked as one of its own class. Other values without a declared
-type must survive in value and type.
+type must come back equal and of the same type.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class JsonCodec(Codec[T]):
         self.type = tp
         self._class = get_instance_class(tp) or object
         self._atom = next((atom for atom in _ATOMS if tp is atom), None)
-        """The class of values that are surely read back as they are."""
+        """The class of values that are always read back unchanged."""
         self._encode, self._decode = _model_functions(tp) if is_model(tp) else _msgspec_functions(tp)
         self._lines = _line_functions(tp) if is_record(tp) else None
         """Encoder and decoder of many objects, one per line."""
@@ -66,7 +66,7 @@ class JsonCodec(Codec[T]):
         return data
 
     def write(self, value: T) -> bytes:
-        """Return the value as JSON, which may be that of another value: see ``expect_return``."""
+        """Return the value as JSON, unchecked: it may be the JSON of another value, see ``expect_return``."""
         if not isinstance(value, self._class):
             raise ValueError(f"expected {type_name(self.type)}, got {type(value).__name__}")
         try:
@@ -75,7 +75,7 @@ class JsonCodec(Codec[T]):
             raise ValueError(f"not JSON: {reason(error)}") from error
 
     def expect_return(self, value: T, data: bytes) -> None:
-        """Raise ValueError unless the data are decoded to an equal value."""
+        """Raise ValueError unless the data decode to an equal value."""
         try:
             back = self._decode(data)
             equal = unchanged(back, value) if self.type is Any else is_equal(back, value, self.type)
@@ -85,7 +85,7 @@ class JsonCodec(Codec[T]):
             ) from error
         if not equal:
             remedy = (
-                "declare the type of the values, or map them to numbers, texts, lists and dicts with texts as keys"
+                "declare the type of the values, or map them to numbers, strings, lists, and dicts with string keys"
                 if self.type is Any
                 else "map it to a value that JSON has, or declare another type"
             )
@@ -113,8 +113,8 @@ class JsonCodec(Codec[T]):
     def decode_batch(self, data: Sequence[bytes]) -> list[T] | None:
         """Decode all values in one call.
 
-        Their objects must not be taken apart, nor two be taken for one: each is alone on its line, and begins and ends
-        there. If one is incomplete, the line that begins after it is no JSON.
+        No object may be split, and no two may be joined: each object begins and ends on a line of its own. If an object
+        is incomplete, the line that begins after it is not JSON.
         """
         if self._lines is None or not data:
             return None

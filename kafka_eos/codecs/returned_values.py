@@ -1,4 +1,4 @@
-"""Comparison of a value that was encoded with the one that is decoded. Pure."""
+"""Comparison of an encoded value with the value that is decoded from it. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _KEPT: Final = (
     *(bytes, bytearray, decimal.Decimal, uuid.UUID),
     *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta),
 )
-"""Types that are compared as they are, not by their texts."""
+"""Types that are compared directly, not by their texts."""
 
 
 def unchanged(a: Any, b: Any) -> bool:
-    """Return whether both are equal in value and type, recursively; NaN equals NaN, and times have one offset."""
+    """Return whether both are equal in value and type, recursively; NaN equals NaN, and times have the same offset."""
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
@@ -39,7 +39,7 @@ def unchanged(a: Any, b: Any) -> bool:
 
 
 def _items(a: dict[Any, Any], b: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-    """Return the items of both in one order: deterministic encoding sorts keys, the user's dict may not."""
+    """Return the items of both in one order: deterministic encoding sorts keys, but the user's dict may be unsorted."""
     items = [*a.items()], [*b.items()]
     return items if [*a] == [*b] else (sorted(items[0], key=_rank), sorted(items[1], key=_rank))
 
@@ -51,8 +51,8 @@ def _rank(item: tuple[Any, Any]) -> tuple[str, str]:
 def is_equal(back: Any, value: Any, tp: Any) -> bool:
     """Return whether both are equal as values of a declared type: as their class says, or in all their fields.
 
-    A field of another class that fits its type has come back as the type says: an int as a float, a tuple that is
-    declared as a Sequence as a list.
+    A field may come back as another class that its type allows: an int as a float, or a tuple as a list if it is
+    declared as a Sequence.
     """
     if back == value:
         return True

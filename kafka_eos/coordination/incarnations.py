@@ -29,7 +29,7 @@ from kafka_eos.plan import Plan
 from kafka_eos.protocol.incarnations import RepetitionRefused, SavepointEpoch, StartAdmitted, StartRefused, admit
 
 _IDLE_CHECK_INTERVAL = 20.0
-"""Seconds without an answer of a sink after which an epoch without output checks the registration there, too."""
+"""Seconds without an answer from a sink after which even an epoch without output checks the registration there."""
 
 
 class IncarnationRegistry:
@@ -77,7 +77,7 @@ class IncarnationRegistry:
     def check_idle(self, ctx: JobContext) -> None:
         """Check the registration in each sink that has not answered for some time; raise Fenced as ``register``.
 
-        An idle job learns in this way that a sink is gone, or that another incarnation has taken over.
+        An idle job thus detects that a sink is gone, or that another incarnation has taken over.
         """
         for scope in self._registrars:
             if self._dependencies.is_quiet(scope, _IDLE_CHECK_INTERVAL):
@@ -171,18 +171,18 @@ def describe_refusal(job: str, home: str, signs: Sequence[IncarnationSign]) -> s
 
 
 def describe_activity(job: str, signs: Sequence[IncarnationSign]) -> str:
-    """Return whether another incarnation of the job runs now, on which host, and as which process, as far as known."""
+    """Describe whether another incarnation of the job is running, with its host and process if these are known."""
     ages = [sign.age for sign in signs if sign.age is not None and sign.state is IncarnationState.OPEN]
     place = next((sign.process for sign in signs if sign.process is not None), None)
     who = "" if place is None else f" Its last known process is {place[1]} on {place[0]}."
     if place is not None and place[0] == socket.gethostname():
         if Path(f"/proc/{place[1]}").exists():
-            return f"Job {job!r} runs now, with another directory: process {place[1]} on this machine ({place[0]})."
+            return f"Job {job!r} is running with another directory: process {place[1]} on this machine ({place[0]})."
         who = f" Its last known process, {place[1]} on this machine, has ended."
     if not ages:
-        return f"Another incarnation of job {job!r} has nothing open: it has ended, or is idle.{who}"
+        return f"Another incarnation of job {job!r} has no open output: it has ended or is idle.{who}"
     since = f"the newest of {min(ages):,.0f} s ago"
-    return f"Another incarnation of job {job!r} has open output, {since}: it runs, or was killed.{who}"
+    return f"Another incarnation of job {job!r} has open output, {since}: it is running or was killed.{who}"
 
 
 def describe_repetition(job: str, refused: RepetitionRefused) -> str:

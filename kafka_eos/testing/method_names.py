@@ -1,7 +1,7 @@
 """The names of an implementation's methods, compared with those of the contract.
 
 Rule: a name that is almost one of the contract is a mistake, because the engine never calls it. The methods of all base
-classes are compared, so also what a subclass of ``DbApiSink`` may override.
+classes are compared, including those that a subclass of ``DbApiSink`` may override.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ ABILITIES: Final = MappingProxyType[type, Sequence[type]](
         Committer: (AtomicCommitter, SupportsRegistration, SupportsLossCheck),
     }
 )
-"""By contract, the classes that an implementation may inherit besides."""
+"""The additional classes that an implementation may inherit, by contract."""
 _NEAR: Final = 0.8
-"""The similarity from which two names count as one mistyped; those of this package's connectors have at most 0.62."""
+"""The similarity from which a name counts as mistyped; names of this package's connectors have at most 0.62."""
 _SHORT: Final = 8
 """The most letters of an ability's name that is compared exactly: ``lock`` is not a mistyped ``clock``."""
 
 
 @cache
 def find_wrong_names(cls: type) -> Sequence[str]:
-    """Return what is wrong with the names of a class, as sentences that name the right ones."""
+    """Return the wrong names of a class, as sentences that state the right ones."""
     wrong: list[str] = []
     for contract, abilities in ABILITIES.items():
         if issubclass(cls, contract):
@@ -56,10 +56,10 @@ def _find_mistyped(cls: type) -> Iterator[str]:
     for name, member in _public(cls):
         if name not in inherited:
             for right in difflib.get_close_matches(name, optional, 1, _NEAR):
-                yield f"{cls.__name__}.{name} is never called: name it {right} if that is meant, else less like it"
+                yield f"{cls.__name__}.{name} is never called: name it {right}, or choose a name less like it"
         elif callable(inherited[name]) and not callable(getattr(cls, name)):
             yield (
-                f"{cls.__name__}.{name} is a method of the contract, and here it is {member!r}: give the attribute "
+                f"{cls.__name__}.{name} is a method of the contract, but here it is {member!r}: give the attribute "
                 "another name"
             )
 
@@ -70,7 +70,7 @@ def _find_not_inherited(cls: type, names: Collection[str], ability: type) -> Ite
     found = [difflib.get_close_matches(name, names, 1, _NEAR if len(name) > _SHORT else 1.0) for name in required]
     if all(found):
         has, needs = ", ".join(name for (name,) in found), ", ".join(required)
-        yield f"{cls.__name__} inherits no {ability.__name__}, so {has} is never called: inherit it, with {needs}"
+        yield f"{cls.__name__} does not inherit {ability.__name__}, so {has} is never called: inherit it, with {needs}"
 
 
 def _public(cls: type) -> list[tuple[str, Any]]:

@@ -225,7 +225,7 @@ def expect(condition: bool, otherwise: str) -> None:
 def expect_contract(built: T, contract: type) -> T:
     """Return the object. Raise ContractBroken unless its class inherits the contract, with the contract's names."""
     cls: type = type(built)
-    expect(isinstance(built, contract), f"{cls.__name__} is no subclass of {contract.__name__} in kafka_eos.abc")
+    expect(isinstance(built, contract), f"{cls.__name__} is not a subclass of {contract.__name__} in kafka_eos.abc")
     expect(not (wrong := find_wrong_names(cls)), "; ".join(wrong))
     return built
 

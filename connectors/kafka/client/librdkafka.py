@@ -235,11 +235,11 @@ def undelivered(error: KafkaError, message: Message) -> str:
     """Return a one-line description of a record that was not delivered."""
     if error.code() in _INVALID:
         return (
-            f"{error.str()}: the topic {message.topic()} takes no record that is further ahead of the broker's "
-            "clock than message.timestamp.after.max.ms, an hour by default, none that is further behind it than "
+            f"{error.str()}: the topic {message.topic()} accepts no record that is further ahead of the broker's "
+            "clock than message.timestamp.after.max.ms (by default an hour) or further behind it than "
             "message.timestamp.before.max.ms, and none without a key if it is compacted. Such rows are rejected before "
-            "they are sent. Either the settings were changed while the job ran, then the next attempt knows them; or "
-            "this user may not read them (DescribeConfigs), the clocks differ, or the broker has another rule"
+            "they are sent, with these exceptions: the settings were changed while the job ran (the next attempt reads "
+            "them), this user may not read them (DescribeConfigs), the clocks differ, or the broker has another rule"
         )
     if not too_large(error):
         return f"{message.topic()}: {error.str()}"

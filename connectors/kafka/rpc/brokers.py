@@ -1,8 +1,8 @@
 """The brokers of one cluster: their addresses, the coordinators, and which of them respond.
 
 Rule: each request is attempted once. An address that fails is forgotten, so that the next attempt uses another one. The
-caller decides whether to retry. All connections lead to one cluster: a broker of another one counts as unreachable,
-because what it does not know proves nothing.
+caller decides whether to retry. All connections lead to one cluster. A broker of another cluster counts as
+unreachable, because it does not know the transactions of this one.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Brokers:
         if error in FORBIDDEN:
             raise ConfigError(not_allowed(self._cluster, proof, error))
         if error:
-            raise Retryable(f"the broker does not prove that it is current: {proof.name}: {name_of(error)}")
+            raise Retryable(f"the broker did not prove that it is current: {proof.name}: {name_of(error)}")
 
     @contextmanager
     def _connection(self, at: Address, until: float) -> Iterator[BrokerConnection]:
@@ -166,14 +166,14 @@ class Brokers:
     def _expect_same_cluster(self, connection: BrokerConnection, until: float) -> None:
         """Raise Retryable if the broker belongs to another cluster than the first one that was reached.
 
-        A name or a port may be given to a broker of another cluster at any time.
+        A broker of another cluster may take over a name or a port at any time.
         """
         found = connection.send(metadata([]), until).cluster_id
         with self._changing:
             self.cluster_id = found if self.cluster_id is None else self.cluster_id
         if found != self.cluster_id:
             raise Retryable(
-                f"{connection} is a broker of the Kafka cluster {found}, and this client works with the cluster "
+                f"{connection} is a broker of the Kafka cluster {found}, but this client works with the cluster "
                 f"{self.cluster_id}. Check which brokers {self._cluster.bootstrap} leads to"
             )
 

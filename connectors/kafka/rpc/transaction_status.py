@@ -17,7 +17,7 @@ Pure. One producer instance runs one transaction, so a (producer id, epoch) iden
     * with EndTxn v5 the coordinator raises the epoch by one when it ends a transaction.
 
 Rule: being fenced does not mean that the transaction was aborted. Then only the marker is definitive: an offset that
-became visible with this very transaction. What a broker does *not* know proves something only if the broker is current.
+became visible with this very transaction. An unknown transaction proves something only if the broker is current.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class KafkaCommittable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TransactionStatus(enum.Enum):
     """The status of one prepared transaction.
 
-    RETRY: the coordinator is still ending it. UNPROVEN: not known to brokers that may have been replaced.
+    RETRY: the coordinator is still ending it. UNPROVEN: the brokers do not know it, but may have been replaced.
     """
 
     PREPARED = "prepared"

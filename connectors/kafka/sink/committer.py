@@ -55,7 +55,7 @@ _LOOKS: Final = 20
 """Most listings of an incarnation's output while it is being ended, before an error reports that it still runs."""
 
 _SOON: Final = 60.0
-"""Seconds until an expiry that make the difference between this machine's clock and the cluster's matter."""
+"""Seconds before an expiry from which the cluster's clock is used, not that of this machine."""
 
 _UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
@@ -94,7 +94,7 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
         prepared, here = KafkaCommittable.from_payload(committable.payload), self._rpc.cluster_id()
         if prepared.cluster_id != here:
             raise ConfigError(
-                f"{self._place} leads to the Kafka cluster {here}, and the output of this job is on the cluster "
+                f"{self._place} leads to the Kafka cluster {here}, but the output of this job is on the cluster "
                 f"{prepared.cluster_id} ({_name(prepared)}). Set bootstrap_servers to brokers of that cluster. To "
                 "continue on this one on purpose, start from a savepoint in another directory: --checkpoint-dir, "
                 "--from and --take-over"
@@ -119,8 +119,8 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
     def _expires_in(self, seen: TransactionDescription) -> float:
         """Return the seconds until the coordinator aborts an open transaction.
 
-        If that seems to be soon, the cluster's own clock decides, if it is known: with a wrong clock of this machine
-        every epoch would be revoked.
+        If that seems to be soon, the cluster's own clock decides, if it is known. Otherwise a wrong clock of this
+        machine would revoke every epoch.
         """
         remaining = expires_in(seen, _now_ms())
         if remaining > _SOON or (clock := self._rpc.clock()) is None:
@@ -179,7 +179,7 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
             raise Retryable(f"{_name(prepared)}: the coordinator is still finishing it ({facts.seen})")
 
     def _probe_transaction(self, prepared: KafkaCommittable) -> _TransactionFacts:
-        """Return the status; before the transaction counts as lost, both coordinators must prove that they are
+        """Return the status. The transaction counts as lost only after both coordinators have proved that they are
         current."""
         facts = self._read_transaction(prepared, current=False)
         if facts.verdict is TransactionStatus.UNPROVEN:

@@ -1,8 +1,8 @@
 """The rules of a topic that a broker applies to single records: bounds of timestamps, and keys if it is compacted.
 
-Pure. A broker refuses the whole batch of a record that breaks one, and a transaction with it, so the writer rejects
-such rows before it sends them. Times are compared with this machine's clock, since the broker's is not known precisely:
-a row that is refused although it was let through is tried again by the next attempt.
+Pure. If one record violates a rule, the broker refuses its whole batch, and the transaction fails. So the writer
+rejects such rows before it sends them. Times are compared with this machine's clock, since the broker's is not known
+precisely. If the broker refuses a row that was sent, the next attempt retries it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ class TopicRules:
 
     @classmethod
     def of(cls, settings: Mapping[str, str | None]) -> Self:
-        """Return the rules from a topic's settings. One that is None is not known, and no rule."""
+        """Return the rules from a topic's settings. A setting that is None is unknown and adds no rule."""
         needs_key = "compact" in (settings["cleanup.policy"] or "")
         if settings["message.timestamp.type"] == "LogAppendTime":
             return cls(needs_key)
         before, after, both = (int(settings[name] or _UNBOUNDED) for name in SETTINGS[2:])
-        # Before Kafka 4.0 there is one setting for both, which counts where the newer one is not set.
+        # Before Kafka 4.0 one setting applies to both. It is used where the newer one is not set.
         return cls(needs_key, *(both if bound == _UNBOUNDED else bound for bound in (before, after)))
 
     def find_refused(self, topic: str, columns: ProducerColumns, now: int) -> dict[int, str]:
-        """Return why the topic refuses rows, by ascending index. ``now``: milliseconds since 1970."""
+        """Return the reason for each row that the topic refuses, by ascending index. ``now``: in milliseconds."""
         rows, found = len(columns.values), dict[int, str]()
         if self.needs_key and (isinstance(columns.keys, repeat) or None in columns.keys):
             reason = (
-                f"the output has no key, and the topic {topic} is compacted (cleanup.policy), so it takes none "
-                "without one: give the sink key=…, or filter such rows first"
+                f"the output has no key, and the topic {topic} is compacted (cleanup.policy), so each record "
+                "needs one. Give the sink key=…, or filter such rows first"
             )
             found = {index: reason for index, key in enumerate(islice(columns.keys, rows)) if key is None}
         if not isinstance(columns.timestamps, repeat):
@@ -68,11 +68,11 @@ class TopicRules:
         else:
             return ""
         return (
-            f"the output's timestamp is {where}, and the topic {topic} takes none that is further away ({limit}). It "
-            "is the event time of its row, timer or window, unless KafkaSink(timestamp=…) says another (None: the time "
-            "of writing): are event times milliseconds since 1970? If they are right, raise the limit"
+            f"the output's timestamp is {where}, but the topic {topic} has the limit {limit}. The timestamp is "
+            "the event time of its row, timer or window, unless KafkaSink(timestamp=…) sets another one (None: the "
+            "time of writing). Check that event times are milliseconds since 1970. If they are, raise the limit"
         )
 
 
 ANY_RECORD: Final = TopicRules()
-"""The rules of a topic that takes every record."""
+"""The rules of a topic that accepts every record."""

@@ -1,7 +1,7 @@
-"""Descriptions of what a column would change of a value without an error, by the column's type. Pure.
+"""Descriptions of what a column would silently change in a value, by the column's type. Pure.
 
 The server rounds numbers and times, takes the day out of a time, and spells bytes as text. Rule: a value comes back
-equal, or it is rejected here. Values that the server itself refuses are not looked at.
+equal, or it is rejected here. Values that the server itself rejects are not examined.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ColumnLosses:
         self.classes = frozenset(classes)
 
     def describe(self, value: Any) -> str:
-        """Return what would be lost of a value, as the end of a sentence; empty if nothing."""
+        """Return what the column would lose of a value, as the end of a sentence; empty if nothing."""
         if self._array and isinstance(value, list | tuple):
             return next(filter(None, map(self.describe, value)), "")
         return self._describe(self, value)
@@ -50,7 +50,7 @@ class ColumnLosses:
         step = decimal.Decimal((0, (1,), -self._scale))
         if not number.is_finite() or not _EXACT.remainder(number, step):
             return ""
-        return f"keeps {self._scale} decimals, and would round {value}: round it as you want it"
+        return f"keeps {self._scale} decimals, and would round {value}: round it first"
 
     def of_double(self, value: Any) -> str:
         return _of_float(value, float, "a double precision number")
@@ -62,7 +62,7 @@ class ColumnLosses:
         if isinstance(value, _BYTES):
             return "would hold the hex digits of these bytes: decode them, or make it a bytea"
         if self._size is not None and isinstance(value, str) and len(value) > self._size:
-            return f"holds {self._size} characters, and this text has {len(value)}"
+            return f"holds {self._size} characters, but this text has {len(value)}"
         return ""
 
     def of_date(self, value: Any) -> str:
@@ -87,7 +87,7 @@ class ColumnLosses:
         micros = value.microseconds if isinstance(value, datetime.timedelta) else value.microsecond
         if micros % 10 ** max(6 - self._size, 0) == 0:
             return ""
-        return f"keeps {self._size} digits of a second, and would round {value}: round it as you want it"
+        return f"keeps {self._size} digits of a second, and would round {value}: round it first"
 
 
 def _nothing(losses: ColumnLosses, value: Any) -> str:
@@ -107,13 +107,13 @@ def _of_float(value: Any, convert: Callable[[Any], float], kind: str) -> str:
     try:
         found = convert(value)
     except OverflowError:
-        return ""  # the server refuses it
+        return ""  # the server rejects it
     kept = decimal.Decimal(repr(found)) == value if isinstance(value, decimal.Decimal) else found == value
     return "" if kept else f"is {kind}, and would store {value} as {found!r}: round it, or make it numeric"
 
 
 def _as_real(value: Any) -> float:
-    """Return the number that is read from a column with four bytes, which prints as few digits as tell it apart."""
+    """Return the number that is read from a four-byte column, which prints the shortest digits that identify it."""
     (real,) = struct.unpack("f", struct.pack("f", float(value)))
     shortest = (float(f"{real:.{digits}g}") for digits in range(6, 10))
     return next((each for each in shortest if struct.pack("f", each) == struct.pack("f", real)), float(real))

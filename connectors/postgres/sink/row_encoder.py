@@ -1,7 +1,7 @@
 """Encoding of values as rows of a table. Pure.
 
-Rule: a value is never changed to make it fit. One that the column would round, cut or spell otherwise is rejected here;
-whether the others fit is decided by the server, when the row is staged.
+Rule: a value is never changed to make it fit. A value that the column would round, cut or write differently is
+rejected here. The server decides whether the others fit, when the row is staged.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RowEncoder:
 def _json(name: str, cell: Any) -> str:
     try:
         text = msgspec.json.encode(cell, enc_hook=to_plain).decode()
-        if "null" in text:  # it may replace a number that JSON does not have
+        if "null" in text:  # it may stand for a number that JSON does not have
             json.dumps(msgspec.to_builtins(cell, enc_hook=to_plain, str_keys=True), allow_nan=False)
         return text
     except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:

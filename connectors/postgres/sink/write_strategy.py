@@ -56,7 +56,7 @@ def reasons_to_stage(asked: Strategy | None, facts: StrategyFacts) -> Iterator[s
 def obstacles(facts: StrategyFacts) -> Iterator[str]:
     """Yield reasons why transactions cannot be prepared here, each with the remedy.
 
-    A setting of the server is one only if it would help: not for a sink that stages its rows in any case.
+    A setting of the server is a reason only if changing it would help: not for a sink that always stages its rows.
     """
     if facts.keyed:
         yield (

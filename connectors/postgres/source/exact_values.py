@@ -1,7 +1,7 @@
 """Reading of values that psycopg would change: months of an interval, and numbers in JSON.
 
-psycopg takes a month for 30 days and reads a number of a document as a float. Rule: such a value is read as it is, or
-its row is rejected, as for any value that Python does not have.
+psycopg converts a month to 30 days, and reads a number in JSON as a float. Rule: such a value is read unchanged, or its
+row is rejected, like any value that Python cannot represent.
 """
 
 from __future__ import annotations

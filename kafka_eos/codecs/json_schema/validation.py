@@ -31,8 +31,8 @@ _parsed: Final = msgspec.json.Decoder().decode
 
 
 def create_validating_encoder(schema: Schema, name: str, codec: JsonCodec[Any]) -> Callable[[bytes, Any], bytes]:
-    """Return an encoder that validates what it writes; it raises ValueError if that does not match ``schema``, or is
-    another value.
+    """Return an encoder that validates what it writes; it raises ValueError if that does not match ``schema``, or
+    would be decoded as another value.
 
     Raises PlanError if the schema cannot be used for validation.
     """

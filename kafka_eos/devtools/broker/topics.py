@@ -1,4 +1,4 @@
-"""Topics, records and readers of a Kafka cluster, as the commands ``kafka-eos broker topic|produce|consume`` need them.
+"""Topics and records of a Kafka cluster, for the commands ``kafka-eos broker topic``, ``produce`` and ``consume``.
 
 Rule: for trying a pipeline by hand. A record is a line of text, and only committed records are read.
 """
@@ -28,12 +28,12 @@ from kafka_eos.core.errors import ConfigError
 _MOST_QUEUED: Final = 10_000
 """Records to queue in the client."""
 _SECONDS: Final = 20.0
-"""Seconds to wait for an answer of the cluster."""
+"""Seconds to wait for a response of the cluster."""
 
 
 @contextmanager
 def _explained(cluster: Cluster, what: str) -> Iterator[None]:
-    """Turn an error of the client into advice."""
+    """Map an error of the client to a ConfigError with advice."""
     try:
         yield
     except KafkaException as error:
@@ -62,7 +62,7 @@ def list_topics(cluster: Cluster) -> dict[str, int]:
 def create_topics(cluster: Cluster, names: Sequence[str], partitions: int) -> None:
     """Create topics with the cluster's default number of replicas. Raises ConfigError, also if one exists."""
     wanted = [NewTopic(name, num_partitions=partitions) for name in names]
-    admin = AdminClient(_config(cluster))  # its futures fail when it is gone
+    admin = AdminClient(_config(cluster))  # a name keeps it alive: its futures fail without it
     for name, done in admin.create_topics(wanted, operation_timeout=_SECONDS).items():
         with _explained(cluster, f"topic {name!r} cannot be created"):
             done.result(_SECONDS)
@@ -70,16 +70,18 @@ def create_topics(cluster: Cluster, names: Sequence[str], partitions: int) -> No
 
 def delete_topics(cluster: Cluster, names: Sequence[str]) -> None:
     """Delete topics with all their records. Raises ConfigError, also if one does not exist."""
-    admin = AdminClient(_config(cluster))  # its futures fail when it is gone
+    admin = AdminClient(_config(cluster))  # a name keeps it alive: its futures fail without it
     for name, done in admin.delete_topics([*names], operation_timeout=_SECONDS).items():
         with _explained(cluster, f"topic {name!r} cannot be deleted"):
             done.result(_SECONDS)
 
 
 def produce_lines(cluster: Cluster, topic: str, lines: Iterable[str], separator: str | None) -> int:
-    """Write each line as a record; with ``separator``, what is in front of it is the key. Return their number."""
+    """Write each line as a record; with ``separator``, the text before it is the key. Return their number."""
     if topic not in list_topics(cluster):
-        raise ConfigError(f"there is no topic {topic!r} on {cluster.bootstrap}: kafka-eos broker topic create {topic}")
+        raise ConfigError(
+            f"no topic {topic!r} on {cluster.bootstrap}: create it with kafka-eos broker topic create {topic}"
+        )
     failed: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -96,7 +98,7 @@ def produce_lines(cluster: Cluster, topic: str, lines: Iterable[str], separator:
             producer.poll(0)
             count += 1
     finally:
-        left = producer.flush(_SECONDS)  # also the lines in front of one that has no key
+        left = producer.flush(_SECONDS)  # including the lines before one without a key
     if failed or left:
         reason = failed[0].str() if failed else f"no answer within {_SECONDS:g} s"
         raise ConfigError(f"{len(failed) + left} of {count} records were not written to {topic!r}: {reason}")
@@ -115,13 +117,13 @@ def _split(line: str, separator: str | None) -> tuple[bytes | None, bytes]:
 def consume_lines(
     cluster: Cluster, topic: str, *, from_beginning: bool, until_end: bool, separator: str | None
 ) -> Generator[str, None, None]:
-    """Yield committed records as lines, with the key and ``separator`` in front if it is given.
+    """Yield committed records as lines, after the key and ``separator`` if that is given.
 
-    ``until_end``: stop when all partitions are read to the end that they have then; otherwise wait for more.
+    ``until_end``: stop when all partitions are read to their current end; otherwise wait for more.
     """
     partitions = list_topics(cluster).get(topic)
     if partitions is None:
-        raise ConfigError(f"there is no topic {topic!r} on {cluster.bootstrap}: kafka-eos broker topic list")
+        raise ConfigError(f"topic {topic!r} does not exist on {cluster.bootstrap}: kafka-eos broker topic list")
     config = {
         "group.id": f"kafka-eos-broker-{uuid4().hex}",
         "enable.auto.commit": False,

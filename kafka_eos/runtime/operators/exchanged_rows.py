@@ -1,7 +1,7 @@
-"""Rows at an exchange: encoded when they reach it, so that the row that cannot be encoded is known.
+"""Rows at an exchange: encoded when they reach it, so that a row that cannot be encoded is known.
 
 Rule: which rows an exchange can carry depends neither on the number of workers nor on checkpoints. So a chain encodes
-all of them; those that leave the worker are sent as they were encoded then.
+all of them. Rows that leave the worker are sent in this encoding.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _PLAIN: Final = frozenset((dict, list, str, int, float, bool, bytes, NoneType, d
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """A batch at an exchange, with its values as they were when they were encoded."""
+    """A batch at an exchange, with its encoded values."""
 
     batch: Batch[Any]
     values: bytes
 
 
 class UnencodableRows(Exception):
-    """A batch has values that its exchange cannot encode; nothing of it was handed on. Its cause is the reason."""
+    """A batch has values that its exchange cannot encode; none of its rows were passed on. The cause is the reason."""
 
 
 def encode_rows(node: Node, batch: Batch[Any]) -> EncodedRows:
@@ -45,5 +45,5 @@ def encode_rows(node: Node, batch: Batch[Any]) -> EncodedRows:
 
 
 def lacks_type(node: Node, value: Any) -> bool:
-    """Return whether a value that cannot be encoded is of a class that an exchange carries only if it is declared."""
+    """Return whether an exchange could encode the class of a rejected value if the class were declared."""
     return node.exchange_codec is not None and node.exchange_codec.schema == {} and type(value) not in _PLAIN

@@ -1,7 +1,7 @@
-"""Check that a value can be stored, at the row that it comes from.
+"""Checks that a value can be stored, made when its row is processed.
 
-Rule: a value that a state cannot store is the fault of its row, and is rejected there. At the checkpoint its row is no
-longer known, and whether it is still in the state depends on when the checkpoint is.
+Rule: if a state cannot store a value, the row of the value is rejected. At the checkpoint the row is no longer known,
+and whether the value is still in the state depends on the time of the checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class StorableValues:
     todo: str
 
     def check(self, value: Any) -> None:
-        """Raise ValueError if the value cannot be stored, or what the codec raises if the environment fails."""
+        """Raise ValueError if the value cannot be stored, or the codec's error if the environment fails."""
         try:
             self.codec.encode(value)
         except ValueError as error:
@@ -31,15 +31,15 @@ class StorableValues:
 
 
 def storable_accumulators(codec: Codec[Any]) -> StorableValues:
-    """Return the check of a state of accumulators."""
+    """Return the check for a state of accumulators."""
     return StorableValues(codec, ACCUMULATOR, ACCUMULATOR_HINT)
 
 
 def expect_storable(contents: WindowContents) -> WindowContents:
     """Return window contents that raise ValueError for a row with which they could not be stored.
 
-    Parts are merged into one for a result too, so ``merge`` checks nothing. Of contents that collect rows, only the new
-    row is encoded: encoding all of them for each row would be quadratic.
+    ``merge`` checks nothing, because parts are also merged for a result. If the contents collect rows, only the new row
+    is encoded: encoding all of them for each row would take quadratic time.
     """
     storable, first, add = storable_accumulators(contents.codec), contents.first, contents.add
 
@@ -57,7 +57,7 @@ def expect_storable(contents: WindowContents) -> WindowContents:
 
 
 def merge_storable(contents: WindowContents) -> Callable[[Any, Any], Any] | None:
-    """Return the function that merges two parts to be stored; like ``expect_storable``."""
+    """Return the function that merges two parts to be stored; it raises the same errors as ``expect_storable``."""
     storable, merge = storable_accumulators(contents.codec), contents.merge
     if merge is None or contents.collects:
         return merge
@@ -76,4 +76,4 @@ def describe_unstorable(what: str, error: ValueError, todo: str) -> str:
 
 
 ACCUMULATOR = "its accumulator"
-ACCUMULATOR_HINT = "Declare its type with state=..., or change it to one that can."
+ACCUMULATOR_HINT = "Declare its type with state=..., or use a type that can be stored."

@@ -48,7 +48,7 @@ def test_a_job_that_is_reset_begins_anew_and_is_not_refused(home: Path) -> None:
     run(home)
     asked = CliRunner().invoke(app, ["reset", "copy"])
     assert isinstance(asked.exception, ConfigError) and "--yes" in str(asked.exception)
-    assert "readers see the output of all input that is read again twice" in asked.stderr
+    assert "readers see the output of repeated input twice" in asked.stderr
     with job_lock(home / ".kafka-eos/copy" / paths.LOCK, "copy"):
         running = CliRunner().invoke(app, ["reset", "app.py", "--yes"])
     assert isinstance(running.exception, JobLocked)

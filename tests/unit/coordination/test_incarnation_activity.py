@@ -27,14 +27,14 @@ def sign(age: float | None = None, process: tuple[str, int] | None = None) -> In
     [
         (
             [sign(), sign(process=(HERE, os.getpid()))],
-            f"runs now, with another directory: process {os.getpid()} on this",
+            f"is running with another directory: process {os.getpid()} on this",
         ),
         (
             [sign(3.0, (HERE, NOBODY))],
-            f"3 s ago: it runs, or was killed. Its last known process, {NOBODY} on this machine",
+            f"3 s ago: it is running or was killed. Its last known process, {NOBODY} on this machine",
         ),
-        ([sign(3.0), sign(process=("b", 7))], "3 s ago: it runs, or was killed. Its last known process is 7 on b."),
-        ([sign()], "has nothing open: it has ended, or is idle."),
+        ([sign(3.0), sign(process=("b", 7))], "s ago: it is running or was killed. Its last known process is 7 on b."),
+        ([sign()], "has no open output: it has ended or is idle."),
     ],
     ids=["runs", "killed", "elsewhere", "ended"],
 )

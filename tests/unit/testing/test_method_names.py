@@ -98,8 +98,8 @@ class Lagging(ListReader):
     ("kind", "right"),
     [
         (Mistyped, "tradeoffs is never called: name it trade_offs"),
-        (NoMethod, "trade_offs is a method of the contract, and here it is 0.05"),
-        (Unlocked, " inherits no HasClock, so clock is never called"),
+        (NoMethod, "trade_offs is a method of the contract, but here it is 0.05"),
+        (Unlocked, " does not inherit HasClock, so clock is never called"),
         (Overrides, "rows is never called: name it row"),
         (Noticing, "notify_commited is never called: name it notify_committed"),
         (
@@ -107,7 +107,7 @@ class Lagging(ListReader):
             "so find_missing_commit is never called: inherit it, with find_missing_commits",
         ),
         (Ending, "bound is never called: name it bounds"),
-        (Comparing, " inherits no SupportsIdentityCheck, so ensure_same_input is never called"),
+        (Comparing, " does not inherit SupportsIdentityCheck, so ensure_same_input is never called"),
         (Lagging, "lag_by_split is never called: name it get_lag_by_split"),
     ],
 )
@@ -135,7 +135,7 @@ def test_the_contract_test_refuses_what_is_no_reader() -> None:
             reader = super().reader(ctx, positions)
             return type("Duck", (), {"close": reader.close})()
 
-    with pytest.raises(ContractBroken, match="Duck is no subclass of Reader in kafka_eos.abc"):
+    with pytest.raises(ContractBroken, match="Duck is not a subclass of Reader in kafka_eos.abc"):
         check_source(lambda: SourceUnderTest(lambda: Plain("abcd"), [*"abcd"]), "reads-all")
 
 

@@ -75,9 +75,9 @@ def offset_fetch(group: str, topic: str, partitions: Sequence[int]) -> Request[O
 
 
 def prove_group_coordinator(group: str, topic: str, partition: int) -> Request[int]:
-    """Return a write that only the present coordinator of the group can do; the response is the error.
+    """Return a write that only the current coordinator of the group can complete; the response is the error.
 
-    It is an offset of the group's twin, so nothing of the group changes.
+    It commits an offset of the group's twin, so the group itself does not change.
     """
     write = offset_commit(twin_of(group), topic, {partition: 0}, "")
     return Request(

@@ -26,7 +26,7 @@ from kafka_eos.connectors.kafka.rpc.twin_names import twin_of
 
 END_TXN: Final = 26
 NO_PRODUCER: Final = (2**63 - 1, 0)
-"""A producer id and epoch that no coordinator gives."""
+"""A producer id and epoch that no coordinator assigns."""
 _PROOF_TIMEOUT_MS: Final = 1_000
 """The transaction timeout of a producer that never begins a transaction."""
 
@@ -59,7 +59,7 @@ def end_txn(transactional_id: str, producer_id: int, epoch: int, commit: bool, v
 def init_producer_id(transactional_id: str, timeout_ms: int, expected: tuple[int, int] = (-1, -1)) -> Request[int]:
     """Return a request for a new producer identity. The response is the error.
 
-    ``expected``: the present producer id and epoch, (-1, -1) for any. A coordinator that knows the id under another
+    ``expected``: the current producer id and epoch, (-1, -1) for any. A coordinator that knows the id under another
     producer refuses the request and changes nothing; one that does not know the id creates it (KIP-360).
     """
 
@@ -75,9 +75,9 @@ def init_producer_id(transactional_id: str, timeout_ms: int, expected: tuple[int
 
 
 def prove_transaction_coordinator(transactional_id: str) -> Request[int]:
-    """Return a write that only the present coordinator of the id can do; the response is the error.
+    """Return a write that only the current coordinator of the id can complete; the response is the error.
 
-    It is a producer of the id's twin, so nothing of the id changes.
+    It initializes a producer of the id's twin, so the id itself does not change.
     """
     return init_producer_id(twin_of(transactional_id), _PROOF_TIMEOUT_MS)
 

@@ -27,7 +27,7 @@ from kafka_eos.runtime.operators.operator import OperatorContext
 from kafka_eos.runtime.operators.storability import StorableValues
 
 STATE: Final = "answers"
-_HINT: Final = "Annotate what the function returns, or say with state=... of what type they are."
+_HINT: Final = "Annotate what the function returns, or declare their type with state=...."
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class JoinOperator:
     def __init__(self, node: JoinNode) -> None:
         self._node, self._codecs = node, tuple(map(ElementsCodec, node.value_codec))
         self._storable = [
-            StorableValues(codec, f"rows of its {side} stream", f"Say with {declared} of what type they are.")
+            StorableValues(codec, f"rows of its {side} stream", f"Declare their type with {declared}.")
             for side, codec, declared in zip(SIDES, self._codecs, self.declared_with, strict=True)
         ]
 

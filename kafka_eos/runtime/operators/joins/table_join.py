@@ -30,7 +30,7 @@ class TableJoinOperator:
     def __init__(self, node: TableJoinNode) -> None:
         self._node = node
         self._storable = StorableValues(
-            node.value, "values of its table", "Say with .table(..., values=...) of what type they are."
+            node.value, "values of its table", "Declare their type with .table(..., values=...)."
         )
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:

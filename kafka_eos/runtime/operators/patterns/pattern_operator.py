@@ -42,9 +42,7 @@ class PatternOperator:
         self._within = node.pattern.limit or 0
         self._conditions = [(1 << number, stage.where) for number, stage in enumerate(node.pattern.stages)]
         self._marked = PatternRowsCodec(node.value_codec)
-        self._storable = StorableValues(
-            self._marked, "its rows", "Say with .key_by(..., values=...) of what type they are."
-        )
+        self._storable = StorableValues(self._marked, "its rows", "Declare their type with .key_by(..., values=...).")
 
     def states(self) -> tuple[StateDescriptor[Any], ...]:
         """Return all states except timers."""
