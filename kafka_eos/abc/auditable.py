@@ -1,7 +1,7 @@
 """Base classes of sources and sinks whose input and output the audit compares.
 
 Rule: the audit does not rely on what a sink reports about its own success; it reads what readers read. A sink that
-inherits none of them works too, and the audit reports it as not checked.
+inherits none of them also works, and the audit reports it as not checked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AuditableSource(ABC):
     def decode(
         self, source_name: str, raws: Sequence[RawRecord], reject: Callable[[RawRecord, Exception], None]
     ) -> Batch[Any]:
-        """Decode records of one topic as the reader does; rows that ``reject`` took are left out."""
+        """Decode records of one topic as the reader does; rows that ``reject`` received are omitted."""
 
 
 class AuditableSink(ABC):

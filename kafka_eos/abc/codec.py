@@ -27,7 +27,7 @@ class SchemaComparison:
     ``counterpart``   describes the schema compared with, or says that there is none
     ``differences``   the differences, one per line
     ``problems``      why a job with it would be refused, or stopped by a record; empty if it would not
-    ``is_there``      whether there is a schema to compare with
+    ``is_there``      whether a schema to compare with exists
     """
 
     counterpart: str
@@ -53,12 +53,12 @@ class StoredFormat(ABC):
         return None
 
     def reader_of(self, schema: Json) -> Any:
-        """Return the codec that decodes data of an older ``schema`` into today's values.
+        """Return the codec that decodes data of an older ``schema`` into current values.
 
         Raises UserError if they are incompatible. Default: any other schema is refused. A codec that contains another
         one calls the inner ``reader_of``.
         """
-        raise ConfigError(f"codec {self.name!r} cannot read what another schema wrote: it has no reader_of")
+        raise ConfigError(f"codec {self.name!r} cannot read data of another schema: it has no reader_of")
 
 
 class SchemaChecks:
@@ -110,14 +110,14 @@ class Codec(StoredFormat, SchemaChecks, Generic[T]):
     def encode_batch(self, values: Sequence[T]) -> list[bytes] | None:
         """Encode all values faster than one by one. Return None, the default, if they must be encoded one by one.
 
-        For instance because one is invalid.
+        For instance, one may be invalid.
         """
         return None
 
     def decode_batch(self, data: Sequence[bytes]) -> list[T] | None:
         """Decode all values faster than one by one. Return None, the default, if they must be decoded one by one.
 
-        For instance because one is malformed.
+        For instance, one may be malformed.
         """
         return None
 

@@ -151,7 +151,7 @@ class Committer(ABC):
     def has_prepared(self, committable: Committable) -> bool:
         """Return whether a committable is in this committer's system, whatever name its scope has. Default: False.
 
-        A system may have several names, such as a cluster with many brokers. The committable may be one of any
+        A system may have several names, such as a cluster with many brokers. The committable may belong to any
         connector. Raises Retryable if this cannot be determined now.
         """
         return False
@@ -196,7 +196,7 @@ class AtomicCommitter(Committer):
     """
 
     def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
-        raise Bug(f"{type(self).__name__} commits all of epoch {permit.epoch} at once: commit_all")
+        raise Bug(f"{type(self).__name__} commits all of epoch {permit.epoch} at once: call commit_all")
 
     @abstractmethod
     def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[CommitOutcome]:

@@ -36,7 +36,7 @@ class IncarnationSign:
     ``term``      the newest term found, if any
     ``age``       seconds since the newest sign, if known
     ``committed`` the newest epoch that is committed there, if known
-    ``process``   host and id of the process that led it last, if known
+    ``process``   host and id of the process that last led it, if known
     """
 
     identity: JobIdentity | None
@@ -80,7 +80,8 @@ class SupportsRegistration(ABC):
 
 
 class SupportsLossCheck(ABC):
-    """An ability that a committer inherits if it can detect that its system was rolled back behind the checkpoints."""
+    """An ability that a committer inherits if it can detect that its system was restored to a state before the
+    checkpoints."""
 
     @abstractmethod
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:

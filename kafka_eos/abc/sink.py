@@ -91,7 +91,7 @@ class Sink(ABC, Generic[T]):
 
     @property
     def not_audited(self) -> str:
-        """Return why the audit cannot check the output; for a sink that is no ``AuditableSink``."""
+        """Return why the audit cannot check the output; for a sink that is not an ``AuditableSink``."""
         return f"{type(self).__name__} offers no audit"
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Sink(ABC, Generic[T]):
         """Describe where rows are written, with secrets masked, for ``explain``."""
 
     def trade_offs(self) -> Sequence[str]:
-        """Return plain sentences on what the guarantee costs, for ``explain``. Default: none."""
+        """Return the trade-offs of the guarantee as plain sentences, for ``explain``. Default: none."""
         return ()
 
     def codecs(self) -> Mapping[str, SchemaChecks]:
@@ -136,7 +136,7 @@ class Sink(ABC, Generic[T]):
     def advice(self, ctx: JobContext) -> str:
         """Return what to check when the system does not answer at startup: one sentence without a full stop.
 
-        It says where the address and the login are configured. Default: general advice.
+        It states where the address and the login are configured. Default: general advice.
         """
         return "Check that the system runs there and accepts the job's credentials"
 

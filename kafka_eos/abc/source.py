@@ -62,8 +62,8 @@ class Source(ABC, Generic[T]):
     def check(self, ctx: JobContext, known: Positions | None) -> Sequence[str]:
         """Check more of the environment at startup than the splits; return notices. Default: nothing is checked.
 
-        Raise ConfigError if the source cannot be read, and Retryable if that cannot be determined now, which refuses no
-        start. ``known`` are the positions in the newest checkpoint of the job; None if it has none.
+        Raise ConfigError if the source cannot be read, and Retryable if that cannot be determined now, which does not
+        refuse the start. ``known`` are the positions in the newest checkpoint of the job; None if it has none.
         """
         return ()
 
@@ -89,7 +89,7 @@ class Source(ABC, Generic[T]):
         """Return where each of these splits ends for good; None, the default, if the source has no end.
 
         ``positions`` are any positions of this source. The end must follow from them alone, so that each restart
-        computes the same one. No reader returns a record behind it. A job whose sources are all bounded stops by itself
+        computes the same one. No reader returns a record after it. A job whose sources are all bounded stops by itself
         when it has reached all their ends.
         """
         return None
@@ -119,7 +119,7 @@ class Source(ABC, Generic[T]):
     def check_table(self, ctx: JobContext) -> Sequence[str]:
         """Return notices on rows that disappear without a newer one, which a table needs. Default: none.
 
-        Called at startup if a table reads the source. Raises as ``check``.
+        Called at startup if a table reads the source. Raises the same errors as ``check``.
         """
         return ()
 
@@ -143,7 +143,7 @@ class Source(ABC, Generic[T]):
     ) -> Sequence[PositionsOrRetry]:
         """Call ``discover`` for each source of this scope, with its known positions; return the results in this order.
 
-        Override it where the server answers for many sources in one request.
+        Override it if the server answers for many sources in one request.
         """
         return [get_or_retry(partial(source.discover, ctx, known)) for source, known in asked]
 

@@ -241,8 +241,8 @@ class Settings(BaseModel):
     http: HttpAddress | None = None
     """``host:port`` of the job's HTTP server: docs/metrics.md. Port 0 is a free one."""
     http_ready_within: Duration = 60.0
-    """A job with an epoch that is in progress, or overdue, for longer is not ready. Neither is one that needs a system
-    which has not answered for longer."""
+    """A job is not ready if an epoch has been in progress, or overdue, for longer, or if a system that it needs has not
+    answered for longer."""
 
     otel: bool = False
     """Send metrics, and a trace of each epoch, by OpenTelemetry's OTLP; ``OTEL_*`` variables set the destination."""

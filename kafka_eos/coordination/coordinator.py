@@ -140,7 +140,7 @@ class Coordinator:
         return self._lives.end(self._context, identity)
 
     def retire(self) -> list[str]:
-        """End this incarnation for good, once nothing of it is open. Return the names of output aborted meanwhile."""
+        """Retire this incarnation once it has no open output. Return the names of output that was aborted meanwhile."""
         return self._lives.retire(self._context)
 
     # ------------------------------------------------------------ recovery
@@ -199,8 +199,8 @@ class Coordinator:
     def abort_open_output(self, after: Term | None = None) -> None:
         """Complete the decided epoch and abort all other output. Raise the errors of ``complete_decided``.
 
-        ``after``: the term in which this process has failed. Raises Fenced if it was replaced: however long it was
-        paused since, it must not fence its successor.
+        ``after``: the term in which this process has failed. Raises Fenced if it was replaced: it must not fence
+        its successor, however long it was paused.
         """
         self.complete_decided(after)
         self._abort_leftovers()

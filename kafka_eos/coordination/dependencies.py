@@ -1,4 +1,4 @@
-"""The systems that a job depends on: when each of them last answered the job, and since when it has not.
+"""The systems that a job depends on: when each last answered, and since when it has not answered.
 
 The facts come from the requests that the job makes anyway: searches for splits, registrations, commits, records in the
 checkpoint store. An idle job makes them too, every few seconds.
@@ -19,7 +19,7 @@ from kafka_eos.core.errors import PartialProgress, Retryable
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A system that does not answer: for how many seconds, and the first error."""
+    """The outage of a system: for how many seconds it has not answered, and the first error."""
 
     seconds: float
     reason: str

@@ -256,7 +256,7 @@ class EpochCommitter:
         found: Counter[str] = Counter()
         for scope, some in _by_scope(committables):
             count_set_aside = partial(self._committer(some[0]).count_set_aside, some)
-            counts = self.patience.retry(f"count what {scope} refused", count_set_aside)
+            counts = self.patience.retry(f"count the rows that {scope} refused", count_set_aside)
             for committable, count in zip(some, counts, strict=True):
                 found[next(iter(committable.by_sink), scope)] += count
         return {sink: count for sink, count in sorted(found.items()) if count}

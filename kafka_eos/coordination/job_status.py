@@ -51,7 +51,7 @@ class JobStatus:
     state_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of state, by operator."""
     outages: Mapping[str, Outage] = field(default_factory=dict)
-    """Systems that the running job needs and that do not answer it, by name."""
+    """Systems that the running job needs and that do not answer, by name."""
 
     @property
     def silence(self) -> str | None:

@@ -74,7 +74,7 @@ class Ownership:
         identities.save(self._storage, self.identity)
 
     def take_term(self, above: Term, after: Term | None = None) -> RecordListing:
-        """Take a new term above ``above``; with ``after`` the one after it, or raise Fenced."""
+        """Take a new term above ``above``; with ``after``, take the term after it or raise Fenced."""
         if after is None:
             term = terms.claim(self._storage, self.job, above, self.identity.id)
         else:

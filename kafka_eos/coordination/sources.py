@@ -85,11 +85,11 @@ class GroupedSources:
         return found
 
     def server_of(self, ctx: JobContext, name: str) -> str:
-        """Return the name of the server of a source, for people."""
+        """Return the name of a source's server, for messages."""
         return self._sources[name].server(ctx) or f"source {name!r}"
 
     def _record(self, server: str, answers: Sequence[PositionsOrRetry]) -> None:
-        """Record whether a server has answered for one of its sources at least."""
+        """Record whether a server has answered for at least one of its sources."""
         errors = [answer for answer in answers if isinstance(answer, Retryable)]
         if len(errors) < len(answers):
             self._dependencies.record_answer(server)

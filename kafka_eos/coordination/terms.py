@@ -42,7 +42,7 @@ def claim(storage: CheckpointStorage, job: str, above: Term, identity: JobIdenti
 def claim_next(storage: CheckpointStorage, job: str, mine: Term, identity: JobIdentity | None = None) -> Term:
     """Claim the term after ``mine``. Raise Fenced if another process has claimed it.
 
-    A process that was replaced, however long it was paused, then never replaces its successor.
+    A process that was replaced therefore never replaces its successor, however long it was paused.
     """
     ensure_newest(storage, mine)
     try:

@@ -6,8 +6,8 @@
 row's outputs, and, after a fold or reduce whose state lasts, how many outputs the key has had. Everything after the
 first slash is the same in every attempt, so two visible outputs that agree there are a duplicate.
 
-The topic may be a file or a table, and so have any characters. It is percent-encoded: the text is ASCII, without
-quotes, commas and spaces, so it can stand in a header, a line of JSON and a cell of CSV as it is.
+The topic may be the name of a file or a table, with any characters. It is percent-encoded. So the text is ASCII without
+quotes, commas and spaces, and needs no quoting in a header, a line of JSON or a cell of CSV.
 
 The ordinal counts the outputs of one input row. Where rows change subtasks they can no longer be counted together, so
 an exchange fixes the number so far as the row's *branch*, with its own number in the plan before it: the second output
@@ -45,7 +45,7 @@ HEADER = "kafka_eos"
 """Name of the Kafka header that carries the text."""
 
 ENCODED_NAME: Final = r"(?:[A-Za-z0-9._~=-]|%[0-9A-F]{2})+"
-"""A pattern of what ``encode_name`` returns, for Python and for Java."""
+"""A pattern of the results of ``encode_name``, for Python and for Java."""
 
 _TEXT = re.compile(
     rf"(?P<term>\d+)\.(?P<epoch>\d+)/(?P<source>[^/]+)/(?P<topic>{ENCODED_NAME})/(?P<partition>\d+)/(?P<offset>-?\d+)"
@@ -85,7 +85,7 @@ def prefix(term: Term, epoch: Epoch, source: str, topic: str, partition: int) ->
 
 
 def encode_name(topic: str) -> str:
-    """Encode a topic, or its counterpart, as a field of the text. No other name has the same result."""
+    """Encode a topic, or its counterpart, as a field of the text. Different names have different results."""
     return quote(topic, safe="=")
 
 

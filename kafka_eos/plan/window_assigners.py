@@ -353,7 +353,7 @@ def _midnight(zone: ZoneInfo, day: date) -> int:
     shown = midnight.replace(tzinfo=None)
     if _shows(zone, start) == shown:
         return start
-    before = (midnight.replace(fold=1) - _EPOCH) // _MS  # with the offset behind the gap: a moment before it
+    before = (midnight.replace(fold=1) - _EPOCH) // _MS  # with the offset after the gap: a moment before the gap
     while start - before > 1:
         middle = (before + start) // 2
         if _shows(zone, middle) < shown:
@@ -364,5 +364,5 @@ def _midnight(zone: ZoneInfo, day: date) -> int:
 
 
 def _shows(zone: ZoneInfo, time: int) -> datetime:
-    """Return what a clock shows at a time."""
+    """Return the local time that a clock shows at a given time."""
     return (_EPOCH + time * _MS).astimezone(zone).replace(tzinfo=None)

@@ -37,7 +37,7 @@ _OURS = {
 
 
 SCHEME: Final = "kafka://"
-"""The beginning of the scope of every Kafka sink."""
+"""The prefix of the scope of every Kafka sink."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Cluster:
 
     @property
     def scope(self) -> str:
-        """Return the name of this cluster and user in a manifest, which does not change with secrets and tuning.
+        """Return the name of this cluster and user in a manifest, which does not depend on secrets and tuning.
 
-        Other bootstrap servers may lead to the same cluster: only its id identifies it.
+        Different bootstrap servers may lead to the same cluster: only its id identifies it.
         """
         user = self.config.get("sasl.username", self.config.get("sasl.kerberos.principal"))
         return f"{SCHEME}{user}@{self.bootstrap}" if user else f"{SCHEME}{self.bootstrap}"

@@ -1,6 +1,6 @@
 """Error codes of the protocol: their names, and how to handle them.
 
-Pure. Rule: an unknown code is a rejection, with its number for a name. A failure of the broker itself is retried.
+Pure. Rule: an unknown code is a rejection, named by its number. A failure of the broker itself is retried.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ _BASE: Final = 31
 """The factor of Java's ``String.hashCode``."""
 _ZERO: Final = ord("0")
 _DIGITS: Final = 7
-"""31**7 exceeds 2**32, so that some suffix of this length gives every hash."""
+"""The length of the suffix. 31**7 exceeds 2**32, so suffixes of this length produce every hash."""
 _RANGE: Final = 2**32
 
 
 def twin_of(name: str) -> str:
-    """Return another name with the same ``hashCode``, which begins with ``name``."""
+    """Return another name that begins with ``name`` and has the same ``hashCode``."""
     stem = f"{name}.current."
     missing = hash_code(name) - hash_code(stem + chr(_ZERO) * _DIGITS)
     digits = [missing % _RANGE // _BASE**power % _BASE for power in reversed(range(_DIGITS))]

@@ -214,7 +214,7 @@ class _Rounds(OperatorChain):
             super().push(*self._waiting.popleft())
 
     def _wait(self, exchange: Node, split: Router, batch: Batch[Any]) -> None:
-        encode_rows(exchange, batch)  # what it cannot carry was rejected in the job, too
+        encode_rows(exchange, batch)  # the job rejected the same rows
         self._waiting.extend((exchange.name, part) for _, part in split(batch))
 
 

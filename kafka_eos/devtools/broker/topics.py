@@ -1,6 +1,6 @@
 """Topics and records of a Kafka cluster, for the commands ``kafka-eos broker topic``, ``produce`` and ``consume``.
 
-Rule: for trying a pipeline by hand. A record is a line of text, and only committed records are read.
+Rule: these functions are for trying a pipeline by hand. A record is a line of text; only committed records are read.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class MetricsObserver:
         """Records by sink of decided epochs for which no commit was reported."""
         self._decide_seconds = 0.0
         self._silent: dict[str, tuple[float, str]] = {}
-        """Systems that do not answer: when each last did, by the clock, and the error."""
+        """Systems that do not answer: the time of the last answer, and the error."""
         self._ended: str | None = None
         self._starting = "starting or recovering"
         self._samples.set("info", 1, pipeline, version)

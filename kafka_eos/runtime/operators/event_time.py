@@ -136,7 +136,7 @@ class WatermarkPropagator:
         self._due.begin(self._behind(head, watermark))
 
     def emit(self, name: str, watermark: Watermark) -> None:
-        """Emit a watermark behind a node whose rows wait for responses, and do the work that it makes due."""
+        """Emit a watermark after a node whose rows wait for responses, and do the work that is due then."""
         self._due.run_now(self._handed_on(name, watermark))
 
     def mark_active(self, name: str) -> None:

@@ -140,7 +140,7 @@ class OperatorChain:
         self._clocked: dict[str, ProcessingTimeOperator] = {}
         self._awaiting: dict[str, AsyncOperator] = {}
         self._undeclared: set[str] = set()
-        """Exchanges of rows that could be sent only with a declared type."""
+        """Exchanges with rows that could be sent only if their type were declared."""
         self._ticking: set[str] = set()
         """Of those that wait for the clock, whose look at it is due and has not begun."""
         self._clock, self._subtask = clock, subtask
@@ -474,7 +474,7 @@ class OperatorChain:
             self._forward(node.name, out)
 
     def _exchange(self, name: str, batch: Batch[Any]) -> None:
-        """Pass rows on to their exchange. A row whose value it cannot encode is rejected, also if no row is sent."""
+        """Pass rows on to their exchange. A row that it cannot encode is rejected, even if no row is sent."""
         node, sent = self._plan.node(name), name in self._exchanges
         try:
             self._send(node, batch)
@@ -500,7 +500,7 @@ class OperatorChain:
     def _reject_unencodable(self, node: Node, batch: Batch[Any]) -> Batch[Any]:
         """Reject the rows whose value an exchange cannot encode; return the other rows.
 
-        Those that lack a declared type are not rejected: that is the plan's fault, and matters only if they are sent.
+        Rows that lack a declared type are not rejected: the plan is at fault, which matters only if they are sent.
         """
         assert node.exchange_codec is not None  # every exchange has one
         gone: list[int] = []

@@ -92,7 +92,7 @@ class TaskSession(Protocol):
     waiting_sources: frozenset[str]
     """Sources that must not be read yet."""
     excluded_sources: frozenset[str]
-    """Those of them that event time does not wait for."""
+    """The sources among them that are excluded from the watermark."""
 
     def has_room(self, edge: int) -> bool:
         """Return whether more rows may be produced for this exchange."""
@@ -143,7 +143,7 @@ class CountingWriter:
     written: int = 0
     """Rows since the session began."""
     unsealed: bool = False
-    """Whether it was given rows since it was sealed."""
+    """Whether it has received rows since it was sealed."""
 
     def write(self, batch: Batch[Any]) -> None:
         """Write a batch."""

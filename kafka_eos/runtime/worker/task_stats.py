@@ -144,8 +144,8 @@ def merge(workers: Sequence[WorkerMetrics]) -> dict[str, object]:
 
 
 def _event_time(workers: Sequence[WorkerMetrics]) -> dict[str, object]:
-    """Return, by operator, the watermark of all workers, and the split that holds it back: of those not idle, the
-    slowest.
+    """Return, by operator, the watermark of all workers, and the split that holds it back: the slowest one that is
+    not idle.
     """
     found: dict[str, list[EventTimeMetrics]] = {}
     for each in workers:
