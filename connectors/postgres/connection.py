@@ -40,7 +40,7 @@ _NOT_LET_IN: Final = re.compile(
     r"password authentication failed|no password supplied|no pg_hba\.conf entry|is not permitted to log in"
     r"|(role|database) \".*\" does not exist"
 )
-LOGIN_HINT: Final = "the password is in PGPASSWORD or ~/.pgpass, and the server's pg_hba.conf says who may come in"
+LOGIN_HINT: Final = "the password is in PGPASSWORD or ~/.pgpass, and the server's pg_hba.conf determines who may log in"
 _ROW: Final = ("22", "23", "44", "54")
 """Classes of errors that a row's values may cause."""
 _PLACE: Final = re.compile(r"COPY stage_\w+, \D+\d+, \S+ (.+?)\s?(?:: .*)?$")
@@ -120,7 +120,7 @@ class PostgresDatabase:
         except psycopg.OperationalError as error:
             if error.sqlstate is None and _NOT_LET_IN.search(str(error)):
                 raise LoginRefused(
-                    f"PostgreSQL refused this job's login, to {what}: {_line(error)}. The conninfo sets user and "
+                    f"cannot {what}: PostgreSQL refused the login: {_line(error)}. The conninfo sets user and "
                     f"database; {LOGIN_HINT}"
                 ) from error
             raise

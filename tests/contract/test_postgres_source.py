@@ -434,9 +434,11 @@ def _change_who_is_let_in(where: str, change: Callable[[list[str]], list[str]]) 
 def test_a_start_that_is_not_let_in_ends_and_says_why(locked: str, given: dict[str, str], why: str) -> None:
     assert read(opened(source_of(conninfo.make_conninfo(locked, password="right")))) == ORDERS
 
-    with pytest.raises(LoginRefused, match=rf"refused this job's login, to look at orders: .*{why}.*PGPASSWORD"):
+    with pytest.raises(
+        LoginRefused, match=rf"cannot look at orders: PostgreSQL refused the login: .*{why}.*PGPASSWORD"
+    ):
         source_of(conninfo.make_conninfo(locked, **given)).discover(CTX, None)
-    with pytest.raises(LoginRefused, match=rf"refused this job's login, to look at t in .*{why}.*PGPASSWORD"):
+    with pytest.raises(LoginRefused, match=rf"cannot look at t in .*refused the login: .*{why}.*PGPASSWORD"):
         PostgresSink(conninfo.make_conninfo(locked, **given), "t", columns=("a",)).check(CTX)
 
 

@@ -56,7 +56,7 @@ def ensure_plain(value: Any, of: str) -> Any:
     """Return the value if it can be stored without a declared type, else raise PlanError."""
     if type(value) not in _PLAIN:
         raise PlanError(
-            f"agg.{of} keeps {value!r:.80} of type {type(value).__name__}, whose type is not declared: pass "
+            f"agg.{of} keeps {value!r:.80} of type {type(value).__name__}, but this type is not declared: pass "
             f"it, agg.{of}(..., state={type(value).__name__})"
         )
     return value
