@@ -62,5 +62,5 @@ def test_a_command_that_needs_the_code_asks_for_it_if_the_job_has_not_recorded_i
     status.write_text(json.dumps({**json.loads(status.read_text()), "last": {}}))
 
     assert resolve_job("totals")[0] == "totals"
-    with pytest.raises(ConfigError, match="give the file"):
+    with pytest.raises(ConfigError, match="Give the file"):
         open_app("totals")
