@@ -92,8 +92,13 @@ def test_a_datetime_of_json_keeps_its_offset(way: Pass) -> None:
         (Data, Data),
         (Model, lambda time: Model(at=time)),
         (Around, lambda time: Around(Model(at=None), time)),
+        (list[datetime.datetime], lambda time: [time]),
+        (tuple[datetime.datetime, ...], lambda time: (time,)),
+        (set[datetime.datetime], lambda time: {time}),
+        (frozenset[datetime.datetime], lambda time: frozenset({time})),
+        (dict[str, datetime.datetime], lambda time: {"at": time}),
     ],
-    ids=["Struct", "dataclass", "model", "Any"],
+    ids=["Struct", "dataclass", "model", "Any", "list", "tuple", "set", "frozenset", "dict"],
 )
 def test_a_zone_with_rules_is_rejected(way: Pass, tp: Any, make: Callable[[Any], Any]) -> None:
     """An offset in its place would give another time after ``+ timedelta(days=1)`` at the change of clocks."""
