@@ -70,6 +70,11 @@ def open_app(app: str, **options: object) -> tuple[Program, Settings]:
     if found.checkpoint_dir is not None:
         cli["checkpoint_dir"] = found.checkpoint_dir
     program = load_program(found.app)
+    if found.job not in (None, program.name):
+        raise ConfigError(
+            f"{found.app}, which defined the job {found.job!r} in its last run, defines {program.name!r} now. To go on "
+            "with the earlier job, change the name back; for the other one, give the file"
+        )
     return program, Settings.resolve(code=program.code_settings, cli=cli)
 
 

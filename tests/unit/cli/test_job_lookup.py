@@ -64,3 +64,12 @@ def test_a_command_that_needs_the_code_asks_for_it_if_the_job_has_not_recorded_i
     assert resolve_job("totals")[0] == "totals"
     with pytest.raises(ConfigError, match="Give the file"):
         open_app("totals")
+
+
+def test_a_job_whose_file_defines_another_one_by_now_is_not_taken_for_that_one(home: Path) -> None:
+    """A reset of the one would reset the other."""
+    (home / "shop_lookup.py").write_text(APP.replace("totals", "sums"))
+
+    with pytest.raises(ConfigError, match="which defined the job 'totals' in its last run, defines 'sums' now"):
+        open_app("totals")
+    assert open_app("shop_lookup.py:build")[0].name == "sums"
