@@ -17,7 +17,9 @@ from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.identity import load_newest_manifest
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.job_lock import job_lock
-from kafka_eos.core.errors import ConfigError, Fenced
+from kafka_eos.coordination.recovery import NothingDecided
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced
+from kafka_eos.core.ids import Term
 from kafka_eos.monitoring.terminal.live_view import format_bytes, print_message
 from kafka_eos.plan import Plan
 from kafka_eos.storage import object_names as paths
@@ -72,7 +74,10 @@ def describe_cost(job: str, newest: Manifest | None) -> str:
 
 
 def _retire(plan: Plan, settings: Settings, storage: JobStorage) -> None:
-    """Complete the decided epoch, abort the rest, and remove the registrations of the job's incarnation."""
+    """Complete the decided epoch, abort the rest, and remove the registrations of the job's incarnation.
+
+    An incarnation that has decided nothing may have been registered too. Raises Fenced if another supervisor took over.
+    """
     coordinator = Coordinator(
         plan,
         storage,
@@ -83,17 +88,38 @@ def _retire(plan: Plan, settings: Settings, storage: JobStorage) -> None:
         home=str(settings.checkpoint_location(plan.name)),
     )
     try:
-        coordinator.abort_open_output()
-        coordinator.retire()
-    except Fenced as error:  # an earlier reset was interrupted, or another incarnation took over
-        print_message(f"the incarnation is already retired: {error}")
+        match _abort(coordinator):
+            case NothingDecided(successor_of=earlier):
+                for identity in earlier:
+                    coordinator.end_incarnation(identity)
+            case _:
+                coordinator.retire()
     finally:
         coordinator.close()
 
 
+def _abort(coordinator: Coordinator) -> Manifest | NothingDecided | None:
+    """Complete the decided epoch and abort the rest. Return None if an interrupted reset has done so, or if the
+    checkpoints are damaged: then the open output is aborted when the incarnation is retired."""
+    try:
+        return coordinator.abort_open_output()
+    except (Fenced, CorruptCheckpoint) as error:
+        if coordinator.term == Term(0):
+            raise  # the identity, by which the output is found, cannot be read
+        coordinator.ensure_owner()
+        print_message(f"the decided epoch is not completed now: {error}")
+        return None
+
+
 def _delete_objects(storage: JobStorage) -> None:
-    """Delete all objects of the job in a store, the identity last."""
-    for kind in (*paths.DIRECTORIES, *paths.LAZY_DIRECTORIES, *paths.LOGS.values()):
+    """Delete all objects of the job in a store.
+
+    The identity is the last: with it, an interrupted reset finds what it must retire. Terms are deleted after the
+    records that they are needed for.
+    """
+    records = (paths.MANIFESTS, paths.RECEIPTS, paths.TERMS)
+    others = {*paths.DIRECTORIES, *paths.LAZY_DIRECTORIES, *paths.LOGS.values()}.difference(records)
+    for kind in (*sorted(others), *records):
         storage.delete_all([*storage.list(kind)])
     for name in (paths.ORIGIN, paths.IDENTITY):
         storage.delete(name)

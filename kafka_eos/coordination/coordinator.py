@@ -196,14 +196,15 @@ class Coordinator:
             self._patience,
         ).complete(after)
 
-    def abort_open_output(self, after: Term | None = None) -> None:
-        """Complete the decided epoch and abort all other output. Raise the errors of ``complete_decided``.
+    def abort_open_output(self, after: Term | None = None) -> Manifest | NothingDecided:
+        """Complete the decided epoch and abort all other output. Return and raise as ``complete_decided`` does.
 
         ``after``: the term in which this process has failed. Raises Fenced if it was replaced: it must not fence
         its successor, however long it was paused.
         """
-        self.complete_decided(after)
+        decided = self.complete_decided(after)
         self._abort_leftovers()
+        return decided
 
     def abort_own_leftovers(self) -> None:
         """Abort output that lost attempts of this term left open, and fence their producers.
