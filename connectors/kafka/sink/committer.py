@@ -78,7 +78,8 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
         """Return whether the committable is on this cluster, under any bootstrap servers. See ``Committer``."""
         if not committable.scope.startswith(SCHEME):
             return False
-        return KafkaCommittable.from_payload(committable.payload).cluster_id == self._rpc.cluster_id()
+        here = self._rpc.cluster_id()  # "" if its brokers report none: that identifies no cluster
+        return here != "" and KafkaCommittable.from_payload(committable.payload).cluster_id == here
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """Raise ConfigError if the bootstrap servers lead to another cluster than before. See ``SupportsLossCheck``.

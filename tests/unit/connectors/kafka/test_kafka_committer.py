@@ -122,6 +122,12 @@ def test_what_is_on_this_cluster_is_recognized_under_any_address(side: Side, sco
     assert not side.committer.has_prepared(Committable(scope, prepared(cluster_id=THERE).payload(), 1))
 
 
+def test_a_cluster_without_an_id_recognizes_nothing(side: Side) -> None:
+    """Two such clusters have the same one, and one of them would call lost what the other has."""
+    side.broker.cluster_id = None
+    assert not side.committer.has_prepared(replace(stored(prepared(cluster_id="")), scope="kafka://elsewhere:9092"))
+
+
 def test_what_another_connector_prepared_is_not_on_this_cluster(side: Side) -> None:
     assert not side.committer.has_prepared(Committable("file:/out", {"cluster_id": "here"}, 1))
 
