@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from kafka_eos.coordination import heartbeats
-from kafka_eos.coordination.disk_space import DiskFull, ensure_disk_space, is_disk_full
+from kafka_eos.coordination.disk_space import ensure_disk_space, is_disk_full
 from kafka_eos.coordination.heartbeats import HeartbeatWriter, LeaderHeartbeat
 from kafka_eos.coordination.job_lock import find_holder, is_held, job_lock, kill_holder
-from kafka_eos.core.errors import JobLocked
+from kafka_eos.core.errors import JobLocked, Retryable
 from kafka_eos.protocol.standby import LeadershipView, LeaderSighting, StandbyMove, decide_move
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import JobStorage, LocalFiles
@@ -95,7 +95,7 @@ class Standby:
                 return True
             except JobLocked:
                 pass  # another standby on this machine took the lock first
-            except (DiskFull, OSError) as error:
+            except (Retryable, OSError) as error:
                 if not is_disk_full(error):
                     raise
                 self._report(f"this standby cannot lead the job yet: {error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 import threading
 from pathlib import Path
 
@@ -279,6 +280,29 @@ def test_a_standby_whose_disk_is_full_waits_until_it_has_space(tmp_path: Path, m
 
     assert left == []
     assert any("cannot lead the job yet: no disk space for" in text for text in said)
+
+
+def test_a_standby_that_cannot_create_its_lock_for_lack_of_space_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may fill up after it had space."""
+    said, left, pwrite = list[str](), [OSError(errno.ENOSPC, "No space left on device")], os.pwrite
+
+    def write(file: int, data: bytes, at: int) -> int:
+        if left:
+            raise left.pop()
+        return pwrite(file, data, at)
+
+    monkeypatch.setattr("os.pwrite", write)
+    storage = MemoryStorage()
+    put(storage, ONE, 1, b'{"host":"a","pid":1,"lock":"l","ended":"left"}')
+    waiting = Standby(storage, tmp_path / "lock", "orders", 0.01, lambda event, **facts: said.append(facts["text"]))
+
+    with waiting.lead(threading.Event()) as pulse:
+        assert pulse is not None
+        pulse.stop("left")
+
+    assert any("cannot lead the job yet: the directory" in text for text in said)
 
 
 def test_a_store_without_heartbeats_has_none() -> None:
