@@ -478,13 +478,13 @@ class OperatorChain:
         node, sent = self._plan.node(name), name in self._exchanges
         try:
             self._send(node, batch)
-        except UnencodableRows as error:
-            encodable = self._reject_unencodable(node, batch)
-            if sent and len(encodable) == len(batch):
+        except UnencodableRows:
+            batch = self._reject_unencodable(node, batch)
+            try:
+                if sent and len(batch):
+                    self._send(node, batch)
+            except UnencodableRows as error:
                 raise PlanError(f"values cannot pass {node.kind} {name!r}: {error.__cause__}") from error
-            batch = encodable
-            if sent and len(batch):
-                self._send(node, batch)
         if not sent and len(batch):
             self._forward(name, batch)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from kafka_eos import (
     BroadcastProcessFunction,
     Pipeline,
+    PlanError,
     PoisonRecord,
     ProcessFunction,
     Ttl,
@@ -22,8 +24,11 @@ from kafka_eos import (
     tumbling,
 )
 from kafka_eos.abc.sink import DeadLetters
-from kafka_eos.core.records import Record
+from kafka_eos.core.records import Batch, Record
+from kafka_eos.runtime.operators.exchanged_rows import encode_rows
+from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.testing import ListSource, MemorySink, run_local
+from kafka_eos.testing.list_source import ListOrigin
 
 NAIVE = {"at": datetime.datetime(2024, 1, 1)}
 LARGEST = 2**64 - 1
@@ -149,6 +154,26 @@ def test_without_dead_letters_the_job_stops_at_the_row() -> None:
         run_local(pipeline, {"in": [1, NAIVE]})
 
     assert "/1" in str(found.value)
+
+
+class Undeclared:
+    """A class that an exchange carries only if the stream declares it."""
+
+
+def test_rows_that_lack_a_declared_type_are_named_as_the_plans_fault_beside_rows_that_are_rejected() -> None:
+    plan = flow(EXCHANGES["rebalance"]).plan()
+    (exchange,) = plan.exchanges
+    values = [NAIVE, Undeclared()]
+    batch = Batch(values, range(2), ListOrigin("in", "list", 0, 0, values))
+
+    def encode(rows: Batch[Any]) -> None:
+        encode_rows(exchange, rows)
+
+    with (
+        closing(OperatorChain(plan, {}, {}, {exchange.name: encode})) as chain,
+        pytest.raises(PlanError, match="values cannot pass exchange"),
+    ):
+        chain.push("in", batch)
 
 
 def test_a_row_of_a_table_that_cannot_be_stored_is_rejected() -> None:
