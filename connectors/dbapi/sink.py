@@ -5,8 +5,10 @@ Rule: a guarantee that the table cannot keep is refused in ``check``, before any
 
 from __future__ import annotations
 
+import decimal
 import enum
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -66,7 +68,7 @@ class DbApiSink(NoProvenance, Sink[T]):
             cells: Sequence[Any] = [value[name] for name in self._columns]
         else:
             cells = self._taken(value)
-        if any(cell != cell for cell in cells):
+        if any(isinstance(cell, float | decimal.Decimal) and math.isnan(cell) for cell in cells):
             raise ValueError("NaN is NULL in SQLite, and an error elsewhere: map it to None, or override row()")
         return [cell.value if isinstance(cell, enum.Enum) else cell for cell in cells]
 

@@ -6,11 +6,13 @@ killed: ``tests/chaos/test_dbapi.py``.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +187,26 @@ def test_rows_that_the_table_would_refuse_are_refused_when_they_are_staged_and_t
     assert [index for index, _ in sorted(kit.refused)] == [1, 2, 3, 4, 5, 6]
     assert any("CHECK constraint failed" in error for _, error in kit.refused)
     assert committable.records == 2
+
+
+class Vector:
+    """A cell that its driver adapts, and that compares its elements, as arrays do."""
+
+    def __conform__(self, protocol: object) -> int:
+        return 7
+
+    def __ne__(self, other: object) -> Any:
+        raise ValueError("the truth value of an array is ambiguous")
+
+
+def test_a_cell_of_a_class_that_the_driver_adapts_is_written_and_nan_is_refused(kit: Kit) -> None:
+    sink = kit.sink()
+
+    committable = kit.prepared(sink, row("a", Vector()), row("b", math.nan), row("c", Decimal("NaN")))
+    sink.committer(job()).commit(permit(), committable)
+
+    assert kit.ask("SELECT account, total FROM totals") == [("a", 7)]
+    assert [index for index, _ in sorted(kit.refused)] == [1, 2]
 
 
 def test_a_row_of_cells_that_are_too_few_is_refused_and_not_shifted(kit: Kit) -> None:
