@@ -20,6 +20,8 @@ from typing import Any
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor, Ttl
+from kafka_eos.codecs import CountedCodec
+from kafka_eos.core.errors import Bug
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.operator import OperatorContext, iterate_with_clock
 from kafka_eos.runtime.operators.storability import storable_accumulators
@@ -49,7 +51,9 @@ class FoldOperator:
         self._values: Callable[[Batch[Any]], Sequence[Any]] = Batch.with_sort_keys if by_time else attrgetter("values")
         self._descriptor = StateDescriptor(STATE, key_codec, entry_codec, ttl=ttl)
         self._expires, self._event_time = ttl is not None, ttl is not None and ttl.clock == "event"
-        self._storable = storable_accumulators(entry_codec)
+        if not isinstance(entry_codec, CountedCodec):
+            raise Bug(f"entries of a fold are counted, and {entry_codec.name!r} counts nothing")
+        self._storable = storable_accumulators(entry_codec.inner)
 
     def open(self, ctx: OperatorContext) -> None:
         self._ctx, self._state = ctx, ctx.value_state(self._descriptor)
@@ -69,7 +73,7 @@ class FoldOperator:
                 else:
                     count, acc = entry[0] + 1, step(entry[1], value)
                 made = emit(key, acc)
-                check((count, acc))
+                check(acc)
             except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
                 index = len(out) + len(refused)
                 self._ctx.reject(batch, index, error)

@@ -7,25 +7,38 @@ and whether the value is still in the state depends on the time of the checkpoin
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs import MsgpackCodec
 from kafka_eos.plan.window_contents import WindowContents
 
+_ALWAYS_STORED: Final = (float, bool)
+_LEAST_INT: Final = -(2**63)
+_GREATEST_INT: Final = 2**64 - 1
+"""Bounds of MessagePack."""
 
-@dataclass(frozen=True, slots=True)
+
 class StorableValues:
     """The values of one state. ``what`` is the subject of the error message; ``todo`` the remedy, a whole sentence."""
 
-    codec: Codec[Any]
-    what: str
-    todo: str
+    def __init__(self, codec: Codec[Any], what: str, todo: str) -> None:
+        self._codec, self.what, self.todo = codec, what, todo
+        plain = isinstance(codec, MsgpackCodec)
+        self._is_int = plain and codec.type is int
+        self._always = codec.type if plain and codec.type in _ALWAYS_STORED else None
 
     def check(self, value: Any) -> None:
-        """Raise ValueError if the value cannot be stored, or the codec's error if the environment fails."""
+        """Raise ValueError if the value cannot be stored, or the codec's error if the environment fails.
+
+        Numbers, the usual accumulators, are looked at; others are encoded.
+        """
+        kind = type(value)
+        if kind is self._always or (self._is_int and kind is int and _LEAST_INT <= value <= _GREATEST_INT):
+            return
         try:
-            self.codec.encode(value)
+            self._codec.encode(value)
         except ValueError as error:
             raise ValueError(describe_unstorable(self.what, error, self.todo)) from error
 

@@ -117,7 +117,7 @@ class MergingFoldOperator(FoldOperator):
             try:
                 entry = entries.get(key)
                 changed = (0, partial) if entry is None else (entry[0], merge(entry[1], partial))
-                self._storable.check(changed)
+                self._storable.check(changed[1])
             except Exception as error:
                 raise self._stop(batch, index, error) from error
             entries[key] = changed
