@@ -24,7 +24,9 @@ class StorableValues:
     """The values of one state. ``what`` is the subject of the error message; ``todo`` the remedy, a whole sentence."""
 
     def __init__(self, codec: Codec[Any], what: str, todo: str) -> None:
-        self._codec, self.what, self.todo = codec, what, todo
+        self._codec = codec
+        self.what = what
+        self.todo = todo
         plain = isinstance(codec, MsgpackCodec)
         self._is_int = plain and codec.type is int
         self._always = codec.type if plain and codec.type in _ALWAYS_STORED else None
