@@ -6,6 +6,7 @@ Rule: an option that was not given is not passed on, so that settings of code, e
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,36 +59,36 @@ _ANY = "any"
 """An arbitrary job name, to determine the parent of all job directories."""
 
 
-def open_app(app: str, **options: object) -> tuple[Program, Settings]:
+def open_app(app: str, *, checkpoint_dir: str | None = None, **options: object) -> tuple[Program, Settings]:
     """Load the user's file and resolve its settings with the options given on the command line."""
-    cli = {name: value for name, value in options.items() if value is not None}
-    found = _find(app, cli.get("checkpoint_dir"))
+    found = _find(app, checkpoint_dir)
     if found.app is None:
         raise ConfigError(
             f"{app!r} is the job {found.job!r}, but its status does not name the file of its pipeline. Give the file, "
             "e.g. orders.py"
         )
-    if found.checkpoint_dir is not None:
-        cli["checkpoint_dir"] = found.checkpoint_dir
     program = load_program(found.app)
     if found.job not in (None, program.name):
         raise ConfigError(
             f"{found.app}, which defined the job {found.job!r} in its last run, defines {program.name!r} now. To go on "
             "with the earlier job, change the name back; for the other one, give the file"
         )
-    return program, Settings.resolve(code=program.code_settings, cli=cli)
+    return program, Settings.resolve(code=program.code_settings, cli=_given(found, checkpoint_dir, options))
 
 
-def resolve_job(job: str, **options: object) -> tuple[str, Settings]:
+def resolve_job(job: str, *, checkpoint_dir: str | None = None, **options: object) -> tuple[str, Settings]:
     """Return the name of a job and its settings, without loading its pipeline if the job has run here."""
-    cli = {name: value for name, value in options.items() if value is not None}
-    found = _find(job, cli.get("checkpoint_dir"))
+    found = _find(job, checkpoint_dir)
     if found.job is None:
-        program, settings = open_app(job, **cli)
+        program, settings = open_app(job, checkpoint_dir=checkpoint_dir, **options)
         return program.name, settings
-    if found.checkpoint_dir is not None:
-        cli["checkpoint_dir"] = found.checkpoint_dir
-    return found.job, Settings.resolve(cli=cli)
+    return found.job, Settings.resolve(cli=_given(found, checkpoint_dir, options))
+
+
+def _given(found: _NamedJob, checkpoint_dir: str | None, options: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings that the command line determines."""
+    place = checkpoint_dir if found.checkpoint_dir is None else found.checkpoint_dir
+    return {name: value for name, value in {**options, "checkpoint_dir": place}.items() if value is not None}
 
 
 def locate_job(job: str, checkpoint_dir: str | None) -> tuple[str, str]:
@@ -108,12 +109,12 @@ class _NamedJob:
     checkpoint_dir: str | None = None
 
 
-def _find(given: str, checkpoint_dir: object) -> _NamedJob:
+def _find(given: str, checkpoint_dir: str | None) -> _NamedJob:
     """Find the job or pipeline that a user has named. Raises ConfigError that lists all locations that were tried."""
     ref, directory = AppRef.parse(given), Path(given)
     if given.endswith(".py") or ":" in given:
         return _NamedJob(app=ref)
-    settings = Settings.resolve(cli={} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir})
+    settings = resolve_settings(checkpoint_dir)
     is_name = _NAME.fullmatch(given) is not None
     if is_name and _holds_job(here := settings.job_dir(given)):
         return _NamedJob(given, _read_app(here))
@@ -124,7 +125,7 @@ def _find(given: str, checkpoint_dir: object) -> _NamedJob:
         return _NamedJob(app=ref)
     if is_name and isinstance(settings.checkpoint_dir, str):
         return _NamedJob(given)  # its checkpoints are in a store; the command looks there
-    home = resolve_jobs_dir(None if checkpoint_dir is None else str(checkpoint_dir))
+    home = resolve_jobs_dir(checkpoint_dir)
     known = sorted(place.name for place in home.glob("*") if _holds_job(place))
     raise ConfigError(
         f"no job {given!r} in {home} (jobs there: {', '.join(known) or 'none'}), no job directory "

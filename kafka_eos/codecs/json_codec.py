@@ -34,6 +34,7 @@ from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 
+_Lines = tuple[Callable[[Sequence[Any]], bytes], Callable[[bytes], list[Any]]]
 _ATOMS = (str, int, bool)
 
 
@@ -47,9 +48,15 @@ class JsonCodec(Codec[T]):
         self._class = get_instance_class(tp) or object
         self._atom = next((atom for atom in _ATOMS if tp is atom), None)
         """The class of values that are always read back unchanged."""
-        self._encode, self._decode = _model_functions(tp) if is_model(tp) else _msgspec_functions(tp)
-        self._lines = _line_functions(tp) if is_record(tp) else None
+        self._lines: _Lines | None = None
         """Encoder and decoder of many objects, one per line."""
+        if is_model(tp):
+            self._encode, self._decode = _model_functions(tp)
+        else:
+            encoder, decoder = _msgspec_coders(tp)
+            self._encode, self._decode = encoder.encode, decoder.decode
+            if is_record(tp):
+                self._lines = encoder.encode_lines, decoder.decode_lines
         expect_known(tp, "read and written as JSON")
 
     @property
@@ -118,6 +125,7 @@ class JsonCodec(Codec[T]):
         """
         if self._lines is None or not data:
             return None
+        _, decode_lines = self._lines
         text = b"\n".join(data)
         between = len(data) - 1
         if not (text.startswith(b"{") and text.endswith(b"}")):
@@ -125,7 +133,7 @@ class JsonCodec(Codec[T]):
         if text.count(b"\n") != between or text.count(b"}\n{") != between:
             return None
         try:
-            found: list[T] = self._lines[1](text)
+            found: list[T] = decode_lines(text)
         except Exception:  # noqa: BLE001 - the record at fault is named when they are decoded one by one
             return None
         return found if len(found) == len(data) else None
@@ -152,16 +160,8 @@ def _model_functions(model: Any) -> tuple[Callable[[Any], bytes], Callable[[byte
     return lambda value: to_json(value, by_alias=True), model.__pydantic_validator__.validate_json
 
 
-def _line_functions(tp: Any) -> tuple[Callable[[Sequence[Any]], bytes], Callable[[bytes], list[Any]]]:
+def _msgspec_coders(tp: Any) -> tuple[msgspec.json.Encoder, msgspec.json.Decoder[Any]]:
     try:
-        decoder = msgspec.json.Decoder(tp, dec_hook=from_plain)
-    except TypeError as error:
-        raise PlanError(f"type {type_name(tp)} cannot be mapped to JSON: {reason(error)}") from error
-    return msgspec.json.Encoder(enc_hook=to_plain).encode_lines, decoder.decode_lines
-
-
-def _msgspec_functions(tp: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    try:
-        return msgspec.json.Encoder(enc_hook=to_plain).encode, msgspec.json.Decoder(tp, dec_hook=from_plain).decode
+        return msgspec.json.Encoder(enc_hook=to_plain), msgspec.json.Decoder(tp, dec_hook=from_plain)
     except TypeError as error:
         raise PlanError(f"type {type_name(tp)} cannot be mapped to JSON: {reason(error)}") from error

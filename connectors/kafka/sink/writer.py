@@ -108,9 +108,9 @@ def produce_all(
     """
     large = {} if to.limit is None else oversized(columns, stamps, to.limit)
     against = to.rules.find_refused(to.topic, columns, round(time.time() * 1000))
-    for index in sorted({*large, *against}):
-        refuse(index, ValueError(to.refusal(large[index]) if index in large else against[index]))
     refused = {*large, *against}
+    for index in sorted(refused):
+        refuse(index, ValueError(to.refusal(large[index]) if index in large else against[index]))
     produce, topic = producer.produce, to.topic
     with map_errors(f"produce to {topic}"):
         for index, (value, key, at, header, place) in _rows(columns, stamps, frozenset(refused)):

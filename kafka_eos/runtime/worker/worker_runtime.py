@@ -196,8 +196,11 @@ class SessionRuntime:
         )
 
     def _get_watermark_operator(self, name: str) -> WatermarkOperator:
-        task = next(task for task in self.tasks if name in task.segment.nodes)
-        return task.chain.get_watermark_operator(name)
+        return self._chain_of(name).get_watermark_operator(name)
+
+    def _chain_of(self, node: str) -> OperatorChain:
+        """Return the chain in which a source or an operator works."""
+        return next(task.chain for task in self.tasks if node in task.segment.nodes)
 
     def resume(self) -> None:
         """Resume the work that was due at the snapshot, before any row."""
@@ -281,7 +284,7 @@ class SessionRuntime:
     def assign(self, source: str, positions: Positions) -> None:
         """Read new splits of a source here, too."""
         self.readers[source].assign(positions)
-        next(task for task in self.tasks if source in task.segment.heads).chain.assign(source, positions.keys())
+        self._chain_of(source).assign(source, positions.keys())
 
     def trigger(self, epoch: EpochId, aligned: bool) -> None:
         """Begin an epoch at the sources. ``done`` is called when every chain has captured it."""
