@@ -14,6 +14,7 @@ from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.abc.sink import Writer
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
+from kafka_eos.connectors.kafka.sink.producer_pool import SPARE
 from kafka_eos.core.errors import Fenced, RestartFromCheckpoint
 from kafka_eos.core.ids import JobIdentity, Term
 from kafka_eos.devtools.broker import Broker
@@ -131,9 +132,18 @@ def test_a_life_whose_mark_was_taken_stops_and_has_nothing_open(two: tuple[Side,
 
 
 def test_a_producer_that_was_warm_when_its_life_ended_writes_nothing(two: tuple[Side, Side]) -> None:
+    """Each producer is initialized before the end: a listing cannot show one that comes later."""
     ours, theirs = two
     ours.committer.register(ours.ctx)
-    eventually(lambda: theirs.committer.retire(theirs.ctx, ours.ctx.identity), "ids of the life")
+    started = f"{SPARE + 1} transactional ids"
+    eventually(
+        lambda: any(
+            each.identity == ours.ctx.identity and each.detail.startswith(started)
+            for each in theirs.committer.list_incarnations(theirs.ctx)
+        ),
+        "the producers that a writer starts with",
+    )
+    assert len(theirs.committer.retire(theirs.ctx, ours.ctx.identity)) == SPARE + 1
 
     with pytest.raises(RestartFromCheckpoint):
         ours.prepare(b"late")
