@@ -39,10 +39,10 @@ from kafka_eos.core.errors import (
     Fatal,
     Fenced,
     KafkaEosError,
-    LoginRefused,
     ProcessLost,
     RestartFromCheckpoint,
     Retryable,
+    TransientConfigError,
     UserError,
 )
 from kafka_eos.core.failure_causes import error_name, failing_record
@@ -214,9 +214,9 @@ class JobMaster:
                         checked = True
                     self._began = time.monotonic()
                     return self._attempt(coordinator)
-                except (RestartFromCheckpoint, OSError, LoginRefused) as error:
-                    if isinstance(error, LoginRefused) and not self._recovered:
-                        raise  # no server has accepted the login yet: needs manual intervention
+                except (RestartFromCheckpoint, OSError, TransientConfigError) as error:
+                    if isinstance(error, TransientConfigError) and not self._recovered:
+                        raise  # it has never matched the settings: needs manual intervention
                     self._stop_workers(error)
                     self._term = max(self._term, coordinator.term)
                     coordinator.wait_for_ownership(self._new_patience(), self._term, error)
@@ -270,13 +270,13 @@ class JobMaster:
         for notice in notices:
             self.notice(notice)
 
-    def _count_failure(self, error: RestartFromCheckpoint | OSError | LoginRefused) -> None:
+    def _count_failure(self, error: RestartFromCheckpoint | OSError | TransientConfigError) -> None:
         """Count one more failure; raise Fatal if there were too many."""
         commit = "a committed checkpoint"
         if isinstance(error, ProcessLost):
             self._worker_failures = failures = self._worker_failures.record_failure()
             what, setting, lacks = "worker ended", "max_restarts", commit
-        elif isinstance(error, EnvironmentFailed | LoginRefused) or is_disk_full(error):
+        elif isinstance(error, EnvironmentFailed | TransientConfigError) or is_disk_full(error):
             self._environment_failures = failures = self._environment_failures.record_failure()
             what, setting = "the environment failed", "max_environment_failures"
             lacks = "a finished request of async_map" if self._has_unanswered_rows else f"{commit} that did something"

@@ -4,7 +4,8 @@
     ├── UserError              the user changes something, then starts again
     │   ├── PlanError            the pipeline cannot be built as written
     │   ├── ConfigError          a setting, a broker option or the environment is wrong
-    │   │   └── LoginRefused       a login that worked before is rejected: passwords and certificates are renewed
+    │   │   └── TransientConfigError  a system differs from the settings now, and may match them later
+    │   │       └── LoginRefused     a login that worked before is rejected: passwords and certificates are renewed
     │   ├── PoisonRecord         one record cannot be processed
     │   ├── TooManyDeadLetters   more records are rejected than the job may dead-letter
     │   ├── InputLost            records that the job still needs are gone from the source
@@ -45,12 +46,16 @@ class ConfigError(UserError):
     """A setting, a broker option or the environment is wrong. The message says what to set."""
 
 
-class LoginRefused(ConfigError):
-    """A system rejects the login of this job; the password, token or certificate may be renewed meanwhile.
+class TransientConfigError(ConfigError):
+    """A system differs from the settings now, and may match them later: an address leads to another cluster.
 
-    At a start it is like any ConfigError. A job that was logged in before returns to its last decided epoch and
-    retries, as after EnvironmentFailed.
+    At a start it is like any ConfigError. A job that ran before returns to its last decided epoch and retries, as after
+    EnvironmentFailed.
     """
+
+
+class LoginRefused(TransientConfigError):
+    """A system rejects the login of this job; the password, token or certificate may be renewed meanwhile."""
 
 
 class PoisonRecord(UserError):

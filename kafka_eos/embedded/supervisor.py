@@ -18,7 +18,7 @@ from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.coordinator import DISCOVERY_INTERVAL, Coordinator
 from kafka_eos.coordination.job_master import JobMaster
 from kafka_eos.coordination.status_file import Observer
-from kafka_eos.core.errors import LoginRefused, RestartFromCheckpoint
+from kafka_eos.core.errors import RestartFromCheckpoint, TransientConfigError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.json_values import Positions
 from kafka_eos.embedded.attempt_runner import AttemptRunner
@@ -129,7 +129,7 @@ class Supervisor:
 
     def _stop_after(self, error: BaseException) -> None:
         """End or kill the workers' sessions after a failed attempt."""
-        if not isinstance(error, RestartFromCheckpoint | OSError | LoginRefused):
+        if not isinstance(error, RestartFromCheckpoint | OSError | TransientConfigError):
             self._kill_all()
             return
         busy = {worker.pid: worker for worker in self._workers.values() if worker.alive}

@@ -28,7 +28,7 @@ from kafka_eos._util import logging_setup as logs
 from kafka_eos._util.gc_tuning import tune_gc_for_batches
 from kafka_eos.abc.services import Resources
 from kafka_eos.config.settings import Settings
-from kafka_eos.core.errors import Bug, ConfigError, EnvironmentFailed, Fatal, InputLost, LoginRefused, UserError
+from kafka_eos.core.errors import Bug, ConfigError, EnvironmentFailed, Fatal, InputLost, TransientConfigError, UserError
 from kafka_eos.core.failure_causes import failing_record
 from kafka_eos.core.ids import AppRef, Epoch, Term
 from kafka_eos.protocol.input_loss import LossResponse, respond
@@ -211,7 +211,7 @@ def _failure(error: UserError | Fatal | EnvironmentFailed) -> TaskFailure:
 
 def _kind(error: UserError | Fatal | EnvironmentFailed) -> Literal["restart", "user", "fatal", "environment"]:
     match error:
-        case EnvironmentFailed() | LoginRefused():
+        case EnvironmentFailed() | TransientConfigError():
             return "environment"
         case InputLost(cause=cause) if respond(cause, read_since=False) is LossResponse.RESTART_ATTEMPT:
             return "restart"

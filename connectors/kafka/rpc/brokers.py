@@ -46,6 +46,14 @@ Destination: TypeAlias = CoordinatorKey | int | None
 """The destination of a request: a coordinator, a broker by node id, or any broker."""
 
 
+class OtherCluster(Retryable):
+    """A broker of another cluster was reached. ``cluster_id`` is that one's."""
+
+    def __init__(self, message: str, cluster_id: str) -> None:
+        super().__init__(message)
+        self.cluster_id = cluster_id
+
+
 class Brokers:
     """The connections to the brokers of one cluster. Thread-safe; connects on the first request."""
 
@@ -61,17 +69,41 @@ class Brokers:
         self.welcome = False
         """True if a broker has ever accepted this client's login."""
         self.cluster_id: str | None = None
-        """The id of the cluster that the first connection led to; None before that."""
+        """The id of the cluster that is expected, else of the first one that was reached; None before that."""
+        self.joined = False
+        """True once a broker of that cluster was reached."""
+        self._expected: str | None = None
 
     def close(self) -> None:
         """Close all connections, which also ends the waits of other threads."""
         with self._changing:
-            idle, self._idle = self._idle, {}
-            busy, self._busy = self._busy, set()
-        for connection in busy:
-            connection.end()
-        for connection in chain.from_iterable(idle.values()):
-            connection.close()
+            open_connections = self._take_all()
+        _close(*open_connections)
+
+    def _take_all(self) -> tuple[list[BrokerConnection], set[BrokerConnection]]:
+        """Return the idle and the busy connections, and forget them. The caller holds the lock."""
+        idle, self._idle = list(chain.from_iterable(self._idle.values())), {}
+        busy, self._busy = self._busy, set()
+        return idle, busy
+
+    def expect_cluster(self, cluster_id: str) -> None:
+        """Use brokers of this cluster only, whichever one was reached first. Raise OtherCluster if another is expected.
+
+        An address may have led to another cluster for a moment. What that one said of its brokers is forgotten.
+        """
+        with self._changing:
+            if self._expected is not None and self._expected != cluster_id:
+                raise OtherCluster(f"this client works with the Kafka cluster {self._expected} only", self._expected)
+            self._expected = cluster_id
+            if self.cluster_id == cluster_id:
+                return
+            self.cluster_id = cluster_id
+            self.joined = False
+            self._nodes = {}
+            self._coordinators = {}
+            self._failed = {}
+            open_connections = self._take_all()
+        _close(*open_connections)
 
     def ask(self, request: Request[A], place: Destination, until: float, proof: Request[int] | None = None) -> A:
         """Return the response of ``place``. Raise Retryable, ConnectionRejected or ConfigError if there is none.
@@ -164,7 +196,7 @@ class Brokers:
                 connection.close()
 
     def _expect_same_cluster(self, connection: BrokerConnection, until: float) -> None:
-        """Raise Retryable if the broker belongs to another cluster than the first one that was reached.
+        """Raise OtherCluster if the broker belongs to another cluster than the expected one, or the first one.
 
         A broker of another cluster may take over a name or a port at any time.
         """
@@ -172,10 +204,12 @@ class Brokers:
         with self._changing:
             self.cluster_id = found if self.cluster_id is None else self.cluster_id
         if found != self.cluster_id:
-            raise Retryable(
+            raise OtherCluster(
                 f"{connection} is a broker of the Kafka cluster {found}, but this client works with the cluster "
-                f"{self.cluster_id}. Check which brokers {self._cluster.bootstrap} leads to"
+                f"{self.cluster_id}. Check which brokers {self._cluster.bootstrap} leads to",
+                found,
             )
+        self.joined = True
 
     def _taken(self, at: Address) -> BrokerConnection | None:
         with self._changing:
@@ -206,6 +240,13 @@ def not_allowed(where: Cluster, request: Request[Any], code: int) -> str:
         f"Kafka at {where.bootstrap} refuses {request.name} ({name_of(code)}): "
         f"{describe_missing(where, request.needs, code)}"
     )
+
+
+def _close(idle: Iterable[BrokerConnection], busy: Iterable[BrokerConnection]) -> None:
+    for connection in busy:
+        connection.end()
+    for connection in idle:
+        connection.close()
 
 
 def _address(text: str) -> Address:

@@ -64,10 +64,16 @@ class MetadataRequests(RequestSender):
     _end_txn_version: int | None = None
 
     def cluster_id(self) -> str:
-        """Return the id of the cluster; "" if its brokers do not report one. It never changes for one client."""
+        """Return the id of the cluster; "" if its brokers do not report one. See ``expect_cluster``."""
         if self._brokers.cluster_id is None:
             self._nodes()
         return self._brokers.cluster_id or ""
+
+    def expect_cluster(self, cluster_id: str) -> None:
+        """Work with this cluster only. Raise OtherCluster if the brokers that respond in time belong to another one."""
+        self._brokers.expect_cluster(cluster_id)
+        if not self._brokers.joined:
+            self._nodes()
 
     def transaction_version(self) -> int:
         """Return the finalized feature level ``transaction.version``; 0 on brokers without it."""

@@ -15,7 +15,7 @@ from typing import Final, Self, TypeVar
 from kafka_eos._util.logging_setup import RepeatFilter
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.client.credentials import is_renewable
-from kafka_eos.connectors.kafka.rpc.brokers import Brokers, CoordinatorKey, Destination, not_allowed
+from kafka_eos.connectors.kafka.rpc.brokers import Brokers, CoordinatorKey, Destination, OtherCluster, not_allowed
 from kafka_eos.connectors.kafka.rpc.connection import ConnectionRejected
 from kafka_eos.connectors.kafka.rpc.error_codes import FORBIDDEN, LEADER_UNKNOWN, RETRYABLE, name_of
 from kafka_eos.connectors.kafka.rpc.messages.cluster import metadata
@@ -76,11 +76,13 @@ class RequestSender:
     ) -> A:
         """Send a request until the response is final. Raise Retryable after the timeout.
 
+        It is an OtherCluster if a broker of another cluster responded, and none of the expected one.
         Raises ConfigError if it is forbidden, unless ``forbidden`` is false. ``proof``: see ``Brokers.ask``.
         """
         patience = self._patience if seconds is None else min(seconds, self._patience)
         began = time.monotonic()
         pause, refused, warned = _PAUSE, None, False
+        other: OtherCluster | None = None
         while True:
             try:
                 until = min(began + patience, time.monotonic() + _REQUEST_SECONDS)
@@ -90,6 +92,7 @@ class RequestSender:
                 last = name_of(code(answer))
             except Retryable as error:
                 last, refused = f"{request.name}: {error}", None
+                other = error if isinstance(error, OtherCluster) else other
             except ConnectionRejected as error:
                 refused = refused or time.monotonic()
                 last = f"{request.name}: {error}"
@@ -99,7 +102,8 @@ class RequestSender:
             if time.monotonic() + pause > began + patience:
                 what = f"{request.name} for {_shown(place)} on {self.bootstrap}"
                 tried = last.removeprefix(f"{request.name}: ")
-                raise Retryable(f"{what}: no answer in {patience:g} s; the last try: {tried}")
+                text = f"{what}: no answer in {patience:g} s; the last try: {tried}"
+                raise Retryable(text) if other is None else OtherCluster(text, other.cluster_id)
             if not warned and time.monotonic() > began + _SILENT_SECONDS:
                 warned = True
                 _LOG.warning(

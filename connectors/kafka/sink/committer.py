@@ -33,6 +33,7 @@ from kafka_eos.connectors.kafka import job_names as names
 from kafka_eos.connectors.kafka.client.cluster import SCHEME, Cluster
 from kafka_eos.connectors.kafka.job_names import TransactionalId
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.rpc.brokers import OtherCluster
 from kafka_eos.connectors.kafka.rpc.transaction_status import (
     KafkaCommittable,
     TransactionDescription,
@@ -42,7 +43,7 @@ from kafka_eos.connectors.kafka.rpc.transaction_status import (
     needs_marker,
     timeout_of,
 )
-from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, Retryable
+from kafka_eos.core.errors import CommittableLost, Fenced, Retryable, TransientConfigError
 from kafka_eos.core.ids import EpochId, JobIdentity
 
 FENCED_MS: Final = 1_009
@@ -82,24 +83,29 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
         return here != "" and KafkaCommittable.from_payload(committable.payload).cluster_id == here
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
-        """Raise ConfigError if the bootstrap servers lead to another cluster than before. See ``SupportsLossCheck``.
+        """Raise TransientConfigError if the bootstrap servers lead to another cluster than before.
 
-        Whether a cluster has lost records that it had acknowledged is not visible.
+        See ``SupportsLossCheck``. Whether a cluster has lost records that it had acknowledged is not visible.
         """
         for committable in committables:
             self._parse(committable)
         return None
 
     def _parse(self, committable: Committable) -> KafkaCommittable:
-        """Return the payload. Raise ConfigError if it is on another cluster, which would not know its transaction."""
-        prepared, here = KafkaCommittable.from_payload(committable.payload), self._rpc.cluster_id()
-        if prepared.cluster_id != here:
-            raise ConfigError(
-                f"{self._place} leads to the Kafka cluster {here}, but the output of this job is on the cluster "
-                f"{prepared.cluster_id} ({_name(prepared)}). Set bootstrap_servers to brokers of that cluster. To "
-                "continue on this one on purpose, start from a savepoint in another directory: --checkpoint-dir, "
+        """Return the payload, and use brokers of its cluster only: another one would not know its transaction.
+
+        Raise TransientConfigError if only another cluster is reached.
+        """
+        prepared = KafkaCommittable.from_payload(committable.payload)
+        try:
+            self._rpc.expect_cluster(prepared.cluster_id)
+        except OtherCluster as other:
+            raise TransientConfigError(
+                f"{self._place} leads to the Kafka cluster {other.cluster_id}, but the output of this job is on the "
+                f"cluster {prepared.cluster_id} ({_name(prepared)}). Set bootstrap_servers to brokers of that cluster. "
+                "To continue on this one on purpose, start from a savepoint in another directory: --checkpoint-dir, "
                 "--from and --take-over"
-            )
+            ) from other
         return prepared
 
     def probe(self, committable: Committable) -> Probe:

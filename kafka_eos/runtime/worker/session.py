@@ -28,7 +28,7 @@ from typing import Literal, TypeAlias
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.storage import CheckpointStorage
-from kafka_eos.core.errors import EnvironmentFailed, Fatal, InputLost, LoginRefused, UserError
+from kafka_eos.core.errors import EnvironmentFailed, Fatal, InputLost, TransientConfigError, UserError
 from kafka_eos.core.failure_causes import failing_record
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.records import RecordCounts
@@ -323,7 +323,7 @@ def failure(session: int, error: BaseException) -> SessionFailed:
 
 def _kind(error: BaseException) -> Literal["restart", "environment", "user", "fatal"]:
     match error:
-        case EnvironmentFailed() | LoginRefused():
+        case EnvironmentFailed() | TransientConfigError():
             return "environment"
         case InputLost(cause=cause) if respond(cause, read_since=False) is LossResponse.RESTART_ATTEMPT:
             return "restart"

@@ -30,6 +30,7 @@ from kafka_eos.core.errors import (
     ProcessLost,
     RestartFromCheckpoint,
     Retryable,
+    TransientConfigError,
 )
 from kafka_eos.core.ids import Term
 from kafka_eos.runtime.epoch_reports import EpochContents
@@ -98,8 +99,10 @@ def test_an_environment_works_again_when_an_epoch_tells_that(
     assert [told["in_a_row"] for told in run.of("restarting")] == ([1, 1] if again else [1, 2])
 
 
-def test_a_login_that_was_refused_later_is_a_failure_of_the_environment(tmp_path: Path) -> None:
-    error = LoginRefused("the password was changed")
+@pytest.mark.parametrize(
+    "error", [LoginRefused("the password was changed"), TransientConfigError("the address leads to another cluster")]
+)
+def test_settings_that_matched_before_are_a_failure_of_the_environment(tmp_path: Path, error: ConfigError) -> None:
 
     def attempt(coordinator: Coordinator) -> None:
         run.recovers(coordinator)

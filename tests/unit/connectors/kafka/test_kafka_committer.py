@@ -20,7 +20,7 @@ from kafka_eos.connectors.kafka.rpc.messages.transactions import describe_transa
 from kafka_eos.connectors.kafka.rpc.transaction_status import NEVER, KafkaCommittable
 from kafka_eos.connectors.kafka.rpc.twin_names import twin_of
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
-from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, Retryable, UserError
+from kafka_eos.core.errors import CommittableLost, Fenced, Retryable, TransientConfigError, UserError
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from tests.kafka_coordinator import (
     DESCRIBE_TRANSACTIONS,
@@ -34,6 +34,7 @@ from tests.kafka_coordinator import (
 )
 from tests.scripted import ScriptedBroker
 from tests.waiting import PATIENCE, eventually
+from tests.wire import METADATA
 
 OWN, OTHER = JobIdentity("00000000000a"), JobIdentity("00000000000b")
 NAME = f"job.{OWN}.1.0.0"
@@ -135,15 +136,43 @@ def test_what_another_connector_prepared_is_not_on_this_cluster(side: Side) -> N
 def test_a_cluster_that_does_not_know_a_transaction_of_another_one_proves_nothing(side: Side) -> None:
     """The address leads to another cluster now: nothing of the epoch may be called lost there, nor committed."""
     elsewhere = stored(prepared(cluster_id=THERE))
+    side.committer._rpc._patience = 0.3
 
     for look in (
         lambda: side.committer.probe(elsewhere),
         lambda: side.committer.commit(PERMIT, elsewhere),
         lambda: side.committer.find_missing_commits(side.ctx, PERMIT.epoch, [elsewhere]),
     ):
-        with pytest.raises(ConfigError, match=f"leads to the Kafka cluster here, .* on the cluster {THERE}"):
+        with pytest.raises(TransientConfigError, match=f"leads to the Kafka cluster here, .* on the cluster {THERE}"):
             look()
     assert side.asked(DESCRIBE_TRANSACTIONS, END_TXN) == []
+
+
+def test_an_address_that_leads_to_another_cluster_for_a_moment_ends_nothing(side: Side) -> None:
+    """Its name was resolved wrongly when the committer connected first."""
+    side.at.ids[NAME] = Held()
+    side.broker.cluster_id = THERE
+    side.committer.register(side.ctx)
+    metadata = side.broker._self
+
+    def lead_back(request: object) -> object:
+        answer = metadata(request)
+        side.broker.cluster_id = "here"
+        return answer
+
+    side.broker.script(METADATA, lead_back)
+
+    assert side.committer.probe(stored(prepared())).status is CommitStatus.PREPARED
+
+
+def test_output_on_two_clusters_is_not_taken_for_one(side: Side) -> None:
+    side.at.ids[NAME] = Held()
+    side.committer.probe(stored(prepared()))
+    side.broker.cluster_id = THERE
+
+    with pytest.raises(TransientConfigError, match=f"leads to the Kafka cluster here, .* on the cluster {THERE}"):
+        side.committer.probe(stored(prepared(cluster_id=THERE)))
+    assert side.asked(DESCRIBE_TRANSACTIONS) == [DESCRIBE_TRANSACTIONS]
 
 
 def test_a_broker_of_another_cluster_behind_the_same_address_is_not_believed(side: Side) -> None:
