@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -82,15 +83,18 @@ def screen_with_commit(job: Job) -> list[str] | None:
     return screen if any(line.startswith("epoch") and " commit " in line for line in screen) else None
 
 
-def test_a_job_is_scraped_while_a_worker_is_killed(new_job: NewJob) -> None:
+def test_a_job_is_scraped_while_a_worker_is_killed(new_job: NewJob, tmp_path: Path) -> None:
     """By Prometheus, and by a collector of OpenTelemetry, which gets the same."""
-    job = new_job(ROWS, "straight.py", KAFKA_EOS_PARALLELISM=2, TEST_PAUSE=0.002)
+    slow = tmp_path / "until top has shown an epoch with output"
+    slow.touch()
+    job = new_job(ROWS, "straight.py", KAFKA_EOS_PARALLELISM=2, TEST_PAUSE=0.002, TEST_SLOW=slow)
     with receiving() as receiver, running(watched(job, receiver), "", "--http", "127.0.0.1:0", "--otel") as run:
         url = address(run)
         run.until(lambda: ask(url, "/readyz")[0] == 200, "become ready")
         run.until_committed()
         before = scrape(url)
         screen = eventually(lambda: screen_with_commit(job), "an epoch with output, shown by top")
+        slow.unlink()
         signal_worker(run.worker, signal.SIGKILL)
         run.until(lambda: scrape(url)["kafka_eos_restarts_total", "worker"] == 1, "tell of the restart")
         run.until(lambda: scrape(url).get(("kafka_eos_lag_records",)) == 0, "read everything")

@@ -13,6 +13,8 @@ from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 
 HUNG, HANGS_AT = (Path(os.environ["TEST_HUNG"]) if "TEST_HUNG" in os.environ else None), 700
 """Exists from when a worker hangs on. One does, once, where a test asks for it."""
+SLOW = Path(os.environ["TEST_SLOW"]) if "TEST_SLOW" in os.environ else None
+"""While it exists, each row takes 50 ms."""
 TAKES_AGES = re.compile(r"(a+)+$")
 """On some texts: longer than anybody lives, in C, and no other thread runs meanwhile."""
 
@@ -34,7 +36,8 @@ def slowly(payment: Payment) -> Payment:
     if HUNG is not None and payment.id == HANGS_AT and not HUNG.exists():
         HUNG.touch()
         never_comes_back()
-    time.sleep(float(os.environ.get("TEST_PAUSE", "0.001")))
+    slow = SLOW is not None and SLOW.exists()
+    time.sleep(0.05 if slow else float(os.environ.get("TEST_PAUSE", "0.001")))
     return payment
 
 
