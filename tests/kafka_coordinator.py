@@ -52,7 +52,7 @@ class Coordinator:
         self.markers: dict[tuple[str, str, int], str] = {}
         self.marked_at = 0
         """The offset with a marker as its metadata."""
-        self.group_error = self.partition_error = self.listing_error = ErrorCode.none
+        self.group_error = self.partition_error = self.listing_error = self.quorum_error = ErrorCode.none
         self.described: dict[str, ErrorCode] = {}
         """Ids of which nothing but this error is told."""
         self.clock_ms: Callable[[], int] | None = None
@@ -134,7 +134,7 @@ class Coordinator:
             replica_id=1, log_end_offset=0, last_fetch_timestamp=0, last_caught_up_timestamp=self.clock_ms()
         )
         partition = _any(quorum.PartitionData)(
-            partition_index=0, error_code=ErrorCode.none, leader_id=1, leader_epoch=1, high_watermark=0,
+            partition_index=0, error_code=self.quorum_error, leader_id=1, leader_epoch=1, high_watermark=0,
             current_voters=(voter,), observers=(),
         )  # fmt: skip
         topic = _any(quorum.TopicData)(topic_name="__cluster_metadata", partitions=(partition,))

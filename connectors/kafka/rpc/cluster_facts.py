@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,6 +37,10 @@ from kafka_eos.core.errors import ConfigError, Retryable
 _NEW_TOPIC_SECONDS: Final = 2.0
 _ONE_OF_MANY_SECONDS: Final = 2.0
 """The timeout of a request that any other broker can answer as well."""
+_CLOCK_SECONDS: Final = 60.0
+"""Seconds after which the cluster's clock is measured again."""
+_CLOCK_WAIT: Final = 2.0
+"""The timeout of a measurement: no commit waits longer for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,8 @@ class MetadataRequests(RequestSender):
     """Requests that any broker of the cluster can answer."""
 
     _end_txn_version: int | None = None
+    _clock: tuple[float, float | None] = (float("-inf"), None)
+    """When the cluster's clock was measured, and its difference from this process's monotonic clock."""
 
     def cluster_id(self) -> str:
         """Return the id of the cluster; "" if its brokers do not report one. See ``expect_cluster``."""
@@ -94,19 +101,32 @@ class MetadataRequests(RequestSender):
         """Return how many seconds the cluster's clock is ahead of this machine's, and the possible error.
 
         Returns None if the cluster does not report it: before 3.3, with ZooKeeper, or without the permission Describe
-        on
-        Cluster.
+        on Cluster.
         """
         self._abilities()  # connect first, so that the measured time does not include connecting
         try:
             began = time.time()
-            seen = self._send(describe_quorum(), None, lambda answer: answer.error, forbidden=False)
+            seen = self._send(describe_quorum(), None, lambda seen: seen.error, forbidden=False, seconds=_CLOCK_WAIT)
             ended = time.time()
         except ConfigError:
             return None
         if seen.error or seen.now < 0:
             return None
         return seen.now / 1000 - (began + ended) / 2, (ended - began) / 2
+
+    def latest_time(self) -> float | None:
+        """Return the latest that the cluster's time can be now, in seconds; None if it is not known. See ``clock``.
+
+        It is measured once a minute, and does not depend on how this machine's clock is set. If it cannot be measured,
+        the previous measurement counts.
+        """
+        measured_at, difference = self._clock
+        if time.monotonic() > measured_at + _CLOCK_SECONDS:
+            with suppress(Retryable):
+                clock = self.clock()
+                difference = None if clock is None else time.time() + sum(clock) - time.monotonic()
+            self._clock = time.monotonic(), difference
+        return None if difference is None else time.monotonic() + difference
 
     def broker_config(self, name: str) -> str | None:
         """Return one setting of the first broker that responds; None if the user may not read it."""

@@ -151,7 +151,10 @@ def _ends_at(prepared: KafkaCommittable) -> tuple[int, ...]:
 
 
 def expires_in(seen: TransactionDescription, now_ms: int) -> float:
-    """Return the seconds until the coordinator aborts an open transaction by itself. Depends on both hosts' clocks."""
+    """Return the seconds until the coordinator aborts an open transaction by itself.
+
+    ``now_ms``: the coordinator's time.
+    """
     if seen.timeout_ms >= NEVER or seen.started_at < 0:
         return float("inf")
     return max(0.0, (seen.started_at + seen.timeout_ms - now_ms) / 1000)

@@ -55,9 +55,6 @@ REGISTERED_MS: Final = 1_010
 _LOOKS: Final = 20
 """Most listings of an incarnation's output while it is being ended, before an error reports that it still runs."""
 
-_SOON: Final = 60.0
-"""Seconds before an expiry from which the cluster's clock is used, not that of this machine."""
-
 _UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
@@ -114,7 +111,9 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
         detail = f"{_name(prepared)}: {facts.seen or 'unknown to the coordinator'}"
         match facts.verdict:
             case TransactionStatus.PREPARED if facts.seen is not None:
-                return Probe(CommitStatus.PREPARED, detail, self._expires_in(facts.seen), timeout_of(facts.seen))
+                return Probe(
+                    CommitStatus.PREPARED, detail, self._expires_in(prepared, facts.seen), timeout_of(facts.seen)
+                )
             case TransactionStatus.COMMITTED:
                 return Probe(CommitStatus.COMMITTED, detail)
             case TransactionStatus.LOST:
@@ -123,17 +122,17 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
                 return Probe(CommitStatus.UNKNOWN, _forgotten(prepared))
         raise Retryable(f"{detail}: the coordinator is still finishing it")
 
-    def _expires_in(self, seen: TransactionDescription) -> float:
-        """Return the seconds until the coordinator aborts an open transaction.
+    def _expires_in(self, prepared: KafkaCommittable, seen: TransactionDescription) -> float:
+        """Return the seconds until the coordinator aborts an open transaction, by the cluster's clock if it is known.
 
-        If that seems to be soon, the cluster's own clock decides, if it is known. Otherwise a wrong clock of this
-        machine would revoke every epoch.
+        This machine's clock may be wrong. Ahead, it would revoke every epoch; behind, it would commit an epoch whose
+        last transactions expire meanwhile. If only this clock is known, it counts from the preparation, which was not
+        before the transaction began.
         """
-        remaining = expires_in(seen, _now_ms())
-        if remaining > _SOON or (clock := self._rpc.clock()) is None:
-            return remaining
-        ahead, error = clock
-        return expires_in(seen, _now_ms() + int((ahead + error) * 1000))
+        if (latest := self._rpc.latest_time()) is not None:
+            return expires_in(seen, int(latest * 1000))
+        now = _now_ms()
+        return expires_in(seen, max(now, seen.started_at + now - prepared.prepared_at))
 
     def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
         """Send EndTxn; see ``Committer``.

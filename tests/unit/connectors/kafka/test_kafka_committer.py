@@ -23,6 +23,7 @@ from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.core.errors import CommittableLost, Fenced, Retryable, TransientConfigError, UserError
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from tests.kafka_coordinator import (
+    DESCRIBE_QUORUM,
     DESCRIBE_TRANSACTIONS,
     END_TXN,
     INIT_PRODUCER_ID,
@@ -207,6 +208,34 @@ def test_with_a_wrong_clock_here_the_clusters_decides_when_a_transaction_expires
     side.at.ids[NAME] = Held(timeout_ms=60_000, started_at=now_ms() - behind_ms)
 
     assert side.committer.probe(stored(prepared())).expires_in > 60.0 - PATIENCE
+
+
+def test_with_a_clock_that_is_behind_what_expires_soon_is_found(side: Side) -> None:
+    """Or an epoch would be split: its last transactions would expire while the first is committed."""
+    ahead_ms = 2 * 3_600_000
+    side.at.clock_ms = lambda: now_ms() + ahead_ms
+    side.at.ids[NAME] = Held(timeout_ms=3_600_000, started_at=now_ms() + ahead_ms - 3_595_000)
+
+    assert side.committer.probe(stored(prepared())).expires_in <= 5.0 + PATIENCE
+
+
+def test_without_the_clusters_clock_the_time_since_the_preparation_counts(side: Side) -> None:
+    """This machine is two hours behind."""
+    side.at.ids[NAME] = Held(timeout_ms=3_600_000, started_at=now_ms() + 7_200_000)
+
+    assert side.committer.probe(stored(prepared(prepared_at=now_ms() - 3_595_000))).expires_in <= 5.0
+
+
+def test_a_clock_that_cannot_be_read_does_not_delay_a_commit(side: Side) -> None:
+    side.committer._rpc._patience = 1.0
+    side.at.quorum_error = ErrorCode.not_controller
+    side.at.clock_ms = now_ms
+    side.at.ids[NAME] = Held(timeout_ms=3_600_000, started_at=now_ms())
+
+    for _ in range(2):
+        assert 3_000 < side.committer.probe(stored(prepared())).expires_in <= 3_600
+    asked = side.asked(DESCRIBE_QUORUM, DESCRIBE_TRANSACTIONS)
+    assert asked[-2:] == [DESCRIBE_QUORUM, DESCRIBE_TRANSACTIONS], "it is measured once a minute"
 
 
 def test_what_expires_soon_does_so_also_if_the_cluster_does_not_tell_its_time(side: Side) -> None:
