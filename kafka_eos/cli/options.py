@@ -61,11 +61,14 @@ _ANY = "any"
 
 def open_app(app: str, *, checkpoint_dir: str | None = None, **options: object) -> tuple[Program, Settings]:
     """Load the user's file and resolve its settings with the options given on the command line."""
-    found = _find(app, checkpoint_dir)
+    return _open(_find(app, checkpoint_dir), checkpoint_dir, options)
+
+
+def _open(found: _NamedJob, checkpoint_dir: str | None, options: Mapping[str, object]) -> tuple[Program, Settings]:
     if found.app is None:
         raise ConfigError(
-            f"{app!r} is the job {found.job!r}, but its status does not name the file of its pipeline. Give the file, "
-            "e.g. orders.py"
+            f"{found.given!r} is the job {found.job!r}, but its status does not name the file of its pipeline. Give "
+            "the file, e.g. orders.py"
         )
     program = load_program(found.app)
     if found.job not in (None, program.name):
@@ -80,7 +83,7 @@ def resolve_job(job: str, *, checkpoint_dir: str | None = None, **options: objec
     """Return the name of a job and its settings, without loading its pipeline if the job has run here."""
     found = _find(job, checkpoint_dir)
     if found.job is None:
-        program, settings = open_app(job, checkpoint_dir=checkpoint_dir, **options)
+        program, settings = _open(found, checkpoint_dir, options)
         return program.name, settings
     return found.job, Settings.resolve(cli=_given(found, checkpoint_dir, options))
 
@@ -104,6 +107,7 @@ class _NamedJob:
     ``checkpoint_dir``: the parent of its directory, if the argument determines it.
     """
 
+    given: str
     job: str | None = None
     app: AppRef | None = None
     checkpoint_dir: str | None = None
@@ -113,18 +117,18 @@ def _find(given: str, checkpoint_dir: str | None) -> _NamedJob:
     """Find the job or pipeline that a user has named. Raises ConfigError that lists all locations that were tried."""
     ref, directory = AppRef.parse(given), Path(given)
     if given.endswith(".py") or ":" in given:
-        return _NamedJob(app=ref)
+        return _NamedJob(given, app=ref)
     settings = resolve_settings(checkpoint_dir)
     is_name = _NAME.fullmatch(given) is not None
     if is_name and _holds_job(here := settings.job_dir(given)):
-        return _NamedJob(given, _read_app(here))
+        return _NamedJob(given, given, _read_app(here))
     if _holds_job(directory):
         place = directory.resolve()
-        return _NamedJob(place.name, _read_app(place), str(place.parent))
+        return _NamedJob(given, place.name, _read_app(place), str(place.parent))
     if ref.path.is_file() and ref.path.is_relative_to(Path.cwd()):  # a job may have the name of any other module
-        return _NamedJob(app=ref)
+        return _NamedJob(given, app=ref)
     if is_name and isinstance(settings.checkpoint_dir, str):
-        return _NamedJob(given)  # its checkpoints are in a store; the command looks there
+        return _NamedJob(given, given)  # its checkpoints are in a store; the command looks there
     home = resolve_jobs_dir(checkpoint_dir)
     known = sorted(place.name for place in home.glob("*") if _holds_job(place))
     raise ConfigError(

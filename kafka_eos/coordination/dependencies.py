@@ -24,6 +24,10 @@ class Outage:
     seconds: float
     reason: str
 
+    def describe(self, name: str) -> str:
+        """Describe the outage of the system of this name in one line."""
+        return f"{name} has not answered for {self.seconds:,.0f} s: {self.reason}"
+
 
 @dataclass(slots=True)
 class _Dependency:

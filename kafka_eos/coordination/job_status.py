@@ -56,7 +56,7 @@ class JobStatus:
     @property
     def silence(self) -> str | None:
         """Return which systems do not answer, for how long and why; None if all answer."""
-        return "; ".join(describe_outage(name, outage) for name, outage in self.outages.items()) or None
+        return "; ".join(outage.describe(name) for name, outage in self.outages.items()) or None
 
     @property
     def is_fault(self) -> bool:
@@ -72,7 +72,7 @@ class JobStatus:
             return f"committed {ago}, but should every {within:g} s"
         for name, outage in self.outages.items():
             if outage.seconds > within:
-                return describe_outage(name, outage)
+                return outage.describe(name)
         return None
 
     def as_json(self) -> dict[str, Json]:
@@ -105,11 +105,6 @@ def job_status(job: str, status: Mapping[str, Any], held: bool, now: int) -> Job
         state_bytes=last.get("decided", {}).get("state_bytes_by_operator", {}),
         outages=_outages(last.get("dependencies", {}), now) if held else {},
     )
-
-
-def describe_outage(name: str, outage: Outage) -> str:
-    """Return for how long a system has not answered, and why."""
-    return f"{name} has not answered for {outage.seconds:,.0f} s: {outage.reason}"
 
 
 def _outages(dependencies: Mapping[str, Any], now: int) -> dict[str, Outage]:

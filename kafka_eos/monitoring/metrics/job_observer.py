@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kafka_eos.coordination.dependencies import Outage
 from kafka_eos.core.records import MIN_EVENT_TIME
 from kafka_eos.monitoring.metrics.samples import Labels, Samples
 
@@ -109,7 +110,7 @@ class MetricsObserver:
                 return Readiness(False, self._ended)
             now = self._clock()
             silent = [
-                f"{name} has not answered for {now - since:.0f} s: {reason}"
+                Outage(now - since, reason).describe(name)
                 for name, (since, reason) in self._silent.items()
                 if now - since > within
             ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.coordination.dependencies import Outage
 from kafka_eos.core.records import MIN_EVENT_TIME
 from kafka_eos.monitoring.metrics.catalogue import METRICS
 from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
@@ -371,6 +372,10 @@ def test_a_job_that_a_system_does_not_answer_is_not_ready(job: Job) -> None:
         0,
     )
 
+    job.now += 1_000
+    assert (
+        job.observed.readiness(60).reason == f"{Outage(1_061, 'refused').describe('kafka://a')} (http_ready_within=60)"
+    )
     job.tells("dependencies", answering=["kafka://a", "store"], silent={})
     assert job.observed.readiness(60).ready
     assert job.value("dependency_silent_seconds", "kafka://a") == 0
