@@ -14,16 +14,21 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
+from kafka_eos.abc.committer import CommitStatus, Committable
+from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.transaction_status import TransactionStatus, derive_status
-from kafka_eos.connectors.kafka.sink.committer import FENCED_MS
+from kafka_eos.connectors.kafka.sink.committer import FENCED_MS, KafkaCommitter
+from kafka_eos.core.ids import Term
 from kafka_eos.devtools.broker import Broker
 from tests.broker.transaction_kit import (
     Writer,
@@ -330,6 +335,25 @@ def test_the_marker_tells_commit_from_abort(bootstrap: str, topic: Topic, rpc: K
     seen.append(rpc.marker(group, out, 0))
 
     assert seen == [None, committed, committed]
+
+
+def test_a_topic_that_is_deleted_takes_its_markers_along(bootstrap: str, rpc: KafkaRequests) -> None:
+    """No coordinator can prove anything about them: output that was lost and output that was committed look alike."""
+    out, group = f"gone-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
+    create_topic(bootstrap, out)
+    writer = prepared(bootstrap, out)
+    ours = writer.commit_name(out, rpc.end_txn_version(), mark(writer, out, group), group)
+    end(rpc, writer, ours.end_txn_version)
+    rpc.fence(writer.transactional_id, FENCED_MS)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([out])[out].result(PATIENCE)
+    eventually(lambda: rpc.marker(group, out, 0) is None, "the marker is deleted")
+
+    with closing(KafkaCommitter(Cluster(bootstrap), JobContext("t", Term(2), {}), 2.0)) as committer:
+        probe = committer.probe(Committable(Cluster(bootstrap).scope, ours.payload(), 1))
+
+    assert probe.status is CommitStatus.UNKNOWN
+    assert f"the topic {out}, which would show whether it was committed, was deleted" in probe.detail
 
 
 @VERSIONS

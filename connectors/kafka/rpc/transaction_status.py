@@ -12,7 +12,7 @@ Pure. One producer instance runs one transaction, so a (producer id, epoch) iden
                             anything else, and no marker           UNPROVEN, unless both coordinators
                                                                    proved that they are current: LOST
                                                                    (UNKNOWN once the marker may have
-                                                                   expired)
+                                                                   expired, or its topic is deleted)
 
     * with EndTxn v5 the coordinator raises the epoch by one when it ends a transaction.
 
@@ -104,19 +104,25 @@ _PENDING: Final = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
 def derive_status(
-    prepared: KafkaCommittable, seen: TransactionDescription | None, marker: str | None, age: float, current: bool
+    prepared: KafkaCommittable,
+    seen: TransactionDescription | None,
+    marker: str | None,
+    age: float,
+    current: bool,
+    deleted: bool = False,
 ) -> TransactionStatus:
     """Return the status, from the coordinator's state and the marker.
 
     ``seen`` is None if the coordinator does not know the id. ``marker`` is the metadata of the marker's offset, read
     *after* ``seen``. ``age`` is the seconds since the transaction was prepared. ``current``: both coordinators have
-    proved that they were not replaced.
+    proved that they were not replaced. ``deleted``: the marker was needed, and its topic does not exist any more, so
+    that the marker may have been deleted with it.
     """
     if marker == prepared.uuid:
         return TransactionStatus.COMMITTED
     if seen is not None:
         if _is_open(prepared, seen):
-            return TransactionStatus.PREPARED
+            return TransactionStatus.UNKNOWN if deleted else TransactionStatus.PREPARED
         if (
             seen.producer_id == prepared.producer_id
             and seen.state in _DECIDED
@@ -125,6 +131,8 @@ def derive_status(
             return TransactionStatus.COMMITTED
         if seen.state in _PENDING:
             return TransactionStatus.RETRY
+    if deleted:
+        return TransactionStatus.UNKNOWN
     if not current:
         return TransactionStatus.UNPROVEN
     return TransactionStatus.LOST if age < MARKER_LIFE else TransactionStatus.UNKNOWN

@@ -62,6 +62,8 @@ _UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFenc
 class _TransactionFacts:
     verdict: TransactionStatus
     seen: TransactionDescription | None
+    deleted: bool = False
+    """True if the topic of the marker does not exist any more."""
 
 
 class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
@@ -119,7 +121,7 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
             case TransactionStatus.LOST:
                 return Probe(CommitStatus.LOST, f"{detail}; its marker never became visible, so it was aborted")
             case TransactionStatus.UNKNOWN:
-                return Probe(CommitStatus.UNKNOWN, _forgotten(prepared))
+                return Probe(CommitStatus.UNKNOWN, _forgotten(prepared, facts.deleted))
         raise Retryable(f"{detail}: the coordinator is still finishing it")
 
     def _expires_in(self, prepared: KafkaCommittable, seen: TransactionDescription) -> float:
@@ -180,7 +182,7 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
                 "process fenced it. Its output is gone while the epoch is decided."
             )
         if facts.verdict is TransactionStatus.UNKNOWN:
-            raise CommittableLost(f"epoch {permit.epoch}: {_forgotten(prepared)}")
+            raise CommittableLost(f"epoch {permit.epoch}: {_forgotten(prepared, facts.deleted)}")
         if facts.verdict is TransactionStatus.RETRY:
             raise Retryable(f"{_name(prepared)}: the coordinator is still finishing it ({facts.seen})")
 
@@ -195,14 +197,23 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
     def _read_transaction(self, prepared: KafkaCommittable, *, current: bool) -> _TransactionFacts:
         """Read the coordinator's state, then the marker, and derive the status."""
         seen = self._rpc.describe(prepared.transactional_id, current=current)
-        marker = None
+        marker, deleted = None, False
         if needs_marker(prepared, seen):
             # With v4 a zombie's transaction looks like ours; only a current group coordinator can tell them apart.
-            proven = current or prepared.end_txn_version < 5
-            where = prepared.marker_group, prepared.marker_topic, prepared.marker_partition
-            marker = self._rpc.marker(*where, current=proven)
+            marker, deleted = self._read_marker(prepared, current or prepared.end_txn_version < 5)
         age = (_now_ms() - prepared.prepared_at) / 1000
-        return _TransactionFacts(derive_status(prepared, seen, marker, age, current), seen)
+        return _TransactionFacts(derive_status(prepared, seen, marker, age, current, deleted), seen, deleted)
+
+    def _read_marker(self, prepared: KafkaCommittable, current: bool) -> tuple[str | None, bool]:
+        """Return the marker, and whether its topic was deleted: then no coordinator can prove that it is current."""
+        topic = prepared.marker_topic
+        try:
+            where = prepared.marker_group, topic, prepared.marker_partition
+            return self._rpc.marker(*where, current=current), False
+        except Retryable:
+            if self._rpc.topic(topic) is None:
+                return None, True
+            raise
 
     def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
         """Return every open transaction of any incarnation of the job's name, in any term."""
@@ -326,9 +337,16 @@ def _name(prepared: KafkaCommittable) -> str:
     return f"transaction {prepared.transactional_id} (producer {prepared.producer_id}, epoch {prepared.producer_epoch})"
 
 
-def _forgotten(prepared: KafkaCommittable) -> str:
+def _forgotten(prepared: KafkaCommittable, deleted: bool) -> str:
+    """Return the reason for which the outcome is unknown, and where to look for the output."""
+    reason = (
+        f"is not known to the cluster, and the topic {prepared.marker_topic}, which would show whether it was "
+        "committed, was deleted"
+        if deleted
+        else "was prepared so long ago that the cluster may have forgotten whether it was committed "
+        "(offsets.retention.minutes, transactional.id.expiration.ms)"
+    )
     return (
-        f"{_name(prepared)} was prepared so long ago that the cluster may have forgotten whether it was committed "
-        "(offsets.retention.minutes, transactional.id.expiration.ms); look for its records in the output topics "
+        f"{_name(prepared)} {reason}; look for its records in the output topics "
         f"(header kafka_eos, term {prepared.term})"
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import pytest
 from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v11.response import MetadataResponseTopic
 
 from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext
@@ -307,9 +309,50 @@ def test_a_transaction_coordinator_that_was_replaced_does_not_lose_a_commit(side
 def test_a_coordinator_that_cannot_prove_that_it_is_current_gives_no_answer(side: Side) -> None:
     side.committer._rpc._patience = 2.0
     side.broker.script(OFFSET_COMMIT, lambda request: side.at.stored(request, ErrorCode.request_timed_out))
+    side.broker.script(METADATA, topics(side, ErrorCode.none))
 
     with pytest.raises(Retryable, match="OffsetFetch for 'job.group' .* no answer in 2 s"):
         side.committer.probe(stored(prepared()))
+
+
+def deleted_topic(side: Side) -> None:
+    """The topic of the marker is deleted. Without it a group stores no offset, so nothing is proved."""
+    side.committer._rpc._patience = 0.3
+    unknown = ErrorCode.unknown_topic_or_partition
+    side.broker.script(OFFSET_COMMIT, lambda request: side.at.stored(request, unknown))
+    side.broker.script(METADATA, topics(side, unknown))
+
+
+def topics(side: Side, error: ErrorCode) -> Callable[[Any], object]:
+    """Metadata in which every topic has this error."""
+    brokers, topic = side.broker._self, MetadataResponseTopic
+
+    def describe(request: Any) -> object:
+        names = [each.name for each in request.topics]
+        seen = tuple(topic(error_code=error, name=name, topic_id=None, partitions=()) for name in names)
+        return replace(brokers(request), topics=seen)
+
+    return describe
+
+
+@pytest.mark.parametrize(("held", "version"), [(None, 5), (EMPTY, 5), (Held(), 4)])
+def test_what_is_lost_with_its_topic_is_unknown(side: Side, held: Held | None, version: int) -> None:
+    """Or the job would ask forever. The transaction may have been committed, and have output in other topics."""
+    deleted_topic(side)
+    side.at.ids.update({NAME: held} if held else {})
+
+    probe = side.committer.probe(stored(prepared(end_txn_version=version)))
+
+    assert probe.status is CommitStatus.UNKNOWN
+    assert "the topic out, which would show whether it was committed, was deleted" in probe.detail
+
+
+@pytest.mark.parametrize("held", [COMMITTED, Held()])
+def test_what_the_coordinator_knows_needs_no_topic(side: Side, held: Held) -> None:
+    deleted_topic(side)
+    side.at.ids[NAME] = held
+
+    assert side.committer.probe(stored(prepared())).status is not CommitStatus.UNKNOWN
 
 
 def test_with_v4_an_open_transaction_is_committed_only_if_a_current_coordinator_has_no_marker(side: Side) -> None:

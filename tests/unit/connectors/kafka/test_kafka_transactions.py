@@ -86,6 +86,17 @@ def test_what_is_open_under_our_id_and_epoch_is_prepared(ours: KafkaCommittable,
     assert verdict(OPEN, marker, ours) is TransactionStatus.PREPARED
 
 
+@pytest.mark.parametrize("seen", [None, NEXT, REUSED])
+@pytest.mark.parametrize("current", [False, True])
+def test_a_marker_that_may_be_deleted_with_its_topic_proves_nothing(
+    seen: TransactionDescription | None, current: bool
+) -> None:
+    assert derive_status(OURS, seen, None, 0.0, current, deleted=True) is TransactionStatus.UNKNOWN
+    assert derive_status(BY_V4, OPEN, None, 0.0, current, deleted=True) is TransactionStatus.UNKNOWN
+    committed = replace(OPEN, state="CompleteCommit")
+    assert derive_status(OURS, committed, None, 0.0, current, deleted=True) is TransactionStatus.COMMITTED
+
+
 @pytest.mark.parametrize("seen", [BEFORE, NEXT, REUSED])
 def test_what_another_producer_has_open_is_not_ours(seen: TransactionDescription) -> None:
     assert verdict(seen) is TransactionStatus.LOST
