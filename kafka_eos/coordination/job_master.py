@@ -37,7 +37,6 @@ from kafka_eos.core.errors import (
     CorruptCheckpoint,
     EnvironmentFailed,
     Fatal,
-    Fenced,
     KafkaEosError,
     ProcessLost,
     RestartFromCheckpoint,
@@ -309,11 +308,10 @@ class JobMaster:
                 coordinator.abort_open_output(self._term)
             except Fatal as worse:
                 raise worse from why
-            except Fenced:
-                pass  # it belongs to the supervisor that took over
             except (KafkaEosError, OSError) as error:
+                # Also if fenced: a claim whose response was lost looks like the one of another supervisor.
                 text = f"open output could not be aborted: {str(error).rstrip('.')}"
-                self.notice(f"{text}. Retry with kafka-eos doctor APP --resolve")
+                self.notice(f"{text}. If no supervisor runs this job, retry with kafka-eos doctor APP --resolve")
             finally:
                 timer.cancel()
 

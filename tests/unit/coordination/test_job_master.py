@@ -35,6 +35,7 @@ from kafka_eos.core.errors import (
 from kafka_eos.core.ids import Term
 from kafka_eos.runtime.epoch_reports import EpochContents
 from kafka_eos.storage import object_names as paths
+from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import MemorySink
 from tests.unit.coordination.runs import JOB, Run, fails, signalled
 
@@ -381,3 +382,30 @@ def test_what_cannot_be_cleared_up_is_told_unless_it_is_worse(tmp_path: Path, mo
     run = Run(tmp_path, attempt)
     with pytest.raises(CorruptCheckpoint, match="damaged"):
         run.master.run()
+
+
+def test_a_claim_whose_answer_was_lost_leaves_output_open_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has written it, and refuses the repetition: that looks like the claim of another supervisor."""
+
+    def attempt(coordinator: Coordinator) -> None:
+        run.recovers(coordinator)
+        run.prepares(coordinator)
+        create = LocalStorage.publish
+
+        def create_twice(storage: LocalStorage, name: str, data: bytes) -> None:
+            create(storage, name, data)
+            create(storage, name, data)
+
+        monkeypatch.setattr(LocalStorage, "publish", create_twice)
+        raise ConfigError("wrong")
+
+    run = Run(tmp_path, attempt)
+    with pytest.raises(ConfigError, match="wrong"):
+        run.master.run()
+
+    assert run.sink.prepared == [1]
+    told = run.of("notice")[-1]["text"]
+    assert "open output could not be aborted: term 1 was replaced by term 2" in told
+    assert "If no supervisor runs this job, retry with kafka-eos doctor APP --resolve" in told
