@@ -44,7 +44,6 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 
 from benchmarks.command import machine, table, tell
-from docs.examples.sqlite_sink import Sqlite
 from kafka_eos.abc.committer import AtomicCommitter
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.sink import Sink
@@ -210,7 +209,7 @@ def sqlite(home: Path, rows: Sequence[Account]) -> tuple[float, float]:
     with sqlite3.connect(here) as connection:
         for name in ("bare", "rows"):
             connection.execute(f"CREATE TABLE {name} ({', '.join(map(' '.join, declared.items()))})")
-    took = seconds(lambda: through(DbApiSink(Sqlite(str(here)), "rows", declared), rows))
+    took = seconds(lambda: through(DbApiSink(f"sqlite:///{here}", "rows", declared), rows))
 
     def load() -> None:
         with sqlite3.connect(here) as connection:

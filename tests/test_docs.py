@@ -337,7 +337,9 @@ def test_the_pipeline_shown_is_the_example(page: Path) -> None:
 @pytest.mark.parametrize("what", ["sink", "source"])
 def test_the_connector_shown_is_the_example(what: str) -> None:
     example = (ROOT / f"docs/examples/sqlite_{what}.py").read_text(encoding="utf-8")
-    shown = next(block for block in blocks(ROOT / f"docs/writing-a-{what}.md", "python") if "class Sqlite" in block)
+    shown = next(
+        block for block in blocks(ROOT / f"docs/writing-a-{what}.md", "python") if f"def test_sqlite_{what}" in block
+    )
 
     assert _code(shown) == _code(example)
 

@@ -115,6 +115,7 @@ INSIDE: Mapping[str, Mapping[str, str]] = {
 }
 """The same of what stands in a room: folders, and modules beside them. The room's ``__init__`` is apart."""
 
+DBAPI = ("committer", "database", "sink", "staging_catalog", "statements", "table_keys", "table_staging")
 POSTGRES = (
     "connection",
     "sink.audit_rows",
@@ -364,7 +365,11 @@ def test_a_module_whose_name_is_computed_is_imported_in_few_places() -> None:
             "pyiceberg",
             {f"kafka_eos.connectors.iceberg.{name}" for name in ICEBERG},
         ),
-        ("sqlalchemy", {f"kafka_eos.connectors.iceberg.{name}" for name in ("catalogs", "iceberg_table")}),
+        (
+            "sqlalchemy",
+            {f"kafka_eos.connectors.iceberg.{name}" for name in ("catalogs", "iceberg_table")}
+            | {f"kafka_eos.connectors.dbapi.{name}" for name in DBAPI},
+        ),
         ("boto3", {"kafka_eos.connectors.files.s3.bucket"}),
         ("botocore", {"kafka_eos.connectors.files.s3.bucket"}),
         ("kio", set()),  # a witness for tests; see tests/wire.py

@@ -1,12 +1,16 @@
-"""Tables of any database that has a PEP 249 driver: ``DbApiSink``, and ``Database``, which describes yours.
+"""Tables of any database that SQLAlchemy knows: ``DbApiSink``.
 
-Rule: only ``database`` calls a driver and maps its errors; only ``staging_catalog`` knows the sink's own tables.
+Rule: only ``database`` knows how databases differ and maps their errors; only ``staging_catalog`` knows the sink's own
+tables.
 """
 
 from __future__ import annotations
 
-from kafka_eos.connectors.dbapi.committer import DbApiCommitter
-from kafka_eos.connectors.dbapi.database import Connection, Cursor, Database, Driver
-from kafka_eos.connectors.dbapi.sink import DbApiSink
+from kafka_eos._util.extras import ensure_extra
 
-__all__ = ["Connection", "Cursor", "Database", "DbApiCommitter", "DbApiSink", "Driver"]
+ensure_extra("dbapi", "DbApiSink")  # before any module imports sqlalchemy
+
+from kafka_eos.connectors.dbapi.committer import DbApiCommitter  # noqa: E402
+from kafka_eos.connectors.dbapi.sink import DbApiSink  # noqa: E402
+
+__all__ = ["DbApiCommitter", "DbApiSink"]

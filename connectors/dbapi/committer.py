@@ -1,9 +1,7 @@
-"""The committer of staged rows: commit them, and abort what no manifest names. I/O around ``staging_catalog``.
+"""The committer of staged rows in any database.
 
 The commit is one transaction: it sets the staging table's state to "committed" and copies its rows into the user's
-table.
-So its outcome is never guessed: if the response is lost, the staging catalog is read.
-Rule: a process that ends a stage first changes its state, which only one transaction can do.
+table. Rule: a process that ends a stage first changes its state, which only one transaction can do.
 """
 
 from __future__ import annotations
@@ -11,189 +9,84 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from kafka_eos.abc.committer import (
-    CommitOutcome,
-    CommitPermit,
-    CommitStatus,
-    Committable,
-    Committer,
-    Probe,
-    StagedOutput,
-)
+from sqlalchemy import Connection
+
 from kafka_eos.abc.context import JobContext
-from kafka_eos.abc.incarnation import IncarnationSign as Sign
-from kafka_eos.abc.incarnation import SupportsLossCheck, SupportsRegistration
-from kafka_eos.connectors._staged_tables.incarnation_markers import OpenStage, ensure_registered, list_signs
-from kafka_eos.connectors._staged_tables.probe_details import describe_status
-from kafka_eos.connectors._staged_tables.stage_names import Incarnation, TableCommittable, describe_missing_commits
+from kafka_eos.connectors._staged_tables.committer import StagedTableCommitter, StagingEntry
+from kafka_eos.connectors._staged_tables.stage_names import Incarnation, TableCommittable
 from kafka_eos.connectors.dbapi import statements
-from kafka_eos.connectors.dbapi.database import Connection, Database, DbTransaction
-from kafka_eos.connectors.dbapi.staging_catalog import (
-    ABORTED,
-    COMMITTED,
-    STAGES,
-    DbApiStagingEntry,
-    StagingCatalog,
-    stage,
-)
-from kafka_eos.core.errors import Bug, CommittableLost, KafkaEosError, Retryable
-from kafka_eos.core.ids import EpochId, JobIdentity
+from kafka_eos.connectors.dbapi.database import Database
+from kafka_eos.connectors.dbapi.staging_catalog import ABORTED, COMMITTED, STAGES, DbApiStagingCatalog, name_stage
+from kafka_eos.core.errors import Retryable
+from kafka_eos.core.ids import EpochId, JobIdentity, Term
 
 
-class DbApiCommitter(SupportsRegistration, SupportsLossCheck, Committer):
+class DbApiCommitter(StagedTableCommitter[Connection]):
     """The committer of one database. Thread-safe, and usable by any process that has the manifest."""
 
+    _catalog: DbApiStagingCatalog
+
     def __init__(self, database: Database, scope: str) -> None:
+        super().__init__(DbApiStagingCatalog(database), scope)
         self._database = database
-        self._books = StagingCatalog(database)
-        self._scope = scope
 
-    def probe(self, committable: Committable) -> Probe:
-        promise = TableCommittable.from_payload(committable.payload)
-        with self._asking(f"look for {stage(promise.id)}") as session:
-            standing = self._books.read_status(session, promise)
-        return Probe(standing, self._detail(promise, standing))
-
-    def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
-        promise = TableCommittable.from_payload(committable.payload)
-        if permit.epoch < promise.epoch:  # an older epoch may have been aborted; its output is part of this one
-            raise Bug(f"a permit for epoch {permit.epoch} cannot commit {stage(promise.id)}")
-        with self._connection(Retryable, f"commit {stage(promise.id)} into {promise.target}") as connection:
-            done = self._apply_staged_rows(connection, promise, permit)
-            with self._database.transaction(connection) as session:
-                standing = self._books.read_status(session, promise)
-            if standing is CommitStatus.COMMITTED:
-                self._dropped(connection, promise)
-                with self._database.transaction(connection) as session:
-                    self._books.prune_markers(session, promise.life, permit.epoch)
-        if done:
-            return CommitOutcome.COMMITTED
-        if standing is CommitStatus.COMMITTED:
-            return CommitOutcome.ALREADY
-        raise CommittableLost(f"epoch {permit.epoch}: {self._detail(promise, standing)}")
-
-    def _apply_staged_rows(self, connection: Connection, promise: TableCommittable, permit: CommitPermit) -> bool:
-        """Copy staged rows into the target in one transaction. Return False, without changes, if they are not prepared.
-
-        A writer's stages of one manifest are committed in any order, and concurrently. Its older rows must not
-        overwrite its newer ones, so remaining predecessors are applied first. All processes apply them in the same
-        order, the oldest first.
-        """
-        try:
-            with self._database.transaction(connection) as session:
-                for of in (*promise.predecessors, promise.id):
-                    if self._books.mark_committed(session, of, permit.epoch):
-                        name = self._database.quoted(stage(of))
-                        for statement in statements.apply(self._database, name, promise.target):
-                            session.run(statement)
-                    elif of == promise.id:
-                        raise _NotPrepared
-        except _NotPrepared:
-            return False
-        return True
-
-    def _dropped(self, connection: Connection, promise: TableCommittable) -> None:
-        """Drop the staging tables of a commit."""
-        for of in (*promise.predecessors, promise.id):
-            with self._database.transaction(connection) as session:
-                if self._books.state(session, of) == COMMITTED:
-                    self._books.drop(session, of)
-
-    def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
-        """List open and prepared staging tables."""
-        with self._asking(f"look into {self._scope}") as session:
-            entries = self._books.staged(session, ctx.job)
-        return [StagedOutput(of.term, stage(of.id), of.detail, of.age, of.identity) for of in entries]
-
-    def abort_leftovers(self, ctx: JobContext) -> Sequence[str]:
-        """Drop this incarnation's staging tables of older terms, including open ones."""
-        return self._abort_matching(ctx.job, lambda of: ctx.owns(of.identity) and of.term < ctx.term)
-
-    def _abort_matching(self, job: str, whose: Callable[[DbApiStagingEntry], bool]) -> list[str]:
-        """Abort the staging tables that match, and drop tables that a dead process left behind."""
-        ended = []
-        with self._connection(Retryable, f"clean up {self._scope}") as connection:
-            with self._database.transaction(connection) as session:
-                old = [entry for entry in self._books.staged(session, job) if whose(entry)]
-            for entry in old:
-                with self._database.transaction(connection) as session:
-                    if self._books.abort(session, entry.id):
-                        ended.append(stage(entry.id))
-            with self._database.transaction(connection) as session:
-                left = [
-                    of
-                    for identity in {mark.identity for mark in self._books.marks(session, job)}
-                    for of in self._books.undropped(session, Incarnation(job, identity))
-                ]
-            for of in left:
-                with self._database.transaction(connection) as session:
-                    self._books.drop(session, of)
-        return ended
-
-    # ------------------------------------------------------------ incarnations
-
-    def list_incarnations(self, ctx: JobContext) -> Sequence[Sign]:
-        """List incarnations by registrations and staged tables."""
-        with self._asking(f"look into {self._scope}") as session:
-            marks, entries = self._books.marks(session, ctx.job), self._books.staged(session, ctx.job)
-            lives = [Incarnation(ctx.job, mark.identity) for mark in marks]
-            committed = {life.identity: self._books.newest(session, life) for life in lives}
-        open_ = [OpenStage(of.identity, stage(of.id), of.term, of.age) for of in entries]
-        return list_signs(self._scope, marks, open_, committed)
-
-    def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
-        """Return which committed output the database lacks, or None."""
-        life, promises = (
-            Incarnation(ctx.job, ctx.identity),
-            [TableCommittable.from_payload(each.payload) for each in committables],
-        )
-        with self._asking(f"look into {self._scope}") as session:
-            mark = self._books.read_registration(session, life)
-            standings = [self._books.read_status(session, promise) for promise in promises]
-            last = self._books.newest(session, life)
-        return describe_missing_commits(self._scope, mark, newest, standings, last)
+    def _apply(self, promise: TableCommittable, permit: EpochId, what: str) -> bool:
+        """See the base class. Staging tables of a commit are dropped after it."""
+        stages = (*promise.predecessors, promise.id)
+        with self._session(what) as connection:
+            marked = [of for of in stages if self._catalog.mark_committed(connection, of, permit)]
+            if done := promise.id in marked:
+                for of in marked:
+                    connection.execute(statements.apply(self._database, name_stage(of), promise.target))
+            else:
+                connection.rollback()
+        with self._session(what) as connection:
+            committed = [of for of in stages if self._catalog.read_state(connection, of) == COMMITTED]
+            for of in committed:
+                self._catalog.drop(connection, of)
+            if promise.id in committed:
+                self._catalog.prune_markers(connection, promise.life, permit)
+        return done
 
     def register(self, ctx: JobContext) -> None:
-        """Register the incarnation in a row with its newest term: writers of older terms can begin nothing any more."""
-        life = Incarnation(ctx.job, ctx.identity)
-        with self._connection(Retryable, f"look for the mark of job {ctx.job!r} in {self._scope}") as connection:
-            self._books.ensure_registered(connection, life, ctx.term)
-            with self._database.transaction(connection) as session:
-                self._books.raise_term(session, life, ctx.term)
-                mark = self._books.read_registration(session, life)
-        if mark is None:
-            raise Retryable(f"another process has just removed the registration of job {ctx.job!r} from {self._scope}")
-        ensure_registered(ctx, self._scope, mark)
+        self._ensure_registered(Incarnation(ctx.job, ctx.identity), ctx.term)
+        super().register(ctx)
 
     def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
-        """End an incarnation. Without its registration it prepares nothing any more; then its stages are aborted."""
-        life = Incarnation(ctx.job, identity)
-        with self._connection(Retryable, f"take the mark of life {identity} in {self._scope}") as connection:
-            self._books.ensure_registered(connection, life, ctx.term)
-            with self._database.transaction(connection) as session:
-                self._books.set_taken_over(session, life)
-        return self._abort_matching(ctx.job, lambda of: of.identity == identity)
+        self._ensure_registered(Incarnation(ctx.job, identity), ctx.term)
+        return super().retire(ctx, identity)
+
+    def _ensure_registered(self, life: Incarnation, term: Term) -> None:
+        what = f"look for the mark of job {life.job!r} in {self._scope}"
+        with self._database.mapped(Retryable, what), self._database.connected() as connection:
+            self._catalog.create_tables(connection)
+            self._catalog.ensure_registered(connection, life, term)
+
+    def _abort(self, life: Incarnation, entry: StagingEntry) -> bool:
+        with self._session(f"clean up {self._scope}") as connection:
+            return self._catalog.abort(connection, entry.id)
+
+    def _abort_matching(self, job: str, matches: Callable[[StagingEntry], bool]) -> list[str]:
+        """Abort the staging tables that match, and drop tables that a dead process left behind."""
+        ended = super()._abort_matching(job, matches)
+        with self._session(f"clean up {self._scope}") as connection:
+            for of in self._catalog.list_undropped(connection, job):
+                self._catalog.drop(connection, of)
+        return ended
 
     @contextmanager
-    def _connection(self, kind: type[KafkaEosError], what: str) -> Iterator[Connection]:
-        with self._database.mapped(kind, what), self._database.connected() as connection:
-            self._books.create_tables(connection)
-            yield connection
+    def _session(self, what: str, life: Incarnation | None = None) -> Iterator[Connection]:
+        with self._database.mapped(Retryable, what), self._database.connected() as connection:
+            self._catalog.create_tables(connection)
+            with connection.begin():
+                yield connection
 
-    @contextmanager
-    def _asking(self, what: str) -> Iterator[DbTransaction]:
-        with self._connection(Retryable, what) as connection, self._database.transaction(connection) as session:
-            yield session
+    def _describe_loss(self, promise: TableCommittable) -> str:
+        return f"aborted, or {self._database.name} was put back to an older copy"
 
-    def _detail(self, promise: TableCommittable, standing: CommitStatus) -> str:
-        remedy = (
+    def _describe_remedy(self, promise: TableCommittable) -> str:
+        return (
             f" in {STAGES}: a row with id '{promise.id.hex}', job '{promise.life.job}', life "
             f"'{promise.life.identity_text}' and "
             f"state '{COMMITTED}'; if it does not, the same with '{ABORTED}'"
         )
-        lost = f"aborted, or {self._database.name} was put back to an older copy"
-        return describe_status(promise, standing, stage(promise.id), self._scope, lost, remedy)
-
-
-class _NotPrepared(Exception):
-    """The staging table is no longer prepared. Never leaves this module."""

@@ -1,244 +1,222 @@
-"""A database with a PEP 249 driver, and the differences between databases: ``Database``, which a user completes.
+"""A database: its engine, its settings for connections, its upsert, and which of its errors a row or an outage causes.
 
-Rule: an error of the driver is mapped here, once, to what the caller must do. Values are parameters, never part of a
-statement; identifiers are quoted.
+SQLAlchemy knows the driver, the quoting and the types of a database. Rule: an error of the driver is mapped here, once,
+to what the caller must do. A code that this module does not know needs a person, because retrying a decided commit
+forever would hide it.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, Final, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, Insert, Select, Table, create_engine, event, make_url
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    NoSuchModuleError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    SQLAlchemyError,
+    StatementError,
+)
+from sqlalchemy.pool import NullPool
 
 from kafka_eos.core.errors import ConfigError, KafkaEosError
-from kafka_eos.core.limits import LIMITS
 
-P: Final = "\0"
-"""The placeholder for a parameter in the statements of this package. No identifier can contain it."""
-_STYLES: Final[Mapping[str, Callable[[int], str]]] = {
-    "qmark": lambda n: "?",
-    "numeric": lambda n: f":{n}",
-    "named": lambda n: f":p{n}",
-    "format": lambda n: "%s",
-    "pyformat": lambda n: f"%(p{n})s",
+ROW_ERRORS: Final = (StatementError, ValueError, TypeError, OverflowError)
+"""The errors that staging a row may raise: those of the database, and Python's for values that do not fit."""
+
+
+@dataclass(frozen=True)
+class DatabaseTraits:
+    """The differences between databases that SQLAlchemy does not cover.
+
+    ``session``: statements that each new connection runs. They set a lock timeout of some seconds, durable commits, and
+    refusal of values that a column would change.
+    ``passing``: codes of temporary errors. Without any, the class of an error decides.
+    ``of_row``: codes of errors that a row's values cause, besides the classes of PEP 249 for such errors.
+    """
+
+    connect_args: tuple[tuple[str, Any], ...] = ()
+    session: tuple[str, ...] = ()
+    port: int | None = None
+    passing: tuple[str, ...] = ()
+    of_row: tuple[str, ...] = ()
+    upserts: bool = False
+
+
+_MYSQL: Final = DatabaseTraits(
+    session=(
+        "SET SESSION innodb_lock_wait_timeout = 5",
+        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')",
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    ),
+    port=3306,
+    # The server is away, stopping, busy, full or read-only; a connection or a statement was ended; locks are in
+    # conflict.
+    passing=(
+        *("2002", "2003", "2006", "2013", "2055", "1040", "1042", "1043", "1053", "1077", "1079", "1158", "1159"),
+        *("1160", "1161", "1203", "1927", "4031", "1021", "1114", "1205", "1213", "1290", "1836", "1317", "1969"),
+    ),
+    of_row=("3819", "4025", "1264", "1292", "1364", "1366", "1406"),
+    upserts=True,
+)
+_TRAITS: Final[Mapping[str, DatabaseTraits]] = {
+    "sqlite": DatabaseTraits(
+        # IMMEDIATE: a transaction locks the file when it begins, so two that read first cannot deadlock. Several
+        # threads use a connection, one at a time.
+        connect_args=(("timeout", 10), ("isolation_level", "IMMEDIATE"), ("check_same_thread", False)),
+        session=("PRAGMA synchronous = FULL",),
+        passing=("5", "6", "8", "10", "13", "14"),  # busy, locked, read-only, input or output, full, cannot open
+        upserts=True,
+    ),
+    "mysql": _MYSQL,
+    "mariadb": _MYSQL,
+    "postgresql": DatabaseTraits(
+        session=("SET lock_timeout = '5s'",),
+        port=5432,
+        passing=("", "08", "25006", "28", "40", "53", "55P03", "57", "58", "XX000"),
+        of_row=("22", "23", "44", "54"),
+        upserts=True,
+    ),
 }
 
 
-class Cursor(Protocol):
-    """The part of a PEP 249 cursor that is used."""
+class Database:
+    """One database, which a URL of SQLAlchemy names. Each connection is new, so none is shared by processes."""
+
+    def __init__(self, url: str | URL, connect_args: Mapping[str, Any]) -> None:
+        try:
+            self._url = make_url(url)
+        except ArgumentError:
+            raise ConfigError(
+                "DbApiSink cannot read the URL of its database. Write it as SQLAlchemy does: "
+                '"mysql+pymysql://user@host/database". (It is not shown, as a password may be in it.)'
+            ) from None
+        self._backend = self._url.get_backend_name()
+        self._connect_args = connect_args
+        self.traits = _TRAITS.get(self._backend, DatabaseTraits())
+        if self._backend == "sqlite" and self._url.database in (None, "", ":memory:"):
+            raise ConfigError("DbApiSink needs a file for SQLite: a database in memory ends with its process")
+
+    @cached_property
+    def engine(self) -> Engine:
+        args = {**dict(self.traits.connect_args), **self._connect_args}
+        try:
+            engine = create_engine(self._url, poolclass=NullPool, connect_args=args)
+        except (NoSuchModuleError, ImportError) as error:
+            raise ConfigError(
+                f"the driver of {self._url.drivername!r} is not installed ({error}): install it, or name another one "
+                "in the URL"
+            ) from None
+        event.listen(engine, "connect", self._prepare)
+        return engine
+
+    def _prepare(self, connection: Any, record: object) -> None:
+        cursor = connection.cursor()
+        for statement in self.traits.session:
+            cursor.execute(statement)
+        cursor.close()
+        connection.commit()
 
     @property
-    def rowcount(self) -> int: ...
-
-    def execute(self, operation: Any, parameters: Any = ..., /) -> Any: ...
-
-    def executemany(self, operation: Any, parameters: Any, /) -> Any: ...
-
-    def fetchall(self) -> Any: ...
-
-    def fetchmany(self, size: int = ..., /) -> Any: ...
-
-    def close(self) -> Any: ...
-
-
-class Connection(Protocol):
-    """The part of a PEP 249 connection that is used."""
-
-    def cursor(self) -> Cursor: ...
-
-    def commit(self) -> None: ...
-
-    def rollback(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Driver(Protocol):
-    """The part of a PEP 249 module, such as ``sqlite3``, that is used."""
+    def is_mysql(self) -> bool:
+        return self._backend in ("mysql", "mariadb")
 
     @property
-    def paramstyle(self) -> str: ...
-
-    @property
-    def Error(self) -> type[Exception]: ...  # noqa: N802 - the names are those of PEP 249
-
-    @property
-    def InterfaceError(self) -> type[Exception]: ...  # noqa: N802
-
-    @property
-    def OperationalError(self) -> type[Exception]: ...  # noqa: N802
-
-    @property
-    def InternalError(self) -> type[Exception]: ...  # noqa: N802
-
-    @property
-    def IntegrityError(self) -> type[Exception]: ...  # noqa: N802
-
-    @property
-    def DataError(self) -> type[Exception]: ...  # noqa: N802
-
-    @property
-    def ProgrammingError(self) -> type[Exception]: ...  # noqa: N802
-
-    @property
-    def NotSupportedError(self) -> type[Exception]: ...  # noqa: N802
-
-
-class DbTransaction:
-    """One open transaction, with the driver's parameter style."""
-
-    def __init__(self, cursor: Cursor, paramstyle: str) -> None:
-        self._cursor, self._style = cursor, paramstyle
-
-    def run(self, statement: str, *values: Any) -> int:
-        """Run a statement; return the number of changed rows."""
-        self._execute(statement, values)
-        return self._cursor.rowcount
-
-    def rows(self, statement: str, *values: Any) -> list[Sequence[Any]]:
-        self._execute(statement, values)
-        found: list[Sequence[Any]] = self._cursor.fetchall()
-        return found
-
-    def each(self, statement: str) -> Iterator[Sequence[Any]]:
-        """Run a query; yield its rows, fetched in batches."""
-        self._execute(statement, ())
-        while found := self._cursor.fetchmany(LIMITS.rows_per_fetch):
-            yield from found
-
-    def run_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run the statement once per row, with the row's values."""
-        self._cursor.executemany(_text(statement, self._style), [_values(row, self._style) for row in rows])
-
-    def _execute(self, statement: str, values: Sequence[Any]) -> None:
-        if values:
-            self._cursor.execute(_text(statement, self._style), _values(values, self._style))
-        else:
-            self._cursor.execute(statement)
-
-
-def _text(statement: str, style: str) -> str:
-    """Return the statement with the placeholders of the driver's style."""
-    first, *others = statement.replace("%", "%%" if style in ("format", "pyformat") else "%").split(P)
-    return first + "".join(_STYLES[style](n) + text for n, text in enumerate(others, 1))
-
-
-def _values(values: Sequence[Any], style: str) -> Any:
-    if style in ("named", "pyformat"):
-        return {f"p{n}": value for n, value in enumerate(values, 1)}
-    return tuple(values)
-
-
-class Database(ABC):
-    """A description of a database. Complete ``driver``, ``connect`` and ``name``.
-
-    All other members have defaults that most databases support: override those that yours handles differently. Every
-    database must satisfy two requirements: a transaction is durable when ``commit`` has returned, and it locks the rows
-    that it changes until then.
-    """
-
-    driver: Driver
-    """The PEP 249 module of the connections."""
-    text: str = "VARCHAR(200)"
-    """A type for names that can be used in primary keys."""
-    number: str = "BIGINT"
-    """A type for whole numbers of 64 bits."""
-
-    @abstractmethod
-    def connect(self) -> Connection:
-        """Return a new connection without autocommit. Only one thread uses it at a time, but not always the same one.
-
-        Set a lock timeout of some seconds, so that a blocked statement is reported.
-        """
-
-    @property
-    @abstractmethod
     def name(self) -> str:
-        """Return the name of the database: the same in every process, for every login. It is stored: no secrets."""
+        """Return the name of the database: the same in every process and for every login. It is stored: no secrets."""
+        url = self._url
+        if self._backend == "sqlite":
+            return f"sqlite:{Path(str(url.database)).resolve()}"
+        host = url.host or url.query.get("host") or url.query.get("unix_socket") or "localhost"
+        backend = "mysql" if self._backend == "mariadb" else self._backend
+        return f"{backend}:{host}:{url.port or self.traits.port or ''}/{url.database or ''}"
 
-    def is_retryable(self, error: Exception) -> bool:
+    def is_retryable(self, error: DBAPIError) -> bool:
         """Return whether an error is temporary: server unavailable or busy, lock timeout.
 
-        All other errors need manual intervention and stop the job. Note: some drivers raise OperationalError also for a
-        table that does not exist. Then exclude that error here; otherwise the job waits for it until its notices are
-        read.
+        All other errors need manual intervention and stop the job.
         """
-        return isinstance(error, (self.driver.OperationalError, self.driver.InterfaceError, self.driver.InternalError))
-
-    @property
-    def row_errors(self) -> tuple[type[Exception], ...]:
-        """Return the errors that staging a row may raise: those of the driver, and Python's for values that do
-        not fit."""
-        return (self.driver.Error, ValueError, TypeError, OverflowError)
+        if error.connection_invalidated:
+            return True
+        if not self.traits.passing:
+            return isinstance(error, OperationalError | InterfaceError | InternalError)
+        return self._has_code(error, self.traits.passing)
 
     def is_row_error(self, error: Exception) -> bool:
         """Return whether an error is about the row's values."""
-        driver = self.driver
-        of_values = (driver.DataError, driver.IntegrityError, driver.ProgrammingError, driver.NotSupportedError)
-        return isinstance(error, (*of_values, ValueError, TypeError, OverflowError))
+        if not isinstance(error, DBAPIError):
+            return True
+        of_values = isinstance(error, DataError | IntegrityError | ProgrammingError | NotSupportedError)
+        return of_values or self._has_code(error, self.traits.of_row)
 
-    def quoted(self, identifier: str) -> str:
-        return '"' + identifier.replace('"', '""') + '"'
+    def _has_code(self, error: DBAPIError, codes: Sequence[str]) -> bool:
+        code = _code(self._backend, error.orig)
+        if self._backend != "postgresql":
+            return code in codes
+        return any(code.startswith(each) if each else not code for each in codes)
 
-    def table(self, name: str) -> str:
-        """Return the quoted name of a table that the user names "table" or "schema.table"."""
-        return ".".join(map(self.quoted, name.split(".")))
+    def escape(self, text: str) -> str:
+        """Return SQL text such that the driver does not take a % in it for a parameter."""
+        return text.replace("%", "%%") if self.engine.dialect.paramstyle in ("format", "pyformat") else text
 
-    def create_table(self, table: str, columns: Sequence[str], *, temporary: bool = False) -> str:
-        """Return a statement. ``table`` is quoted, ``columns`` are definitions. A temporary table ends with its
-        connection."""
-        return f"CREATE {'TEMPORARY ' if temporary else ''}TABLE {table} ({', '.join(columns)})"
-
-    def drop_table(self, table: str) -> str:
-        """Return a statement for a table that may not exist."""
-        return f"DROP TABLE IF EXISTS {table}"
-
-    # ------------------------------------------------------------ used by the package
+    def upsert(self, table: Table, columns: Sequence[str], rows: Select[Any], key: Sequence[str]) -> Insert:
+        """Return the statement that inserts rows. If the key of a row exists, that row takes its other values."""
+        others = [name for name in columns if name not in key]
+        if self.is_mysql:
+            of_mysql = mysql.insert(table).from_select(columns, rows)
+            return of_mysql.on_duplicate_key_update({name: of_mysql.inserted[name] for name in others or key})
+        insert = sqlite.insert if self._backend == "sqlite" else postgresql.insert
+        statement = insert(table).from_select(columns, rows)
+        keys = [table.c[name] for name in key]
+        if not others:
+            return statement.on_conflict_do_nothing(index_elements=keys)
+        values = {name: statement.excluded[name] for name in others}
+        return statement.on_conflict_do_update(index_elements=keys, set_=values)
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
-        """Yield a connection, which is closed afterwards."""
-        connection = self.connect()
-        try:
+        """Yield a new connection, which is closed afterwards."""
+        with self.engine.connect() as connection:
             yield connection
-        finally:
-            connection.close()
-
-    @contextmanager
-    def transaction(self, connection: Connection) -> Iterator[DbTransaction]:
-        """Run one transaction: everything done in the context is durable after it, or nothing is done."""
-        try:
-            cursor = connection.cursor()
-            yield DbTransaction(cursor, self.driver.paramstyle)
-            cursor.close()
-            connection.commit()
-        except BaseException:
-            with suppress(self.driver.Error):  # the connection is broken; the original error is raised
-                connection.rollback()
-            raise
-
-    @contextmanager
-    def open_transaction(self) -> Iterator[DbTransaction]:
-        """Open a connection and run one transaction on it."""
-        with self.connected() as connection, self.transaction(connection) as session:
-            yield session
 
     @contextmanager
     def mapped(self, kind: type[KafkaEosError], what: str) -> Iterator[None]:
         """Map errors: ``kind`` for a temporary error, ConfigError for one that needs manual intervention."""
         try:
             yield
-        except (self.driver.Error, OSError) as error:
-            if isinstance(error, OSError) or self.is_retryable(error):
+        except (SQLAlchemyError, OSError) as error:
+            if isinstance(error, OSError) or (isinstance(error, DBAPIError) and self.is_retryable(error)):
                 raise kind(f"could not {what}: {format_error(error)}") from error
             raise ConfigError(
-                f"{self.name} refuses to {what}: {format_error(error)}. Nothing is lost: repair it "
-                "and start again, the job "
-                "goes on from its last epoch."
+                f"{self.name} refuses to {what}: {format_error(error)}. Nothing is lost: repair it and start "
+                "again, the job goes on from its last epoch."
             ) from error
 
 
+def _code(backend: str, error: BaseException | None) -> str:
+    """Return the database's own code of an error, as its driver gives it; empty if there is none."""
+    if backend == "sqlite":
+        return str(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+    if backend == "postgresql":
+        return str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
+    first = error.args[0] if error is not None and error.args else ""
+    return str(getattr(error, "errno", None) or first)
+
+
 def format_error(error: Exception) -> str:
-    """Return the driver's message as one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    """Return the driver's message as one line, without the statement that SQLAlchemy adds."""
+    cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
+    return f"{type(cause).__name__}: {' '.join(str(cause).split())}"

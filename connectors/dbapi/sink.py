@@ -1,4 +1,4 @@
-"""``DbApiSink``: rows in a table of any database that has a PEP 249 driver, each exactly once.
+"""``DbApiSink``: rows in a table of any database that SQLAlchemy knows, each exactly once.
 
 Rule: a guarantee that the table cannot keep is refused in ``check``, before anything is read.
 """
@@ -12,6 +12,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from sqlalchemy import URL, Connection, Select, Table, select
+from sqlalchemy.exc import DBAPIError
+
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.abc.sink import Sink
@@ -22,12 +25,14 @@ from kafka_eos.connectors._staged_tables.stage_names import Incarnation, TargetT
 from kafka_eos.connectors._staged_tables.table_writer import TableWriter
 from kafka_eos.connectors.dbapi import statements
 from kafka_eos.connectors.dbapi.committer import DbApiCommitter
-from kafka_eos.connectors.dbapi.database import Connection, Database
-from kafka_eos.connectors.dbapi.staging_catalog import LIVES, STAGES, StagingCatalog
-from kafka_eos.connectors.dbapi.table_staging import DbApiTableStaging, find_bad_rows, roll_back_after, stage_rows
+from kafka_eos.connectors.dbapi.database import ROW_ERRORS, Database, format_error
+from kafka_eos.connectors.dbapi.staging_catalog import LIVES, STAGES, DbApiStagingCatalog
+from kafka_eos.connectors.dbapi.table_keys import find_key_problem
+from kafka_eos.connectors.dbapi.table_staging import DbApiTableStaging, find_bad_rows, roll_back_after
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import JobIdentity, Term, ensure_name
 from kafka_eos.core.json_values import Json
+from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, Headers
 
 T = TypeVar("T")
@@ -38,25 +43,34 @@ _AUDIT_TABLE = "kafka_eos_told"
 class DbApiSink(NoProvenance, Sink[T]):
     """A sink that writes a stream of ``T`` into a table, each value exactly once.
 
-    ``database``: how to connect to it, see ``Database``.
-    ``table``: "table" or "schema.table", as the database accepts it in quotes; it must exist.
+    ``url``: the database, as SQLAlchemy names it: "sqlite:////data/shop.db", "mysql+pymysql://app@db/shop". Its driver
+    must be installed. Leave out the password if the driver finds it elsewhere.
+    ``table``: "table" or "schema.table"; names are taken as they are; it must exist.
     ``columns``: the columns to write, with what CREATE TABLE says of each: the type and the rules for one row, such as
     "INTEGER NOT NULL CHECK (total >= 0)". Staging tables have the same columns, so a row that the table would reject is
     rejected while its input record is known.
-    ``key``: columns that identify a row: a value replaces the row of its key, and the last value of an epoch wins.
+    ``key``: columns that identify a row: a value updates the row of its key, and the last value of an epoch wins.
     Without a key every value is a new row.
+    ``connect_args``: more arguments for the driver, such as certificates.
 
     A subclass may override ``row`` to define the cells of a value.
     """
 
     def __init__(
-        self, database: Database, table: str, columns: Mapping[str, str], *, key: str | Sequence[str] = ()
+        self,
+        url: str | URL,
+        table: str,
+        columns: Mapping[str, str],
+        *,
+        key: str | Sequence[str] = (),
+        connect_args: Mapping[str, Any] | None = None,
     ) -> None:
-        self._database = database
-        self._books = StagingCatalog(database)
+        self._database = Database(url, connect_args or {})
+        self._catalog = DbApiStagingCatalog(self._database)
         self._columns = dict(columns)
         self._target = TargetTable("", table, tuple(columns), (key,) if isinstance(key, str) else tuple(key))
         _expect_fit(self._target)
+        self._key_cells = [self._target.columns.index(name) for name in self._target.key]
         self._taken = attributes(self._target.columns)
 
     def row(self, value: T) -> Sequence[Any]:
@@ -106,54 +120,54 @@ class DbApiSink(NoProvenance, Sink[T]):
         database, what = self._database, f"look at {self._target} in {self._database.name}"
         with database.mapped(Retryable, what), database.connected() as connection:
             with database.mapped(Retryable, f"make {STAGES} and {LIVES}"):
-                self._books.create_tables(connection)
+                self._catalog.create_tables(connection)
             self._expect_transactions(connection)
             try:
-                with database.transaction(connection) as session:
-                    session.rows(f"SELECT {self._listed} FROM {database.table(self._target.table)} t WHERE 1 = 0")
-            except database.driver.Error as error:
-                with database.transaction(connection) as session:
-                    session.rows(
-                        f"SELECT * FROM {STAGES} WHERE 1 = 0"
-                    )  # the server responds, so the table is the cause
+                with roll_back_after(connection):
+                    connection.execute(self._select_rows().limit(0))
+            except DBAPIError as error:
+                with roll_back_after(connection):
+                    self._catalog.list_open(connection, ctx.job)  # the server responds, so the table is the cause
                 raise ConfigError(
                     f"there is no table {self._target} with columns {', '.join(self._columns)} in {database.name} "
-                    f"({error}): make it. (Names are taken as they are: Totals may not be totals.)"
+                    f"({format_error(error)}): make it. (Names are taken as they are: Totals may not be totals.)"
                 ) from error
-            with roll_back_after(database, connection) as session:
-                self._make_temporary(session.run)
+            with roll_back_after(connection):
+                self._make_temporary(connection)
+            with roll_back_after(connection):
+                if self._target.key and (problem := find_key_problem(database, connection, self._target)):
+                    raise ConfigError(f"DbApiSink cannot replace rows of {self._target} by key: {problem}")
         return []
 
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a database that does not respond."""
-        connect = f"{type(self._database).__name__}.connect"
-        return f"Check that the database runs there and lets this job in: {connect} says where and as whom"
+        return "Check that the database runs there and lets this job in: the sink's url says where and as whom"
 
     def _expect_transactions(self, connection: Connection) -> None:
         """Raise ConfigError if the changes of a transaction survive its rollback."""
         trial = Incarnation("", JobIdentity.new())
-        with roll_back_after(self._database, connection) as session:
-            self._books.leave_mark(session, trial, Term(0))
-        with self._database.transaction(connection) as session:
-            if self._books.read_registration(session, trial) is None:
+        with roll_back_after(connection):
+            self._catalog.insert_registration(connection, trial, Term(0))
+        with connection.begin():
+            if self._catalog.read_registration(connection, trial) is None:
                 return
-            self._books.remove_mark(session, trial)
+            self._catalog.delete_registration(connection, trial)
         raise ConfigError(
             f"connections of {self._database.name} commit each statement by itself, so an epoch would not be there "
-            "whole or not at all: let connect() return one that has transactions (autocommit off)"
+            "whole or not at all: use transactions (autocommit off, in MySQL the engine InnoDB)"
         )
 
     def writer(self, ctx: TaskContext) -> TableWriter:
-        database, life = self._database, Incarnation(ctx.job.job, ctx.job.identity)
-        with database.mapped(RestartFromCheckpoint, f"open a writer of {self._target}"):
-            connection = database.connect()
+        life = Incarnation(ctx.job.job, ctx.job.identity)
+        with self._database.mapped(RestartFromCheckpoint, f"open a writer of {self._target}"):
+            connection = self._database.engine.connect()
             try:
-                self._books.create_tables(connection)
-                self._books.ensure_registered(connection, life, ctx.job.term)
+                self._catalog.create_tables(connection)
+                self._catalog.ensure_registered(connection, life, ctx.job.term)
             except BaseException:
                 connection.close()
                 raise
-        holder = DbApiTableStaging(database, self._books, connection, self._columns)
+        holder = DbApiTableStaging(self._database, self._catalog, connection, self._columns)
         return TableWriter(ctx, self.scope(ctx.job), holder, self._target, self._cells)
 
     def committer(self, ctx: JobContext) -> DbApiCommitter:
@@ -163,6 +177,10 @@ class DbApiSink(NoProvenance, Sink[T]):
         cells = tuple(self.row(value))
         if len(cells) != len(self._columns):
             raise ValueError(f"{self._target} has {len(self._columns)} columns here, and row() made {len(cells)} cells")
+        for index in self._key_cells:
+            if cells[index] is None:  # NULL equals nothing, so such rows would multiply
+                name = self._target.columns[index]
+                raise ValueError(f"{self._target}, column {name!r}: it is part of the key, and must not be null")
         return cells
 
     # ------------------------------------------------------------ for the audit
@@ -173,9 +191,9 @@ class DbApiSink(NoProvenance, Sink[T]):
 
     def audit_table_rows(self) -> Iterator[tuple[bytes | None, bytes]]:
         """Yield key and value of each present row, encoded as ``audit_rows`` does. For the audit."""
-        with self._database.mapped(Retryable, f"read {self._target}"), self._database.open_transaction() as session:
-            query = f"SELECT {self._listed} FROM {self._database.table(self._target.table)} t"
-            yield from map(self._encoded_row, session.each(query))
+        with self._database.mapped(Retryable, f"read {self._target}"), self._database.connected() as connection:
+            found = connection.execution_options(yield_per=LIMITS.rows_per_fetch).execute(self._select_rows())
+            yield from map(self._encoded_row, found)
 
     def audit_rows(
         self, batch: Batch[Any], operator: str, reject: RejectRow
@@ -191,31 +209,31 @@ class DbApiSink(NoProvenance, Sink[T]):
 
     def _encode_for_audit(self, values: Sequence[Any]) -> list[tuple[bytes | None, bytes]]:
         rows = [(n, *row) for n, row in enumerate(map_rows(self._cells, values))]
-        database, quoted = self._database, self._database.quoted(_AUDIT_TABLE)
-        with database.connected() as connection:
-            with database.transaction(connection) as session:
-                self._make_temporary(session.run)
+        with self._database.connected() as connection:
+            with connection.begin():
+                table = self._make_temporary(connection)
             try:
-                with database.transaction(connection) as session:
-                    stage_rows(session, database, _AUDIT_TABLE, self._target, rows)
-                    found = session.rows(f"SELECT {self._listed} FROM {quoted} t ORDER BY {statements.ORDER}")
-            except database.row_errors as error:
-                raise BadRows(find_bad_rows(database, connection, _AUDIT_TABLE, self._target, rows, error)) from None
+                with connection.begin():
+                    statements.insert_rows(connection, table, rows)
+                    columns = [table.c[name] for name in self._columns]
+                    found = connection.execute(select(*columns).order_by(table.c[statements.ORDER])).all()
+            except ROW_ERRORS as error:
+                raise BadRows(find_bad_rows(self._database, connection, table, self._target, rows, error)) from None
         return [*map(self._encoded_row, found)]
 
-    def _make_temporary(self, run: Any) -> None:
-        columns = statements.stage_columns(self._database, self._columns)
-        run(self._database.create_table(self._database.quoted(_AUDIT_TABLE), columns, temporary=True))
+    def _make_temporary(self, connection: Connection) -> Table:
+        table = statements.make_stage_table(self._database, _AUDIT_TABLE, self._columns, temporary=True)
+        table.create(connection, checkfirst=False)
+        return table
 
     def _encoded_row(self, row: Sequence[Any]) -> tuple[bytes | None, bytes]:
         cells = dict(zip(self._columns, row, strict=True))
         key = {name: cells[name] for name in self._target.key}
         return _plain(key) if key else None, _plain(cells)
 
-    @property
-    def _listed(self) -> str:
-        """Return the columns of table t. They are qualified, because SQLite reads unknown quoted names as text."""
-        return ", ".join(f"t.{self._database.quoted(name)}" for name in self._columns)
+    def _select_rows(self) -> Select[Any]:
+        table = statements.make_target_table(self._target)
+        return select(*(table.c[name] for name in self._columns))
 
 
 def _plain(cells: Mapping[str, Any]) -> bytes:

@@ -21,6 +21,7 @@ MODULES: Final = {
     "s3": ("boto3", "botocore"),
     "delta": ("deltalake", "pyarrow"),
     "iceberg": ("pyiceberg", "sqlalchemy", "pyarrow"),
+    "dbapi": ("sqlalchemy",),
     "http": ("httpx2",),
     "ui": ("starlette", "uvicorn"),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),

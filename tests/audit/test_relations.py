@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +31,6 @@ import os
 import msgspec
 from pathlib import Path
 from kafka_eos import Pipeline
-from sqlite_sink import Sqlite
 from kafka_eos.connectors.dbapi import DbApiSink
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink
@@ -76,8 +74,8 @@ home = Path(__file__).parent
 catalog = {{"type": "sql", "uri": f"sqlite:///{{home}}/catalog.db", "warehouse": f"file://{{home}}"}}
 totals.sink(IcebergSink("shop.totals", properties=catalog, value=Total, create=True), name="iceberg")
 CELLS = {{"user": "TEXT NOT NULL", "n": "INTEGER NOT NULL"}}
-orders.sink(DbApiSink(Sqlite(home / "orders.db"), "orders", CELLS), name="sqlite")
-orders.sink(DbApiSink(Sqlite(home / "orders.db"), "newest", CELLS, key="user"), name="sqlite-newest")
+orders.sink(DbApiSink(f"sqlite:///{{home}}/orders.db", "orders", CELLS), name="sqlite")
+orders.sink(DbApiSink(f"sqlite:///{{home}}/orders.db", "newest", CELLS, key="user"), name="sqlite-newest")
 keyed = {{"value": Total, "create": True, "key": "user", "delete": lambda t: t.total % 5 == 0}}
 totals.sink(DeltaSink(home / "keyed", **keyed), name="delta-newest")
 totals.sink(IcebergSink("shop.newest", properties=catalog, **keyed), name="iceberg-newest")
@@ -102,7 +100,6 @@ def job(
         user = i % 6
         producer.produce(made.topics["input"], b'{"user":"u%d","n":%d}' % (user, i % 11 + 1), partition=user % 3)
     assert producer.flush(PATIENCE) == 0
-    shutil.copy(Path(__file__).parents[2] / "docs/examples/sqlite_sink.py", made.app.parent)
     with sqlite3.connect(made.app.parent / "orders.db") as connection:
         connection.execute("CREATE TABLE orders (user TEXT NOT NULL, n INTEGER NOT NULL)")
         connection.execute("CREATE TABLE newest (user TEXT PRIMARY KEY, n INTEGER NOT NULL)")

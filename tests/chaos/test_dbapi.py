@@ -36,9 +36,9 @@ def new_tables(new_job: Callable[..., Job]) -> Callable[..., Job]:
     def make(**environment: Any) -> Job:
         job = new_job(RECORDS, app="sqlite.py", **environment)
         job.environment["TEST_DATABASE"] = str(job.directory / "totals.db")
-        columns = "(account TEXT NOT NULL, total INTEGER NOT NULL, id INTEGER NOT NULL)"
-        for table in ("totals", "newest"):
-            rows(job, f"CREATE TABLE {table} {columns}")
+        for table, key in (("totals", ""), ("newest", ", PRIMARY KEY (account)")):
+            columns = f"account TEXT NOT NULL, total INTEGER NOT NULL, id INTEGER NOT NULL{key}"
+            rows(job, f"CREATE TABLE {table} ({columns})")
         return job
 
     return make

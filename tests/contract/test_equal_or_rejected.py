@@ -26,7 +26,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyiceberg.catalog import load_catalog
 
-from docs.examples.sqlite_sink import Sqlite
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.committer import CommitOutcome, CommitPermit
 from kafka_eos.abc.context import JobContext, TaskContext
@@ -215,7 +214,7 @@ def by_sqlite(tp: Any, values: Sequence[Any]) -> tuple[list[Any], set[int]]:
         columns = {"text": "TEXT", "number": "INTEGER", "share": "REAL", "raw": "BLOB"}
         with closing(sqlite3.connect(path)) as connection:
             connection.execute(f"CREATE TABLE rows ({', '.join(map(' '.join, columns.items()))})")
-            rejected = written(DbApiSink[Any](Sqlite(path), "rows", columns), values)
+            rejected = written(DbApiSink[Any](f"sqlite:///{path}", "rows", columns), values)
             back = connection.execute("SELECT text, number, share, raw FROM rows ORDER BY rowid").fetchall()
     return [tp(*row) for row in back], rejected
 

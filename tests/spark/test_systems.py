@@ -23,7 +23,6 @@ from tests.spark.kit import Job, feed, payment, rows, same, totals
 pytestmark = [pytest.mark.spark, pytest.mark.chaos, pytest.mark.campaign, pytest.mark.timeout(2400)]
 
 SYSTEMS = """
-from docs.examples.sqlite_sink import Sqlite
 from kafka_eos.connectors.dbapi import DbApiSink
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.http import HttpSink
@@ -41,7 +40,7 @@ totals = (
 )
 totals.sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="to-kafka")
 totals.sink(PostgresSink("DATABASE", "totals", value=Total, create=True), name="to-rows")
-totals.sink(DbApiSink(Sqlite("HERE/totals.db"), "totals", COLUMNS), name="to-sqlite")
+totals.sink(DbApiSink("sqlite:///HERE/totals.db", "totals", COLUMNS), name="to-sqlite")
 totals.sink(FileSink("HERE/parquet", value=Total, format="parquet"), name="to-parquet")
 totals.sink(DeltaSink("HERE/delta", value=Total, create=True), name="to-delta")
 totals.sink(IcebergSink("shop.totals", properties=CATALOG, value=Total, create=True), name="to-iceberg")

@@ -4,12 +4,11 @@ import os
 
 from running_totals import Total, running_totals
 
-from docs.examples.sqlite_sink import Sqlite
 from kafka_eos.connectors.dbapi import DbApiSink
 from kafka_eos.connectors.kafka import KafkaSink
 
 pipeline, totals = running_totals()
-DATABASE = Sqlite(os.environ["TEST_DATABASE"])
+DATABASE = f"sqlite:///{os.environ['TEST_DATABASE']}"
 COLUMNS = {"account": "TEXT NOT NULL", "total": "INTEGER NOT NULL", "id": "INTEGER NOT NULL"}
 totals.sink(KafkaSink(os.environ["TEST_OUTPUT"], value=Total, key=lambda total: total.account), name="to-kafka")
 totals.sink(DbApiSink(DATABASE, "totals", COLUMNS), name="to-rows")

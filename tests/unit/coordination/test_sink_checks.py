@@ -6,7 +6,6 @@ Two names of one table would make the commit of one count for the other. Who get
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from kafka_eos import Pipeline
 from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.sink import Sink
-from kafka_eos.connectors.dbapi import Connection, Database, DbApiSink
+from kafka_eos.connectors.dbapi import DbApiSink
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.iceberg import IcebergSink
@@ -77,16 +76,6 @@ def test_one_iceberg_table_under_two_names_is_refused(tmp_path: Path) -> None:
             check(tmp_path, sink, other)
 
 
-class Away(Database):
-    """It does not answer."""
-
-    driver = sqlite3
-    name = "sqlite:/away"
-
-    def connect(self) -> Connection:
-        raise sqlite3.OperationalError("it is away")
-
-
 class Silent(Receiver):
     """Nor does this."""
 
@@ -105,7 +94,10 @@ UNANSWERED: dict[str, tuple[Callable[[Path], Sink[Any]], str]] = {
         lambda _: PostgresSink("host=127.0.0.1 port=1 dbname=shop", "rows", value=Order),
         "PostgreSQL .*conninfo .*PGPASSWORD",
     ),
-    "dbapi": (lambda _: DbApiSink(Away(), "rows", {"id": "BIGINT"}), "the database .*Away.connect says where"),
+    "dbapi": (
+        lambda _: DbApiSink("postgresql+psycopg://shop@127.0.0.1:1/shop", "rows", {"id": "BIGINT"}),
+        "the database .*url says where",
+    ),
     "iceberg": (
         lambda _: IcebergSink("shop.rows", properties=CATALOG),
         "catalog 'default' .*PYICEBERG_CATALOG__DEFAULT",

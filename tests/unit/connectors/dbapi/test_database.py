@@ -1,0 +1,99 @@
+"""The differences between databases: what an error means, what an upsert says, and how a database is called."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Dialect
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError, ProgrammingError
+
+from kafka_eos.connectors._staged_tables.stage_names import TargetTable
+from kafka_eos.connectors.dbapi import statements
+from kafka_eos.connectors.dbapi.database import Database
+from kafka_eos.core.errors import ConfigError
+
+MARIADB, POSTGRES = "mariadb+pymysql://app:secret@db/shop", "postgresql+psycopg://db:5432/shop"
+
+
+class DriverError(Exception):
+    def __init__(self, *args: object, sqlstate: str | None = None) -> None:
+        super().__init__(*args)
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "error", "meaning"),
+    [
+        (MARIADB, OperationalError, DriverError(4025, "CONSTRAINT failed", sqlstate="23000"), "row"),
+        (MARIADB, OperationalError, DriverError(3819, "Check constraint is violated"), "row"),
+        (MARIADB, DataError, DriverError(1264, "Out of range"), "row"),
+        (MARIADB, OperationalError, DriverError(1205, "Lock wait timeout exceeded"), "outage"),
+        (MARIADB, OperationalError, DriverError(2003, "Can't connect to server"), "outage"),
+        (MARIADB, OperationalError, DriverError(1142, "INSERT command denied"), "person"),
+        (POSTGRES, OperationalError, DriverError("connection refused"), "outage"),
+        (POSTGRES, OperationalError, DriverError("deadlock detected", sqlstate="40P01"), "outage"),
+        (POSTGRES, OperationalError, DriverError("no partition", sqlstate="23514"), "row"),
+        (POSTGRES, OperationalError, DriverError("permission denied", sqlstate="42501"), "person"),
+        ("oracle+oracledb://db/shop", InterfaceError, DriverError("it is away"), "outage"),
+        ("oracle+oracledb://db/shop", ProgrammingError, DriverError("a word too much"), "row"),
+    ],
+)
+def test_an_error_is_an_outage_a_rows_fault_or_one_for_a_person(
+    url: str, kind: type[DBAPIError], error: Exception, meaning: str
+) -> None:
+    database, wrapped = Database(url, {}), kind("INSERT", {}, error)
+
+    found = "outage" if database.is_retryable(wrapped) else "row" if database.is_row_error(wrapped) else "person"
+
+    assert found == meaning
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "clause"),
+    [
+        (MARIADB, ("id",), "ON DUPLICATE KEY UPDATE `Text` = VALUES(`Text`)"),
+        (MARIADB, ("id", "Text"), "ON DUPLICATE KEY UPDATE `id` = VALUES(`id`), `Text` = VALUES(`Text`)"),
+        (POSTGRES, ("id",), 'ON CONFLICT ("id") DO UPDATE SET "Text" = excluded."Text"'),
+        (POSTGRES, ("id", "Text"), 'ON CONFLICT ("id", "Text") DO NOTHING'),
+    ],
+)
+def test_an_upsert_updates_the_row_that_is_there_and_deletes_nothing(
+    url: str, key: tuple[str, ...], clause: str
+) -> None:
+    statement = statements.apply(Database(url, {}), "stage", TargetTable("", "rows", ("id", "Text"), key))
+    dialect: Dialect = mysql.dialect() if url == MARIADB else postgresql.dialect()  # type: ignore[no-untyped-call]
+
+    text = str(statement.compile(dialect=dialect))
+
+    assert text.startswith("INSERT INTO") and "DELETE" not in text
+    assert text.endswith(clause)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        (MARIADB, "mysql:db:3306/shop"),
+        ("mysql+mysqldb://other@db:3306/shop", "mysql:db:3306/shop"),
+        (POSTGRES, "postgresql:db:5432/shop"),
+        ("postgresql+psycopg:///shop?host=/run/pg", "postgresql:/run/pg:5432/shop"),
+        ("sqlite:////data/../data/shop.db", "sqlite:/data/shop.db"),
+    ],
+)
+def test_a_databases_name_is_the_same_for_every_login_and_driver(url: str, name: str) -> None:
+    assert Database(url, {}).name == name
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("my password is secret", "cannot read the URL"),
+        ("sqlite://", "needs a file"),
+        ("sqlite:///:memory:", "needs a file"),
+        ("nosuch://db", "driver of 'nosuch' is not installed"),
+    ],
+)
+def test_a_url_that_names_no_lasting_database_is_refused(url: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as raised:
+        Database(url, {}).engine.connect()
+
+    assert "secret" not in str(raised.value)
