@@ -6,6 +6,7 @@ import datetime
 import decimal
 import math
 import uuid
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -35,7 +36,7 @@ def unchanged(a: Any, b: Any) -> bool:
         return a == b or (math.isnan(a) and math.isnan(b))
     if isinstance(a, datetime.datetime | datetime.time):
         return same_time(a, b)
-    return bool(a == b)
+    return bool(_comparable(a) == _comparable(b))
 
 
 def _items(a: dict[Any, Any], b: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
@@ -54,20 +55,30 @@ def is_equal(back: Any, value: Any, tp: Any) -> bool:
     A field may come back as another class that its type allows: an int as a float, or a tuple as a list if it is
     declared as a Sequence.
     """
-    if back == value:
-        return True
+    with suppress(ArithmeticError):  # a signaling NaN
+        if back == value:
+            return True
     found, given = _fields(back), _fields(value)
     if isinstance(value, pydantic.BaseModel):
         return unchanged(found, given)
     as_declared = _fields(msgspec.convert(given, tp, dec_hook=from_plain))
-    return bool(found == as_declared and _lists(found) == _lists(given))  # the conversion drops unknown fields
+    # The conversion drops unknown fields.
+    return bool(
+        _comparable(found) == _comparable(as_declared)
+        and _comparable(found, lists=True) == _comparable(given, lists=True)
+    )
 
 
-def _lists(plain: Any) -> Any:
-    """Return plain data with lists in place of tuples."""
+def _comparable(plain: Any, *, lists: bool = False) -> Any:
+    """Return plain data in which a Decimal that is NaN equals itself; ``lists``: with lists in place of tuples."""
+    if isinstance(plain, decimal.Decimal):
+        return plain.as_tuple() if plain.is_nan() else plain
     if isinstance(plain, list | tuple):
-        return [*map(_lists, plain)]
-    return {key: _lists(each) for key, each in plain.items()} if isinstance(plain, dict) else plain
+        items = [_comparable(each, lists=lists) for each in plain]
+        return items if lists or isinstance(plain, list) else tuple(items)
+    if isinstance(plain, dict):
+        return {_comparable(key): _comparable(each, lists=lists) for key, each in plain.items()}
+    return plain
 
 
 def _fields(value: Any) -> Any:

@@ -6,8 +6,8 @@ import decimal
 import enum
 import json
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, Optional, TypedDict
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, Optional, TypedDict
 
 import msgspec
 import pytest
@@ -104,6 +104,14 @@ class Unequal(msgspec.Struct, eq=False):
     share: float
 
 
+class Priced(msgspec.Struct):
+    price: decimal.Decimal
+
+
+class PricedModel(BaseModel):
+    price: Annotated[decimal.Decimal, Field(allow_inf_nan=True)]
+
+
 class Spelt(BaseModel):
     model_config = ConfigDict(ser_json_inf_nan="strings")
     share: float
@@ -134,7 +142,7 @@ class Spelt(BaseModel):
         (Any, {1, 2}),
         (Any, datetime.datetime(2026, 6, 1)),
         (Any, decimal.Decimal("1.5")),
-        (decimal.Decimal, decimal.Decimal("sNaN")),
+        (Open, Open(1.0, decimal.Decimal("NaN"))),
         (Any, {"who": Struct("a")}),
         (int, True),
         (Struct, Struct("a", "5")),  # type: ignore[arg-type]
@@ -170,6 +178,26 @@ def test_what_json_holds_by_its_type_comes_back(tp: Any, value: Any) -> None:
     codec: JsonCodec[Any] = JsonCodec(tp)
 
     assert codec.decode(codec.encode(value)) == value
+
+
+@pytest.mark.parametrize("digits", ["NaN", "-NaN7", "sNaN", "-Infinity", "-0", "1.50"])
+@pytest.mark.parametrize(
+    ("tp", "around"),
+    [
+        (decimal.Decimal, lambda value: value),
+        (list[decimal.Decimal], lambda value: [value]),
+        (tuple[decimal.Decimal, int], lambda value: (value, 1)),
+        (Priced, Priced),
+        (PricedModel, lambda value: PricedModel(price=value)),
+    ],
+    ids=lambda given: given.__name__,
+)
+def test_a_decimal_that_is_no_number_comes_back_as_it_is(tp: Any, around: Callable[[Any], Any], digits: str) -> None:
+    """JSON has it as text. A NaN equals nothing, so it would be said to come back as itself, and rejected."""
+    codec: JsonCodec[Any] = JsonCodec(tp)
+    value = around(decimal.Decimal(digits))
+
+    assert repr(codec.decode(codec.encode(value))) == repr(value)
 
 
 def test_a_record_needs_no_type_of_its_sink() -> None:
