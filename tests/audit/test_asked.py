@@ -26,6 +26,7 @@ words.sink(KafkaSink("{copies}", value=str), name="copies")
 )
 
 
+@pytest.mark.campaign
 def test_sinks_behind_a_service_are_named_and_an_answer_that_is_there_twice_is_found(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

@@ -43,6 +43,7 @@ IN_TIME, LATE = FIRST.index(60), len(FIRST)
 """Offsets of a row of the window from 50 to 100, and of the late one."""
 
 
+@pytest.mark.campaign
 def test_a_row_that_is_called_late_though_it_was_in_time_is_missing_from_its_window(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

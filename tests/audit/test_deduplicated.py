@@ -79,6 +79,7 @@ def test_a_row_that_should_have_passed_is_missed(
     assert {f.check: f.count for f in verdict.findings} == {Check.LOST: 1, Check.WRONG_COUNT: 1}, verdict.headline
 
 
+@pytest.mark.campaign
 def test_rows_that_came_too_late_are_said_and_never_called_wrong(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

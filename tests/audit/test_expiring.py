@@ -74,6 +74,7 @@ def _out(source: str, offset: int, value: bytes, update: int | None) -> Out:
     return replace(out((0, offset), None, value, update=update, topic=source))
 
 
+@pytest.mark.campaign
 def test_of_a_fold_with_a_time_to_live_existence_is_compared(ran: Callable[..., Job], spark: Any) -> None:
     """The job stood still for an hour before the third word; the audit reads all of them at once."""
     outs = [(0, b"1", None), (1, b"2", None), (2, b"1", None)]

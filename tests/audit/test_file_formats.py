@@ -74,6 +74,7 @@ def parts(job: Job, sink: str) -> list[Path]:
     return sorted((job.app.parent / sink).rglob("part-*"))
 
 
+@pytest.mark.campaign
 def test_files_of_every_format_are_audited(job: Job, spark: Any) -> None:
     verdict = job.audit(spark)
     assert (Conclusion.PASS, (), 6 * ORDERS) == (verdict.conclusion, verdict.findings, verdict.facts.outputs)

@@ -56,6 +56,7 @@ def _rotated(storage: LocalStorage) -> None:
         assert list((storage.root / paths.LOGS[name]).glob("*.gz")) != []
 
 
+@pytest.mark.campaign
 @ENGINES
 def test_sources_and_partitions_that_came_later_are_recomputed_from_where_they_were_read(
     new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any, engine: str

@@ -188,6 +188,7 @@ SOME = (
 """One of each kind of join, and of each way to be wrong."""
 
 
+@pytest.mark.campaign
 @some_or_every(CORRUPTIONS, SOME)
 def test_each_corruption_is_named(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, corruptions: tuple[Corruption, ...]

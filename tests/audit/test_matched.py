@@ -130,6 +130,7 @@ SOME = (*(f"{name} right" for name in STREAMS), "found other", "over too-early",
 """One of each kind of match, and of each way to be wrong."""
 
 
+@pytest.mark.campaign
 @some_or_every(CORRUPTIONS, SOME)
 def test_each_corruption_is_named(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, corruptions: tuple[Corruption, ...]

@@ -45,6 +45,7 @@ def sent(bootstrap: str, topic: str, partitioner: str) -> list[tuple[bytes, int]
     return found
 
 
+@pytest.mark.campaign
 def test_a_key_belongs_where_a_producer_sends_it(bootstrap: str, topic: Any, spark: Any) -> None:
     name = topic(partitions=7)
     rows = [(p, bytearray(key), at) for p in PARTITIONERS for key, at in sent(bootstrap, name, p)]

@@ -51,6 +51,7 @@ def test_a_duplicate_spoils_the_count_of_its_epoch_and_what_others_wrote_may_be_
     assert {Check.DUPLICATE: 1, Check.WRONG_COUNT: 1} == found(verdict)
 
 
+@pytest.mark.campaign
 def test_without_history_the_epoch_checks_are_named_as_not_made(totals: Totals, spark: Any) -> None:
     totals.finish(history=False)
 

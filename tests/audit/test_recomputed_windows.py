@@ -75,6 +75,7 @@ def sales(count: int) -> list[tuple[int, str | None, bytes]]:
     return found + [(p, None, b'{"user":"end","at":%d,"amount":1}' % (BEGIN + 2 * DAY)) for p in (0, 1)]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("engine", ["embedded", campaign("spark")])
 def test_what_windows_of_every_kind_make_is_computed_again(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, engine: str

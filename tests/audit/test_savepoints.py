@@ -155,6 +155,7 @@ def test_without_its_earlier_checkpoints_what_came_after_the_savepoint_is_judged
     assert found(both.second.audit(spark))[Check.DUPLICATE] == 1
 
 
+@pytest.mark.campaign
 def test_a_new_job_is_compared_with_what_follows_from_the_savepoint(lives: Callable[..., Lives], spark: Any) -> None:
     """Also if the savepoint was changed: its state is what the recompute begins with."""
     both = lives(apart=True)

@@ -73,6 +73,7 @@ def found(verdict: Verdict) -> dict[Check, int]:
     return {finding.check: finding.count for finding in verdict.findings}
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("engine", ["embedded", campaign("spark")])
 def test_each_topic_that_matches_is_read_from_its_beginning_and_audited(
     new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any, engine: str

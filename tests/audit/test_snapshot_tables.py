@@ -62,6 +62,7 @@ def job(new_job: Callable[..., Job], topic: Callable[..., str], database: Callab
     return job
 
 
+@pytest.mark.campaign
 def test_each_row_is_joined_once_with_the_table_as_it_was(job: Job) -> None:
     found = sorted(message.value().decode() for message in read(job.bootstrap, job.topics["output"]))
 

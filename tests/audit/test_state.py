@@ -308,6 +308,7 @@ def test_state_behind_state_of_a_job_on_spark(
     assert ["key 1 is 'abac' after 4 updates: expected 'abca' after 4 updates"] == told(audited(job, spark))
 
 
+@pytest.mark.campaign
 def test_a_job_that_began_with_a_savepoint_has_the_state_of_both_and_what_expired_cannot_be_judged(
     new_job: Callable[..., Job], topic: Callable[..., str], admin: AdminClient, spark: Any, tmp_path: Path
 ) -> None:

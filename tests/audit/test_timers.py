@@ -44,6 +44,7 @@ words.key_by(lambda word: word[0]).process(Each, name="each").sink(KafkaSink("{o
 """.replace("FED_AT", str(FED_AT))
 
 
+@pytest.mark.campaign
 def test_a_run_passes_without_what_timers_made_and_a_firing_that_is_there_twice_fails_it(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any
 ) -> None:

@@ -116,6 +116,7 @@ def program() -> str:
     return SUMS
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("engine", ["embedded", campaign("spark")])
 def test_each_sum_is_compared_with_what_its_key_had_at_the_end_of_the_epoch(ran: Ran, spark: Any) -> None:
     """And with nothing else: an epoch has one sum of a key."""

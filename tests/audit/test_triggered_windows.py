@@ -107,6 +107,7 @@ def sales(begin: int, end: int) -> list[tuple[int, str | None, bytes]]:
     return [each for n in times for each in (sale("ann", n, 1), sale("carl", n, 1), of_both[n])]
 
 
+@pytest.mark.campaign
 @some_or_every(CORRUPTIONS, SOME)
 def test_final_results_are_compared_beside_early_ones_and_those_that_follow_from_the_input(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, corruptions: tuple[Corruption, ...]

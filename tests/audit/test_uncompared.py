@@ -49,6 +49,7 @@ def copied(source: str) -> list[Out]:
     return [out((p, i), None, b"a", topic=source, source="words") for i in range(2) for p in (0, 1)]
 
 
+@pytest.mark.campaign
 def test_values_whose_order_nothing_tells(
     new_job: Callable[..., Job], topic: Callable[..., str], spark: Any, tmp_path: Path
 ) -> None:

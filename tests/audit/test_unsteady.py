@@ -108,6 +108,7 @@ def found(verdict: Verdict) -> dict[Check, int]:
     return {finding.check: finding.count for finding in verdict.findings}
 
 
+@pytest.mark.campaign
 def test_an_output_that_only_another_order_makes(fed: Callable[..., Fed]) -> None:
     """The recompute makes none of this key: 2, 6, 9; the job read the other partition first: 3, 5, 9."""
     right = fed(FIVES, {0: ["a2", "a4", "b5"], 1: ["a3"]})

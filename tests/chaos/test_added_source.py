@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from tests.chaos.harness import Job, create_topic, feed, read
 from tests.chaos.running import running
 
 NewJob = Callable[..., Job]
 
 
+@pytest.mark.campaign
 def test_latest_is_asked_once(new_job: NewJob) -> None:
     job = new_job(100, app="grown.py")
     job.run()

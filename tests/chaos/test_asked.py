@@ -70,6 +70,7 @@ def test_each_answer_enters_once_in_a_storm_with_other_numbers_of_workers(
     assert not open_transactions(job)
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @pytest.mark.parametrize(("mode", "workers"), [("aligned", 3), campaign("unaligned", 2), campaign("aligned", 1)])
 def test_checkpoints_go_on_while_nobody_answers_and_so_does_a_savepoint_of_one(
@@ -112,6 +113,7 @@ def test_a_job_that_is_told_to_stop_waits_for_its_answers(new_job: NewJob) -> No
     assert Counter(map(row, read(job.bootstrap, job.output))) == Counter(due(read(job.bootstrap, job.input)))
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @pytest.mark.parametrize("payments", [20, campaign(400)])
 def test_a_service_that_never_answers_ends_the_job_after_so_many_attempts_and_is_named(

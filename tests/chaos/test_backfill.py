@@ -100,6 +100,7 @@ def test_a_table_of_a_database_comes_before_the_topic_too(
     check(job)
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 def test_event_time_goes_on_while_files_are_read_also_where_one_worker_has_none(new_job: NewJob) -> None:
     """Payments of the first files go out before the last one is read: none waits for the topic."""

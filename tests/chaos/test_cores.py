@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from kafka_eos._util.cpu_quota import usable_cores
 from tests.chaos.harness import Job, create_topic, feed
 from tests.chaos.running import check_all, manifests
@@ -13,6 +15,7 @@ from tests.chaos.running import check_all, manifests
 NewJob = Callable[..., Job]
 
 
+@pytest.mark.campaign
 def test_a_job_has_a_worker_for_each_core_and_goes_on_where_there_are_fewer(new_job: NewJob) -> None:
     """The input has one partition, so all workers but one have nothing to read; they own keys, and answer barriers."""
     job = new_job(0, KAFKA_EOS_PARALLELISM="")  # what is empty is not set

@@ -97,6 +97,7 @@ def test_what_was_refused_is_shown_and_counted(new_job: NewJob) -> None:
     assert "was in a partition that topic" in no_place
 
 
+@pytest.mark.campaign
 def test_of_several_topics_the_records_of_one_go_back_to_that_one(new_job: NewJob) -> None:
     job = new_job(100, app="payments.py", TEST_BAD="map")
     other, job.environment["TEST_LETTERS"] = f"{job.name}-other", f"{job.name}-letters"

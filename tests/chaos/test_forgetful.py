@@ -42,6 +42,7 @@ def _forgetful(between: ForgetfulProxy) -> Iterator[None]:
     between.forgetful = False
 
 
+@pytest.mark.campaign
 def test_a_reader_goes_on_where_poll_was(proxy: tuple[ForgetfulProxy, str]) -> None:
     """What the forgetful client had fetched and not returned comes once, and so does what was written meanwhile."""
     between, bootstrap = proxy

@@ -53,6 +53,7 @@ def test_a_worker_whose_code_never_comes_back_is_told_of_and_replaced(new_job: N
     assert len(read(job.bootstrap, job.output)) == PAID
 
 
+@pytest.mark.campaign
 def test_a_call_in_c_that_keeps_all_threads_from_running_is_told_as_a_silent_process_with_its_stacks(
     new_job: NewJob, tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ def test_doctor_ends_what_is_the_jobs_own_and_another_life_only_by_its_name(new_
     assert "took over from this one" in refused(first, 1)
 
 
+@pytest.mark.campaign
 def test_the_heir_of_a_savepoint_begins_and_the_job_of_the_savepoint_does_not_go_on(new_job: NewJob) -> None:
     first = new_job(300)
     first.run()

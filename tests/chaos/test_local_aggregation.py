@@ -48,6 +48,7 @@ def test_sums_in_two_phases_are_exact(new_job: NewJob, tmp_path: Path, workers: 
     _check(job, tmp_path)
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @pytest.mark.parametrize(("workers", "mode"), [campaign(1, "aligned"), (2, "aligned"), campaign(3, "unaligned")])
 def test_sums_are_exact_when_most_of_them_are_set_aside(

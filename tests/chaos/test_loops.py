@@ -33,6 +33,7 @@ ROUNDS = 3
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/retries.py"
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("mode", [campaign("aligned"), "unaligned"])
 @pytest.mark.parametrize("parallelism", [campaign(1), 3])
 def test_rows_on_their_way_round_come_back_once(new_job: NewJob, parallelism: int, mode: str) -> None:

@@ -102,6 +102,7 @@ def test_who_makes_the_tables_goes_on_with_empty_ones(job: Job) -> None:
     assert rows(job) == [NUMBERS] * 3
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 def test_an_older_copy_that_was_put_back_refuses_the_next_start_until_the_newer_one_is_there(job: Job) -> None:
     """A copy of a moment ago: the job has not been started since, and has finished an epoch with rows for each."""

@@ -38,6 +38,7 @@ def payments(ids: range, **more: Any) -> list[dict[str, Any]]:
     return [{"id": n, "account": f"a{n % 5}", "amount": n % 7 + 1, **more} for n in ids]
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 def test_a_registry_that_goes_away_under_load_is_waited_for_and_nothing_is_dead_lettered(
     new_job: NewJob, registry: RegistryServer

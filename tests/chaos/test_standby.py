@@ -117,6 +117,7 @@ def test_a_leader_that_is_told_to_end_hands_over(new_job: NewJob, same_machine: 
             takes_over(job, standby)
 
 
+@pytest.mark.campaign
 def test_a_job_that_is_stopped_is_stopped_for_its_standby_too(new_job: NewJob) -> None:
     job = new_job(2000, TEST_PAUSE=0.002, **LEASE)
     with leading(job, "--until-caught-up") as leader, running(job, "", "--standby") as standby:
@@ -128,6 +129,7 @@ def test_a_job_that_is_stopped_is_stopped_for_its_standby_too(new_job: NewJob) -
     check_all(job)
 
 
+@pytest.mark.campaign
 def test_a_standby_can_be_ended_and_a_job_goes_on(new_job: NewJob) -> None:
     job = new_job(300, **LEASE)
     with leading(job) as leader:
@@ -140,6 +142,7 @@ def test_a_standby_can_be_ended_and_a_job_goes_on(new_job: NewJob) -> None:
     check_all(job)
 
 
+@pytest.mark.campaign
 def test_one_that_runs_without_standby_is_let_alone(new_job: NewJob) -> None:
     job = new_job(300, **LEASE)
     with running(job) as leader:
@@ -174,6 +177,7 @@ def test_a_plain_run_beside_a_frozen_one_is_refused_here_and_takes_over_elsewher
     check(job)  # a file that the frozen one stored when it woke stays until the next run
 
 
+@pytest.mark.campaign
 def test_two_machines_share_a_bucket(new_job: NewJob, tmp_path: Path) -> None:
     """Each has a lock of its own: the heartbeats alone tell the one of the other."""
     if s3_server.binary() is None:

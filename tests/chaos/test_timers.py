@@ -60,6 +60,7 @@ def test_windows_fire_once_in_a_storm_with_other_numbers_of_workers(
     check(job)
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @pytest.mark.parametrize(
     ("backend", "steps"),
@@ -153,6 +154,7 @@ def timers_in(stored: Snapshot, operator: str) -> int:
     return sum(1 for _ in stored.read(operator, "event-timers"))
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 def test_the_last_windows_close_with_the_clock_once_though_the_worker_is_killed_as_they_do(new_job: NewJob) -> None:
     job = new_job(PAYMENTS, "windows.py", TEST_BASE=BASE, TEST_SILENCE=1, KAFKA_EOS_PARALLELISM=2)

@@ -38,6 +38,7 @@ def two_topics(new_job: NewJob, fast: Iterable[range], **environment: object) ->
     return job
 
 
+@pytest.mark.campaign
 @pytest.mark.chaos
 @pytest.mark.parametrize("workers", [campaign(1), 3])
 def test_the_fast_topic_waits_and_no_more_of_it_is_open_than_a_batch_of_each_partition(

@@ -401,6 +401,7 @@ def test_a_column_that_is_of_another_type_stops_the_commit_and_nothing_is_lost(
     assert rows(lake) == [(5, "a")]
 
 
+@pytest.mark.campaign
 def test_many_epochs_leave_few_files_and_few_manifests(tmp_path: Path) -> None:
     """Every epoch has some of the keys: a file that it touches is written again together with its rows."""
     lake = KeyedIceberg(tmp_path)

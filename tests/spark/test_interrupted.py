@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import PATIENCE
 
 INTERRUPTED = """
@@ -36,6 +38,7 @@ print("replaced")
 """
 
 
+@pytest.mark.campaign
 def test_a_session_that_was_interrupted_is_replaced_with_its_jvm() -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED], cwd=Path(__file__).parents[2], capture_output=True, text=True,

@@ -348,6 +348,7 @@ def test_verify_reads_each_record_once() -> None:
     assert sorted(storage.reads) == sorted(name for kind in kinds for name in storage.list(kind))
 
 
+@pytest.mark.campaign
 @pytest.mark.limits(log_segment_bytes=8 << 20)
 def test_what_a_long_ledger_says_is_all_there_and_in_order(tmp_path: Path) -> None:
     """Entries are kept packed: each of ten thousand epochs comes out as it went in, twice, from both ends."""

@@ -467,6 +467,7 @@ def test_a_pack_that_holds_all_of_the_others_stays(few: Files, storage: JobStora
     assert all_there(storage, few)
 
 
+@pytest.mark.campaign
 def test_after_thousands_of_epochs_of_six_workers_there_are_a_few_hundred_files() -> None:
     storage, packer, some = MemoryStorage(), None, list[tuple[Epoch, FileRef, bytes]]()
     for epoch in range(1, 2_501):
