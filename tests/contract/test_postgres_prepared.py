@@ -155,9 +155,9 @@ def test_a_refused_row_takes_none_of_the_epochs_other_rows_with_it(kit: Kit) -> 
 
 
 def test_what_no_row_is_to_blame_for_stops_the_job_before_anything_is_decided(kit: Kit) -> None:
-    """As with a staging table, where the commit finds it."""
-    kit.ask("CREATE TABLE parts (name text, total int, closed bool) PARTITION BY LIST (closed)")
-    kit.ask("CREATE TABLE part PARTITION OF parts FOR VALUES IN (false)")
+    """The server itself fills the partition's column. With a staging table the commit finds it."""
+    kit.ask("CREATE TABLE parts (name text, total int, closed bool, at int DEFAULT 7) PARTITION BY LIST (at)")
+    kit.ask("CREATE TABLE part PARTITION OF parts FOR VALUES IN (6)")
     sink = kit.sink("parts")
     sink.check(job())
     with (
@@ -166,6 +166,22 @@ def test_what_no_row_is_to_blame_for_stops_the_job_before_anything_is_decided(ki
     ):
         writer.write(rows(Account("a", 1), Account("b", 1, closed=True)))
     assert not kit.refused
+
+
+def test_a_row_without_a_partition_is_refused_until_there_is_one(kit: Kit) -> None:
+    kit.ask("CREATE TABLE parts (name text, total int, closed bool) PARTITION BY LIST (total)")
+    kit.ask("CREATE TABLE part_1 PARTITION OF parts FOR VALUES IN (1)")
+    sink = kit.sink("parts")
+    sink.check(job())
+    with closing_writer(kit.writer(sink)) as writer:
+        writer.write(rows(Account("a", 1), Account("b", 2)))
+        commit(sink, *writer.seal(epoch(1))())
+        kit.ask("CREATE TABLE part_2 PARTITION OF parts FOR VALUES IN (2)")
+        writer.write(rows(Account("c", 2), Account("d", 3)))
+        commit(sink, *writer.seal(epoch(2))(), 2)
+
+    assert [index for index, _ in kit.refused] == [1, 1]
+    assert kit.ask("SELECT name FROM parts ORDER BY name") == [("a",), ("c",)]
 
 
 def test_an_epoch_of_which_all_rows_are_refused_leaves_nothing_open(kit: Kit) -> None:

@@ -170,6 +170,75 @@ def test_a_row_that_the_table_would_refuse_is_refused_when_it_is_staged_and_its_
     assert kit.ask("SELECT name, total FROM accounts ORDER BY total") == [("first", 1), ("last", 2)]
 
 
+PARTED = "CREATE TABLE parts (name text, total int NOT NULL, closed bool, PRIMARY KEY (name, total)) PARTITION BY "
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        (PARTED + "RANGE (total)", "CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (10)"),
+        (
+            PARTED + "RANGE (total)",
+            "CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (10) PARTITION BY LIST (name)",
+            "CREATE TABLE leaf PARTITION OF part DEFAULT",
+        ),
+        ("CREATE TABLE parts (name text, total int, closed bool) PARTITION BY LIST (abs(total))",
+         "CREATE TABLE part PARTITION OF parts FOR VALUES IN (4, 7)"),
+    ],
+    ids=["range", "two levels", "expression"],
+)  # fmt: skip
+def test_a_row_without_a_partition_is_refused_when_it_is_staged(kit: Kit, tables: tuple[str, ...]) -> None:
+    for table in tables:
+        kit.ask(table)
+    sink = kit.sink("parts", key=("name", "total") if "KEY" in tables[0] else ())
+
+    commit(sink, kit.prepared(sink, Account("a", 4), Account("b", 10), Account("c", -1), Account("d", 7)))
+
+    assert sorted(index for index, _ in kit.refused) == [1, 2]
+    assert all("a partition of the table takes the row" in reason for _, reason in kit.refused)
+    assert kit.ask("SELECT name FROM parts ORDER BY name") == [("a",), ("d",)]
+
+
+def test_a_table_whose_partitions_take_each_row_needs_no_check_of_them(kit: Kit) -> None:
+    kit.ask("CREATE TABLE parts (name text, total int, closed bool) PARTITION BY RANGE (total)")
+    kit.ask("CREATE TABLE rest PARTITION OF parts DEFAULT")
+
+    commit(kit.sink("parts"), kit.prepared(kit.sink("parts"), Account("a", 4)))
+
+    assert kit.ask("SELECT name FROM parts") == [("a",)]
+
+
+def test_an_epoch_stages_rows_for_a_partition_that_was_added_before_it(kit: Kit) -> None:
+    kit.ask("CREATE TABLE parts (name text, total int, closed bool) PARTITION BY LIST (total)")
+    sink = kit.sink("parts")
+    sink.check(job())
+    with closing_writer(kit.writer(sink)) as writer:
+        writer.write(rows(Account("a", 1)))
+        writer.seal(epoch(1))()
+        kit.ask("CREATE TABLE part PARTITION OF parts FOR VALUES IN (1)")
+        writer.write(rows(Account("b", 1)))
+        (committable,) = writer.seal(epoch(2))()
+    commit(sink, committable, 2)
+
+    assert len(kit.refused) == 1
+    assert kit.ask("SELECT name FROM parts") == [("b",)]
+
+
+def test_a_row_whose_computed_column_cannot_be_is_refused_when_it_is_staged(kit: Kit) -> None:
+    kit.ask(
+        "CREATE TABLE sums (name text PRIMARY KEY, total int, big int GENERATED ALWAYS AS (total * 1000) STORED"
+        " CHECK (big <> 7000), none int NOT NULL GENERATED ALWAYS AS (nullif(total, 3)) STORED)"
+    )
+    options: dict[str, Any] = {"key": "name", "delete": lambda account: account.closed, "columns": ("name", "total")}
+    sink = kit.sink("sums", **options)
+    values = [Account("a", 1), Account("b", 2**30), Account("c", 7), Account("d", 3), Account("e", 0, closed=True)]
+
+    commit(sink, kit.prepared(sink, *values))
+
+    assert sorted(index for index, _ in kit.refused) == [1, 2, 3]
+    assert kit.ask("SELECT name, big FROM sums") == [("a", 1000)]
+
+
 def test_a_row_that_is_refused_stops_the_job_at_its_record_where_nothing_else_is_said(kit: Kit) -> None:
     kit.sink().check(job())
     with (

@@ -161,8 +161,9 @@ class _RowChecker:
 
     def refused(self, rows: Sequence[tuple[Any, ...]], error: Exception) -> dict[int, Exception]:
         """Return the errors of rejected rows. See ``staging_tables.refused``."""
-        if self._connection is None:
-            self._connection = self._connect()
-            statements.make_stage(self._connection, _JUDGE, self._table, self._target)
+        if self._connection is None or self._table.partitions:  # those may have changed since
+            connection = self._connection = self._connection or self._connect()
+            connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_JUDGE))
+            statements.make_stage(connection, _JUDGE, self._table, self._target)
         numbered = [(n, *row) for n, row in enumerate(rows)]
         return refused(self._connection, _JUDGE, self._target, numbered, error)

@@ -14,7 +14,7 @@ from psycopg import sql
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.connectors.postgres.columns import DELETED, ORDER, ModelColumn
 from kafka_eos.connectors.postgres.connection import Connection
-from kafka_eos.connectors.postgres.sink.target_table import TableInfo
+from kafka_eos.connectors.postgres.sink.target_table import TableInfo, find_partition_rule
 
 _LONG: Final = 1000
 """Bytes of a key that an index always accepts, whatever else it contains."""
@@ -33,16 +33,29 @@ def create_table(name: sql.Identifier, columns: Sequence[ModelColumn], key: Sequ
     return sql.SQL("CREATE TABLE {} ({})").format(name, sql.SQL(", ").join(parts))
 
 
-def create_stage(stage: sql.Identifier, table: TableInfo, target: TargetTable) -> sql.Composed:
+def create_stage(
+    stage: sql.Identifier, table: TableInfo, target: TargetTable, partition_rule: str | None
+) -> sql.Composed:
     """Return the statement for a staging table: the target's columns, and the target's rules for a single row.
 
-    A bad row is rejected here, while its input record is known. A deletion has only its key.
+    A bad row is rejected here, while its input record is known. So the table also computes the columns that the server
+    computes, whose values may overflow, and asks for a partition. A deletion has only its key.
     """
     types = {column.name: column.type for column in table.columns}
+    computed = table.computed_from(target.columns)
+    demands = [*table.demands([*target.columns, *(column.name for column, _ in computed)])]
+    if partition_rule is not None:
+        demands.append(("a partition of the table takes the row", partition_rule))
     parts: list[sql.Composable] = [
         sql.SQL("{} bigint NOT NULL").format(sql.Identifier(ORDER)),
         sql.SQL("{} boolean NOT NULL").format(sql.Identifier(DELETED)),
         *(sql.SQL("{} {}").format(sql.Identifier(name), _pasted(types[name])) for name in target.columns),
+        *(
+            sql.SQL("{} {} GENERATED ALWAYS AS (CASE WHEN {} THEN NULL ELSE {} END) STORED").format(
+                sql.Identifier(column.name), _pasted(column.type), sql.Identifier(DELETED), _pasted(expression)
+            )
+            for column, expression in computed
+        ),
         *(
             sql.SQL("CONSTRAINT {} CHECK ({} IS NOT NULL)").format(
                 sql.Identifier(f"{name} is part of the key"[:63]), sql.Identifier(name)
@@ -53,7 +66,7 @@ def create_stage(stage: sql.Identifier, table: TableInfo, target: TargetTable) -
             sql.SQL("CONSTRAINT {} CHECK ({} OR ({}))").format(
                 sql.Identifier(name), sql.Identifier(DELETED), _pasted(condition)
             )
-            for name, condition in table.demands(target.columns)
+            for name, condition in demands
         ),
     ]
     # The table exists for one epoch only, so vacuuming it is useless.
@@ -77,7 +90,7 @@ def create_index(stage: sql.Identifier, table: TableInfo, target: TargetTable) -
 
 def make_stage(connection: Connection, stage: sql.Identifier, table: TableInfo, target: TargetTable) -> None:
     """Create a staging table, with its index if it needs one."""
-    connection.execute(create_stage(stage, table, target))
+    connection.execute(create_stage(stage, table, target, find_partition_rule(connection, target)))
     if (index := create_index(stage, table, target)) is not None:
         connection.execute(index)
 

@@ -39,8 +39,14 @@ _COLUMNS: Final = """
             || coalesce(' COLLATE ' || quote_ident(n.nspname) || '.' || quote_ident(c.collname), ''),
         t.typname, a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated <> '' OR a.attidentity = 'a',
         CASE WHEN t.typlen >= 0 THEN '' WHEN t.typcategory = 'S' OR t.typname = 'bytea' THEN 'octets' ELSE 'any' END,
-        t.typtype = 'd' AND t.typnotnull, t.typtype = 'b' AND t.typnamespace = 'pg_catalog'::regnamespace
+        t.typtype = 'd' AND t.typnotnull, t.typtype = 'b' AND t.typnamespace = 'pg_catalog'::regnamespace,
+        CASE WHEN a.attgenerated = 's' THEN pg_get_expr(g.adbin, g.adrelid) END,
+        ARRAY(SELECT o.attname::text FROM pg_depend d
+                JOIN pg_attribute o ON o.attrelid = d.refobjid AND o.attnum = d.refobjsubid
+              WHERE d.classid = 'pg_attrdef'::regclass AND d.objid = g.oid AND d.refclassid = 'pg_class'::regclass
+                AND d.refobjid = a.attrelid AND d.refobjsubid <> a.attnum)
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+        LEFT JOIN pg_attrdef g ON g.adrelid = a.attrelid AND g.adnum = a.attnum
         LEFT JOIN pg_collation c ON c.oid = a.attcollation AND a.attcollation <> t.typcollation
         LEFT JOIN pg_namespace n ON n.oid = c.collnamespace
     WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
@@ -50,6 +56,19 @@ _CHECKS: Final = """
         ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = conrelid AND attnum = ANY (conkey))
     FROM pg_constraint WHERE conrelid = %s AND contype = 'c' AND conkey IS NOT NULL ORDER BY conname
 """
+_PARTITION_RULE: Final = """
+    SELECT coalesce(string_agg('(' || pg_get_partition_constraintdef(p.relid) || ')', ' OR ' ORDER BY p.relid DESC),
+                    'false'),
+        ARRAY(SELECT DISTINCT a.attname::text FROM pg_partition_tree(t.partrelid) p
+                JOIN pg_depend d ON d.objid = p.relid AND d.refobjid = p.relid AND d.refobjsubid = 0 AND d.objsubid > 0
+                JOIN pg_attribute a ON a.attrelid = d.objid AND a.attnum = d.objsubid
+              WHERE NOT p.isleaf AND d.deptype = 'i'
+                AND d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass)
+    FROM pg_partitioned_table t LEFT JOIN pg_partition_tree(t.partrelid) p ON p.isleaf AND p.level > 0
+    WHERE t.partrelid = to_regclass(format('%%I.%%I', %s::text, %s::text)) AND t.partdefid = 0
+    GROUP BY t.partrelid
+"""
+"""The newest partitions come first, because most rows go there."""
 _UNIQUE: Final = """
     SELECT ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = i.indrelid
                  AND attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))
@@ -81,6 +100,10 @@ class TableColumn:
     """True if its domain is NOT NULL, which also applies to a deletion."""
     built_in: bool
     """True if its type is the server's own, without user-defined rules for values."""
+    expression: str | None
+    """The expression by which the server computes and stores it; None if it does not."""
+    inputs: tuple[str, ...]
+    """The columns in its expression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +133,14 @@ class TableInfo:
         """Return the SQL types of the columns whose types are the server's own."""
         return {column.name: column.type for column in self.columns if column.built_in}
 
+    def computed_from(self, columns: Sequence[str]) -> list[tuple[TableColumn, str]]:
+        """Return the columns that the server computes from these columns alone, with their expressions."""
+        return [
+            (column, column.expression)
+            for column in self.columns
+            if column.expression is not None and {*column.inputs} <= {*columns}
+        ]
+
     def demands(self, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield the table's rules for one row's values of these columns: a name and a condition each."""
         for column in self.columns:
@@ -136,12 +167,21 @@ def find(connection: Connection, schema: str | None, name: str) -> TableInfo | N
         may_insert,
         may_change,
         constrained,
-        columns=tuple(TableColumn(*each) for each in connection.execute(_COLUMNS, (oid,))),
+        columns=tuple(TableColumn(*each[:-1], tuple(each[-1])) for each in connection.execute(_COLUMNS, (oid,))),
         checks=tuple((each[0], each[1], frozenset(each[2])) for each in connection.execute(_CHECKS, (oid,))),
         unique=frozenset(frozenset(each[0]) for each in connection.execute(_UNIQUE, (oid,))),
         partitions=tuple((each[0], each[1], each[2]) for each in connection.execute(_PARTITIONS, (oid,))),
         lock_hazards=_ties(connection, oid),
     )
+
+
+def find_partition_rule(connection: Connection, target: TargetTable) -> str | None:
+    """Return the condition for a row to have a partition at present; None if each has one, or only the server can tell.
+
+    The server can tell if the table computes a partition's column, which the sink does not write.
+    """
+    row = connection.execute(_PARTITION_RULE, (target.schema, target.table)).fetchone()
+    return row[0] if row is not None and {*row[1]} <= {*target.columns} else None
 
 
 def _ties(connection: Connection, oid: int) -> tuple[str, ...]:
