@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from psycopg import sql
 
 from kafka_eos.abc.committer import CommitStatus
+from kafka_eos.connectors._staged_tables.committer import StagingEntry
 from kafka_eos.connectors._staged_tables.incarnation_markers import Registration
 from kafka_eos.connectors._staged_tables.stage_names import (
     Incarnation,
@@ -31,7 +31,7 @@ from kafka_eos.connectors._staged_tables.stage_names import (
 )
 from kafka_eos.connectors.postgres.connection import Connection
 from kafka_eos.connectors.postgres.sink import prepared_transactions as transactions
-from kafka_eos.core.errors import Fenced
+from kafka_eos.core.errors import Fenced, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
 _MAKE: Final = """
@@ -52,31 +52,6 @@ _LOCK: Final = 4_702_394_921_427_289_928
 """The advisory lock for creating the schema: concurrent CREATE … IF NOT EXISTS statements fail."""
 _NOT_PERMITTED: Final = 2**63 - 1
 """``needed_by`` of a committed transaction whose commit has not recorded the epoch of its permit yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class PostgresStagingEntry:
-    """A staging table or transaction that is open or prepared (a row of ``staged``)."""
-
-    id: uuid.UUID
-    identity: JobIdentity | None
-    term: Term
-    target: str
-    prepared: bool
-    rows: int
-    age: float
-    strategy: Strategy
-    in_doubt: bool
-    """True if it is a prepared transaction."""
-
-    @property
-    def detail(self) -> str:
-        """Return its state, for messages."""
-        if self.strategy is Strategy.PREPARE:
-            state = "prepared, holds its locks" if self.in_doubt else "being written"
-        else:
-            state = f"{self.rows} rows, prepared" if self.prepared else "being written"
-        return f"{state}, for {self.target}"
 
 
 class PostgresStagingCatalog:
@@ -187,8 +162,8 @@ class PostgresStagingCatalog:
 
     # ------------------------------------------------------------ committers
 
-    def read_status(self, connection: Connection, promise: TableCommittable) -> CommitStatus | None:
-        """Return a committable's status from one query; None from a standby server."""
+    def read_status(self, connection: Connection, promise: TableCommittable) -> CommitStatus:
+        """Return a committable's status from one query. Raise Retryable at a standby server, which may be behind."""
         # Check this first: it shows the present transactions, the catalog those of the statement's start. So a
         # transaction that ends in between has its row below.
         in_doubt = promise.strategy is Strategy.PREPARE and transactions.is_there(connection, promise.id)
@@ -206,9 +181,11 @@ class PostgresStagingCatalog:
         assert row is not None
         follows, prepared, staged, committed = row
         held = staged if promise.strategy is Strategy.STAGE else in_doubt
-        return None if follows else derive_status(prepared, held, committed)
+        if follows:
+            raise Retryable(f"the server of schema {self.schema} follows another one, and may be behind it")
+        return derive_status(prepared, held, committed)
 
-    def newest(self, connection: Connection, life: Incarnation) -> Epoch | None:
+    def find_newest_epoch(self, connection: Connection, life: Incarnation) -> Epoch | None:
         """Return the newest epoch with committed rows; None if none is recorded."""
         query = self._sql(
             "SELECT max(CASE needed_by WHEN %s THEN epoch ELSE needed_by END) FROM {schema}.ledger"
@@ -268,8 +245,8 @@ class PostgresStagingCatalog:
             (*_of(life), permit.epoch.n),
         )
 
-    def staged(self, connection: Connection, job: str) -> Sequence[PostgresStagingEntry]:
-        """Return all open and prepared stages of every incarnation of a job's name."""
+    def list_open(self, connection: Connection, job: str) -> Sequence[StagingEntry]:
+        """List open and prepared stages of every incarnation of a job's name, the oldest first."""
         rows = connection.execute(
             self._sql(
                 "SELECT id, identity, term, target, prepared, rows, extract(epoch FROM now() - since)::float,"
@@ -280,32 +257,27 @@ class PostgresStagingCatalog:
             (self.schema, job),
         ).fetchall()
         in_doubt = transactions.list_prepared(connection)
-        return [
-            PostgresStagingEntry(
-                id=of,
-                identity=_identity(identity),
-                term=Term(term),
-                target=target,
-                prepared=prepared,
-                rows=count,
-                age=age,
-                strategy=Strategy.STAGE if has_table else Strategy.PREPARE,
-                in_doubt=build_transaction_name(of) in in_doubt,
-            )
-            for of, identity, term, target, prepared, count, age, has_table in rows
-        ]
+        entries = []
+        for of, identity, term, target, prepared, count, age, has_table in rows:
+            strategy, state = Strategy.STAGE if has_table else Strategy.PREPARE, "being written"
+            if strategy is Strategy.PREPARE and build_transaction_name(of) in in_doubt:
+                state = "prepared, holds its locks"
+            elif strategy is Strategy.STAGE and prepared:
+                state = f"{count} rows, prepared"
+            entries.append(StagingEntry(of, _identity(identity), Term(term), f"{state}, for {target}", age, strategy))
+        return entries
 
     def free_transactions(self, connection: Connection, job: str) -> tuple[int, int]:
         """Return max_prepared_transactions, and how many would be free if this job's were ended."""
         (most,) = connection.execute("SELECT current_setting('max_prepared_transactions')::int").fetchone() or (0,)
         if not most:
             return 0, 0
-        own = {build_transaction_name(entry.id) for entry in self.staged(connection, job)}
+        own = {build_transaction_name(entry.id) for entry in self.list_open(connection, job)}
         return most, most - len(transactions.list_prepared(connection, everywhere=True) - own)
 
     # ------------------------------------------------------------ incarnations
 
-    def marks(self, connection: Connection, job: str) -> Sequence[Registration]:
+    def list_registrations(self, connection: Connection, job: str) -> Sequence[Registration]:
         rows = connection.execute(
             self._sql("SELECT identity, term, over FROM {schema}.lives WHERE job = %s ORDER BY identity"), (job,)
         )
@@ -313,6 +285,7 @@ class PostgresStagingCatalog:
 
     def register(self, connection: Connection, life: Incarnation, term: Term) -> Registration:
         """Register a term of an incarnation unless a newer one is registered; return the registration."""
+        self.create_tables(connection)
         row = connection.execute(
             self._sql(
                 "INSERT INTO {schema}.lives AS l (job, identity, term) VALUES (%s, %s, %s)"

@@ -102,7 +102,7 @@ class TableColumn:
     """True if its type is the server's own, without user-defined rules for values."""
     expression: str | None
     """The expression by which the server computes and stores it; None if it does not."""
-    inputs: tuple[str, ...]
+    inputs: Sequence[str]
     """The columns in its expression."""
 
 
@@ -167,7 +167,7 @@ def find(connection: Connection, schema: str | None, name: str) -> TableInfo | N
         may_insert,
         may_change,
         constrained,
-        columns=tuple(TableColumn(*each[:-1], tuple(each[-1])) for each in connection.execute(_COLUMNS, (oid,))),
+        columns=tuple(TableColumn(*each) for each in connection.execute(_COLUMNS, (oid,))),
         checks=tuple((each[0], each[1], frozenset(each[2])) for each in connection.execute(_CHECKS, (oid,))),
         unique=frozenset(frozenset(each[0]) for each in connection.execute(_UNIQUE, (oid,))),
         partitions=tuple((each[0], each[1], each[2]) for each in connection.execute(_PARTITIONS, (oid,))),
