@@ -151,7 +151,7 @@ class LakeSink(NoProvenance, Sink[T]):
                 self._make(ctx)
             self._found()
             if self._key:
-                self._table.expect_replaceable()
+                self._table.live()
             self._expect_writable(ctx)
         return self._table.notices()
 

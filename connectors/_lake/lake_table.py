@@ -116,9 +116,11 @@ class LakeTable(Protocol):
         Raises CommitConflict. If files are removed, it is also raised for commits of any other writer since ``seen``.
         """
 
-    def live(self, seen: LogState) -> Sequence[LiveFile]:
-        """Return the data files of ``seen.version``. Raise CommitConflict, or ConfigError if a file cannot
-        be replaced."""
+    def live(self, seen: LogState | None = None) -> Sequence[LiveFile]:
+        """Return the data files of ``seen.version``; without it, of the newest version.
+
+        Raises CommitConflict, and ConfigError if rows of the table, or of one of its files, cannot be replaced.
+        """
 
     def rows(self, file: LiveFile, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield these columns of a live file, always in the same order of rows."""
@@ -126,14 +128,11 @@ class LakeTable(Protocol):
     def read_spec(self) -> TableSpec:
         """Read what a data file must match now. Raises ConfigError if none can be added."""
 
-    def expect_replaceable(self) -> None:
-        """Raise ConfigError if rows of the table cannot be replaced."""
-
     def make_durable(self) -> None:
         """Make durable what is visible, in case its committer died before doing so."""
 
     def files(self, since: float) -> frozenset[str]:
         """Return the names below the store's root that any retained version references.
 
-        Only files created after ``since`` (seconds since 1970) are guaranteed to be included.
+        Only files of commits after ``since`` (seconds since 1970) are guaranteed to be included.
         """

@@ -55,7 +55,11 @@ _UNQUOTED: Final = "!$&'()+,-./:;=@_~"
 """Characters besides letters and digits that deltalake does not quote in the path of a removed file."""
 _LONGEST_BOUND: Final = 256
 _LONGEST_ERROR: Final = 600
-_DRAWN: Final = re.compile("\x1b\\[[0-9;]*m|↳")
+_DRAWN: Final = re.compile(r"\x1b\[[0-9;]*m|↳|\.?\s*$|\s+0: <unknown>.*", re.DOTALL)
+_MALFORMED: Final = re.compile(
+    r"Kernel error: (Json error|Unsupported|Invalid protocol|No protocol|No table metadata|.* at line \d+ column \d+)"
+)
+"""Errors in the log's contents. deltalake raises them as it raises those of a storage that does not respond."""
 _COMPUTED: Final = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 
 
@@ -151,10 +155,11 @@ class DeltaLakeTable:
         # deltalake misreads some characters above U+FFFF if JSON escapes them.
         return json.dumps(found, ensure_ascii=False)
 
-    def live(self, seen: LogState) -> Sequence[LiveFile]:
+    def live(self, seen: LogState | None = None) -> Sequence[LiveFile]:
         with self.mapped(Retryable, "look into"):
-            table = self._as_seen(seen)
-            self._expect_replaceable(table)
+            table = self.opened() if seen is None else self._as_seen(seen)
+            if wrong := [*obstacles(table)]:
+                raise ConfigError(f"DeltaSink cannot replace rows of {self.display_name}: {'; '.join(wrong)}")
             return live_files(table)
 
     def rows(self, file: LiveFile, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -233,14 +238,6 @@ class DeltaLakeTable:
                 columns, ColumnPartitioning(metadata.partition_columns), str(metadata.id), _in_short(table)
             )
 
-    def expect_replaceable(self) -> None:
-        with self.mapped(Retryable, "look into"):
-            self._expect_replaceable(self.opened())
-
-    def _expect_replaceable(self, table: DeltaTable) -> None:
-        if wrong := [*obstacles(table)]:
-            raise ConfigError(f"DeltaSink cannot replace rows of {self.display_name}: {'; '.join(wrong)}")
-
     def identity(self) -> str:
         with self.mapped(Retryable, "look into"):
             return f"{self.opened().metadata().id} at {self._place.identity()}"
@@ -278,9 +275,12 @@ class DeltaLakeTable:
                 "DeltaSink make one with "
                 "create=True if none was ever there. What is decided stays staged"
             ) from error
-        except DeltaProtocolError as error:
-            raise ConfigError(f"could not {what} {self.display_name}: {_in_a_line(error)}") from error
         except (DeltaError, OSError) as error:
+            if isinstance(error, DeltaProtocolError) or _MALFORMED.match(str(error)):
+                raise ConfigError(
+                    f"could not {what} {self.display_name}: {_in_a_line(error)}. Put its log back as it was, or write "
+                    "to a table that deltalake can read"
+                ) from error
             raise kind(f"could not {what} {self.display_name}: {_in_a_line(error)}") from error
 
 
@@ -381,6 +381,9 @@ def _epoch(number: int) -> EpochId:
 
 
 def _in_a_line(error: Exception) -> str:
-    """Return the whole error as one line: deltalake puts the cause last, below arrows in colors."""
+    """Return the whole error as one line: deltalake puts the cause last, below arrows in colors.
+
+    A stack of the library is left out.
+    """
     text = " ".join(_DRAWN.sub(" ", str(error)).split())
     return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]} …"

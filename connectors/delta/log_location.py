@@ -29,8 +29,6 @@ from kafka_eos.connectors.files.sink.locations import (
 from kafka_eos.core.errors import ConfigError
 
 _LOG: Final = "_delta_log"
-_CLOCKS_DIFFER: Final = 3600.0
-"""Seconds by which file times may be wrong if several machines write the files."""
 
 
 class DeltaLocation(Protocol):
@@ -118,7 +116,7 @@ class DeltaDirectory:
     def entries(self, since: float) -> Iterator[str]:
         for entry in os.scandir(self._directory / _LOG):
             with suppress(FileNotFoundError):  # a cleanup has just deleted it
-                if entry.name.endswith(".json") and entry.stat().st_mtime >= since - _CLOCKS_DIFFER:
+                if entry.name.endswith(".json") and entry.stat().st_mtime >= since:
                     yield Path(entry.path).read_text()
 
 
@@ -158,7 +156,7 @@ class DeltaBucket:
 
     def entries(self, since: float) -> Iterator[str]:
         for name, found in self._bucket.listed(f"{_LOG}/").items():
-            if name.endswith(".json") and found.since >= since - _CLOCKS_DIFFER:
+            if name.endswith(".json") and found.since >= since:
                 with suppress(FileNotFoundError):
                     yield self._bucket.read(name).decode()
 

@@ -57,9 +57,10 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile as Described
-from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import DateType, IntegerType, LongType, StringType
 from pyiceberg.utils.datetime import days_to_date
 from sqlalchemy.exc import SQLAlchemyError
@@ -84,6 +85,7 @@ _WRONG: Final = (
     BadRequestError, ForbiddenError, NoSuchPropertyException, NotInstalledError, OAuthError, UnauthorizedError,
     ValidationError,
 )  # fmt: skip
+_READABLE: Final = (FileFormat.PARQUET, FileFormat.ORC)
 _BOUNDED: Final = (IntegerType, LongType, StringType, DateType)
 _CUT: Final = MetricModeTypes.TRUNCATE
 """The mode of bounds of texts: truncated."""
@@ -184,15 +186,20 @@ class IcebergTable:
             raise CommitConflict  # another thread has read the table since
         return table
 
-    def live(self, seen: LogState) -> Sequence[LiveFile]:
+    def live(self, seen: LogState | None = None) -> Sequence[LiveFile]:
         with self.mapped(Retryable, "look into"):
-            table = self._as_seen(seen)
+            table = self.opened() if seen is None else self._as_seen(seen)
+            refused = f"IcebergSink cannot replace rows of {self.display_name}"
             try:
                 tasks = [*table.scan().plan_files()]
             except ValueError as error:  # raised for deletes that the library cannot read
-                raise ConfigError(
-                    f"IcebergSink cannot replace rows of {self.display_name}: {_in_a_line(error)}"
-                ) from error
+                raise ConfigError(f"{refused}: {_in_a_line(error)}") from error
+            for file in (task.file for task in tasks):
+                if file.file_format not in _READABLE:
+                    raise ConfigError(
+                        f"{refused}: {file.file_path} is in {file.file_format.value}, which pyiceberg does not read. "
+                        "Rewrite it as Parquet, or leave key= out"
+                    )
             return [LiveFile(task.file.file_path, bounds_of(table, task.file), task) for task in tasks]
 
     def rows(self, file: LiveFile, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -210,9 +217,6 @@ class IcebergTable:
                 "the file back as it was written"
             )
 
-    def expect_replaceable(self) -> None:
-        """Do nothing: ``live`` checks for deletes that the library cannot read."""
-
     def make_durable(self) -> None:
         """Do nothing: files are synced before the catalog names them."""
 
@@ -220,8 +224,7 @@ class IcebergTable:
         with self.mapped(Retryable, "look into"):
             table = self.opened()
             place = f"{_data(table)}/"
-            every = (manifest for snapshot in table.snapshots() for manifest in snapshot.manifests(table.io))
-            manifests = {manifest.manifest_path: manifest for manifest in every}.values()
+            manifests = _manifests_since(table, since)
             entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io))
             paths = [str(entry.data_file.file_path) for entry in entries]
             return frozenset(path.removeprefix(place) for path in paths if path.startswith(place))
@@ -359,6 +362,29 @@ def _value(tp: Any, bound: bytes) -> Any:
 def _manifests(table: Table) -> int:
     snapshot = table.current_snapshot()
     return 0 if snapshot is None else len(snapshot.manifests(table.io))
+
+
+def _manifests_since(table: Table, since: float) -> Sequence[ManifestFile]:
+    """Return the manifests, of all retained snapshots, that name the data files added since then.
+
+    Of a row of appends only the last snapshot is opened, because an append removes no file. A manifest with a sequence
+    number of an earlier snapshot names only earlier files. Format version 1 has no such numbers: they are 0.
+    """
+    recent: list[Snapshot] = []
+    earlier = 0
+    for each in table.snapshots():
+        if each.timestamp_ms >= since * 1000:
+            recent.append(each)
+        else:
+            earlier = max(earlier, each.sequence_number or 0)
+    appended_to = {each.parent_snapshot_id for each in recent if _is_append(each)}
+    opened = [each for each in recent if each.snapshot_id not in appended_to]
+    found = {manifest.manifest_path: manifest for snapshot in opened for manifest in snapshot.manifests(table.io)}
+    return [each for each in found.values() if not 0 < each.sequence_number <= earlier]
+
+
+def _is_append(snapshot: Snapshot) -> bool:
+    return snapshot.summary is not None and snapshot.summary.operation is Operation.APPEND
 
 
 def problems(table: Table) -> Iterator[str]:

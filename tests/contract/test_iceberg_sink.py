@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import shutil
 import sqlite3
 import uuid
@@ -21,6 +22,8 @@ from pyiceberg.types import StringType
 
 from kafka_eos.abc.committer import CommitOutcome
 from kafka_eos.abc.context import JobContext, TaskContext
+from kafka_eos.connectors._lake import committer as committing
+from kafka_eos.connectors._lake.file_names import LakeCommittable, build_entry_name
 from kafka_eos.connectors._lake.lake_table import CommitConflict, LakeIncarnation
 from kafka_eos.connectors.iceberg import IcebergSink, catalogs
 from kafka_eos.connectors.iceberg.table_location import in_bucket, local_path, store_of
@@ -233,6 +236,66 @@ def test_rows_that_older_versions_of_a_table_have_are_not_removed_with_a_note(la
     assert before is not None
     assert lake.rows() == []
     assert lake.table().scan(snapshot_id=before.snapshot_id).to_arrow().column("id").to_pylist() == [1]
+
+
+def staged(lake: IcebergLake) -> set[str]:
+    return {path.name for path in (lake.where / "data").rglob("part-*")}
+
+
+def test_a_recovery_opens_only_the_last_of_a_row_of_appends(lake: IcebergLake, life: Life) -> None:
+    """Its manifests name all files of the snapshots before it: the lists of those are not there."""
+    committer = life.recovered(1)
+    for epoch in (1, 2, 3):
+        commit(committer, at(epoch, 1), life.prepared(1, epoch, [epoch]))
+    there = staged(lake)
+    life.prepared(1, 4, [4])
+    (newest,) = (each for each in [lake.table().current_snapshot()] if each is not None)
+    for path in (lake.where / "metadata").glob("snap-*.avro"):
+        if path.name not in newest.manifest_list:
+            path.unlink()
+
+    life.recovered(2)
+
+    assert staged(lake) == there
+    assert lake.rows() == [1, 2, 3]
+
+
+def test_a_recovery_reads_nothing_that_is_older_than_what_is_staged(lake: IcebergLake, life: Life) -> None:
+    committer = life.recovered(1)
+    commit(committer, at(1, 1), life.prepared(1, 1, [1]))
+    (old,) = (each for each in [lake.table().current_snapshot()] if each is not None)
+    old_metadata = [*(lake.where / "metadata").glob("*.avro")]
+    commit(committer, at(2, 1), life.prepared(1, 2, [2]))
+    there = staged(lake)
+    life.prepared(1, 3, [3])
+    committer = life.committer()
+    committer.register(life.context(2))
+    (entry,) = (lake.where / "data/_kafka_eos").glob(".staged*")
+    between = old.timestamp_ms / 1000 + 0.002 + committing._CLOCKS_DIFFER
+    os.utime(entry, (between, between))
+    for path in old_metadata:
+        path.unlink()
+
+    committer.abort_leftovers(life.context(2))
+
+    assert staged(lake) == there
+
+
+def test_a_file_stays_that_a_snapshot_names_whose_own_snapshot_has_expired(lake: IcebergLake, life: Life) -> None:
+    """Others have removed it from the newest snapshot. Of the retained ones only a snapshot of theirs names it."""
+    committables = life.prepared(1, 1, [1])
+    commit(life.recovered(1), at(1, 1), committables)
+    mine = lake.table().current_snapshot()
+    (committed,) = (LakeCommittable.read(each.payload) for each in committables)
+    life.committer()._table.store().create(build_entry_name(committed.part))
+    lake.others_append()
+    lake.others_delete()
+    assert mine is not None
+    lake.table().maintenance.expire_snapshots().by_ids([mine.snapshot_id]).commit()
+
+    life.recovered(2)
+
+    assert staged(lake) == {committed.file}
 
 
 class Item(msgspec.Struct):

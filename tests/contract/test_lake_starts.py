@@ -99,6 +99,27 @@ def test_a_table_that_cannot_be_made_where_it_should_be_is_refused(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ('{"protocol":{"minReaderVersion":"x","minWriterVersion":2}}', 'failed to parse "x" as Int32'),
+        ('{"protocol":{"minReaderVersion":3,"minWriterVersion":7}}', "Reader features must be present"),
+        ('{"protocol":{"minReaderVersion":99,"minWriterVersion":99}}', "Unsupported minimum reader version 99"),
+        ("", "No protocol found in delta log"),
+        ('{"metaData":{"schemaString":"{}"}}', "Json error.*"),
+    ],
+)
+def test_a_log_of_delta_that_is_malformed_is_refused_and_not_tried_again(entry: str, why: str, tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    log = lake.where / "_delta_log/00000000000000000000.json"
+    replaced = '{"metaData"' if "metaData" in entry else '{"protocol"'
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join(entry if line.startswith(replaced) else line for line in lines))
+
+    with pytest.raises(ConfigError, match=rf"{why}[^<]*\. Put its log back as it was, or write to a table"):
+        lake.sink().check(JOB)
+
+
+@pytest.mark.parametrize(
     ("uri", "why"),
     [
         ("sqlite:///{home}/none/catalog.db", r"its directory is not there\. Make it: mkdir -p .*/none\. Or name"),

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 from deltalake.transaction import AddAction
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
 from kafka_eos.abc.committer import CommitOutcome, CommitStatus, Committable
@@ -499,6 +501,20 @@ def test_a_table_whose_files_cannot_be_written_again_is_refused_at_the_start(
     assert DeltaSink[Any](tmp_path / "t").check(JOB) == []
     with pytest.raises(ConfigError, match=why):
         DeltaSink[Any](tmp_path / "t", key="id").check(JOB)
+
+
+def test_a_table_with_a_file_that_pyiceberg_does_not_read_is_refused_at_the_start(tmp_path: Path) -> None:
+    lake = KeyedIceberg(tmp_path)
+    file = DataFile.from_args(
+        content=DataFileContent.DATA, file_path=f"file://{lake.where}/data/other.avro", file_format=FileFormat.AVRO,
+        partition=Record(), record_count=1, file_size_in_bytes=100, spec_id=0,
+    )  # fmt: skip
+    with lake.table().transaction() as change, change.update_snapshot().fast_append() as snapshot:
+        snapshot.append_data_file(file)
+
+    assert IcebergLake.sink(lake).check(JOB) == []
+    with pytest.raises(ConfigError, match=r"other\.avro is in AVRO, .* Rewrite it as Parquet"):
+        lake.sink().check(JOB)
 
 
 def test_keys_that_tell_no_row_are_refused(tmp_path: Path) -> None:
