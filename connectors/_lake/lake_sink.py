@@ -6,23 +6,21 @@ is imported when a sink is created.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import RejectRow
-from kafka_eos.abc.sink import Sink
 from kafka_eos.codecs.type_inspection import is_model, is_record, known_type
 from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.lake_table import LakeTable, TableSpec
 from kafka_eos.connectors._lake.partitions import partition_of
 from kafka_eos.connectors._shared.row_errors import encode_or_reject, map_rows
 from kafka_eos.connectors._shared.table_audit import NoProvenance
-from kafka_eos.connectors._shared.value_types import expect_type
+from kafka_eos.connectors._shared.value_types import StreamTypedSink
 from kafka_eos.connectors.files.file_names import partition
 from kafka_eos.connectors.files.formats.record_fields import fields_of
 from kafka_eos.connectors.files.os_errors import map_errors, refuse_permanent_errors
@@ -80,7 +78,7 @@ class SinkTable(LakeTable, Protocol):
         """Map errors: ``kind`` for a temporary error, ConfigError for a permanent one."""
 
 
-class LakeSink(NoProvenance, Sink[T]):
+class LakeSink(NoProvenance, StreamTypedSink[T]):
     """A sink for one lake table; each format has a subclass, which knows where the table is."""
 
     def __init__(
@@ -112,11 +110,7 @@ class LakeSink(NoProvenance, Sink[T]):
             )
         self._expect_parts()
 
-    def for_stream_type(self, tp: Any) -> Self:
-        """Return the sink with the columns that the stream's type gives."""
-        if self._value is not None:
-            expect_type(self, self._value, tp)
-            return self
+    def _take_type(self, tp: Any) -> None:
         known = known_type(tp)
         model = known if is_model(known) or is_record(known) else None
         if model is None and self._create:
@@ -124,10 +118,8 @@ class LakeSink(NoProvenance, Sink[T]):
                 f"{self!r}: create=True makes a table whose columns are the fields of the values, and the stream's "
                 "type does not declare them: give the sink value=Model"
             )
-        sink = copy.copy(self)
-        sink._value = model
-        sink._expect_parts()
-        return sink
+        self._value = model
+        self._expect_parts()
 
     def _expect_parts(self) -> None:
         """Raise ConfigError if values have no field for a column by which the table is partitioned."""

@@ -5,17 +5,15 @@ Rule: settings that would break the guarantee of the outbox are refused when the
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.guarantee import Guarantee
-from kafka_eos.abc.sink import Sink
 from kafka_eos.connectors._outbox.committer import DeliveryClient, DeliveryOptions, OutboxCommitter
-from kafka_eos.connectors._shared.value_types import expect_type
+from kafka_eos.connectors._shared.value_types import StreamTypedSink
 from kafka_eos.connectors.files.formats import JsonLines
 from kafka_eos.connectors.files.formats.json_lines import json_value
 from kafka_eos.connectors.files.sink.locations import SinkDirectory, place_of
@@ -27,7 +25,7 @@ from kafka_eos.core.json_values import Json
 T = TypeVar("T")
 
 
-class OutboxSink(Sink[T]):
+class OutboxSink(StreamTypedSink[T]):
     """A sink for a receiver that honors keys; each kind of receiver has a subclass. ``receiver`` creates a client."""
 
     kind: str
@@ -51,19 +49,13 @@ class OutboxSink(Sink[T]):
         if not isinstance(place, SinkDirectory):
             raise ConfigError(f"outbox={os.fspath(outbox)!r}: rows wait in a directory, which this is not")
         self._place, self._layout = place, JsonLines().layout(value, envelope=True)
-        self._value: Any = value
+        self._value = value
         self._receiver, self._rules = receiver, DeliveryOptions(batch, set_aside)
         self._name = receiver().name
 
-    def for_stream_type(self, tp: Any) -> Self:
-        """Return the sink with the codec that the stream's type gives."""
-        if self._value is not None:
-            expect_type(self, self._value, tp)
-            return self
-        sink = copy.copy(self)
-        sink._value = json_value(tp)
-        sink._layout = JsonLines().layout(sink._value, envelope=True)
-        return sink
+    def _take_type(self, tp: Any) -> None:
+        self._value = json_value(tp)
+        self._layout = JsonLines().layout(self._value, envelope=True)
 
     @property
     def guarantee(self) -> Guarantee:

@@ -1,11 +1,16 @@
-"""The type of a sink's values, compared with that of its stream."""
+"""The type of a sink's values: its own, compared with that of its stream, or that of the stream."""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from abc import abstractmethod
+from typing import Any, Self, TypeVar
 
+from kafka_eos.abc.sink import Sink
 from kafka_eos.codecs.type_inspection import can_be, is_model, is_record, known_type, type_name
 from kafka_eos.core.errors import PlanError
+
+T = TypeVar("T")
 
 
 def expect_type(sink: object, declared: Any, tp: Any, part: str = "value") -> None:
@@ -22,3 +27,23 @@ def expect_type(sink: object, declared: Any, tp: Any, part: str = "value") -> No
             f"{type_name(found)}. Map them to {type_name(expected)} before the sink, or leave {part}= out: then it is "
             "the type of the stream."
         )
+
+
+class StreamTypedSink(Sink[T]):
+    """Base of the sinks that take the type of the stream if they have none of their own."""
+
+    _value: Any
+    """The type of the values, or their codec; None if it is unknown."""
+
+    def for_stream_type(self, tp: Any) -> Self:
+        """Return the sink with the type of the stream."""
+        if self._value is not None:
+            expect_type(self, self._value, tp)
+            return self
+        sink = copy.copy(self)
+        sink._take_type(tp)
+        return sink
+
+    @abstractmethod
+    def _take_type(self, tp: Any) -> None:
+        """Use the type of the stream, None if it is unknown. Raise ConfigError if its values cannot be written."""

@@ -6,7 +6,6 @@ checked.
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -18,10 +17,9 @@ from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.committer import Committer
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import RejectRow
-from kafka_eos.abc.sink import Sink
 from kafka_eos.codecs.type_inspection import known_type
 from kafka_eos.connectors._shared.row_errors import encode_or_reject
-from kafka_eos.connectors._shared.value_types import expect_type
+from kafka_eos.connectors._shared.value_types import StreamTypedSink
 from kafka_eos.connectors.files.formats import FileLayout, Format, JsonLines, format_of
 from kafka_eos.connectors.files.formats.json_lines import json_value
 from kafka_eos.connectors.files.sink.locations import SinkDirectory, place_of
@@ -32,7 +30,7 @@ from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch, Headers, RawRecord
 
 
-class FileSink(AuditableFiles, SupportsLocalRun, Sink[Any]):
+class FileSink(AuditableFiles, SupportsLocalRun, StreamTypedSink[Any]):
     """A sink that writes values into files of ``directory``, at least one per epoch, subtask and operator with rows.
 
     ``directory``: a path, or ``s3://bucket/prefix?endpoint=…&region=…``; the part after ``?`` is optional.
@@ -80,17 +78,12 @@ class FileSink(AuditableFiles, SupportsLocalRun, Sink[Any]):
         """The layout of the rows. Raises ConfigError if the format needs the type of the values, and it is unknown."""
         return self.format.layout(self._value, self.envelope)
 
-    def for_stream_type(self, tp: Any) -> FileSink:
-        """Return the sink with the columns, or the codec of lines, that the stream's type gives."""
+    def _take_type(self, tp: Any) -> None:
         lines = isinstance(self.format, JsonLines)
-        if self._value is not None or not (self.format.needs_type or lines):
-            expect_type(self, self._value, tp)
-            return self
-        sink = copy.copy(self)
-        sink._value = json_value(tp) if lines else known_type(tp)
-        sink.__dict__.pop("layout", None)
-        sink.layout  # noqa: B018 - raises for values that the format cannot store
-        return sink
+        if lines or self.format.needs_type:
+            self._value = json_value(tp) if lines else known_type(tp)
+            self.__dict__.pop("layout", None)
+            self.layout  # noqa: B018 - raises for values that the format cannot store
 
     @property
     def location(self) -> str:

@@ -5,7 +5,6 @@ Rule: a guarantee that the table or the server cannot keep is refused in ``check
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -16,11 +15,10 @@ from psycopg import sql
 
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import RejectRow
-from kafka_eos.abc.sink import Sink
 from kafka_eos.codecs.type_inspection import known_type
 from kafka_eos.connectors._shared.row_errors import encode_or_reject
 from kafka_eos.connectors._shared.table_audit import NoProvenance
-from kafka_eos.connectors._shared.value_types import expect_type
+from kafka_eos.connectors._shared.value_types import StreamTypedSink
 from kafka_eos.connectors._staged_tables.stage_names import WRITER, Incarnation, Strategy, TargetTable
 from kafka_eos.connectors._staged_tables.table_writer import RowStaging, TableWriter
 from kafka_eos.connectors.postgres.columns import ModelColumn, columns_of
@@ -51,7 +49,7 @@ from kafka_eos.core.records import Batch, Headers
 T = TypeVar("T")
 
 
-class PostgresSink(NoProvenance, Sink[T]):
+class PostgresSink(NoProvenance, StreamTypedSink[T]):
     """A sink that writes a stream of ``T`` into ``table``, each value exactly once.
 
     ``conninfo``: the address of the database in libpq's format: "host=db dbname=shop user=app" or "postgresql://…".
@@ -84,7 +82,7 @@ class PostgresSink(NoProvenance, Sink[T]):
     ) -> None:
         self._database, self._ledger = PostgresDatabase(conninfo), PostgresStagingCatalog(control_schema)
         self._schema, self._table = qualified(table)
-        self._model, self._given_columns = value, columns
+        self._value, self._given_columns = value, columns
         self._key = (key,) if isinstance(key, str) else tuple(key)
         if value is not None or columns:
             self._columns  # noqa: B018 - raises if they do not fit
@@ -98,19 +96,14 @@ class PostgresSink(NoProvenance, Sink[T]):
     @cached_property
     def _columns(self) -> tuple[ModelColumn, ...]:
         """The columns of the rows. Raises ConfigError if they do not fit, or the type of the values is unknown."""
-        columns = columns_of(self._model, self._given_columns)
+        columns = columns_of(self._value, self._given_columns)
         _expect_key(self._key, [column.name for column in columns])
         return columns
 
-    def for_stream_type(self, tp: Any) -> PostgresSink[Any]:
-        """Return the sink with the columns that the stream's type gives."""
-        if self._model is not None or self._given_columns:
-            expect_type(self, self._model, tp)
-            return self
-        sink = copy.copy(self)
-        sink._model = known_type(tp)
-        sink._columns  # noqa: B018 - raises if they do not fit
-        return sink
+    def _take_type(self, tp: Any) -> None:
+        if not self._given_columns:
+            self._value = known_type(tp)
+            self._columns  # noqa: B018 - raises if they do not fit
 
     @property
     def default_name(self) -> str:
@@ -248,7 +241,7 @@ class PostgresSink(NoProvenance, Sink[T]):
             yield connection
 
     def _rows(self, table: TableInfo) -> RowEncoder:
-        return RowEncoder(self._columns, self._model, self._key, self._delete, table.types)
+        return RowEncoder(self._columns, self._value, self._key, self._delete, table.types)
 
     @property
     def _name(self) -> str:
