@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from kafka_eos._util.bulk_calls import append_results
+from kafka_eos._util import bulk_calls
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.core.fault_attribution import is_plain_data_error
 from kafka_eos.core.records import Batch
@@ -39,24 +39,19 @@ def encode_or_reject(
 
 
 def map_rows(fn: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
-    """Apply ``fn`` to each value; raise BadRows with every row for which it failed."""
-    done, errors = try_rows(fn, values)
-    if errors:
-        raise BadRows(errors)
-    return done
-
-
-def try_rows(fn: Callable[[Any], Any], values: Sequence[Any]) -> tuple[list[Any], dict[int, Exception]]:
-    """Apply ``fn`` to each value; return the results, and the errors by index.
+    """Apply ``fn`` to each value; raise BadRows with every row for which it failed.
 
     An error that the environment may have caused stops the loop: the next rows might fail with it too, each perhaps
     after a timeout.
     """
-    done: list[Any] = []
     errors: dict[int, Exception] = {}
-    todo = [iter(values)]
-    while (error := append_results(done, fn, todo, len(values) - len(errors))) is not None:
-        errors[len(done) + len(errors)] = error
+
+    def note(index: int, error: Exception) -> None:
+        errors[index] = error
         if not is_plain_data_error(error):
-            break
-    return done, errors
+            raise BadRows(errors)
+
+    done, _ = bulk_calls.map_rows(fn, values, refuse=note)
+    if errors:
+        raise BadRows(errors)
+    return done

@@ -6,7 +6,7 @@ be lost silently. Rule: each value has a result, or an error that was reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -14,30 +14,25 @@ T = TypeVar("T")
 STOP_ITERATION_ESCAPED: Final = "StopIteration escaped from the function or codec"
 
 
-def append_results(done: list[T], fn: Callable[..., T], todo: Sequence[Iterator[Any]], until: int) -> Exception | None:
-    """Append the function's results for the values, up to the first error.
-
-    Returns the error of the value on which ``fn`` raised; the next call continues after that value. Do not call ``fn``
-    on it again to learn the error: the second call may succeed.
-    """
-    try:
-        done.extend(map(fn, *todo))
-    except Exception as error:  # noqa: BLE001 - a function may raise anything; the caller judges it
-        return error
-    return None if len(done) == until else RuntimeError(STOP_ITERATION_ESCAPED)
-
-
 def map_rows(
     fn: Callable[..., T], *columns: Collection[Any], refuse: Callable[[int, Exception], None]
 ) -> tuple[list[T], list[int]]:
     """Map a function over rows; return the results and the indices of failed rows.
 
-    ``refuse(index, error)`` is called for each failed row, in order; an exception from it ends the loop.
+    ``refuse(index, error)`` is called for each failed row, in order; an exception from it ends the loop. ``fn`` is not
+    called again on a row to learn its error: the second call may succeed.
     """
     done: list[T] = []
     refused: list[int] = []
     todo, count = [iter(column) for column in columns], len(columns[0])
-    while (error := append_results(done, fn, todo, count - len(refused))) is not None:
+    while len(done) + len(refused) < count:
+        error: Exception = RuntimeError(STOP_ITERATION_ESCAPED)
+        try:
+            done.extend(map(fn, *todo))
+            if len(done) + len(refused) == count:
+                break
+        except Exception as raised:  # noqa: BLE001 - a function may raise anything; ``refuse`` judges it
+            error = raised
         refused.append(len(done) + len(refused))
         refuse(refused[-1], error)
     return done, refused

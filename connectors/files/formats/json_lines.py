@@ -15,7 +15,7 @@ from typing import Any, Final
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import JsonCodec, codec_for
 from kafka_eos.codecs.type_inspection import known_type
-from kafka_eos.connectors._shared.row_errors import BadRows, try_rows
+from kafka_eos.connectors._shared.row_errors import BadRows, map_rows
 from kafka_eos.connectors.files.formats.format import ByteOutput, BytesBlock, TextWriter, expect_compression
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
@@ -96,13 +96,8 @@ class JsonLinesLayout:
 
 
 def _lines(encode: Callable[[Any], bytes], values: Sequence[Any]) -> list[bytes]:
-    """Return the encoded values. Raise BadRows for those that cannot be a line, up to a possible environment error.
-
-    Each value is encoded once: a temporary failure might not recur in a second pass, and the cause would be lost.
-    """
-    lines, errors = try_rows(encode, values)
-    if errors or any(b"\n" in line for line in lines):
-        those = (index for index in range(len(values)) if index not in errors)
-        torn = {index: ValueError(_TORN) for index, line in zip(those, lines, strict=False) if b"\n" in line}
-        raise BadRows(dict(sorted({**errors, **torn}.items())))
+    """Return the encoded values. Raise BadRows for those that cannot be a line."""
+    lines = map_rows(encode, values)
+    if any(b"\n" in line for line in lines):
+        raise BadRows({index: ValueError(_TORN) for index, line in enumerate(lines) if b"\n" in line})
     return lines

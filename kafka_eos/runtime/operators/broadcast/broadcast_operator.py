@@ -6,11 +6,11 @@ provenance of outputs names only rows of the stream, and the number of outputs d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, Final
 
-from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.records import Batch
@@ -19,7 +19,7 @@ from kafka_eos.plan.broadcast_functions import BroadcastProcessFunction, KeyedBr
 from kafka_eos.plan.process_functions import OutputTag
 from kafka_eos.runtime.operators.broadcast.broadcast_state import BroadcastStateCopy, BroadcastStates
 from kafka_eos.runtime.operators.function_outputs import list_outputs
-from kafka_eos.runtime.operators.operator import OperatorContext, event_time_of
+from kafka_eos.runtime.operators.operator import OperatorContext, call_each, event_time_of
 from kafka_eos.runtime.operators.operator_stats import UserCounter
 from kafka_eos.runtime.operators.process import ProcessOperator, close_function, counter, open_function, tag_output
 from kafka_eos.runtime.operators.side_outputs import TaggedValue
@@ -85,17 +85,14 @@ class BroadcastOperator(_BroadcastInput):
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         if input_of(batch.lane, _INPUTS):
             return self._take(batch)
-        made: list[list[Any]] = []
-        refused: list[int] = []
         process = self._function.process
-        for index, value in enumerate(TrackedRows(batch, batch.values)):
-            self._timestamp = None if batch.event_times is None else batch.event_times[index]
-            self._emitted = []
-            try:
-                made.append(list_outputs(process(value)) + self._emitted)
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
-                self._ctx.reject(batch, index, error)
-                refused.append(index)
+        times: Iterator[int | None] = repeat(None) if batch.event_times is None else iter(batch.event_times)
+
+        def call(value: Any) -> list[Any]:
+            self._timestamp, self._emitted = next(times), []
+            return list_outputs(process(value)) + self._emitted
+
+        made, refused = call_each(call, batch, batch.values, self._ctx)
         return flatten_outputs(replace(batch.drop(refused), updates=None), made)
 
 

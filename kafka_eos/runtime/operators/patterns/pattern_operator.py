@@ -15,13 +15,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
-from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import PartialMatchesCodec, PatternRowsCodec
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import PatternNode
-from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.operator import OperatorContext, call_each
 from kafka_eos.runtime.operators.patterns.state_machine import PartialMatch, Place, TransitionTable
 from kafka_eos.runtime.operators.side_outputs import TaggedValue
 from kafka_eos.runtime.operators.storability import StorableValues
@@ -65,18 +64,8 @@ class PatternOperator:
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         times, keys = times_of(batch, self._ctx.operator), batch.keys or []
         cells = self._rows.view(zip(keys, times, strict=True))
-        made: list[Sequence[Any]] = []
-        refused: list[int] = []
-        for index, (key, (value, place)) in enumerate(
-            zip(keys, TrackedRows(batch, batch.with_sort_keys()), strict=True)
-        ):
-            try:
-                outputs = self._take(cells, key, value, place)
-            except Exception as error:  # noqa: BLE001 (``reject`` judges whatever is raised for a row)
-                self._ctx.reject(batch, index, error)
-                refused.append(index)
-                continue
-            made.append(outputs)
+        rows = zip(keys, batch.with_sort_keys(), strict=True)
+        made, refused = call_each(lambda row: self._take(cells, row[0], *row[1]), batch, [*rows], self._ctx)
         out = batch.drop(refused).repeat(list(map(len, made)))
         return replace(out, values=list(chain.from_iterable(made)), updates=None)
 
