@@ -22,6 +22,8 @@ from kafka_eos.core.errors import ConfigError, KafkaEosError, LoginRefused
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
+_CLIENT: Final = "kafka_eos.client"
+"""The setting that marks a session as the one of a connection."""
 LOCK_TIMEOUT: Final = "5s"
 """The time that a commit or an abort waits for a lock before it checks which connection has it."""
 
@@ -103,11 +105,17 @@ class PostgresDatabase:
             cursor.execute("SELECT set_config('timezone', 'UTC', false), set_config('datestyle', 'ISO', false),"
                            " set_config('extra_float_digits', '3', false),"
                            " set_config('synchronous_commit', replace(current_setting('synchronous_commit'),"
-                           " 'off', 'on'), false)")  # fmt: skip
+                           " 'off', 'on'), false), set_config(%s, %s, false)",
+                           (_CLIENT, _name_client(connection)))  # fmt: skip
             cursor.execute(
                 "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = ANY (%s)", ([*_NO_TIMEOUTS],)
             )
         return connection
+
+    def ensure_sessions(self, connection: Connection) -> None:
+        """Raise ConfigError if a pooler gives each transaction another session."""
+        with self.connect("kafka_eos check"):  # such a pooler gives it the session that served the other one
+            ensure_own_session(connection)
 
     def connect_or_explain(self, application: str, what: str) -> Connection:
         """Return a connection. Raise LoginRefused if the server rejects user, password or database.
@@ -126,6 +134,25 @@ class PostgresDatabase:
             raise
 
 
+def _name_client(connection: Connection) -> str:
+    """Return a number that the server, or a pooler, has given to this connection alone."""
+    return str(connection.info.backend_pid)
+
+
+def ensure_own_session(connection: Connection) -> None:
+    """Raise ConfigError if the server's session does not have the settings of this connection.
+
+    A pooler that gives each transaction another session loses them: then the commit may not be durable, and locks may
+    be waited for without a limit.
+    """
+    row = connection.execute("SELECT current_setting(%s, true)", (_CLIENT,)).fetchone()
+    if row != (_name_client(connection),):
+        raise ConfigError(
+            "a pooler between the sink and PostgreSQL gives each transaction another session, which loses the "
+            "connection's settings. Let conninfo point to the server, or to a pool with pool_mode=session"
+        )
+
+
 def _from_environment() -> dict[str, str]:
     """Return the settings that libpq takes from the environment, by their names in a connection string."""
     names = {"host": "PGHOST", "port": "PGPORT", "dbname": "PGDATABASE", "user": "PGUSER", "service": "PGSERVICE"}
@@ -135,13 +162,11 @@ def _from_environment() -> dict[str, str]:
 class WriterConnection:
     """A writer's connection, shared by two threads, one transaction or statement at a time.
 
-    Its commits are asynchronous; a durable transaction makes all earlier ones durable too.
+    A durable transaction makes all earlier asynchronous ones durable too.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._alone = connection, RLock()
-        (self._level,) = _row(connection.execute("SHOW synchronous_commit"))
-        connection.execute("SET synchronous_commit = off")
 
     @contextmanager
     def acquire(self) -> Iterator[Connection]:
@@ -149,10 +174,17 @@ class WriterConnection:
             yield self._connection
 
     @contextmanager
+    def asynchronous(self) -> Iterator[Connection]:
+        """Run a transaction whose commit does not wait for the disk."""
+        with self._alone, self._connection.transaction():
+            self._connection.execute("SET LOCAL synchronous_commit = off")
+            yield self._connection
+
+    @contextmanager
     def durable(self) -> Iterator[Connection]:
         """Run a transaction that is durable, with the server's own synchronous_commit level, when it has ended."""
         with self._alone, self._connection.transaction():
-            self._connection.execute("SELECT set_config('synchronous_commit', %s, true)", (self._level,))
+            ensure_own_session(self._connection)
             yield self._connection
 
     def close(self) -> None:
@@ -208,12 +240,6 @@ def map_errors(kind: type[KafkaEosError], what: str) -> Iterator[None]:
             f"PostgreSQL refuses to {what}: {_line(error)} (SQLSTATE {state}). Nothing is lost: repair it and start "
             "again, the job goes on from its last epoch."
         ) from error
-
-
-def _row(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
-    row = cursor.fetchone()
-    assert row is not None
-    return row
 
 
 def find_row_error(error: Exception, target: TargetTable) -> ValueError | None:

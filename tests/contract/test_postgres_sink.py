@@ -36,6 +36,8 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.abc.services import Services
 from kafka_eos.connectors.postgres import PostgresCommitter, PostgresSink
+from kafka_eos.connectors.postgres.connection import PostgresDatabase, WriterConnection
+from kafka_eos.connectors.postgres.sink import prepared_transactions
 from kafka_eos.coordination.epochs import EpochCommitter
 from kafka_eos.core.errors import CommittableLost, ConfigError, Fenced, PoisonRecord, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
@@ -168,6 +170,35 @@ def test_a_row_that_the_table_would_refuse_is_refused_when_it_is_staged_and_its_
     assert "public.accounts, column 'total': value" in reasons, "whoever reads it knows what to look at"
     assert committable.records == 2
     assert kit.ask("SELECT name, total FROM accounts ORDER BY total") == [("first", 1), ("last", 2)]
+
+
+def test_a_writers_asynchronous_commits_end_with_their_transactions(kit: Kit) -> None:
+    """Behind a pooler its session may be another client's next."""
+    link = WriterConnection(PostgresDatabase(kit.conninfo).connect("test"))
+    level = "SHOW synchronous_commit"
+
+    with link.asynchronous() as connection:
+        assert connection.execute(level).fetchone() == ("off",)
+    with link.durable() as connection:
+        assert connection.execute(level).fetchone() == ("on",)
+    with link.acquire() as connection:
+        assert connection.execute(level).fetchone() == ("on",)
+    link.close()
+
+
+def test_a_session_of_another_client_is_refused_at_the_start_and_by_durable_transactions(kit: Kit) -> None:
+    """A pooler that pools transactions, whose sessions are not the connection's own."""
+    database = PostgresDatabase(kit.conninfo)
+    with database.connect("test") as connection:
+        database.ensure_sessions(connection)
+        connection.execute("DISCARD ALL")
+
+        with pytest.raises(ConfigError, match="pool_mode=session"):
+            database.ensure_sessions(connection)
+        with pytest.raises(ConfigError, match="pool_mode=session"), WriterConnection(connection).durable():
+            pass
+        with pytest.raises(ConfigError, match="pool_mode=session"):
+            prepared_transactions.begin(connection, uuid.uuid4())
 
 
 PARTED = "CREATE TABLE parts (name text, total int NOT NULL, closed bool, PRIMARY KEY (name, total)) PARTITION BY "

@@ -23,7 +23,13 @@ from kafka_eos.connectors._staged_tables.stage_names import (
     application,
     build_stage_name,
 )
-from kafka_eos.connectors.postgres.connection import Connection, ConnectionPool, PostgresDatabase, map_errors
+from kafka_eos.connectors.postgres.connection import (
+    Connection,
+    ConnectionPool,
+    PostgresDatabase,
+    ensure_own_session,
+    map_errors,
+)
 from kafka_eos.connectors.postgres.sink import prepared_transactions as prepared
 from kafka_eos.connectors.postgres.sink import statements
 from kafka_eos.connectors.postgres.sink.staging_catalog import PostgresStagingCatalog
@@ -65,6 +71,7 @@ class PostgresCommitter(StagedTableCommitter[Connection]):
 
     def _apply_staged_rows(self, connection: Connection, promise: TableCommittable, permit: EpochId) -> bool:
         with connection.transaction() as transaction:
+            ensure_own_session(connection)
             taken = [(of, self._catalog.delete_entry(connection, of)) for of in (*promise.predecessors, promise.id)]
             there = taken[-1][1] is not None
             if not there:

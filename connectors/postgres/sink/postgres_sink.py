@@ -141,6 +141,7 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
             map_errors(Retryable, what),
             self._database.connect_or_explain("kafka_eos check", what) as connection,
         ):
+            self._database.ensure_sessions(connection)
             if self._create and self.scope(ctx) in ctx.written_scopes and not self._ledger.is_there(connection):
                 self._expect_not_emptied(connection, ctx)
             self._ledger.create_tables(connection)

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 
 from kafka_eos.connectors._staged_tables.stage_names import build_transaction_name
-from kafka_eos.connectors.postgres.connection import Connection
+from kafka_eos.connectors.postgres.connection import Connection, ensure_own_session
 from kafka_eos.core.errors import RestartFromCheckpoint, Retryable
 
 _END_WRITER = """
@@ -25,6 +25,7 @@ _END_WRITER = """
 def begin(connection: Connection, of: uuid.UUID) -> None:
     """Begin a transaction on a connection of its own. A process that has to end it finds the connection by its name."""
     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+    ensure_own_session(connection)
     connection.execute("SELECT set_config('application_name', %s, true)", (build_transaction_name(of),))
 
 

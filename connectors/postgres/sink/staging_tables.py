@@ -45,7 +45,7 @@ class PostgresTableStaging:
 
     def open(self, promise: TableCommittable, subtask: int, operator: str) -> _PostgresStagingTable:
         name = sql.Identifier(self._ledger.schema, promise.build_stage_name)
-        with self._link.acquire() as connection, connection.transaction():
+        with self._link.asynchronous() as connection:
             self._ledger.open(connection, promise, subtask, operator)
             statements.make_stage(connection, name, self._table, promise.target)
         return _PostgresStagingTable(self._link, self._ledger, promise, name)
@@ -68,13 +68,15 @@ class _PostgresStagingTable:
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
         target = self.promise.target
         numbered = [(self.rows + n, *row) for n, row in enumerate(rows)]
-        with self._link.acquire() as connection:
-            try:
+        try:
+            with self._link.asynchronous() as connection:
                 statements.copy_into(connection, self._name, target.columns, numbered)
-            except psycopg.errors.UndefinedTable:
+        except psycopg.errors.UndefinedTable:
+            with self._link.acquire() as connection:
                 self._ledger.expect_staged(connection, self.promise)
-                raise
-            except ROW_ERRORS as error:
+            raise
+        except ROW_ERRORS as error:
+            with self._link.acquire() as connection:
                 raise BadRows(refused(connection, self._name, target, numbered, error)) from None
 
     def prepare(self, promise: TableCommittable) -> None:
@@ -86,7 +88,7 @@ class _PostgresStagingTable:
         failpoints.hit("sink.prepare.after")
 
     def drop(self) -> None:
-        with self._link.acquire() as connection, connection.transaction():
+        with self._link.asynchronous() as connection:
             self._ledger.drop(connection, self.promise)
 
 
