@@ -13,6 +13,7 @@ import itertools
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 from kafka_eos._util.failpoints import hit
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.sink.cluster_limits import fetch_topic_limits
+from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits, fetch_topic_limits
 from kafka_eos.connectors.kafka.sink.kafka_sink import batching, producer_config
 from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroup, MarkerGroups
 from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool
@@ -102,14 +103,13 @@ class _TaskTransaction:
         self._group = group
         self._find_producers = outlet
         self._topic = topic
-        self._targets: dict[str, TopicLimits] = {}
+        self._targets: dict[str, CurrentLimits] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         for topic, rows in _by_topic(batch, self._topic):
             if topic not in self._targets:
-                self._targets[topic] = self._find_producers.target(topic)
-            to = self._targets[topic]
-            produce_all(self._staged.warm.producer, to, columns_of(rows), None, _refuse)
+                self._targets[topic] = CurrentLimits(partial(self._find_producers.target, topic))
+            produce_all(self._staged.warm.producer, self._targets[topic], columns_of(rows), None, _refuse)
             self._staged.records[topic] += rows.num_rows
         self._staged.check()
 

@@ -403,7 +403,9 @@ def test_batches_are_not_larger_than_the_topic_takes(
     assert values_of(bootstrap, out) == wanted
 
 
-def test_a_limit_counts_from_the_next_session(bootstrap: str, topic: Topic, ctx: JobContext) -> None:
+def test_a_limit_counts_from_the_next_session_and_one_that_is_raised_at_once(
+    bootstrap: str, topic: Topic, ctx: JobContext
+) -> None:
     out = topic()
     sink: KafkaSink[Any] = KafkaSink(out)
     set_topic_config(bootstrap, out, "max.message.bytes", "1000")
@@ -411,6 +413,16 @@ def test_a_limit_counts_from_the_next_session(bootstrap: str, topic: Topic, ctx:
 
     with pytest.raises(PoisonRecord, match=r"in/0/1.*max\.message\.bytes"):
         writer.write(batch(b"fine", b"x" * 1000))
+
+    def is_accepted() -> bool:
+        try:
+            writer.write(batch(b"x" * 1000))
+        except PoisonRecord:
+            return False
+        return True
+
+    set_topic_config(bootstrap, out, "max.message.bytes", "5000")
+    eventually(is_accepted, "the raised limit counts")
     writer.discard()
 
 

@@ -5,7 +5,9 @@ Rule: a limit that would break the guarantee later is an error now, with the set
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -16,13 +18,15 @@ from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.transaction_status import MARKER_LIFE
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
 from kafka_eos.connectors.kafka.sink.topic_rules import SETTINGS, TopicRules
-from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.errors import ConfigError, Retryable
 from kafka_eos.core.json_values import Json
 
 DEFAULT_MS: Final = 3_600_000
 LONGEST_MS: Final = 2_147_483_547
 """The longest transaction timeout that librdkafka accepts: 24.8 days."""
 _BROKER_DEFAULT_MS: Final = 900_000
+_REREAD_SECONDS: Final = 1.0
+"""Seconds for which rejected rows are measured by the same limits."""
 _RETENTION: Final = ("retention.ms", "retention.bytes")
 """Settings that let a topic with ``cleanup.policy=delete`` delete its oldest records; -1 disables a limit."""
 
@@ -157,6 +161,23 @@ def fetch_topic_limits(rpc: KafkaRequests, topic: str, config: Mapping[str, Any]
         raise ConfigError(missing_topic(topic, rpc.bootstrap))
     size, rules = settings["max.message.bytes"], TopicRules.of(settings)
     return TopicLimits(topic, None if size is None else int(size), largest_record(config), facts.partitions, rules)
+
+
+class CurrentLimits:
+    """The limits of a topic, which are queried again before a row is rejected for them. Each writer session has one."""
+
+    def __init__(self, fetch: Callable[[], TopicLimits]) -> None:
+        self._fetch = fetch
+        self._fetched_at = time.monotonic()
+        self.latest = fetch()
+
+    def reread(self) -> TopicLimits:
+        """Return limits that are at most a second old: one may have been raised. Without a response they stay."""
+        if time.monotonic() > self._fetched_at + _REREAD_SECONDS:
+            with suppress(Retryable, ConfigError):
+                self.latest = self._fetch()
+            self._fetched_at = time.monotonic()
+        return self.latest
 
 
 def missing_topic(topic: str, bootstrap: str) -> str:

@@ -34,6 +34,7 @@ from kafka_eos.connectors.kafka.client.memory import SHARE, expect_room, queue, 
 from kafka_eos.connectors.kafka.job_names import TransactionalId
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink.cluster_limits import (
+    CurrentLimits,
     TransactionNeeds,
     check_topic,
     check_transactions,
@@ -300,15 +301,15 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
             return rpc.clock()
 
     def writer(self, ctx: TaskContext) -> Writer[T]:
-        to = _target(ctx, self._cluster(ctx.job), self.topic)
-        where = batching(self._cluster(ctx.job), to)
+        limits = _limits(ctx, self._cluster(ctx.job), self.topic)
+        where = batching(self._cluster(ctx.job), limits.latest)
         if self._delivery is Guarantee.AT_LEAST_ONCE:
             config = producer_config(where, 120_000, share_of(ctx.job))
             deadline = config["message.timeout.ms"] / 1000
-            return AtLeastOnceWriter(ctx, to, self._encoder, config, deadline, self._provenance == "header")
+            return AtLeastOnceWriter(ctx, limits, self._encoder, config, deadline, self._provenance == "header")
         transactions, partitioner = self._transactions(ctx, where), self.audit_partitioner(ctx.job)
         provenance = self._places(ctx, partitioner) if self._provenance == "ledger" else self._provenance
-        return TransactionalWriter(ctx, to, self._encoder, transactions, provenance, partitioner)
+        return TransactionalWriter(ctx, limits, self._encoder, transactions, provenance, partitioner)
 
     def committer(self, ctx: JobContext) -> Committer:
         return KafkaCommitter(self._cluster(ctx), ctx)
@@ -381,17 +382,19 @@ def _is_record(tp: Any) -> bool:
     return typing.get_origin(tp) is Record
 
 
-def _target(ctx: TaskContext, where: Cluster, topic: str) -> TopicLimits:
+def _limits(ctx: TaskContext, where: Cluster, topic: str) -> CurrentLimits:
     """Return the topic's limits, queried once per session, or once per term in a process with short sessions.
 
-    So a limit that is changed while a job runs applies from its next attempt.
+    A limit that is raised while a job runs applies to the next row that exceeds it, any other change from the next
+    attempt.
     """
 
-    def asked() -> TopicLimits:
+    def fetch() -> TopicLimits:
         with KafkaRequests(where) as rpc:
             return fetch_topic_limits(rpc, topic, where.config)
 
-    return ctx.services.longest.get(TopicLimits, f"{where.scope}:{where.fingerprint}:{topic}", asked)
+    key = f"{where.scope}:{where.fingerprint}:{topic}"
+    return ctx.services.longest.get(CurrentLimits, key, lambda: CurrentLimits(fetch))
 
 
 def batching(where: Cluster, to: TopicLimits) -> Cluster:

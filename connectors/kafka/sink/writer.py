@@ -26,6 +26,7 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     too_large,
     undelivered,
 )
+from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits
 from kafka_eos.connectors.kafka.sink.record_encoders import Encoder, ProducerColumns
 from kafka_eos.connectors.kafka.sink.record_sizes import ProvenanceHeaders, TopicLimits, batch_bytes, oversized
 from kafka_eos.connectors.kafka.sink.shared_transaction import EpochTransaction, SharedTransactions
@@ -96,7 +97,7 @@ class _Prefixes(dict[int, str]):
 
 def produce_all(
     producer: Producer,
-    to: TopicLimits,
+    limits: CurrentLimits,
     columns: ProducerColumns,
     stamps: ProvenanceHeaders | None,
     refuse: Callable[[int, Exception], None],
@@ -106,11 +107,12 @@ def produce_all(
     ``refuse`` receives the index of a row that can never be sent: too large for the topic or the producer, against the
     topic's rules, or of a wrong type. Raises RestartFromCheckpoint if librdkafka rejects a row for another reason.
     """
-    large = {} if to.limit is None else oversized(columns, stamps, to.limit)
-    against = to.rules.find_refused(to.topic, columns, round(time.time() * 1000))
-    refused = {*large, *against}
-    for index in sorted(refused):
-        refuse(index, ValueError(to.refusal(large[index]) if index in large else against[index]))
+    reasons = _find_refused(limits.latest, columns, stamps)
+    if reasons:
+        reasons = _find_refused(limits.reread(), columns, stamps)
+    to, refused = limits.latest, set(reasons)
+    for index, reason in sorted(reasons.items()):
+        refuse(index, ValueError(reason))
     produce, topic = producer.produce, to.topic
     with map_errors(f"produce to {topic}"):
         for index, (value, key, at, header, place) in _rows(columns, stamps, frozenset(refused)):
@@ -123,6 +125,13 @@ def produce_all(
                 refused.add(index)
         producer.poll(0)
     return refused
+
+
+def _find_refused(to: TopicLimits, columns: ProducerColumns, stamps: ProvenanceHeaders | None) -> Mapping[int, str]:
+    """Return the reason for each row that a topic with these limits refuses."""
+    large = {} if to.limit is None else oversized(columns, stamps, to.limit)
+    against = to.rules.find_refused(to.topic, columns, round(time.time() * 1000))
+    return against | {index: to.refusal(size) for index, size in large.items()}
 
 
 def _rows(
@@ -167,7 +176,7 @@ class TransactionalWriter(Writer[T]):
     def __init__(
         self,
         ctx: TaskContext,
-        to: TopicLimits,
+        limits: CurrentLimits,
         encoder: Encoder,
         transactions: SharedTransactions,
         provenance: Literal["header"] | StickyPartitioner | None,
@@ -179,7 +188,7 @@ class TransactionalWriter(Writer[T]):
         ``partitioner``: the name of the client's partitioner; None if it is not known.
         """
         self._operator = ctx.operator
-        self._to = to
+        self._limits = limits
         self._encode = encoder
         self._transactions = transactions
         self._partitioner = partitioner
@@ -187,30 +196,33 @@ class TransactionalWriter(Writer[T]):
         self._stamps = _ProvenanceBuilder(ctx) if provenance == "header" else None
         self._staged: EpochTransaction | None = None
         self._turn = 0
-        self._places = transactions.join(to.topic, provenance if isinstance(provenance, StickyPartitioner) else None)
+        self._places = transactions.join(
+            limits.latest.topic, provenance if isinstance(provenance, StickyPartitioner) else None
+        )
 
     def write(self, batch: Batch[T]) -> None:
         kept, columns = encode_or_reject(self._encode, batch, self._operator, self._reject)
         if not kept.values:
             return
         stamps = None if self._stamps is None else self._stamps.column(kept)
+        to = self._limits.latest
         if self._staged is None:
-            self._staged = self._transactions.get_transaction(self._turn, self._to.topic)
-            self._staged.begin(self._operator, self._to, self._partitioner)
+            self._staged = self._transactions.get_transaction(self._turn, to.topic)
+            self._staged.begin(self._operator, to, self._partitioner)
         staged = self._staged
         places: list[int] = []
         if self._places is not None:
-            columns.partitions = places = self._places.of(columns.keys, len(kept), staged.partitions(self._to))
+            columns.partitions = places = self._places.of(columns.keys, len(kept), staged.partitions(to))
         refused = produce_all(
             staged.warm.producer,
-            self._to,
+            self._limits,
             columns,
             stamps,
             lambda index, error: self._reject(kept, index, self._operator, error),
         )
         staged.records[self._operator] += len(kept) - len(refused)
         if self._places is not None:
-            recording = staged.recordings.setdefault(self._to.topic, ProvenanceRecorder())
+            recording = staged.recordings.setdefault(to.topic, ProvenanceRecorder())
             recording.add(self._operator, kept, places, refused)
         staged.check()
 
@@ -240,14 +252,14 @@ class AtLeastOnceWriter(Writer[T]):
     def __init__(
         self,
         ctx: TaskContext,
-        to: TopicLimits,
+        limits: CurrentLimits,
         encoder: Encoder,
         config: dict[str, Any],
         deadline: float,
         provenance: bool,
     ) -> None:
         self._operator = ctx.operator
-        self._to = to
+        self._limits = limits
         self._encode = encoder
         self._deadline = deadline
         self._reject = ctx.services.reject_row
@@ -272,7 +284,7 @@ class AtLeastOnceWriter(Writer[T]):
             stamps = None if self._stamps is None else self._stamps.column(kept)
             produce_all(
                 self._producer,
-                self._to,
+                self._limits,
                 columns,
                 stamps,
                 lambda index, error: self._reject(kept, index, self._operator, error),
@@ -294,10 +306,10 @@ class AtLeastOnceWriter(Writer[T]):
 
     def _check(self, left: int) -> None:
         if self._refused:
-            raise LoginRefused(f"records for {self._to.topic}: {self._refused}")
+            raise LoginRefused(f"records for {self._limits.latest.topic}: {self._refused}")
         if self._failures or left:
             reason = "; ".join(self._failures) or f"{left} not acknowledged in {self._deadline:g} s"
-            raise RestartFromCheckpoint(f"records for {self._to.topic} were not delivered: {reason}")
+            raise RestartFromCheckpoint(f"records for {self._limits.latest.topic} were not delivered: {reason}")
 
     def discard(self) -> None:
         self._producer = None
