@@ -1,12 +1,14 @@
 """One HTTP receiver, and the requests to it.
 
-Rule: every network error counts as no response; ``responses`` classifies the responses.
+Rule: a response is judged by its status. Its body may be cut off, undecodable or endless; only an error before the
+status counts as no response. ``responses`` classifies the responses.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from time import monotonic
@@ -24,6 +26,8 @@ import httpx2  # noqa: E402 - what is missing is said before
 KEY: Final = "Idempotency-Key"
 PROVENANCE: Final = "Kafka-Eos-Provenance"
 _SHOWN: Final = 200
+_MOST_BYTES: Final = 65_536
+"""A longer body is not read to its end: the connection is closed instead of used again."""
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")
 """The syntax of header names and values: RFC 9110, sections 5.1 and 5.5."""
@@ -109,18 +113,39 @@ class HttpDeliveryClient:
     def close(self) -> None:
         if "_client" in self.__dict__:
             self._client.close()
-            del self._client
+            self._thread.shutdown(wait=False)
+            del self._client, self._thread
 
     def _ask(self, method: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+        """Return the response as far as it arrives in time, with its status at least."""
+        client, arrived = self._client, list[HttpResponse]()
+
+        def exchange() -> None:
+            with client.stream(method, self._url, headers=headers, content=body, timeout=self._timeout) as got:
+                status, retry_after, start, length = got.status_code, got.headers.get("Retry-After", ""), b"", 0
+                arrived.append(HttpResponse(status, retry_after, ""))
+                for chunk in got.iter_bytes():
+                    start, length = (start + chunk)[:_SHOWN], length + len(chunk)
+                    arrived[0] = HttpResponse(status, retry_after, " ".join(start.decode(errors="replace").split()))
+                    if length > _MOST_BYTES:
+                        return
+
         try:
-            got = self._client.request(method, self._url, headers=headers, content=body, timeout=self._timeout)
+            # The client bounds each read only. In a thread of its own, the whole exchange can be bounded.
+            self._thread.submit(exchange).result(self._timeout)
         except httpx2.LocalProtocolError:  # its message may contain a header's value
             raise ConfigError(
                 f"a request to {self.name} cannot be sent: HTTP does not allow one of its headers"
             ) from None
-        except (httpx2.TransportError, OSError) as error:
-            raise Retryable(f"{self.name} does not answer: {type(error).__name__} {error}".rstrip()) from error
-        return HttpResponse(got.status_code, got.headers.get("Retry-After", ""), " ".join(got.text[:_SHOWN].split()))
+        except (httpx2.HTTPError, OSError) as error:
+            self.close()  # ends an exchange that is still going on
+            if not arrived:
+                raise Retryable(f"{self.name} does not answer: {type(error).__name__} {error}".rstrip()) from error
+        return arrived[0]
+
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "http-sink")
 
     @cached_property
     def _client(self) -> httpx2.Client:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -16,7 +19,9 @@ import pytest
 from kafka_eos.abc.committer import CommitOutcome, CommitPermit, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors._outbox.committer import OutboxCommitter
+from kafka_eos.connectors._outbox.outbox_rows import Row
 from kafka_eos.connectors.http import HttpSink
+from kafka_eos.connectors.http.client import HttpDeliveryClient
 from kafka_eos.connectors.http.responses import ResponseClass, classify_response, pause
 from kafka_eos.core.errors import Bug, ConfigError, PartialProgress, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
@@ -176,6 +181,56 @@ def test_an_answer_that_is_lost_is_asked_for_again_under_the_same_key(kit: Kit) 
 
     assert kit.receiver.values() == ["only"]
     assert [*kit.receiver.asked.values()] == [2]
+
+
+def test_an_answer_is_judged_by_its_status_if_its_body_cannot_be_decoded(kit: Kit) -> None:
+    answers = iter([502, -200])
+    kit.receiver.script = lambda key, body: (next(answers), {"Content-Encoding": "gzip"})
+    committable = kit.prepared(kit.sink(), "only")
+    with committer_of(kit.sink()) as committer:
+        with pytest.raises(Retryable, match=r"answers 502$"):
+            committer.commit_all(permit(), [committable])
+        assert committer.commit_all(permit(), [committable]) == [CommitOutcome.COMMITTED]
+
+    assert kit.receiver.values() == ["only"]
+
+
+@contextmanager
+def dripping(start: bytes) -> Iterator[str]:
+    """Answer each request with these bytes and then one byte at a time, for 3 s at most."""
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            self.connection.recv(65_536)
+            with suppress(OSError):
+                self.wfile.write(start)
+                for _ in range(60):
+                    time.sleep(0.05)
+                    self.wfile.write(b"x")
+                self.wfile.write(b"\r\nContent-Length: 0\r\n\r\n")
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_whole_answer_has_one_timeout_and_its_status_is_enough(kit: Kit) -> None:
+    """Each byte comes in time."""
+    outcomes = []
+    for start in (b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"):
+        with dripping(start) as url, closing(HttpDeliveryClient(url, "POST", {}, 0.3, None, False, frozenset())) as to:
+            try:
+                outcomes.append(to.deliver([Row("key", "1.1/in/list/0/1/0.0", b"1")]))
+            except Retryable as error:
+                outcomes.append(str(error).removeprefix(url))
+
+    assert outcomes == [" does not answer: TimeoutError", None]
 
 
 def test_an_epoch_that_was_given_up_is_sent_before_the_one_that_it_goes_with(kit: Kit) -> None:
