@@ -97,7 +97,7 @@ def describe_function(fn: object) -> str:
     """Describe a user's function: its name and line."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    code = getattr(fn, "__code__", None)
+    code = getattr(inspect.unwrap(fn) if callable(fn) else fn, "__code__", None)
     if code is None:
         return getattr(fn, "__qualname__", type(fn).__qualname__)
     return f"{code.co_qualname} ({Path(code.co_filename).name}, line {code.co_firstlineno})"

@@ -31,6 +31,7 @@ from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.runtime.state.ttl_clock import wall_clock
 from kafka_eos.storage.job_storage import MemoryStorage
+from kafka_eos.testing.in_place_changes import detect_in_place_changes
 from kafka_eos.testing.list_source import ListOrigin
 
 _EPOCH = Epoch(1)
@@ -88,10 +89,10 @@ def run_local(
     ``AdvanceClock``. Dead letters appear under their sink's name.
 
     Raises PoisonRecord as an engine would. Raises PlanError if ``inputs`` names a source that the pipeline does not
-    have, or holds a value that the source's codec cannot encode. Raises ConfigError if the state at the end could not
-    be stored.
+    have, holds a value that the source's codec cannot encode, or if a function changes a value that it is given. Raises
+    ConfigError if the state at the end could not be stored.
     """
-    plan = pipeline if isinstance(pipeline, Plan) else pipeline.plan()
+    plan = detect_in_place_changes(pipeline if isinstance(pipeline, Plan) else pipeline.plan())
     names = [source.name for source in plan.sources]
     if unknown := sorted(set(inputs) - set(names)):
         raise PlanError(f"pipeline {plan.name!r} has no source {unknown}; its sources are {names}")

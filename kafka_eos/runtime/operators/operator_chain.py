@@ -56,6 +56,7 @@ from kafka_eos.plan import (
 )
 from kafka_eos.protocol.watermark_alignment import SplitProgress
 from kafka_eos.runtime.operators import build_operator
+from kafka_eos.runtime.operators.branch_copies import copy_values, list_copying_readers
 from kafka_eos.runtime.operators.due_work import DueWork
 from kafka_eos.runtime.operators.epoch_buffer import make_bundle_error
 from kafka_eos.runtime.operators.event_time import (
@@ -139,6 +140,10 @@ class OperatorChain:
         self._gathering: dict[str, BundleOperator] = {}
         self._clocked: dict[str, ProcessingTimeOperator] = {}
         self._awaiting: dict[str, AsyncOperator] = {}
+        self._copying = {
+            node.name: readers for node in plan.nodes if (readers := list_copying_readers(plan, node.name))
+        }
+        """By name, the readers of a node that get copies of its values."""
         self._undeclared: set[str] = set()
         """Exchanges with rows that could be sent only if their type were declared."""
         self._ticking: set[str] = set()
@@ -420,7 +425,9 @@ class OperatorChain:
 
     def _forward(self, name: str, batch: Batch[Any]) -> None:
         self.stats[name].rows_out += len(batch)
+        copying, whole = self._copying.get(name, ()), batch
         for node, index in self._plan.downstream(name):
+            batch = replace(whole, values=copy_values(whole.values)) if (node.name, index) in copying else whole
             if isinstance(node, SinkNode):
                 if not node.is_dead_letter_sink and len(batch):
                     self._write(node, batch)
