@@ -38,6 +38,14 @@ PENDING = "pending"
 """Of timers: their number; valid only for the backend that restores the same rows unchanged."""
 
 
+_DECLARE_OLD: Final = (
+    "Declare the old one (a type, or the trigger of a window), or give the operator or its state a new name to start "
+    "it empty."
+)
+_SCHEMA_WORDS: Final = frozenset({"schema", "$defs", "properties", "fields"})
+"""Parts of the path of a field that only the language of schemas needs; messages omit them."""
+
+
 def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:
     """Return the stored description of a state. Absent properties are omitted."""
     stored: dict[str, Json] = {
@@ -142,7 +150,7 @@ class StateMigration:
         except ValueError as error:
             raise ConfigError(
                 f"{self._where}: a stored value cannot be read as what the job declares: "
-                f"{_changes(self._stored, self._declared)}: {error}"
+                f"{_changes(self._stored, self._declared)} ({error}). {_DECLARE_OLD}"
             ) from error
 
     def _rewritten(self, data: bytes, value: Callable[[bytes], bytes]) -> bytes | None:
@@ -166,9 +174,7 @@ class StateMigration:
     def _refusal(self, reason: str = "") -> ConfigError:
         return ConfigError(
             f"{self._where} was written as something else than the job declares: "
-            f"{_changes(self._stored, self._declared)}{reason}. "
-            "Declare the old one (a type, or the trigger of a window), or give the operator or its state a new name to "
-            "start it empty."
+            f"{_changes(self._stored, self._declared)}{reason}. {_DECLARE_OLD}"
         )
 
 
@@ -183,10 +189,14 @@ def _differences(stored: Any, declared: Any, path: str) -> Iterator[str]:
     if before is not None and after is not None and before != after:
         for name in {**before, **after}:
             if before.get(name, _NOTHING) != after.get(name, _NOTHING):
-                where = f"{path}.{name}" if path else name
+                where = path if name in _SCHEMA_WORDS else f"{path}.{name}".lstrip(".")
                 yield from _differences(before.get(name, _NOTHING), after.get(name, _NOTHING), where)
     else:
-        yield f"{path}: stored {stored}, declared {declared}" if path else f"stored {stored}, declared {declared}"
+        yield f"{path}: stored {_shown(stored)}, declared {_shown(declared)}".removeprefix(": ")
+
+
+def _shown(value: Any) -> str:
+    return '""' if value == "" else str(value)
 
 
 def _by_name(value: Any) -> Mapping[str, Any] | None:
