@@ -6,7 +6,8 @@ and whether the value is still in the state depends on the time of the checkpoin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,10 +15,12 @@ from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import MsgpackCodec
 from kafka_eos.plan.window_contents import WindowContents
 
-_ALWAYS_STORED: Final = (float, bool)
-_LEAST_INT: Final = -(2**63)
-_GREATEST_INT: Final = 2**64 - 1
-"""Bounds of MessagePack."""
+_STORED_NUMBERS: Final[Mapping[type, tuple[Any, Any]]] = {
+    int: (-(2**63), 2**64 - 1),
+    float: (-math.inf, math.inf),
+    bool: (False, True),
+}
+"""The least and the greatest number of each class that MessagePack can always store."""
 
 
 class StorableValues:
@@ -27,17 +30,18 @@ class StorableValues:
         self._codec = codec
         self.what = what
         self.todo = todo
-        plain = isinstance(codec, MsgpackCodec)
-        self._is_int = plain and codec.type is int
-        self._always = codec.type if plain and codec.type in _ALWAYS_STORED else None
+        declared = codec.type if isinstance(codec, MsgpackCodec) else None
+        self.number = next((number for number in _STORED_NUMBERS if declared is number), None)
+        """The class of the values if they are declared as numbers."""
+        self.least, self.greatest = (None, None) if self.number is None else _STORED_NUMBERS[self.number]
+        """Numbers of exactly this class within these bounds can be stored."""
 
     def check(self, value: Any) -> None:
         """Raise ValueError if the value cannot be stored, or the codec's error if the environment fails.
 
-        Numbers, the usual accumulators, are looked at; others are encoded.
+        Numbers, the usual accumulators, are compared with their bounds; others are encoded.
         """
-        kind = type(value)
-        if kind is self._always or (self._is_int and kind is int and _LEAST_INT <= value <= _GREATEST_INT):
+        if type(value) is self.number and self.least <= value <= self.greatest:
             return
         try:
             self._codec.encode(value)

@@ -34,7 +34,6 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/runtime/exchange/in_flight_rows.py _LENGTH
         kafka_eos/runtime/operators/broadcast/broadcast_operator.py _INPUTS
         kafka_eos/runtime/operators/timer_firing.py _NUMBER_BYTES
-        kafka_eos/runtime/operators/storability.py _GREATEST_INT
         kafka_eos/runtime/operators/joins/table_join.py _SIDES
         kafka_eos/core/provenance_blocks.py _PLANES
         kafka_eos/protocol/watermark_alignment.py NO_SPLIT
