@@ -132,6 +132,10 @@ class ListCodec(StoredFormat, Generic[T]):
         Raise ValueError if one is not of the declared type, or would be decoded as another value.
         """
 
+    def expect_encodable(self, values: Sequence[T]) -> None:
+        """Raise the error of ``encode`` if it would raise one. By default it is called; override it if this is slow."""
+        self.encode(values)
+
     @abstractmethod
     def decode(self, data: bytes) -> list[T]: ...
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kafka_eos.abc.codec import Codec
+from kafka_eos.codecs.plain_models import PlainModel
 from kafka_eos.codecs.returned_values import is_equal, unchanged
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 _Lines = tuple[Callable[[Sequence[Any]], bytes], Callable[[bytes], list[Any]]]
 _ATOMS = (str, int, bool)
+_plain_json = msgspec.json.Encoder().encode
 
 
 class JsonCodec(Codec[T]):
@@ -50,6 +52,7 @@ class JsonCodec(Codec[T]):
         """The class of values that are always read back unchanged."""
         self._lines: _Lines | None = None
         """Encoder and decoder of many objects, one per line."""
+        self._plain = PlainModel.of(tp)
         if is_model(tp):
             self._encode, self._decode = _model_functions(tp)
         else:
@@ -105,11 +108,14 @@ class JsonCodec(Codec[T]):
             raise ValueError(f"not a valid {type_name(self.type)}: {reason(error)}") from error
 
     def encode_batch(self, values: Sequence[T]) -> list[bytes] | None:
-        """Encode all values, and decode them again, in one call each."""
-        if self._lines is None:
-            return None
-        encode_lines, decode_lines = self._lines
+        """Encode all values in one call, and decode them again in another unless they are plain models."""
         try:
+            if self._plain is not None:
+                plain = self._plain.dump(values)
+                return None if plain is None else list(map(_plain_json, plain))
+            if self._lines is None:
+                return None
+            encode_lines, decode_lines = self._lines
             lines = encode_lines(values)
             equal = decode_lines(lines) == [*values]
         except Exception:  # noqa: BLE001 - the row at fault is named when they are encoded one by one

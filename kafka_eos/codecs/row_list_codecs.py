@@ -14,6 +14,8 @@ import msgspec
 
 from kafka_eos._util.bulk_calls import map_all
 from kafka_eos.abc.codec import Codec, ListCodec
+from kafka_eos.codecs.avro.avro_codec import AvroCodec
+from kafka_eos.codecs.plain_models import PlainModel
 from kafka_eos.codecs.returned_values import unchanged
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
@@ -92,6 +94,7 @@ class PerValueListCodec(ListCodec[T]):
 
     def __init__(self, codec: Codec[T]) -> None:
         self._codec = codec
+        self._plain = PlainModel.of(codec.type) if isinstance(codec, AvroCodec) else None
         self.name = f"{codec.name}-each"
 
     @property
@@ -100,6 +103,10 @@ class PerValueListCodec(ListCodec[T]):
 
     def encode(self, values: Sequence[T]) -> bytes:
         return msgspec.msgpack.encode(map_all(self._codec.encode, values))
+
+    def expect_encodable(self, values: Sequence[T]) -> None:
+        if self._plain is None or self._plain.dump(values) is None:
+            self.encode(values)
 
     def decode(self, data: bytes) -> list[T]:
         return map_all(self._codec.decode, msgspec.msgpack.decode(data, type=list[bytes]))

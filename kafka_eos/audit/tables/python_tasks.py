@@ -33,7 +33,7 @@ from kafka_eos.core.provenance import encode_name, number_outputs
 from kafka_eos.core.records import Batch, Headers, RawOrigin, RawRecord
 from kafka_eos.plan import Node, Plan
 from kafka_eos.runtime.exchange.routing import Router, make_router
-from kafka_eos.runtime.operators.exchanged_rows import encode_rows
+from kafka_eos.runtime.operators.exchanged_rows import expect_encodable
 from kafka_eos.runtime.operators.operator_chain import OperatorChain, Output
 from kafka_eos.runtime.program import load_program
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
@@ -214,7 +214,7 @@ class _Rounds(OperatorChain):
             super().push(*self._waiting.popleft())
 
     def _wait(self, exchange: Node, split: Router, batch: Batch[Any]) -> None:
-        encode_rows(exchange, batch)  # the job rejected the same rows
+        expect_encodable(exchange, batch)  # the job rejected the same rows
         self._waiting.extend((exchange.name, part) for _, part in split(batch))
 
 

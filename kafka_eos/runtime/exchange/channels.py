@@ -32,7 +32,7 @@ from kafka_eos.runtime.exchange.output_buffers import OutputBuffer
 from kafka_eos.runtime.exchange.routing import Router, make_router
 from kafka_eos.runtime.exchange.spilling_queue import SpillingQueue, size_of
 from kafka_eos.runtime.operators.event_time import WatermarkOutput
-from kafka_eos.runtime.operators.exchanged_rows import EncodedRows, encode_rows
+from kafka_eos.runtime.operators.exchanged_rows import EncodedRows, encode_rows, expect_encodable
 
 _ROW = 64
 """Approximate size of a row on disk, in bytes."""
@@ -127,18 +127,23 @@ class Exchanges:
     def make_row_output(self, edge: int, deliver: Deliver) -> Callable[[Batch[Any]], None]:
         """Return the callable that routes the exchange node's output.
 
-        All rows are encoded when they are sent, those for this worker too: which ones the exchange can carry must not
-        depend on the number of workers. The callable raises UnencodableRows before any row is sent.
+        Rows for this worker are checked, too: which ones the exchange can carry must not depend on the number of
+        workers. The callable raises UnencodableRows before any row is sent.
         """
         node = self.nodes[edge]
 
         def send(batch: Batch[Any]) -> None:
-            encoded = [(target, encode_rows(node, part)) for target, part in self._routers[edge](batch)]
-            for target, part in encoded:
+            local, remote = list[Batch[Any]](), list[tuple[int, EncodedRows]]()
+            for target, part in self._routers[edge](batch):
                 if target == self._subtask:
-                    deliver(edge, part.batch)
+                    expect_encodable(node, part)
+                    local.append(part)
                 else:
-                    self._outgoing[edge].add(target, part)
+                    remote.append((target, encode_rows(node, part)))
+            for part in local:
+                deliver(edge, part)
+            for target, encoded in remote:
+                self._outgoing[edge].add(target, encoded)
 
         return send
 

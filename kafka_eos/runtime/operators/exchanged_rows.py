@@ -1,7 +1,7 @@
-"""Rows at an exchange: encoded when they reach it, so that a row that cannot be encoded is known.
+"""Rows at an exchange: checked when they reach it, so that a row that cannot be encoded is known.
 
-Rule: which rows an exchange can carry depends neither on the number of workers nor on checkpoints. So a chain encodes
-all of them. Rows that leave the worker are sent in this encoding.
+Rule: which rows an exchange can carry depends neither on the number of workers nor on checkpoints. So all of them are
+checked. Rows that leave the worker are encoded, once, and sent in this encoding.
 """
 
 from __future__ import annotations
@@ -31,15 +31,24 @@ class UnencodableRows(Exception):
 
 
 def encode_rows(node: Node, batch: Batch[Any]) -> EncodedRows:
-    """Encode the values of a batch for an exchange. Raises UnencodableRows.
-
-    Rows of unknown type that stay in their subtask are not encoded.
-    """
-    if isinstance(node, ForwardNode) and not node.typed:
-        return EncodedRows(batch, b"")
+    """Encode the values of a batch for an exchange. Raises UnencodableRows."""
     assert node.exchange_codec is not None  # every exchange has one
     try:
         return EncodedRows(batch, node.exchange_codec.encode(batch.values))
+    except Exception as error:
+        raise UnencodableRows(node.name) from error
+
+
+def expect_encodable(node: Node, batch: Batch[Any]) -> None:
+    """Raise UnencodableRows if an exchange could not encode the values of a batch that stays in its worker.
+
+    Rows of unknown type that always stay in their subtask are not checked.
+    """
+    if isinstance(node, ForwardNode) and not node.typed:
+        return
+    assert node.exchange_codec is not None  # every exchange has one
+    try:
+        node.exchange_codec.expect_encodable(batch.values)
     except Exception as error:
         raise UnencodableRows(node.name) from error
 

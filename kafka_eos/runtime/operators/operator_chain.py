@@ -67,7 +67,7 @@ from kafka_eos.runtime.operators.event_time import (
     WatermarkSchedule,
     exclude_none,
 )
-from kafka_eos.runtime.operators.exchanged_rows import UnencodableRows, encode_rows, lacks_type
+from kafka_eos.runtime.operators.exchanged_rows import UnencodableRows, expect_encodable, lacks_type
 from kafka_eos.runtime.operators.operator import (
     AsyncOperator,
     BundleOperator,
@@ -496,12 +496,12 @@ class OperatorChain:
             self._forward(name, batch)
 
     def _send(self, node: Node, batch: Batch[Any]) -> None:
-        """Send rows to other chains; without an exchange, only encode them. Raises UnencodableRows."""
+        """Send rows to other chains; without an exchange, only check them. Raises UnencodableRows."""
         began = perf_counter()
         if node.name in self._exchanges:
             self._exchanges[node.name](batch)
         elif node.name not in self._undeclared:
-            encode_rows(node, batch)
+            expect_encodable(node, batch)
         self.stats[node.name].busy += perf_counter() - began
 
     def _reject_unencodable(self, node: Node, batch: Batch[Any]) -> Batch[Any]:

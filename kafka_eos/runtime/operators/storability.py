@@ -33,7 +33,8 @@ class StorableValues:
         declared = codec.type if isinstance(codec, MsgpackCodec) else None
         self.number = next((number for number in _STORED_NUMBERS if declared is number), None)
         """The class of the values if they are declared as numbers."""
-        self.least, self.greatest = (None, None) if self.number is None else _STORED_NUMBERS[self.number]
+        bounds: tuple[Any, Any] = (None, None) if self.number is None else _STORED_NUMBERS[self.number]
+        self.least, self.greatest = bounds
         """Numbers of exactly this class within these bounds can be stored."""
 
     def check(self, value: Any) -> None:
