@@ -21,7 +21,7 @@ from kafka_eos.codecs import KeyCodec, exchange_codec, state_codec
 from kafka_eos.codecs.type_inspection import get_return_type, is_codec
 from kafka_eos.plan import FlatMapNode, MapBatchesNode, Node, ProcessNode
 from kafka_eos.plan.function_checks import drop_none, expect_functions, expect_iterables
-from kafka_eos.plan.process_functions import OutputTag, TimedFunction, defines
+from kafka_eos.plan.process_functions import OutputTag, TimedFunction, overrides
 from kafka_eos.plan.watermarks import WatermarkStrategy
 
 _MANY: Final = (FlatMapNode, MapBatchesNode)
@@ -77,8 +77,8 @@ class BaseStream:
     ) -> str:
         """Append a node that runs a process function."""
         factory = self._made_by(function, kind, (*kind.methods, "on_timer", "on_processing_timer"))
-        parts["timers"] = defines(function, "on_timer")
-        parts["processing_timers"] = defines(function, "on_processing_timer")
+        parts["timers"] = overrides(function, TimedFunction.on_timer)
+        parts["processing_timers"] = overrides(function, TimedFunction.on_processing_timer)
         node = self._append_node(kind, name, factory=factory, key_codec=KeyCodec(), **parts)
         return self._draft._add_side_outputs(node, function.side_outputs)
 

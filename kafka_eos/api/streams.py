@@ -657,7 +657,8 @@ class KeyedStream(BaseStream, Generic[K, T]):
             "on_timeout": on_timeout,
             "value_codec": self._state_codec(self._type),
         }
-        given |= {"timed_out": getattr(timed_out, "name", None), "late": getattr(late, "name", None)}
+        given["timed_out"] = None if timed_out is None else timed_out.name
+        given["late"] = None if late is None else late.name
         node = self._append_node(plan.PatternNode, name, fn=fn, key_codec=_KEY, **given)
         return Stream(self._draft, self._draft._add_side_outputs(node, tags), get_return_type(fn))
 

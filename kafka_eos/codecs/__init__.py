@@ -25,7 +25,14 @@ from kafka_eos.codecs.protobuf.user_formats import message_codec, protobuf
 from kafka_eos.codecs.raw_codecs import BytesCodec, StrCodec
 from kafka_eos.codecs.registry.registry_client import Registry
 from kafka_eos.codecs.row_list_codecs import MsgpackListCodec, PerValueListCodec
-from kafka_eos.codecs.type_inspection import dict_without_text_keys, is_codec, is_message, is_model, type_name
+from kafka_eos.codecs.type_inspection import (
+    dict_without_text_keys,
+    expect_type,
+    is_codec,
+    is_message,
+    is_model,
+    type_name,
+)
 from kafka_eos.core.errors import PlanError
 
 __all__ = [
@@ -73,6 +80,7 @@ def codec_for(tp: Any) -> Codec[Any]:
         return StrCodec()
     if is_codec(tp):
         return tp
+    expect_type(tp)
     return message_codec(tp) if is_message(tp) else JsonCodec(tp)
 
 
@@ -101,6 +109,7 @@ def exchange_codec(tp: Any) -> ListCodec[Any]:
 def _codec(tp: Any) -> Codec[Any]:
     if is_codec(tp):
         return tp
+    expect_type(tp)
     if is_model(tp):
         return AvroCodec(tp, datetimes=ZONED_DATETIME)
     if is_message(tp):

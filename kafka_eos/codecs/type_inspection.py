@@ -33,6 +33,19 @@ def is_codec(tp: object) -> TypeGuard[Codec[Any]]:
     return isinstance(tp, Codec)
 
 
+def expect_type(tp: object) -> None:
+    """Raise PlanError if ``tp`` is no type but was meant as a codec: a codec class, or an object that only looks like
+    one."""
+    if isinstance(tp, type):
+        if issubclass(tp, Codec):
+            raise PlanError(f"{tp.__name__} is the class of a codec, not a codec: give an object, {tp.__name__}(...)")
+    elif callable(getattr(tp, "encode", None)) and callable(getattr(tp, "decode", None)):
+        raise PlanError(
+            f"{type(tp).__name__} has encode and decode but does not inherit Codec, so it is no codec: derive it "
+            "from kafka_eos.abc.Codec, and define its name"
+        )
+
+
 def type_name(tp: object) -> str:
     """The name to use in messages."""
     return tp.__name__ if isinstance(tp, type) else str(tp)

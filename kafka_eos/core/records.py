@@ -7,10 +7,11 @@ or split rows, call the batch's methods, which apply the change to all columns.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, compress, repeat
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -139,31 +140,33 @@ def _summed(mine: dict[str, int], other: dict[str, int], sign: int) -> dict[str,
     return {name: count for name, count in sorted(sums.items()) if count}
 
 
-class Origin(Protocol):
+class Origin(ABC):
     """The rows of one read, kept as columns for as long as batches made from them live."""
 
-    @property
-    def source(self) -> str:
-        """Name of the source operator."""
+    __slots__ = ()
 
-    @property
-    def topic(self) -> str:
-        """Topic (or its counterpart) of every row."""
+    source: str
+    """Name of the source operator."""
+    topic: str
+    """Topic (or its counterpart) of every row."""
+    partitions: Sequence[int]
+    offsets: Sequence[int]
 
-    @property
-    def partitions(self) -> Sequence[int]: ...
-
-    @property
-    def offsets(self) -> Sequence[int]: ...
-
+    @abstractmethod
     def timestamps(self) -> Sequence[int]:
         """Return one time per row, in milliseconds since the Unix epoch. May be computed on the first call."""
 
+    @abstractmethod
     def raw(self, row: int) -> RawRecord:
-        """The undecoded record of a row, for error messages and dead letters."""
+        """Return the undecoded record of a row, for error messages and dead letters."""
+
+    def count_bytes(self) -> int:
+        """Return the bytes of the keys and values of all rows."""
+        raws = map(self.raw, range(len(self.offsets)))
+        return sum(len(raw.key or b"") + len(raw.value or b"") for raw in raws)
 
 
-class RawOrigin:
+class RawOrigin(Origin):
     """An origin of raw records in memory, all of one topic; at least one."""
 
     def __init__(self, source: str, raws: Sequence[RawRecord]) -> None:

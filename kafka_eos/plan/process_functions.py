@@ -309,7 +309,7 @@ class CoProcessFunction(KeyedFunction[K, U], Generic[K, T, V, U]):
         raise NotImplementedError(f"{type(self).__name__} does not define process_right(key, value)")
 
 
-def defines(function: object, method: str) -> bool:
-    """Return whether a process function, or its class, defines that timer method itself."""
+def overrides(function: object, method: Callable[..., Any]) -> bool:
+    """Return whether a process function, or its class, defines this method of ``TimedFunction`` itself."""
     cls = function if isinstance(function, type) else type(function)
-    return getattr(cls, method, None) is not getattr(TimedFunction, method)
+    return getattr(cls, method.__name__) is not method

@@ -7,21 +7,13 @@ Rule: a quota is exceeded by at most one poll, and it admits at least one record
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from kafka_eos.core.records import Batch, Origin
+from kafka_eos.core.records import Batch
 from kafka_eos.spark.messages import ReadLimit
 
 _FIRST = 100
 """Most records of a task's first poll, while their size is unknown."""
-
-
-@runtime_checkable
-class SizedOrigin(Protocol):
-    """An origin that knows the byte size of its rows."""
-
-    def weight(self) -> int:
-        """Bytes of the keys and values of all its rows."""
 
 
 def divide_limit(records: int, size: int | None, tasks: int) -> ReadLimit:
@@ -54,11 +46,4 @@ class ReadBudget:
         """Charge a batch to the budget."""
         self._read += len(batch)
         if self._size is not None:
-            self._weight += _weight(batch.origin)
-
-
-def _weight(origin: Origin) -> int:
-    if isinstance(origin, SizedOrigin):
-        return origin.weight()
-    raws = map(origin.raw, range(len(origin.offsets)))
-    return sum(len(raw.key or b"") + len(raw.value or b"") for raw in raws)
+            self._weight += batch.origin.count_bytes()

@@ -15,7 +15,7 @@ from kafka_eos.abc.source import Reader, Source
 from kafka_eos.core.errors import InputLost
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Json, Position, Positions
-from kafka_eos.core.records import Batch, Headers, RawRecord
+from kafka_eos.core.records import Batch, Headers, Origin, RawRecord
 
 _INDEX: Final = "index"
 
@@ -87,7 +87,7 @@ class ListReader(Reader[Any]):
         return all(split in self._next and self._next[split] >= _index(end) for split, end in ends.items())
 
 
-class ListOrigin:
+class ListOrigin(Origin):
     """Rows that were never encoded; ``raw`` shows them as JSON where JSON can, else as Python shows them."""
 
     def __init__(

@@ -12,7 +12,7 @@ from kafka_eos.connectors.kafka.sink.producer_pool import WarmProducer
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.provenance import HEADER, Provenance, parse_provenance
 from kafka_eos.core.provenance_blocks import ProvenanceRecorder, encode
-from kafka_eos.core.records import Batch, RawRecord
+from kafka_eos.core.records import Batch, Origin, RawRecord
 from kafka_eos.storage import provenance_files as provenance
 from kafka_eos.storage.job_storage import LocalStorage
 from tests.audit.outs import Out
@@ -22,7 +22,7 @@ _NOWHERE = 99
 """A partition that no topic has: what is recorded there takes up a number, and belongs to no record."""
 
 
-class _Input:
+class _Input(Origin):
     """The input record of one output."""
 
     def __init__(self, where: Provenance) -> None:

@@ -19,12 +19,12 @@ from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.kafka import KafkaSource, Record
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.records import Batch, RawRecord
+from kafka_eos.core.records import Batch, Origin, RawRecord
 from tests.producers import in_order
 from tests.waiting import PATIENCE, eventually
 
 
-class Rows:
+class Rows(Origin):
     """An origin of made-up input rows 0 … n-1 of partition 0."""
 
     source, topic = "numbers", "in"

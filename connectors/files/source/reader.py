@@ -26,7 +26,7 @@ from kafka_eos.connectors.files.source.row_formats import ReadFormat
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.records import Batch, RawRecord
+from kafka_eos.core.records import Batch, Origin, RawRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _what_to_do(error: Exception, form: str, *, begun: bool) -> str:
     return f"{wrong}: mend it, or move it away, and start again"
 
 
-class FileOrigin:
+class FileOrigin(Origin):
     """The origin of rows of one file, starting with row ``first``. A row is encoded only when it is requested."""
 
     __slots__ = ("_first", "_reading", "_rows", "offsets", "partitions", "source", "topic")

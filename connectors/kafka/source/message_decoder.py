@@ -14,7 +14,7 @@ from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.codec import Codec, SupportsHeaders
 from kafka_eos.connectors.kafka.client.librdkafka import Message
 from kafka_eos.connectors.kafka.record_headers import read_headers, read_raw_headers
-from kafka_eos.core.records import Batch, Headers, RawRecord, Record
+from kafka_eos.core.records import Batch, Headers, Origin, RawRecord, Record
 
 Reject: TypeAlias = Callable[[RawRecord, Exception], None]
 HeaderFilter: TypeAlias = Callable[[Mapping[str, bytes | None]], object]
@@ -29,7 +29,7 @@ _partition: Callable[[Message], int] = Message.partition  # type: ignore[assignm
 _timestamp = Message.timestamp
 
 
-class KafkaOrigin:
+class KafkaOrigin(Origin):
     """The records of one poll. Timestamps and raw records are created only when requested."""
 
     __slots__ = ("_messages", "_times", "offsets", "partitions", "source", "topic")
@@ -46,7 +46,7 @@ class KafkaOrigin:
             self._times = [time if kind else -1 for kind, time in map(_timestamp, self._messages)]
         return self._times
 
-    def weight(self) -> int:
+    def count_bytes(self) -> int:
         """Return the bytes of all keys and values; the length of a message is that of its value."""
         return sum(map(len, self._messages)) + sum(map(len, filter(None, map(_key, self._messages))))
 

@@ -24,7 +24,7 @@ from kafka_eos.connectors.postgres.source.snapshot_queries import SnapshotQuery
 from kafka_eos.core.errors import InputLost, RestartFromCheckpoint
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
-from kafka_eos.core.records import Batch, RawRecord
+from kafka_eos.core.records import Batch, Origin, RawRecord
 
 Row = dict[str, Any]
 
@@ -146,7 +146,7 @@ def _number(split: SplitId) -> int:
     return int(split.rpartition("/")[2])
 
 
-class SnapshotOrigin:
+class SnapshotOrigin(Origin):
     """The origin of rows of one range, starting with row ``first``. A row is encoded only when it is requested."""
 
     __slots__ = ("_first", "_rows", "offsets", "partitions", "source", "topic")

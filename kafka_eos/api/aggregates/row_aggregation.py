@@ -48,9 +48,10 @@ class CompositeAggregate(Aggregate[Any, Any, dict[str, Any]]):
         ``kept``: other fields of the rows. PlanError.
         """
         parts: dict[str, Aggregate[Any, Any, Any]] = {}
-        for name, part in [*((getattr(each, "name", ""), each) for each in unnamed), *named.items()]:
+        for given, part in [*((None, each) for each in unnamed), *named.items()]:
             if not isinstance(part, Aggregate):
                 raise PlanError(f"an aggregate is an object like agg.count() or agg.sum(...), not {part!r:.80}")
+            name = part.name if given is None else given
             if name in parts or name in kept:
                 raise PlanError(
                     f"two fields of a row are called {name!r}; give this one a name: other={part.name}(...)"

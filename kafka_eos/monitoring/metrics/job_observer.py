@@ -71,6 +71,30 @@ class MetricsObserver:
         """Systems that do not answer: the time of the last answer, and the error."""
         self._ended: str | None = None
         self._starting = "starting or recovering"
+        self._handlers: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {
+            "standby": self._on_standby,
+            "started": self._on_started,
+            "plan": self._on_plan,
+            "running": self._on_running,
+            "restarting": self._on_restarting,
+            "failed": self._on_failed,
+            "standby-ended": self._on_standby_ended,
+            "stopped": self._on_stopped,
+            "progress": self._on_progress,
+            "tables": self._on_tables,
+            "triggered": self._on_triggered,
+            "aborted": self._on_aborted,
+            "decided": self._on_decided,
+            "phases": self._on_phases,
+            "committed": self._on_committed,
+            "dependencies": self._on_dependencies,
+            "observer-failed": self._on_observer_failed,
+            "dead-letters": self._on_dead_letters,
+            "set-aside": self._on_set_aside,
+            "late-rows": self._on_late_rows,
+            "filtered": self._on_filtered,
+        }
+        """The handlers of the events that change metrics or readiness."""
         self._samples.set("info", 1, pipeline, version)
         self._samples.set("running", 0)
         for outcome in ("committed", "aborted"):
@@ -79,10 +103,10 @@ class MetricsObserver:
             self._samples.add("restarts", 0, reason)
 
     def __call__(self, event: str, facts: Mapping[str, Any]) -> None:
-        hear = getattr(self, f"_on_{event.replace('-', '_')}", None)
-        if hear is not None:
+        handle = self._handlers.get(event)
+        if handle is not None:
             with self._lock:
-                hear(facts)
+                handle(facts)
 
     @contextmanager
     def samples(self) -> Iterator[Samples]:

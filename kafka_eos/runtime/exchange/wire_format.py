@@ -20,7 +20,7 @@ import msgspec
 from kafka_eos.abc.codec import ListCodec
 from kafka_eos.core.errors import Bug, PlanError, RestartFromCheckpoint
 from kafka_eos.core.fault_attribution import ErrorRules
-from kafka_eos.core.records import Batch, Headers, RawRecord
+from kafka_eos.core.records import Batch, Headers, Origin, RawRecord
 from kafka_eos.plan import ForwardNode, Node, Plan
 from kafka_eos.runtime.operators.exchanged_rows import EncodedRows
 
@@ -54,7 +54,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Frame).decode
 
 
-class WireOrigin:
+class WireOrigin(Origin):
     """The origin of rows that came through an exchange; it has one row per value."""
 
     __slots__ = ("_raws", "_timestamps", "offsets", "partitions", "source", "topic")

@@ -20,7 +20,7 @@ from kafka_eos.codecs.msgpack_codec import as_key
 from kafka_eos.core.errors import PlanError, PoisonRecord
 from kafka_eos.core.fault_attribution import describe_error
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.core.records import Batch, RawRecord
+from kafka_eos.core.records import Batch, Origin, RawRecord
 from kafka_eos.runtime.operators.operator import OperatorContext
 from kafka_eos.runtime.operators.storability import ACCUMULATOR, ACCUMULATOR_HINT, describe_unstorable
 
@@ -193,7 +193,7 @@ def _by_stream(places: Mapping[Any, _Place]) -> Iterator[tuple[list[Any], Batch[
             yield keys, Batch([], range(len(keys)), origin, lane=lane, branch=branch if any(branch) else None)
 
 
-class BundleOrigin:
+class BundleOrigin(Origin):
     """Origin of rows from many batches of one source, topic and lane."""
 
     def __init__(self, source: str, topic: str, places: Sequence[_Place]) -> None:

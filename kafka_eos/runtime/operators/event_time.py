@@ -21,8 +21,10 @@ from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.plan import LoopNode, Node, PartialFoldNode, Plan, SinkNode, TimestampsNode, UnionNode
 from kafka_eos.protocol.watermark_alignment import SplitProgress
 from kafka_eos.protocol.watermarks import InputWatermarks
+from kafka_eos.runtime.operators.async_io.async_map import AsyncMapOperator
 from kafka_eos.runtime.operators.due_work import DueWork
-from kafka_eos.runtime.operators.operator import AsyncOperator, EventTimeOperator, Operator, WatermarkOperator
+from kafka_eos.runtime.operators.operator import Operator
+from kafka_eos.runtime.operators.watermark_generation import TimestampsOperator
 
 WatermarkOutput = Callable[[Watermark], None]
 """Receives a watermark that leaves the chain."""
@@ -79,11 +81,11 @@ class WatermarkPropagator:
         self._signals = signals
         self._running = running
         self._pace = pace
-        self._making: dict[str, list[tuple[str, WatermarkOperator]]] = {}
+        self._making: dict[str, list[tuple[str, TimestampsOperator]]] = {}
         """By source, the operators that make its watermarks here."""
         for node in plan.nodes:
             operator = operators.get(node.name)
-            if isinstance(node, TimestampsNode) and isinstance(operator, WatermarkOperator):
+            if isinstance(node, TimestampsNode) and isinstance(operator, TimestampsOperator):
                 self._making.setdefault(node.source, []).append((node.name, operator))
         self._met = {
             node.name: InputWatermarks.of(range(1 if node.timed_by_first else len(node.inputs)))
@@ -115,7 +117,7 @@ class WatermarkPropagator:
             for name, operator in making
         }
 
-    def making(self, name: str) -> WatermarkOperator:
+    def making(self, name: str) -> TimestampsOperator:
         """Return the operator of that name, which generates watermarks here."""
         return next(operator for making in self._making.values() for other, operator in making if other == name)
 
@@ -177,12 +179,12 @@ class WatermarkPropagator:
 
     def _pass(self, node: Node, watermark: Watermark) -> Iterator[None]:
         operator = self._operators.get(node.name)
-        if isinstance(operator, AsyncOperator):
+        if isinstance(operator, AsyncMapOperator):
             self._received[node.name] = watermark
             if operator.has_pending:
                 operator.queue_watermark(watermark)
                 return
-        if isinstance(operator, EventTimeOperator):
+        if operator is not None:
             yield from self._running(node, partial(operator.advance, watermark.time))
         if node.partitioning is not None and node.name in self._signals:
             self._signals[node.name](watermark)

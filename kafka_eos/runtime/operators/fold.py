@@ -23,13 +23,13 @@ from kafka_eos.abc.state import StateDescriptor, Ttl
 from kafka_eos.codecs import CountedCodec
 from kafka_eos.core.errors import Bug
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.operator import OperatorContext, iterate_with_clock
+from kafka_eos.runtime.operators.operator import Operator, OperatorContext, iterate_with_clock
 from kafka_eos.runtime.operators.storability import storable_accumulators
 
 STATE = "accumulator"
 
 
-class FoldOperator:
+class FoldOperator(Operator):
     """Folds each key: acc = step(acc or init(), value), then emit(key, acc), row by row.
 
     ``by_time``: ``step`` takes values with their event-time sort keys, see ``Batch.with_sort_keys``.
@@ -85,9 +85,6 @@ class FoldOperator:
             out.append(made)
             updates.append(count)
         return replace(batch.drop(refused), values=out, updates=None if self._expires else updates)
-
-    def close(self) -> None:
-        return None
 
     def _in_time(self, batch: Batch[Any]) -> Iterable[Any]:
         """Return the keys of the rows. In event time, the clock moves to each row's time when its key is yielded."""

@@ -9,18 +9,18 @@ it is used from one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import BackendState, Panes, StateDescriptor, TimerService
 from kafka_eos.core.errors import Bug, PlanError
 from kafka_eos.core.fault_attribution import ErrorRules
-from kafka_eos.core.records import Batch, Watermark
-from kafka_eos.protocol.watermark_alignment import SplitProgress
+from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.operator_stats import UserCounter
 from kafka_eos.runtime.state.epoch_scratch import SpillStore, unbounded
 from kafka_eos.runtime.state.ttl_clock import wall_clock
@@ -112,109 +112,52 @@ class OperatorContext:
         )
 
 
-class Operator(Protocol):
-    """One node of the plan at run time, in one subtask."""
+class Operator(ABC):
+    """One node of the plan at run time, in one subtask. Only ``process`` must be defined.
+
+    What an operator emits without a row is due when the watermark advances (``advance``), when processing time does
+    (``tick``), or at the end of an epoch (``flush``).
+    """
+
+    _ctx: OperatorContext
 
     def open(self, ctx: OperatorContext) -> None:
         """Open the operator. Called once, before the first batch, after state is restored."""
+        self._ctx = ctx
 
+    @abstractmethod
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         """Return the output of a batch; it may be empty. Raises the errors of ``reject``."""
-
-    def close(self) -> None:
-        """Close the operator. Called once, also after a failure. It must not write state."""
-
-
-@runtime_checkable
-class EventTimeOperator(Operator, Protocol):
-    """An operator that acts when the watermark advances."""
 
     def advance(self, time: int) -> Iterable[Batch[Any]]:
         """Yield the outputs due when the watermark reaches ``time``. Raises PoisonRecord.
 
         After a restore, outputs that were due at the snapshot but not emitted come first.
         """
-
-
-@runtime_checkable
-class ProcessingTimeOperator(Operator, Protocol):
-    """An operator that may act when processing time advances."""
+        return ()
 
     @property
     def uses_clock(self) -> bool:
         """Return whether the operator acts on processing time."""
+        return False
 
     def tick(self, now: int) -> Iterable[Batch[Any]]:
         """Yield the outputs due when the clock reaches ``now``. Raises PoisonRecord."""
+        return ()
 
     def get_next_time(self) -> int | None:
         """Return the time before which tick emits nothing; None if only a record changes that."""
-
-
-@runtime_checkable
-class WatermarkOperator(Operator, Protocol):
-    """An operator that generates the watermarks of a source."""
-
-    def assign(self, splits: Collection[str]) -> None:
-        """Add splits that this subtask reads from now on. Called before the first row, and when more are found."""
-
-    def by_split(self) -> dict[str, int]:
-        """Return the event time of each split that is read here and has had rows."""
-
-    def get_split_progress(self) -> Mapping[str, SplitProgress]:
-        """Return the progress and idleness of all splits read here."""
-
-    def pause(self, splits: Collection[str]) -> None:
-        """Pause exactly these splits: they are not read now, so they are not idle."""
-
-    def exclude(self, splits: Collection[str]) -> None:
-        """Exclude exactly these splits from the watermark."""
-
-    def watermark(self, now: float | None) -> Watermark:
-        """Return the watermark. ``now``, in seconds of a monotonic clock: available rows have just been read.
-
-        None: nothing was read, so a split without rows is not idle.
-        """
-
-
-@runtime_checkable
-class BundleOperator(Operator, Protocol):
-    """An operator that emits its output at the end of an epoch (Flink: a bundle)."""
+        return None
 
     def flush(self) -> Iterable[Batch[Any]]:
-        """Yield all rows collected in the epoch. Called at the barrier, before anything of the epoch is captured."""
+        """Yield all rows collected in the epoch (Flink: a bundle).
 
+        Called at the barrier, before anything of the epoch is captured.
+        """
+        return ()
 
-@runtime_checkable
-class AsyncOperator(Operator, Protocol):
-    """An operator whose rows wait for responses of an external service.
-
-    Its rows are not state but in-flight rows of the exchange that they have passed last.
-    """
-
-    @property
-    def is_full(self) -> bool:
-        """Return whether no more rows should arrive for now."""
-
-    @property
-    def has_pending(self) -> bool:
-        """Return whether rows wait for responses."""
-
-    def list_pending_rows(self) -> Iterator[Batch[Any]]:
-        """Yield the waiting rows, unchanged."""
-
-    def pass_barrier(self) -> bool:
-        """Mark a barrier behind the pending rows; return whether one has been pending since the session's first
-        barrier."""
-
-    def queue_watermark(self, watermark: Watermark) -> None:
-        """Queue a watermark behind the pending rows."""
-
-    def take_ready(self) -> Iterator[Batch[Any] | Watermark]:
-        """Yield the batches and watermarks that can be emitted now. Raises PoisonRecord."""
-
-    def wait(self) -> None:
-        """Block until one of the pending rows has its response, if there are any."""
+    def close(self) -> None:  # noqa: B027 (most operators hold nothing)
+        """Close the operator. Called once, also after a failure. It must not write state."""
 
 
 def call_each(

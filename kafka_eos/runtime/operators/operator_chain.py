@@ -56,6 +56,7 @@ from kafka_eos.plan import (
 )
 from kafka_eos.protocol.watermark_alignment import SplitProgress
 from kafka_eos.runtime.operators import build_operator
+from kafka_eos.runtime.operators.async_io.async_map import AsyncMapOperator
 from kafka_eos.runtime.operators.branch_copies import copy_values, list_copying_readers
 from kafka_eos.runtime.operators.due_work import DueWork
 from kafka_eos.runtime.operators.epoch_buffer import make_bundle_error
@@ -69,19 +70,15 @@ from kafka_eos.runtime.operators.event_time import (
 )
 from kafka_eos.runtime.operators.exchanged_rows import UnencodableRows, expect_encodable, lacks_type
 from kafka_eos.runtime.operators.operator import (
-    AsyncOperator,
-    BundleOperator,
-    EventTimeOperator,
     Operator,
     OperatorContext,
-    ProcessingTimeOperator,
-    WatermarkOperator,
     no_broadcast,
     no_panes,
     no_timers,
 )
 from kafka_eos.runtime.operators.operator_stats import OperatorCounters
 from kafka_eos.runtime.operators.timer_firing import make_output_error
+from kafka_eos.runtime.operators.watermark_generation import TimestampsOperator
 from kafka_eos.runtime.state.epoch_scratch import SpillStore, unbounded
 from kafka_eos.runtime.state.ttl_clock import wall_clock
 
@@ -137,9 +134,8 @@ class OperatorChain:
         self.stats = {node.name: OperatorCounters(node.name) for node in plan.nodes}
         """What each operator has done here, by name."""
         self._operators: dict[str, Operator] = {}
-        self._gathering: dict[str, BundleOperator] = {}
-        self._clocked: dict[str, ProcessingTimeOperator] = {}
-        self._awaiting: dict[str, AsyncOperator] = {}
+        self._clocked: dict[str, Operator] = {}
+        self._awaiting: dict[str, AsyncMapOperator] = {}
         self._copying = {
             node.name: readers for node in plan.nodes if (readers := list_copying_readers(plan, node.name))
         }
@@ -183,8 +179,7 @@ class OperatorChain:
         """
         # downstream operators first, so that they have finished before they receive new rows
         for node in reversed(self._plan.nodes):
-            operator = self._operators.get(node.name)
-            if isinstance(operator, EventTimeOperator):
+            if (operator := self._operators.get(node.name)) is not None:
                 self._due.begin(self._running(node, partial(operator.advance, MIN_EVENT_TIME)))
 
     def tick(self) -> None:
@@ -197,7 +192,7 @@ class OperatorChain:
                 self._ticking.add(name)
                 self._due.begin(self._ticked(name, operator))
 
-    def _ticked(self, name: str, operator: ProcessingTimeOperator) -> Iterator[None]:
+    def _ticked(self, name: str, operator: Operator) -> Iterator[None]:
         self._ticking.discard(name)
         yield from self._running(self._plan.node(name), partial(operator.tick, self._clock()))
 
@@ -245,14 +240,14 @@ class OperatorChain:
         Call it before anything of the epoch is captured (positions, state, output) and before its barrier is sent.
         Afterwards the operators hold nothing but state and ``list_pending_rows``.
         """
-        self._end(self._gathering, whole=whole)
+        self._end((), whole=whole)
 
     def finish(self) -> None:
         """End the epoch as ``flush`` does, and wait for every response: for callers that can keep no rows beyond an
         epoch."""
-        self._end({**self._gathering, **self._awaiting}, whole=True)
+        self._end(self._awaiting, whole=True)
 
-    def _end(self, operators: Collection[str], *, whole: bool) -> None:
+    def _end(self, awaited: Collection[str], *, whole: bool) -> None:
         if whole:
             self._due.run_all()
         if not self._due.is_pending:
@@ -261,12 +256,11 @@ class OperatorChain:
         if whole:
             self._due.run_all()
         for node in self._plan.nodes:
-            if node.name in operators:
-                if node.name in self._awaiting:
-                    self._answer_all(node)
-                else:
-                    for _ in self._running(node, self._gathering[node.name].flush):
-                        pass
+            if node.name in awaited:
+                self._answer_all(node)
+            elif (operator := self._operators.get(node.name)) is not None:
+                for _ in self._running(node, operator.flush):
+                    pass
         self._flush_all_rejected()
 
     # ------------------------------------------------------------ rows that wait for responses
@@ -305,7 +299,7 @@ class OperatorChain:
         pending = [operator.pass_barrier() for operator in self._behind(head)]
         return any(pending)  # no short circuit: each operator must see the barrier
 
-    def _behind(self, head: str) -> Iterator[AsyncOperator]:
+    def _behind(self, head: str) -> Iterator[AsyncMapOperator]:
         if self._awaiting:
             names = (node.name for node, _ in self._plan.downstream(head))
             yield from (self._awaiting[name] for name in names if name in self._awaiting)
@@ -392,11 +386,9 @@ class OperatorChain:
         panes, counter = backend.panes if backend else no_panes, self.stats[node.name].counter
         operator.open(OperatorContext(*given, late, copy, reject_copy, panes, counter))
         self._operators[node.name] = operator
-        if isinstance(operator, BundleOperator):
-            self._gathering[node.name] = operator
-        if isinstance(operator, ProcessingTimeOperator) and operator.uses_clock:
+        if operator.uses_clock:
             self._clocked[node.name] = operator
-        if isinstance(operator, AsyncOperator):
+        if isinstance(operator, AsyncMapOperator):
             self._awaiting[node.name] = operator
         self._closing.callback(operator.close)
 
@@ -419,7 +411,7 @@ class OperatorChain:
         """Return by operator the watermark that it has emitted, and the progress of its splits."""
         return self._event_time.emitted
 
-    def get_watermark_operator(self, name: str) -> WatermarkOperator:
+    def get_watermark_operator(self, name: str) -> TimestampsOperator:
         """Return the watermark operator of that name."""
         return self._event_time.making(name)
 

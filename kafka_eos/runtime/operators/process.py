@@ -27,9 +27,9 @@ from kafka_eos.core.provenance import PROCESSING_TIMERS
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import input_of
-from kafka_eos.plan.process_functions import OutputTag, TimedFunction, defines
+from kafka_eos.plan.process_functions import OutputTag, TimedFunction, overrides
 from kafka_eos.runtime.operators.function_outputs import list_outputs
-from kafka_eos.runtime.operators.operator import OperatorContext, event_time_of
+from kafka_eos.runtime.operators.operator import Operator, OperatorContext, event_time_of
 from kafka_eos.runtime.operators.operator_stats import UserCounter
 from kafka_eos.runtime.operators.side_outputs import TaggedValue
 from kafka_eos.runtime.operators.state_handles import (
@@ -57,7 +57,7 @@ class _TimerKind:
     call: Callable[[Any, int], Iterable[Any]]
 
 
-class ProcessOperator:
+class ProcessOperator(Operator):
     """Runs a ProcessFunction or CoProcessFunction; is also the context its open() receives."""
 
     writes: ClassVar[type[PendingWrites]] = PendingWrites
@@ -88,8 +88,10 @@ class ProcessOperator:
         self._function = function
         self._tags = {tag.name: tag for tag in self._function.side_outputs}
         self._calls = [self._with_side_outputs(getattr(self._function, method)) for method in self._methods]
-        self._by_event = self._timing(EVENT_STATE, EVENT_TIMERS, "on_timer")
-        self._by_clock = self._timing(CLOCK_STATE, PROCESSING_TIMERS, "on_processing_timer")
+        self._by_event = self._timing(EVENT_STATE, EVENT_TIMERS, TimedFunction.on_timer, function.on_timer)
+        self._by_clock = self._timing(
+            CLOCK_STATE, PROCESSING_TIMERS, TimedFunction.on_processing_timer, function.on_processing_timer
+        )
         self._opening = True
         open_function(ctx.operator, function, self)
         self._opening = False
@@ -212,14 +214,16 @@ class ProcessOperator:
 
         return firings.fire(timing.timers.due(time), fire)
 
-    def _timing(self, state: str, topic: str, method: str) -> _TimerKind | None:
-        """Return the timers of a method; None if the function does not define it."""
-        if not defines(self._function, method):
+    def _timing(
+        self, state: str, topic: str, inherited: Callable[..., Any], method: Callable[[Any, Any], Iterable[Any]]
+    ) -> _TimerKind | None:
+        """Return the timers of a method; None if the function only inherits it."""
+        if not overrides(self._function, inherited):
             return None
         return _TimerKind(
             self.key_timers(self._ctx.timers(create_timer_descriptor(state, self._key_codec))),
-            Firings(self._ctx, topic, self._key_codec.encode, method),
-            self._with_side_outputs(getattr(self._function, method)),
+            Firings(self._ctx, topic, self._key_codec.encode, inherited.__name__),
+            self._with_side_outputs(method),
         )
 
     def _require_timers(self, timing: _TimerKind | None, method: str) -> _TimerKind:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kafka_eos.core.records import Batch
-from kafka_eos.runtime.operators.stateless import StatelessOperator
+from kafka_eos.runtime.operators.operator import Operator
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class TaggedValue:
     value: Any
 
 
-class SideOutputOperator(StatelessOperator):
+class SideOutputOperator(Operator):
     """Passes the values with one tag; with None, those without a tag (the main output)."""
 
     def __init__(self, tag: str | None) -> None:

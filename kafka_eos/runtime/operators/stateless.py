@@ -13,51 +13,39 @@ from typing import Any
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.function_outputs import list_outputs
-from kafka_eos.runtime.operators.operator import OperatorContext, call_each
+from kafka_eos.runtime.operators.operator import Operator, call_each
 
 _STORABLE = range(-(2**63), 2**64)
 
 
-class StatelessOperator:
-    """Base of operators without state; opens and closes nothing."""
-
-    ctx: OperatorContext
-
-    def open(self, ctx: OperatorContext) -> None:
-        self.ctx = ctx
-
-    def close(self) -> None:
-        return None
-
-
-class MapOperator(StatelessOperator):
+class MapOperator(Operator):
     """The operator of map: one value in, one value out."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         self._fn = fn
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
-        values, refused = call_each(self._fn, batch, batch.values, self.ctx)
+        values, refused = call_each(self._fn, batch, batch.values, self._ctx)
         return replace(batch.drop(refused), values=values)
 
 
-class FilterOperator(StatelessOperator):
+class FilterOperator(Operator):
     """Keeps the rows for which the function is true."""
 
     def __init__(self, fn: Callable[[Any], object]) -> None:
         self._fn = fn
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
-        found, refused = call_each(self._fn, batch, batch.values, self.ctx)
+        found, refused = call_each(self._fn, batch, batch.values, self._ctx)
         batch = batch.drop(refused)
         if set(map(type, found)) <= {bool}:
             return batch.filter(found)
         # Testing any other object for truth calls user code again, which may raise.
-        keep, refused = call_each(bool, batch, found, self.ctx)
+        keep, refused = call_each(bool, batch, found, self._ctx)
         return batch.drop(refused).filter(keep)
 
 
-class FlatMapOperator(StatelessOperator):
+class FlatMapOperator(Operator):
     """The operator of flat_map: one value in, any number out, in the order of the iterable."""
 
     def __init__(self, fn: Callable[[Any], Iterable[Any]]) -> None:
@@ -66,11 +54,11 @@ class FlatMapOperator(StatelessOperator):
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         fn = self._fn
         # Listed inside the call: a generator that fails must fail for its own row.
-        made, refused = call_each(lambda value: list_outputs(fn(value)), batch, batch.values, self.ctx)
+        made, refused = call_each(lambda value: list_outputs(fn(value)), batch, batch.values, self._ctx)
         return flatten_outputs(batch.drop(refused), made)
 
 
-class MapBatchesOperator(StatelessOperator):
+class MapBatchesOperator(Operator):
     """The operator of map_batches, for functions that are efficient only on batches."""
 
     def __init__(self, fn: Callable[[list[Any]], list[Any]]) -> None:
@@ -90,9 +78,9 @@ class MapBatchesOperator(StatelessOperator):
         try:
             made = list(self._fn(given))
         except Exception as error:  # noqa: BLE001 (``reject`` judges whatever user code raises)
-            self.ctx.expect_record(batch, start, error)
+            self._ctx.expect_record(batch, start, error)
             if stop - start == 1:
-                self.ctx.reject(batch, start, error)
+                self._ctx.reject(batch, start, error)
                 refused.append(start)
                 return
             middle = (start + stop) // 2
@@ -101,27 +89,27 @@ class MapBatchesOperator(StatelessOperator):
             return
         if len(made) != stop - start:
             raise PlanError(
-                f"operator {self.ctx.operator!r}: the function of map_batches got {stop - start} values but returned "
+                f"operator {self._ctx.operator!r}: the function of map_batches got {stop - start} values but returned "
                 f"{len(made)}; it must return one value for each, in order. To drop or add values use filter or "
                 "flat_map."
             )
         values += made
 
 
-class KeyByOperator(StatelessOperator):
+class KeyByOperator(Operator):
     """Sets the key column; rejects keys that cannot be stored, while the record is known."""
 
     def __init__(self, fn: Callable[[Any], Any], codec: Any) -> None:
         self._fn, self._codec = fn, codec
 
     def process(self, batch: Batch[Any]) -> Batch[Any]:
-        keys, refused = call_each(self._fn, batch, batch.values, self.ctx)
+        keys, refused = call_each(self._fn, batch, batch.values, self._ctx)
         batch = replace(batch.drop(refused), keys=keys)
         return batch if _plain(keys) else self._checked(batch)
 
     def _checked(self, batch: Batch[Any]) -> Batch[Any]:
         check = self._codec.check_key
-        _, refused = call_each(check, batch, batch.keys or (), self.ctx)
+        _, refused = call_each(check, batch, batch.keys or (), self._ctx)
         return batch.drop(refused)
 
 

@@ -17,7 +17,7 @@ from kafka_eos._util.failpoints import hit
 from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.core.fault_attribution import describe_error
 from kafka_eos.core.limits import LIMITS
-from kafka_eos.core.records import Batch, RawRecord
+from kafka_eos.core.records import Batch, Origin, RawRecord
 from kafka_eos.runtime.operators.operator import OperatorContext
 
 EVENT_STATE, CLOCK_STATE = "event-timers", "processing-timers"
@@ -25,7 +25,7 @@ EVENT_STATE, CLOCK_STATE = "event-timers", "processing-timers"
 _NUMBER_BYTES = 7
 
 
-class FiringOrigin:
+class FiringOrigin(Origin):
     """The origin of one operator's timer outputs: a row for each firing. ``topic`` is the kind of timers."""
 
     def __init__(self, operator: str, topic: str, groups: Sequence[int], times: Sequence[int]) -> None:

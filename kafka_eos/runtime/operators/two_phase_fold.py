@@ -23,13 +23,13 @@ from kafka_eos.core.provenance import extend_branches
 from kafka_eos.core.records import Batch
 from kafka_eos.runtime.operators.epoch_buffer import KeyedBundle, PartialMerge, make_bundle_error
 from kafka_eos.runtime.operators.fold import FoldOperator
-from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.operator import Operator, OperatorContext
 from kafka_eos.runtime.operators.stateless import KeyByOperator
 
 _NOTHING: Any = object()
 
 
-class PartialFoldOperator:
+class PartialFoldOperator(Operator):
     """Folds rows into partial accumulators and emits those at the end of the epoch.
 
     An exception of ``merge``, for a key whose accumulator was spilled in parts, stops the job; see

@@ -19,14 +19,14 @@ from kafka_eos.core.records import EVENT_TIMES, MIN_EVENT_TIME, Batch, Watermark
 from kafka_eos.plan.watermarks import WatermarkGenerator, WatermarkStrategy
 from kafka_eos.protocol.watermark_alignment import SplitProgress
 from kafka_eos.protocol.watermarks import SplitWatermarks
-from kafka_eos.runtime.operators.operator import OperatorContext, call_each
+from kafka_eos.runtime.operators.operator import Operator, call_each
 
 STATE, GENERATED = "newest", "generated"
 """The states per split, without a generator and with one."""
 _NONE = -1
 
 
-class TimestampsOperator:
+class TimestampsOperator(Operator):
     """Assigns event times and generates watermarks of the splits that are read here."""
 
     def __init__(self, fn: Callable[[Any], int] | None, strategy: WatermarkStrategy) -> None:
@@ -36,10 +36,8 @@ class TimestampsOperator:
         """The state of each split that is read here, of a generator."""
         self._assigned = False
 
-    def open(self, ctx: OperatorContext) -> None:
-        self._ctx = ctx
-
     def assign(self, splits: Collection[str]) -> None:
+        """Add splits that this subtask reads from now on. Called before the first row, and when more are found."""
         if not self._assigned:
             self._assigned = True
             name, tp = (STATE, int) if self._generator is None else (GENERATED, self._generator.state)
@@ -64,23 +62,28 @@ class TimestampsOperator:
         return batch
 
     def watermark(self, now: float | None) -> Watermark:
+        """Return the watermark. ``now``, in seconds of a monotonic clock: available rows have just been read.
+
+        None: nothing was read, so a split without rows is not idle.
+        """
         self._splits = self._splits.advance() if now is None else self._splits.advance_to(now)
         return self._splits.watermark
 
     def by_split(self) -> dict[str, int]:
+        """Return the event time of each split that is read here and has had rows."""
         return dict(self._splits.by_split)
 
     def get_split_progress(self) -> Mapping[str, SplitProgress]:
+        """Return the progress and idleness of all splits read here."""
         return self._splits.progress
 
     def pause(self, splits: Collection[str]) -> None:
+        """Pause exactly these splits: they are not read now, so they are not idle."""
         self._splits = self._splits.pause(splits)
 
     def exclude(self, splits: Collection[str]) -> None:
+        """Exclude exactly these splits from the watermark."""
         self._splits = self._splits.ignore(splits)
-
-    def close(self) -> None:
-        return None
 
     def _times(self, batch: Batch[Any]) -> tuple[Batch[Any], Sequence[Any]]:
         """Return the rows that were not rejected, and their times."""

@@ -19,7 +19,7 @@ from kafka_eos.core.records import MIN_EVENT_TIME
 from kafka_eos.plan import Plan
 from kafka_eos.plan.watermarks import WatermarkAlignment
 from kafka_eos.protocol.watermark_alignment import NO_SPLIT, SplitProgress, find_slowest, find_splits_ahead
-from kafka_eos.runtime.operators.operator import WatermarkOperator
+from kafka_eos.runtime.operators.watermark_generation import TimestampsOperator
 from kafka_eos.runtime.worker.task_stats import AlignmentStatus
 
 
@@ -32,7 +32,7 @@ class _AlignedSource:
 
     source: str
     reader: Reader[Any]
-    making: WatermarkOperator
+    making: TimestampsOperator
     alignment: WatermarkAlignment
     waits_for_idle: bool
     """Whether the strategy detects idle splits. Otherwise a split is ignored when it was read to its current end."""
@@ -72,7 +72,7 @@ class WatermarkAligner:
         cls,
         plan: Plan,
         readers: Mapping[str, Reader[Any]],
-        making: Callable[[str], WatermarkOperator],
+        making: Callable[[str], TimestampsOperator],
         ends: Mapping[str, Positions],
         alone: bool,
     ) -> WatermarkAligner:

@@ -34,8 +34,8 @@ from kafka_eos.runtime.exchange import in_flight_rows as in_flight
 from kafka_eos.runtime.exchange.channels import Exchanges
 from kafka_eos.runtime.exchange.network import BarrierArrived, WatermarkArrived
 from kafka_eos.runtime.operators.event_time import PERIODIC
-from kafka_eos.runtime.operators.operator import WatermarkOperator
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
+from kafka_eos.runtime.operators.watermark_generation import TimestampsOperator
 from kafka_eos.runtime.state.restore_progress import ProgressListener
 from kafka_eos.runtime.state.rocksdb_options import spread
 from kafka_eos.runtime.state.ttl_clock import UNKNOWN, ProcessingTimeClock, wall_clock
@@ -195,7 +195,7 @@ class SessionRuntime:
             waived=self._waived,
         )
 
-    def _get_watermark_operator(self, name: str) -> WatermarkOperator:
+    def _get_watermark_operator(self, name: str) -> TimestampsOperator:
         return self._chain_of(name).get_watermark_operator(name)
 
     def _chain_of(self, node: str) -> OperatorChain:

@@ -392,3 +392,26 @@ class Untold:
 def test_a_type_that_does_not_tell_what_its_values_hold_is_refused_with_the_plan(codec: Any, how: str, tp: Any) -> None:
     with pytest.raises(PlanError, match=f"cannot be {how}: say what they hold, with a pydantic model"):
         codec(tp)
+
+
+class LooksLikeACodec:
+    name = "upper"
+
+    def encode(self, value: str) -> bytes:
+        return value.upper().encode()
+
+    def decode(self, data: bytes) -> str:
+        return data.decode()
+
+
+@pytest.mark.parametrize("find", [codec_for, state_codec, exchange_codec])
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (LooksLikeACodec(), "LooksLikeACodec has encode and decode but does not inherit Codec"),
+        (StrCodec, r"StrCodec is the class of a codec, not a codec: give an object, StrCodec\(...\)"),
+    ],
+)
+def test_what_is_nearly_a_codec_is_refused_with_what_it_lacks(find: Any, given: Any, says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        find(given)

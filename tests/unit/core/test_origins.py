@@ -14,14 +14,14 @@ from kafka_eos.core import provenance_blocks as origins
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.provenance import Provenance, format_provenance
 from kafka_eos.core.provenance_blocks import ProvenanceBlock, ProvenanceRecorder, decode, decode_block, encode
-from kafka_eos.core.records import Batch, RawRecord
+from kafka_eos.core.records import Batch, Origin, RawRecord
 
 numbers = st.integers(min_value=-(2**62), max_value=2**62)
 """Below zero are times of timers."""
 TERM, EPOCH = Term(3), Epoch(9)
 
 
-class Read:
+class Read(Origin):
     """An origin with any partitions and offsets."""
 
     def __init__(self, source: str, topic: str, places: Sequence[tuple[int, int]]) -> None:

@@ -17,11 +17,11 @@ from kafka_eos._util.failpoints import hit
 from kafka_eos.core.records import Batch, Watermark
 from kafka_eos.plan import AsyncMapNode as Node
 from kafka_eos.runtime.operators.async_io.pending_rows import AnsweredRows, PendingRows, RequestResult
-from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.operator import Operator, OperatorContext
 from kafka_eos.runtime.operators.side_outputs import TaggedValue
 
 
-class AsyncMapOperator:
+class AsyncMapOperator(Operator):
     """Holds rows until their requests are answered; see Stream.async_map."""
 
     def __init__(self, node: Node) -> None:
@@ -45,23 +45,30 @@ class AsyncMapOperator:
         return batch.take(())
 
     def queue_watermark(self, watermark: Watermark) -> None:
+        """Queue a watermark behind the pending rows."""
         self._held.add_watermark(watermark)
 
     @property
     def is_full(self) -> bool:
+        """Return whether no more rows should arrive for now."""
         return len(self._held) >= self._node.capacity
 
     @property
     def has_pending(self) -> bool:
+        """Return whether rows wait for responses."""
         return len(self._held) > 0
 
     def list_pending_rows(self) -> Iterator[Batch[Any]]:
+        """Yield the waiting rows, unchanged."""
         return self._held.rows()
 
     def pass_barrier(self) -> bool:
+        """Mark a barrier behind the pending rows; return whether one has been pending since the session's first
+        barrier."""
         return self._held.pass_barrier()
 
     def take_ready(self) -> Iterator[Batch[Any] | Watermark]:
+        """Yield the batches and watermarks that can be emitted now. Raises PoisonRecord."""
         for answered in self._asking.take_results():
             self._note(*answered)
         self._ask()
@@ -69,6 +76,7 @@ class AsyncMapOperator:
             yield each if isinstance(each, Watermark) else self._made(each)
 
     def wait(self) -> None:
+        """Block until one of the pending rows has its response, if there are any."""
         if self._asked:
             self._note(*self._asking.wait())
 

@@ -19,7 +19,7 @@ from kafka_eos.plan.broadcast_functions import BroadcastProcessFunction, KeyedBr
 from kafka_eos.plan.process_functions import OutputTag
 from kafka_eos.runtime.operators.broadcast.broadcast_state import BroadcastStateCopy, BroadcastStates
 from kafka_eos.runtime.operators.function_outputs import list_outputs
-from kafka_eos.runtime.operators.operator import OperatorContext, call_each, event_time_of
+from kafka_eos.runtime.operators.operator import Operator, OperatorContext, call_each, event_time_of
 from kafka_eos.runtime.operators.operator_stats import UserCounter
 from kafka_eos.runtime.operators.process import ProcessOperator, close_function, counter, open_function, tag_output
 from kafka_eos.runtime.operators.side_outputs import TaggedValue
@@ -49,7 +49,7 @@ class _BroadcastInput:
         self._timestamp = time
 
 
-class BroadcastOperator(_BroadcastInput):
+class BroadcastOperator(_BroadcastInput, Operator):
     """Runs a ``BroadcastProcessFunction``; it is also the context that the function's ``open`` gets."""
 
     def __init__(self, factory: Callable[[], BroadcastProcessFunction[Any, Any, Any]]) -> None:

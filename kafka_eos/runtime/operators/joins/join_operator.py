@@ -22,7 +22,7 @@ from kafka_eos.codecs import ElementsCodec
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import JoinNode, input_of
-from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.operator import Operator, OperatorContext
 from kafka_eos.runtime.operators.side_outputs import TaggedValue
 from kafka_eos.runtime.operators.storability import StorableValues
 from kafka_eos.runtime.operators.timer_firing import EVENT_STATE, Firings
@@ -45,7 +45,7 @@ class JoinRow:
         return self.place[0]
 
 
-class JoinOperator:
+class JoinOperator(Operator):
     """Stores the rows of two streams, and joins them when the watermark advances. See its subclasses."""
 
     declared_with: ClassVar[tuple[str, str]] = (".key_by(..., values=...)", ".key_by(..., values=...)")
@@ -98,9 +98,6 @@ class JoinOperator:
 
     def advance(self, time: int) -> Iterator[Batch[Any]]:
         return self._firings.fire(self._timers.pop_due(time), self._fired)
-
-    def close(self) -> None:
-        return None
 
     # ------------------------------------------------------------ for those that know what belongs together
 

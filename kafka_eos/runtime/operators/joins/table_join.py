@@ -17,14 +17,14 @@ from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import SAME_KEYS, TableJoinNode, input_of
-from kafka_eos.runtime.operators.operator import OperatorContext
+from kafka_eos.runtime.operators.operator import Operator, OperatorContext
 from kafka_eos.runtime.operators.storability import StorableValues
 
 STATE: Final = "table"
 _SIDES: Final = 2
 
 
-class TableJoinOperator:
+class TableJoinOperator(Operator):
     """The operator of ``KeyedStream.join`` and ``left_join``."""
 
     def __init__(self, node: TableJoinNode) -> None:
@@ -45,9 +45,6 @@ class TableJoinOperator:
     def process(self, batch: Batch[Any]) -> Batch[Any]:
         keys = batch.keys or ()
         return self._updated(batch, keys) if input_of(batch.lane, _SIDES) else self._joined(batch, keys)
-
-    def close(self) -> None:
-        return None
 
     def _updated(self, batch: Batch[Any], keys: Sequence[Any]) -> Batch[Any]:
         """Update the table's state with rows; emit nothing."""

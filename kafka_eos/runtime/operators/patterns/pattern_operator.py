@@ -20,7 +20,7 @@ from kafka_eos.codecs import PartialMatchesCodec, PatternRowsCodec
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import PatternNode
-from kafka_eos.runtime.operators.operator import OperatorContext, call_each
+from kafka_eos.runtime.operators.operator import Operator, OperatorContext, call_each
 from kafka_eos.runtime.operators.patterns.state_machine import PartialMatch, Place, TransitionTable
 from kafka_eos.runtime.operators.side_outputs import TaggedValue
 from kafka_eos.runtime.operators.storability import StorableValues
@@ -32,7 +32,7 @@ ROWS: Final = "rows"
 PARTIALS: Final = "partials"
 
 
-class PatternOperator:
+class PatternOperator(Operator):
     """The operator of ``KeyedStream.match``."""
 
     def __init__(self, node: PatternNode) -> None:
@@ -71,9 +71,6 @@ class PatternOperator:
 
     def advance(self, time: int) -> Iterator[Batch[Any]]:
         return self._firings.fire(self._timers.pop_due(time), self._fired)
-
-    def close(self) -> None:
-        return None
 
     # ------------------------------------------------------------ rows
 

@@ -22,13 +22,13 @@ from kafka_eos.abc.state import BackendState, StateDescriptor
 from kafka_eos.codecs import CountedCodec, RowPanesCodec
 from kafka_eos.core.records import Batch
 from kafka_eos.core.windows import Window
-from kafka_eos.runtime.operators.operator import OperatorContext, iterate_with_clock
+from kafka_eos.runtime.operators.operator import Operator, OperatorContext, iterate_with_clock
 from kafka_eos.runtime.operators.stateless import flatten_outputs
 from kafka_eos.runtime.operators.storability import expect_storable, merge_storable
 from kafka_eos.runtime.operators.windows.window_operator import WINDOWS, make_none_error
 
 
-class RowCountWindowOperator:
+class RowCountWindowOperator(Operator):
     """Windows of the last n rows of a key; see rows() and global_()."""
 
     def __init__(self, node: plan.CountWindowNode) -> None:
@@ -76,9 +76,6 @@ class RowCountWindowOperator:
         out = flatten_outputs(batch.drop(refused), made)
         out.updates = None
         return out
-
-    def close(self) -> None:
-        return None
 
     def _in_time(self, batch: Batch[Any]) -> Iterable[Any]:
         """Return the keys of the rows; when a key is yielded, its row is the next."""

@@ -27,7 +27,7 @@ from kafka_eos.core.records import Batch
 from kafka_eos.core.windows import Window
 from kafka_eos.plan import WindowNode
 from kafka_eos.plan.triggers import ClockTrigger, CountTrigger
-from kafka_eos.runtime.operators.operator import OperatorContext, event_time_of
+from kafka_eos.runtime.operators.operator import Operator, OperatorContext, event_time_of
 from kafka_eos.runtime.operators.side_outputs import TaggedValue
 from kafka_eos.runtime.operators.storability import expect_storable, merge_storable
 from kafka_eos.runtime.operators.timer_firing import EVENT_STATE, Firings
@@ -46,7 +46,7 @@ class LateRow(ValueError):
     """All windows of a row were closed when it arrived."""
 
 
-class WindowOperator:
+class WindowOperator(Operator):
     """Adds rows to windows, and emits results when the watermark advances.
 
     See ``paned_windows`` and ``session_windows``.
@@ -113,9 +113,6 @@ class WindowOperator:
             return self._fire(key, time)
         except Exception as error:
             raise self._firings.make_error(key, time, error) from error
-
-    def close(self) -> None:
-        return None
 
     # ------------------------------------------------------------ for those that know their windows
 

@@ -32,8 +32,8 @@ from kafka_eos.runtime.exchange import wire_format as wire
 from kafka_eos.runtime.exchange.routing import make_router
 from kafka_eos.runtime.operators import OperatorContext, build_operator
 from kafka_eos.runtime.operators.fold import STATE
-from kafka_eos.runtime.operators.operator import BundleOperator
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
+from kafka_eos.runtime.operators.two_phase_fold import PartialFoldOperator
 from kafka_eos.runtime.state.canonical_savepoint import write_canonical_state
 from kafka_eos.runtime.state.epoch_scratch import MemorySpillStore, SpillStore, unbounded
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS, key_group_range
@@ -421,12 +421,12 @@ def test_keys_of_all_types_are_themselves_again() -> None:
     assert {(type(key), key): count for key, count in out} == {(type(key), key): 2 for key in KEYS}
 
 
-def partial_fold(scratch: SpillStore) -> BundleOperator:
+def partial_fold(scratch: SpillStore) -> PartialFoldOperator:
     """The first phase of the sums alone, opened."""
     pipeline = Pipeline("alone")
     plan = sums_of_themselves(pipeline, pipeline.source(ListSource([]), name="t"))
     operator = build_operator(plan.node("sum-partial"))
-    assert isinstance(operator, BundleOperator)
+    assert isinstance(operator, PartialFoldOperator)
     operator.open(
         OperatorContext("sum-partial", no_state, no_reject, keeps_raw=lambda source: True, scratch=lambda: scratch)
     )
