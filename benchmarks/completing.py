@@ -136,11 +136,11 @@ class Job:
         """Prepare so many transactions, and decide their epoch."""
         coordinator = self.coordinator()
         resumed = coordinator.recover()
-        epoch = coordinator.next_epoch()
+        epoch = coordinator.ownership.next_epoch()
         context = JobContext(self.plan.name, resumed.term, self._settings, resumed.identity)
         with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
             made = list(pool.map(lambda n: self._prepared(context, n, committables, epoch), range(committables)))
-        coordinator.decide(epoch, EpochContents(resumed.positions, (), tuple(made), parallelism=committables))
+        coordinator.epochs.decide(epoch, EpochContents(resumed.positions, (), tuple(made), parallelism=committables))
 
     def _prepared(self, context: JobContext, subtask: int, of: int, epoch: EpochId) -> Committable:
         writer = self.plan.sinks[0].sink.writer(TaskContext(context, subtask, of, "out", {}, epoch.epoch))

@@ -87,7 +87,7 @@ def doctor(
         home=str(settings.checkpoint_location(plan.name)),
     )
     try:
-        job = coordinator.load_identity()
+        job = coordinator.ownership.load_identity()
         bad = False
         try:
             staged = coordinator.list_all_staged()

@@ -104,9 +104,9 @@ def _abort(coordinator: Coordinator) -> Manifest | NothingDecided | None:
     try:
         return coordinator.abort_open_output()
     except (Fenced, CorruptCheckpoint) as error:
-        if coordinator.term == Term(0):
+        if coordinator.ownership.term == Term(0):
             raise  # the identity, by which the output is found, cannot be read
-        coordinator.ensure_owner()
+        coordinator.ownership.ensure_owner()
         print_message(f"the decided epoch is not completed now: {error}")
         return None
 

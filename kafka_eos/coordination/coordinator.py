@@ -3,7 +3,8 @@ tasks.
 
 It is synchronous and serves one caller at a time. ``ownership`` holds the identity and the term; ``recovery`` finishes
 decided epochs and starts a new job; ``epochs`` decides and commits; ``sources`` and ``sinks`` query the connectors.
-Each gathers facts, calls ``protocol`` and carries out the decision.
+Each gathers facts, calls ``protocol`` and carries out the decision. Callers use these parts directly; the coordinator
+itself does what needs several of them.
 Rule: decided epochs are finished before anything else is read.
 """
 
@@ -30,11 +31,11 @@ from kafka_eos.coordination.recovery import FirstStart, NothingDecided, Recovery
 from kafka_eos.coordination.sinks import SinkCoordinator
 from kafka_eos.coordination.sources import SourceCoordinator
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.core.ids import EpochId, JobIdentity, Term
-from kafka_eos.core.json_values import Json, Positions
+from kafka_eos.core.ids import JobIdentity, Term
+from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
 from kafka_eos.protocol import retention as rules
-from kafka_eos.runtime.epoch_reports import CommitResult, EpochContents, RestorePoint
+from kafka_eos.runtime.epoch_reports import EpochContents, RestorePoint
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import retention
 from kafka_eos.storage.epoch_ledger import EpochLedger
@@ -47,7 +48,7 @@ DISCOVERY_INTERVAL = 5.0
 
 
 class Coordinator:
-    """The coordinator of one job in one term. Call ``recover`` first, then ``decide`` and ``finish`` for each epoch."""
+    """The coordinator of one job in one term. Call ``recover`` first; then ``epochs`` decides and commits."""
 
     def __init__(
         self,
@@ -86,26 +87,22 @@ class Coordinator:
         self._allow_dropped = allow_dropped_state
         self._allow_repeated = allow_repeated_output
         self._take_over = take_over
-        self._ownership = Ownership(storage, plan.name, connector_settings, refusals, dependencies, home)
-        self._inputs = SourceCoordinator(plan, patience, dependencies)
+        self.ownership = Ownership(storage, plan.name, connector_settings, refusals, dependencies, home)
+        self.sources = SourceCoordinator(plan, lambda: self._context, patience, dependencies)
         self._outputs = SinkCoordinator(plan, self._context, history, patience)
         committers = self._outputs.committers
         self._lives = IncarnationRegistry(plan, self._context, committers, patience, home, dependencies)
         finisher = EpochCommitter(storage, committers, patience, dependencies=dependencies)
         self._ledger = EpochLedger(storage, plan.name, patience.notice)
         self._packer = ProvenancePacker(storage, patience.notice)
-        self._epochs = EpochManager(
-            plan, storage, self._ownership, self._lives, finisher, history, self._ledger, refusals
+        self.epochs = EpochManager(
+            plan, storage, self.ownership, self._lives, finisher, history, self._ledger, refusals
         )
-        self._stored = StateFiles(storage, self._ownership.ensure_owner)
-
-    @property
-    def term(self) -> Term:
-        return self._ownership.term
+        self._stored = StateFiles(storage, self.ownership.ensure_owner)
 
     @property
     def _context(self) -> JobContext:
-        return self._ownership.context
+        return self.ownership.context
 
     def check(self) -> list[str]:
         """Check the environment of every source and sink. Return notices; raise ConfigError with all required changes.
@@ -118,14 +115,10 @@ class Coordinator:
         try:
             notices = self._outputs.check(replace(self._context, written_scopes=known_in))
         except ConfigError as error:
-            required = [str(error), *(self._inputs.find_missing(self._context) if newest is None else ())]
+            required = [str(error), *(self.sources.find_missing() if newest is None else ())]
             # A topic that is written and read is missing once.
             raise ConfigError("\n".join(dict.fromkeys("\n".join(required).split("\n")))) from error
-        return [*notices, *self._inputs.check(self._context, newest)]
-
-    def load_identity(self) -> JobContext:
-        """Load the job's identity without taking a term."""
-        return self._ownership.load_identity()
+        return [*notices, *self.sources.check(newest)]
 
     def list_staged(self) -> list[StagedOutput]:
         """List output of this incarnation that is still open."""
@@ -156,7 +149,7 @@ class Coordinator:
                 manifest = self._start_first_time(successor_of)
             case Manifest() as manifest:
                 self._ensure_same_origin()
-        self._epochs.continue_from(manifest)
+        self.epochs.continue_from(manifest)
         self._abort_leftovers()
         self._stored.ensure_complete(manifest)
         # Select the state first: a start that is refused must not have decided where new sources begin.
@@ -164,12 +157,12 @@ class Coordinator:
         origin.ensure_tables_come_first(self._plan, manifest.sources, in_flight)
         origin.ensure_joins_know_their_tables(self._plan, manifest.sources, states)
         manifest = self._with_new_sources(manifest)
-        identity = self._ownership.identity.id
-        positions = self._inputs.resolve_positions(
-            self._context, {source.name: manifest.sources[source.name] for source in self._plan.sources}
+        identity, term = self.ownership.identity.id, self.ownership.term
+        positions = self.sources.resolve_positions(
+            {source.name: manifest.sources[source.name] for source in self._plan.sources}
         )
-        self._history.append_event("recovered", epoch=manifest.epoch, term=self.term.n, identity=identity.text)
-        return RestorePoint(identity, self.term, manifest.id, self._ownership.next_number, states, positions, in_flight)
+        self._history.append_event("recovered", epoch=manifest.epoch, term=term.n, identity=identity.text)
+        return RestorePoint(identity, term, manifest.id, self.ownership.next_number, states, positions, in_flight)
 
     def verify_state(self, resumed: RestorePoint, notice: Callable[[str], None]) -> None:
         """Compare every byte of the restored state with its checksum; report progress to ``notice``.
@@ -187,10 +180,10 @@ class Coordinator:
         """Take a term, and complete or revoke the decided epoch. See ``Recovery.complete``."""
         return Recovery(
             self._storage,
-            self._ownership,
+            self.ownership,
             self._lives,
             self._outputs,
-            self._epochs,
+            self.epochs,
             self._stored,
             self._history,
             self._patience,
@@ -211,16 +204,16 @@ class Coordinator:
 
         Call it only while no task of the term runs and every decided epoch is finished: later tasks need new producers.
         """
-        self._outputs.abort_leftovers(replace(self._context, term=self.term.next()))
+        self._outputs.abort_leftovers(replace(self._context, term=self.ownership.term.next()))
 
     def _start_first_time(self, successor_of: frozenset[JobIdentity]) -> Manifest:
         return FirstStart(
             self._plan,
             self._storage,
-            self._ownership,
+            self.ownership,
             self._lives,
-            self._inputs,
-            self._epochs,
+            self.sources,
+            self.epochs,
             self._history,
             successor_of,
             self._take_over,
@@ -238,14 +231,14 @@ class Coordinator:
         Otherwise a restart after a crash would resolve "latest" again, and skip the records that arrived in between.
         """
         names = [source.name for source in self._plan.sources if source.name not in manifest.sources]
-        new = self._inputs.resolve_positions(self._context, dict.fromkeys(names))
+        new = self.sources.resolve_positions(dict.fromkeys(names))
         if not new:
             return manifest
-        extended = self.decide(
-            self.next_epoch(),
+        extended = self.epochs.decide(
+            self.ownership.next_epoch(),
             EpochContents({**manifest.sources, **new}, manifest.states, (), manifest.in_flight, manifest.parallelism),
         )
-        self.finish(extended)
+        self.epochs.commit(extended)
         return extended
 
     def _ensure_same_origin(self) -> None:
@@ -264,20 +257,6 @@ class Coordinator:
         origin.drop_unused(self._history, self._allow_dropped, f"epoch {manifest.id}", gone)
         return origin.select_used(self._plan, manifest.states, manifest.in_flight)
 
-    # ------------------------------------------------------------ epochs
-
-    def next_epoch(self) -> EpochId:
-        """Return a new id for the next checkpoint of this term."""
-        return self._ownership.next_epoch()
-
-    def decide(self, epoch: EpochId, acked: EpochContents) -> Manifest:
-        """Publish the manifest of an epoch: see ``EpochManager.decide``."""
-        return self._epochs.decide(epoch, acked)
-
-    def finish(self, manifest: Manifest) -> CommitResult:
-        """Commit a decided epoch: see ``EpochManager.commit_decided``."""
-        return self._epochs.commit_decided(manifest)
-
     def drop_old_epochs(self) -> None:
         """Delete epochs that are not retained, and pack provenance files.
 
@@ -288,48 +267,11 @@ class Coordinator:
             self._storage,
             self._plan.name,
             self._retained,
-            self._ownership.ensure_newest_term,
+            self.ownership.ensure_newest_term,
             self._pinned_files(),
             self._ledger.make_durable,
         )
         self._packer.on_epochs_dropped(sum(isinstance(each, rules.DeleteManifest) for each in gone))
-
-    # ------------------------------------------------------------ sources
-
-    def discover(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
-        """Return new splits: see ``SourceCoordinator.discover_splits``."""
-        return self._inputs.discover_splits(self._context, known)
-
-    @property
-    def verifies_input(self) -> bool:
-        """Return whether a source can be checked for replaced input."""
-        return self._inputs.verifies_input
-
-    def ensure_same_input(self, read: Mapping[str, Positions]) -> None:
-        """Check that no input was replaced: see ``SourceCoordinator.ensure_same_input``."""
-        self._inputs.ensure_same_input(self._context, read)
-
-    def ends(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
-        """Return the end of each source: see ``SourceCoordinator.end_positions``."""
-        return self._inputs.end_positions(self._context, known)
-
-    def is_bounded(self, known: Mapping[str, Positions]) -> bool:
-        """Return whether every source is bounded."""
-        return self._inputs.is_bounded(known)
-
-    def report_offsets(self, manifest: Manifest) -> list[str]:
-        """Report committed offsets to the sources, for lag tools."""
-        return self._inputs.report_offsets(self._context, manifest)
-
-    # ------------------------------------------------------------ ownership
-
-    def wait_for_ownership(self, patience: Retrier, known: Term, after: BaseException) -> None:
-        """Wait until the store shows which supervisor owns the job."""
-        self._ownership.wait_for_answer(patience, known, after)
-
-    def ensure_owner(self) -> None:
-        """Raise Fenced if a newer term was claimed: see ``Ownership.ensure_owner``."""
-        self._ownership.ensure_owner()
 
     def interrupt(self) -> None:
         """Make every call that waits for a server raise Interrupted instead. Thread-safe."""

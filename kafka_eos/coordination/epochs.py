@@ -115,7 +115,7 @@ class EpochManager:
         """Return the status of each of the epoch's committables."""
         return self._finisher.probe(manifest.committables)
 
-    def commit_decided(self, manifest: Manifest) -> CommitResult:
+    def commit(self, manifest: Manifest) -> CommitResult:
         """Commit a decided epoch, and write its receipt.
 
         Raises Fenced if another incarnation of the job's name took over; RestartFromCheckpoint if the epoch cannot be

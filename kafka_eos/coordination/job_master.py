@@ -217,16 +217,16 @@ class JobMaster:
                     if isinstance(error, TransientConfigError) and not self._recovered:
                         raise  # it has never matched the settings: needs manual intervention
                     self._stop_workers(error)
-                    self._term = max(self._term, coordinator.term)
-                    coordinator.wait_for_ownership(self._new_patience(), self._term, error)
+                    self._term = max(self._term, coordinator.ownership.term)
+                    coordinator.ownership.wait_for_answer(self._new_patience(), self._term, error)
                     self._count_failure(error)
                     self._wait_for_disk_space(error)
                     self._back_off()
                 except (UserError, Fatal, RetryInterrupted):
-                    self._term = max(self._term, coordinator.term)
+                    self._term = max(self._term, coordinator.ownership.term)
                     # A replaced supervisor must not clean up: it would replace its successor.
                     with suppress(OSError):
-                        coordinator.ensure_owner()
+                        coordinator.ownership.ensure_owner()
                     raise
 
     def _wait_for_disk_space(self, error: BaseException) -> None:

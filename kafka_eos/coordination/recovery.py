@@ -304,9 +304,7 @@ class FirstStart:
             return self._begin_from(origin.SavepointStart.read(start_from))
         self._enter(frozenset(), None)
         self.storage.delete(paths.ORIGIN)  # written by a start with a savepoint that did not decide epoch 0
-        positions = self.inputs.resolve_positions(
-            self.ownership.context, {source.name: None for source in self.plan.sources}
-        )
+        positions = self.inputs.resolve_positions({source.name: None for source in self.plan.sources})
         return self._first(EpochContents(positions, (), ()))
 
     def _begin_from(self, start: origin.SavepointStart) -> Manifest:
@@ -330,7 +328,7 @@ class FirstStart:
             start.successor_of, not_before
         )  # the savepoint is valid now, so the incarnation that wrote it ends here
         names, known = [source.name for source in self.plan.sources], savepoint.sources
-        positions = self.inputs.resolve_positions(self.ownership.context, {name: known.get(name) for name in names})
+        positions = self.inputs.resolve_positions({name: known.get(name) for name in names})
         return self._first(EpochContents(positions, states, (), in_flight), savepoint=savepoint.id)
 
     def _enter(self, successor_of: frozenset[JobIdentity | None], not_before: SavepointEpoch | None) -> None:
@@ -364,5 +362,5 @@ class FirstStart:
         self.history.append_event("began", term=self.ownership.term.n, identity=identity, positions=began, **facts)
         manifest = self.epochs.decide(self.ownership.next_epoch(), acked)
         self.ownership.save_identity()
-        self.epochs.commit_decided(manifest)
+        self.epochs.commit(manifest)
         return manifest

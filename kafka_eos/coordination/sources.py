@@ -132,9 +132,16 @@ def retry_until_all_answer(patience: Retrier, what: str, names: Sequence[str], a
 
 
 class SourceCoordinator:
-    """The lookup of splits, positions and ends of a plan's sources."""
+    """The lookup of splits, positions and ends of a plan's sources. ``context`` returns that of the current term."""
 
-    def __init__(self, plan: Plan, patience: Retrier, dependencies: DependencyMonitor | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        context: Callable[[], JobContext],
+        patience: Retrier,
+        dependencies: DependencyMonitor | None = None,
+    ) -> None:
+        self._context = context
         self._dependencies = dependencies or DependencyMonitor()
         self._names, self._patience = [source.name for source in plan.sources], patience
         self._sources_by_name = {node.name: node.source for node in plan.sources}
@@ -144,7 +151,7 @@ class SourceCoordinator:
         self._unreported: frozenset[str] = frozenset()
         """Sources to which the offsets of the last epoch could not be reported."""
 
-    def check(self, ctx: JobContext, newest: Manifest | None) -> list[str]:
+    def check(self, newest: Manifest | None) -> list[str]:
         """Check the environment of every source. Return notices; raise ConfigError with all required changes.
 
         ``newest``: the manifest of the newest decided epoch. A problem that may pass is a notice: the job waits for it
@@ -154,7 +161,7 @@ class SourceCoordinator:
         known = {} if newest is None else newest.sources
         for name in self._sources_by_name:
             try:
-                notices += [f"source {name!r}: {notice}" for notice in self._checked(name, ctx, known.get(name))]
+                notices += [f"source {name!r}: {notice}" for notice in self._checked(name, known.get(name))]
             except ConfigError as error:
                 wrong[f"source {name!r}: {error}"] = None
             except Retryable as error:
@@ -163,21 +170,22 @@ class SourceCoordinator:
             raise ConfigError("\n".join(wrong))
         return notices
 
-    def find_missing(self, ctx: JobContext) -> list[str]:
+    def find_missing(self) -> list[str]:
         """Return what sources lack to be read from their start. One that does not respond is left out."""
         wrong: dict[str, None] = {}
         for name in self._sources_by_name:
             try:
-                self._sources.discover(ctx, {name: None})
+                self._sources.discover(self._context(), {name: None})
             except ConfigError as error:
                 wrong[str(error)] = None
         return list(wrong)
 
-    def _checked(self, name: str, ctx: JobContext, at: Positions | None) -> list[str]:
+    def _checked(self, name: str, at: Positions | None) -> list[str]:
         source, known = self._sources_by_name[name], None if at is None else bootstrap.connector_positions(at)
+        ctx = self._context()
         return [*source.check(ctx, known), *(source.check_table(ctx) if name in self._tables else ())]
 
-    def resolve_positions(self, ctx: JobContext, known: Mapping[str, Positions | None]) -> dict[str, Positions]:
+    def resolve_positions(self, known: Mapping[str, Positions | None]) -> dict[str, Positions]:
         """Verify known positions, and look up those of new sources.
 
         A new table also gets the end positions that it has now, and a source that another one is ``after`` its final
@@ -189,10 +197,10 @@ class SourceCoordinator:
             self._patience,
             "list the splits of the sources",
             list(asked),
-            lambda names: self._sources.discover(ctx, {name: asked[name] for name in names}),
+            lambda names: self._sources.discover(self._context(), {name: asked[name] for name in names}),
         )
         awaited = self._joins.keys() & known.keys()
-        ends = self._ends(ctx, {name: found[name] for name in awaited if known[name] is None or name in self._first})
+        ends = self._ends({name: found[name] for name in awaited if known[name] is None or name in self._first})
         return found | {name: self._awaited(name, found[name], known[name], ends.get(name, {})) for name in awaited}
 
     def _awaited(self, name: str, found: Positions, known: Positions | None, ends: Positions) -> Positions:
@@ -203,7 +211,7 @@ class SourceCoordinator:
             return bootstrap.first_positions(found, ends, self._joins[name])
         return bootstrap.resumed_positions(found, known, self._joins[name])
 
-    def discover_splits(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
+    def discover_splits(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
         """Return new splits with their start positions.
 
         A source that does not respond now is skipped with a notice. Raises InputLost if a known split cannot be read
@@ -211,7 +219,7 @@ class SourceCoordinator:
         """
         found: dict[str, Positions] = {}
         asked = {name: bootstrap.connector_positions(splits) for name, splits in known.items()}
-        for name, answer in self._sources.discover(ctx, asked).items():
+        for name, answer in self._sources.discover(self._context(), asked).items():
             if isinstance(answer, Retryable):
                 self._patience.notice(f"new splits of {name} could not be discovered: {answer}")
             elif new := {split: at for split, at in answer.items() if split not in known[name]}:
@@ -223,9 +231,9 @@ class SourceCoordinator:
         """Return whether a source can be checked for replaced input."""
         return any(isinstance(source, SupportsIdentityCheck) for source in self._sources_by_name.values())
 
-    def ensure_same_input(self, ctx: JobContext, read: Mapping[str, Positions]) -> None:
+    def ensure_same_input(self, read: Mapping[str, Positions]) -> None:
         """Raise InputLost if the input of a source was replaced; retry until every server has answered."""
-        groups: dict[tuple[type, str], list[str]] = {}
+        ctx, groups = self._context(), dict[tuple[type, str], list[str]]()
         for name, source in self._sources_by_name.items():
             if isinstance(source, SupportsIdentityCheck):
                 groups.setdefault((type(source), source.scope(ctx)), []).append(name)
@@ -246,9 +254,9 @@ class SourceCoordinator:
         with self._dependencies.watch(self._sources.server_of(ctx, name)):
             first.ensure_same_input(ctx, positions)
 
-    def end_positions(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
+    def end_positions(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
         """Return the end of each source: its final end, or the current one. ``known``: the positions of all sources."""
-        return self._ends(ctx, {name: bootstrap.connector_positions(known[name]) for name in self._names})
+        return self._ends({name: bootstrap.connector_positions(known[name]) for name in self._names})
 
     def is_bounded(self, known: Mapping[str, Positions]) -> bool:
         """Return whether every source is bounded."""
@@ -256,10 +264,10 @@ class SourceCoordinator:
             *self._names
         }
 
-    def _ends(self, ctx: JobContext, known: Mapping[str, Positions]) -> dict[str, Positions]:
+    def _ends(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
         bounds = self._bounds(known)
         asked = [name for name in known if name not in bounds]
-        ask = partial(self._sources.ends, ctx)
+        ask = partial(self._sources.ends, self._context())
         return bounds | retry_until_all_answer(self._patience, "read the end positions of the sources", asked, ask)
 
     def _bounds(self, known: Mapping[str, Positions]) -> dict[str, Positions]:
@@ -267,14 +275,14 @@ class SourceCoordinator:
         ends_by_source = {name: self._sources_by_name[name].bounds(at) for name, at in known.items()}
         return {name: ends for name, ends in ends_by_source.items() if ends is not None}
 
-    def report_offsets(self, ctx: JobContext, manifest: Manifest) -> list[str]:
+    def report_offsets(self, manifest: Manifest) -> list[str]:
         """Report committed offsets to the sources; return new failures as messages.
 
         Failures that already occurred after the previous epoch are not repeated. The next epoch reports the offsets
         again.
         """
         positions = {name: bootstrap.connector_positions(manifest.sources[name]) for name in self._names}
-        failed = self._sources.report_offsets(ctx, manifest.id, positions, self._patience)
+        failed = self._sources.report_offsets(self._context(), manifest.id, positions, self._patience)
         news = [
             f"offsets of {name!r} in epoch {manifest.epoch} are not shown: {error}"
             for name, error in failed.items()

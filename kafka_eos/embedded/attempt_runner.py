@@ -357,7 +357,7 @@ class AttemptRunner:
         for source, positions in acked.positions.items():
             # Verify only these positions from now on: the broker's retention may delete records that were read.
             self._known[source].update(positions)
-        self._decided = self._coordinator.decide(decision.epoch, acked)
+        self._decided = self._coordinator.epochs.decide(decision.epoch, acked)
         if self._decided.in_flight:
             hit("in-flight.decided")
         self._observe("phases", epoch=self._decided.epoch, spans=spans)

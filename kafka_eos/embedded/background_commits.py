@@ -73,8 +73,8 @@ class BackgroundWork:
         thread.submit(run)
 
     def _commit(self, manifest: Manifest) -> SupervisorEvent:
-        self.finished = self._coordinator.finish(manifest)
-        for failed in self._coordinator.report_offsets(manifest):
+        self.finished = self._coordinator.epochs.commit(manifest)
+        for failed in self._coordinator.sources.report_offsets(manifest):
             self._observe("notice", text=failed)
         return BackgroundDone(self._term, facts.EpochCommitted(manifest.id))
 
@@ -84,13 +84,13 @@ class BackgroundWork:
 
     def _discover(self, known: Mapping[str, Positions]) -> SupervisorEvent:
         try:
-            return SplitsDiscovered(self._term, self._coordinator.discover(known))
+            return SplitsDiscovered(self._term, self._coordinator.sources.discover_splits(known))
         except InputLost as error:
             return BackgroundDone(self._term, facts.InputLossFound(error.cause, str(error)))
 
     def _verify_input(self, epoch: EpochId, read: Mapping[str, Positions]) -> SupervisorEvent:
         try:
-            self._coordinator.ensure_same_input(read)
+            self._coordinator.sources.ensure_same_input(read)
         except InputLost as error:
             return BackgroundDone(self._term, facts.InputLossFound(error.cause, str(error)))
         return BackgroundDone(self._term, facts.InputVerified(epoch))

@@ -79,8 +79,8 @@ class Supervisor:
         self._job_master.on_recovered()
         coordinator.verify_state(resumed, self._job_master.notice)
         at = resumed.positions
-        if self._ends is None and (self._until_caught_up or coordinator.is_bounded(at)):
-            self._ends = coordinator.ends(at)
+        if self._ends is None and (self._until_caught_up or coordinator.sources.is_bounded(at)):
+            self._ends = coordinator.sources.end_positions(at)
         settings = self._settings
         cadence = Cadence(settings.checkpoint_interval, settings.checkpoint_min_pause, settings.checkpoint_timeout)
         policy = AttemptPolicy(
@@ -89,7 +89,7 @@ class Supervisor:
             tolerated_failures=settings.tolerated_checkpoint_failures,
             discovery_interval=DISCOVERY_INTERVAL,
             pauses_at_end=bool(self._plan.feedbacks),
-            verifies_input=coordinator.verifies_input,
+            verifies_input=coordinator.sources.verifies_input,
             can_stop_early=not self._ran,
             stall_timeout=settings.worker_timeout,
         )

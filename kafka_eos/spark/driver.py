@@ -105,7 +105,7 @@ class SparkAttempt:
                 tolerated_failures=0,
                 discovery_interval=_LOOK,
                 is_batch=True,
-                verifies_input=coordinator.verifies_input,
+                verifies_input=coordinator.sources.verifies_input,
             ),
             EpochId(resumed.first_epoch, resumed.term),
             resumed.base,
@@ -118,7 +118,7 @@ class SparkAttempt:
         self._learned: deque[AttemptEvent] = deque()
         self._ended = False
         self._inputs = EpochInputs(
-            coordinator, resumed.positions, cadence, goal, aligned, meets, following, watch.observe
+            coordinator.sources, resumed.positions, cadence, goal, aligned, meets, following, watch.observe
         )
         self._overlap = EpochThreads(runner.run, runner.cancel, self._commit)
         self._cleanup = CleanupRunner(coordinator, watch.observe)
@@ -221,7 +221,7 @@ class SparkAttempt:
 
     def _verify_input(self, epoch: EpochId) -> None:
         try:
-            self._coordinator.ensure_same_input(self._inputs.positions)
+            self._coordinator.sources.ensure_same_input(self._inputs.positions)
         except InputLost as error:
             self._learned.append(facts.InputLossFound(error.cause, str(error)))
         else:
@@ -246,7 +246,7 @@ class SparkAttempt:
         """Publish the manifest. From here on the next epoch may begin, with this epoch's state and positions."""
         result = self._overlap.result()
         hit("coordinator.acked")
-        self._overlap.set_decided(self._coordinator.decide(decision.epoch, result.acked))
+        self._overlap.set_decided(self._coordinator.epochs.decide(decision.epoch, result.acked))
         lag = None if self._inputs.holding else result.lag
         self._figures.decided(decision.epoch, result, lag, decision.seconds)
         self._inputs.record_epoch(result, self._ends)
@@ -256,8 +256,8 @@ class SparkAttempt:
 
     def _commit(self, manifest: Manifest) -> None:
         """Commit an epoch, on the commit thread."""
-        self._commit_result = self._coordinator.finish(manifest)
-        for failed in self._coordinator.report_offsets(manifest):
+        self._commit_result = self._coordinator.epochs.commit(manifest)
+        for failed in self._coordinator.sources.report_offsets(manifest):
             self._watch.observe("notice", text=failed)
 
     def _committed(self, seconds: float) -> None:

@@ -104,8 +104,8 @@ class _SparkRun:
         resumed = coordinator.recover()
         job_master.on_recovered()
         at = resumed.positions
-        if self._goal is None and (self._until_caught_up or coordinator.is_bounded(at)):
-            self._goal = coordinator.ends(at)
+        if self._goal is None and (self._until_caught_up or coordinator.sources.is_bounded(at)):
+            self._goal = coordinator.sources.end_positions(at)
         job_master.emit(
             "running", term=resumed.term.n, base=resumed.base.epoch.n, master=self._session.sparkContext.master,
             parallelism=self._template.parallelism, batches=True,

@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kafka_eos.coordination.coordinator import DISCOVERY_INTERVAL, Coordinator
+from kafka_eos.coordination.coordinator import DISCOVERY_INTERVAL
+from kafka_eos.coordination.sources import SourceCoordinator
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import TimestampsNode
@@ -37,7 +38,7 @@ class EpochInputs:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        sources: SourceCoordinator,
         positions: Mapping[str, Positions],
         cadence: Cadence,
         goal: Mapping[str, Positions] | None,
@@ -47,7 +48,7 @@ class EpochInputs:
         observe: Callable[..., None],
     ) -> None:
         """``aligned``, ``meets``, ``following``: see ``plan.Graph``."""
-        self._coordinator = coordinator
+        self._sources = sources
         self._cadence = cadence
         self._goal = goal
         self._observe = observe
@@ -88,7 +89,7 @@ class EpochInputs:
         if self._goal is not None:
             return None if self.has_reached_goal else self._together(self._goal)
         self._discover()
-        ends = self._known(self._coordinator.ends(self.positions))
+        ends = self._known(self._sources.end_positions(self.positions))
         due = timers and self._wake is not None and wall_clock() >= self._wake
         return None if ends == self._read_up_to and not due else self._together(ends)
 
@@ -135,7 +136,7 @@ class EpochInputs:
         if time.monotonic() < self._discovered + DISCOVERY_INTERVAL:
             return
         self._discovered = time.monotonic()
-        for source, positions in self._coordinator.discover(self.positions).items():
+        for source, positions in self._sources.discover_splits(self.positions).items():
             self.positions = {**self.positions, source: {**self.positions[source], **positions}}
             self._observe("splits", source=source, splits=sorted(positions))
 

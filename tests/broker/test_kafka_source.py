@@ -123,7 +123,7 @@ def test_a_start_says_which_excluded_topic_is_not_there(topic: Topic, ctx: JobCo
         pipeline = Pipeline("job")
         source = KafkaSource(re.compile(f"{name}.*"), exclude=[f"{name}{each}" for each in exclude])
         pipeline.source(source, name="in").sink(MemorySink(), name="out")
-        return SourceCoordinator(pipeline.plan(), Retrier(threading.Event(), print)).check(ctx, newest)
+        return SourceCoordinator(pipeline.plan(), lambda: ctx, Retrier(threading.Event(), print)).check(newest)
 
     (said,) = told(newest, "", "-gone", "-mistyped")
     assert said.startswith(f"source 'in': exclude= has '{name}-mistyped', and the cluster shows no such topic.")
@@ -540,7 +540,7 @@ def test_a_table_of_a_topic_that_deletes_the_newest_row_of_a_key_is_a_notice(
     stream = pipeline.source(KafkaSource(name, value=str), name="orders").key_by(str)
     stream.join(table, lambda order, price: price, name="priced").sink(MemorySink(), name="out")
 
-    notices = SourceCoordinator(pipeline.plan(), Retrier(threading.Event(), print)).check(ctx, None)
+    notices = SourceCoordinator(pipeline.plan(), lambda: ctx, Retrier(threading.Event(), print)).check(None)
 
     assert len(notices) == (told is not None)
     for notice in notices:

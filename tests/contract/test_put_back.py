@@ -140,18 +140,18 @@ class World:
 
     def decided(self, coordinator: Coordinator, *ids: int, subtasks: int = 1) -> Manifest:
         """One more epoch, with these rows of each subtask; nothing of it is committed."""
-        epoch, committables = coordinator.next_epoch(), list[Committable]()
+        epoch, committables = coordinator.ownership.next_epoch(), list[Committable]()
         for subtask in range(subtasks if ids else 0):
-            job = coordinator.load_identity()
+            job = coordinator.ownership.load_identity()
             writer = self.system.sink().writer(TaskContext(job, subtask, 2, "out", first_epoch=epoch.epoch))
             values = [{"id": n, "text": str(n)} for n in ids]
             writer.write(Batch(values, range(len(values)), ListOrigin("in", "list", 0, 0, values)))
             committables += writer.seal(epoch)()
             writer.discard()
-        return coordinator.decide(epoch, EpochContents({"numbers": {}}, (), tuple(committables)))
+        return coordinator.epochs.decide(epoch, EpochContents({"numbers": {}}, (), tuple(committables)))
 
     def finished(self, coordinator: Coordinator, *ids: int) -> None:
-        coordinator.finish(self.decided(coordinator, *ids))
+        coordinator.epochs.commit(self.decided(coordinator, *ids))
 
     def refused(self) -> str:
         """What a start says that must not go on; it changes nothing that a second one looks at."""
@@ -272,7 +272,7 @@ def test_an_epoch_that_was_committed_in_part_goes_on(world: World) -> None:
     first = world.started()
     world.finished(first, 1)
     manifest = world.decided(first, 2, subtasks=2)
-    committer = world.system.sink().committer(first.load_identity())
+    committer = world.system.sink().committer(first.ownership.load_identity())
     decision = authorize(manifest.id, committer.probe_all(manifest.committables), 0.0)
     assert isinstance(decision, CommitAuthorized) and len(manifest.committables) == 2
     some = manifest.committables if isinstance(committer, AtomicCommitter) else manifest.committables[:1]
@@ -318,7 +318,7 @@ def test_a_log_that_is_put_back_while_the_job_runs_takes_no_commit(lake: World, 
     put_back_log(lake.system, tmp_path / "older")
 
     with pytest.raises(RestartFromCheckpoint, match="put back to an older copy"):
-        coordinator.finish(manifest)
+        coordinator.epochs.commit(manifest)
     assert lake.system.rows() == [1]
     lake.refused()
     put_back_log(lake.system, tmp_path / "newer")

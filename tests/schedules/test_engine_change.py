@@ -65,7 +65,7 @@ def _drive(job: Job, directory: Path) -> list[int]:
     writer = SavepointWriter(directory, job.storage)
     desk = RequestHandler(directory, writer)
     newest = partial(savepoints.newest_committed, job.storage, job.plan.name)
-    goal, cadence = coordinator.ends(resumed.positions), Cadence(0.0, 0.0, 60.0)
+    goal, cadence = coordinator.sources.end_positions(resumed.positions), Cadence(0.0, 0.0, 60.0)
     driver = SparkAttempt(coordinator, resumed, runner, template, cadence, watch, goal, (), {}, (), desk, newest)
     driver.run()
     writer.close()
@@ -88,7 +88,7 @@ def test_rows_under_way_are_taken_up_in_the_first_epoch_on_spark_and_in_no_other
     coordinator, decided = _coordinator(job), job.decided
     resumed = coordinator.recover()
     moved = EpochContents(decided.positions, decided.states, (), decided.in_flight, parallelism=3)
-    coordinator.finish(coordinator.decide(EpochId(resumed.first_epoch, resumed.term), moved))
+    coordinator.epochs.commit(coordinator.epochs.decide(EpochId(resumed.first_epoch, resumed.term), moved))
     epochs = _drive(job, tmp_path)
 
     assert len(epochs) > 5

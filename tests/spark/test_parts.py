@@ -131,7 +131,9 @@ def test_a_split_that_is_discovered_late_is_read_though_nothing_else_comes(
     storage = LocalStorage(tmp_path / "p")
     coordinator = Coordinator(pipeline.plan(), storage, History(storage, print), Retrier(Event(), print), {}, 3)
     positions = coordinator.recover().positions
-    found = EpochInputs(coordinator, positions, Cadence(0.0, 0.0, 60.0), None, (), {}, (), lambda event, **facts: None)
+    found = EpochInputs(
+        coordinator.sources, positions, Cadence(0.0, 0.0, 60.0), None, (), {}, (), lambda event, **facts: None
+    )
     source.splits[SplitId("in/1")] = [3]
 
     ends = found.ends(timers=True)
@@ -162,7 +164,7 @@ def test_an_epoch_in_which_splits_wait_for_slower_ones_is_followed_at_the_interv
     goal = {"in": source.get_end_positions(JobContext("p", Term(1), {}))} if bounded_run else None
     cadence = Cadence(3600.0, 0.0, 60.0)
     found = EpochInputs(
-        coordinator, positions, cadence, goal, plan.watermark_alignments, {}, (), lambda event, **facts: None
+        coordinator.sources, positions, cadence, goal, plan.watermark_alignments, {}, (), lambda event, **facts: None
     )
 
     assert found.ends(timers=True) == positions

@@ -39,7 +39,7 @@ def run_checks(
     promises = list(_promises(coordinator))
     yield from promises
     if all(each.verdict != "unknown" for each in promises):  # else the brokers do not respond
-        yield from _clocks(plan, coordinator.load_identity())
+        yield from _clocks(plan, coordinator.ownership.load_identity())
 
 
 def _state_bytes(store: JobStorage, job: str) -> int:

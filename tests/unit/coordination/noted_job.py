@@ -206,14 +206,14 @@ class NotedJob:
     def _prepared(
         self, sink: NotedSink, coordinator: Coordinator, epoch: EpochId, value: str, subtask: int
     ) -> Sequence[Committable]:
-        writer = sink.writer(TaskContext(coordinator.load_identity(), subtask, 2, sink.name))
+        writer = sink.writer(TaskContext(coordinator.ownership.load_identity(), subtask, 2, sink.name))
         writer.write(Batch([value], range(1), ListOrigin("n", "list", 0, 0, [value])))
         return writer.seal(epoch)()
 
     def decided(self, coordinator: Coordinator, value: str) -> Manifest:
         """One more epoch, with output of each sink and state; nothing of it is committed."""
-        epoch = coordinator.next_epoch()
-        return coordinator.decide(
+        epoch = coordinator.ownership.next_epoch()
+        return coordinator.epochs.decide(
             epoch, EpochContents(self.positions, self.state(value), self.prepared(coordinator, epoch, value))
         )
 
@@ -221,7 +221,7 @@ class NotedJob:
         """A coordinator that has committed one epoch; nothing of it is noted."""
         coordinator = self.coordinator()
         coordinator.recover()
-        coordinator.finish(self.decided(coordinator, "one"))
+        coordinator.epochs.commit(self.decided(coordinator, "one"))
         self.steps.clear()
         return coordinator
 

@@ -71,16 +71,16 @@ class Run:
 
     def prepares(self, coordinator: Coordinator) -> EpochContents:
         """An output that is prepared and not decided."""
-        writer = self.sink.writer(TaskContext(coordinator.load_identity(), 0, 1, "out"))
+        writer = self.sink.writer(TaskContext(coordinator.ownership.load_identity(), 0, 1, "out"))
         writer.write(Batch([1], range(1), ListOrigin("numbers", "list", 0, 0, [1])))
-        return EpochContents({"numbers": {}}, (), tuple(writer.seal(coordinator.next_epoch())()))
+        return EpochContents({"numbers": {}}, (), tuple(writer.seal(coordinator.ownership.next_epoch())()))
 
     def decides(self, coordinator: Coordinator) -> None:
         """An epoch with output that is decided and not committed."""
-        epoch = coordinator.next_epoch()
-        writer = self.sink.writer(TaskContext(coordinator.load_identity(), 0, 1, "out"))
+        epoch = coordinator.ownership.next_epoch()
+        writer = self.sink.writer(TaskContext(coordinator.ownership.load_identity(), 0, 1, "out"))
         writer.write(Batch([2], range(1), ListOrigin("numbers", "list", 0, 0, [2])))
-        coordinator.decide(epoch, EpochContents({"numbers": {}}, (), tuple(writer.seal(epoch)())))
+        coordinator.epochs.decide(epoch, EpochContents({"numbers": {}}, (), tuple(writer.seal(epoch)())))
 
 
 def signalled(run: Run, *numbers: int) -> None:

@@ -36,7 +36,9 @@ def under_way(storage: LocalStorage, coordinator: Make, tmp_path: Path) -> InFli
     log = in_flight.InFlightLog(tmp_path / "frames")
     log.add(b"frame")
     kept = log.store(storage, "by-key", exchange_codec(int), False)
-    running.finish(running.decide(running.next_epoch(), EpochContents(resumed.positions, (), (), (kept,))))
+    running.epochs.commit(
+        running.epochs.decide(running.ownership.next_epoch(), EpochContents(resumed.positions, (), (), (kept,)))
+    )
     return kept
 
 
@@ -75,19 +77,19 @@ def test_a_supervisor_that_was_replaced_does_not_replace_its_successor_to_clean_
     pipeline = total()
     failed, successor = coordinator(pipeline), coordinator(pipeline)
     failed.recover()
-    failed.ensure_owner()
+    failed.ownership.ensure_owner()
     successor.recover()
 
     with pytest.raises(Fenced, match="another supervisor took over"):
-        coordinator(pipeline).abort_open_output(failed.term)
+        coordinator(pipeline).abort_open_output(failed.ownership.term)
 
-    successor.ensure_owner()
+    successor.ownership.ensure_owner()
 
 
 def test_a_supervisor_that_fails_cleans_up_under_the_next_term(coordinator: Make) -> None:
     failed, later = coordinator(total()), coordinator(total())
     failed.recover()
 
-    later.abort_open_output(failed.term)
+    later.abort_open_output(failed.ownership.term)
 
-    assert later.term == failed.term.next()
+    assert later.ownership.term == failed.ownership.term.next()

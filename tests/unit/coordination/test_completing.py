@@ -101,11 +101,11 @@ class World:
 
     def decided(self, coordinator: Coordinator, value: str, *contents: str, letters: int = 0) -> Manifest:
         """One more epoch is decided, with this output and this state; nothing of it is committed."""
-        epoch, tally = coordinator.next_epoch(), RecordCounts({"numbers": 10})
+        epoch, tally = coordinator.ownership.next_epoch(), RecordCounts({"numbers": 10})
         for number in range(letters):
             tally.add_rejection("numbers", Rejection(f"numbers/0/{number}", "total", "ValueError: bad", INSIDE))
         committables = self.prepared(epoch, value)
-        return coordinator.decide(
+        return coordinator.epochs.decide(
             epoch, EpochContents({"numbers": {}}, self.state(*contents), committables, tally=tally)
         )
 
@@ -120,7 +120,7 @@ class World:
         """A coordinator that committed one epoch dies between the decision and the commits of the next."""
         first = self.coordinator()
         first.recover()
-        first.finish(self.decided(first, "one", "a", "b"))
+        first.epochs.commit(self.decided(first, "one", "a", "b"))
         return self.decided(first, "two", "c", "d")
 
     def stored(self, manifest: Manifest) -> Path:
@@ -198,7 +198,7 @@ def test_dead_letters_count_when_only_the_recovery_learns_that_their_epoch_was_d
     first = world.coordinator(refusals)
     first.recover()
     for value in ("one", "two"):
-        first.finish(world.decided(first, value, value, letters=8))
+        first.epochs.commit(world.decided(first, value, value, letters=8))
     world.storage.fails = "after" if published else "before"
     with pytest.raises(OSError, match="away"):
         world.decided(first, "three", "e", letters=4)
@@ -212,7 +212,7 @@ def test_dead_letters_count_when_only_the_recovery_learns_that_their_epoch_was_d
             world.decided(second, "four", "g", letters=1)
     else:
         assert totals == [8, 16]
-        second.finish(world.decided(second, "three", "e", letters=4))
+        second.epochs.commit(world.decided(second, "three", "e", letters=4))
 
 
 @pytest.mark.parametrize("revoked", [True, False])
@@ -222,7 +222,7 @@ def test_dead_letters_of_an_epoch_that_was_undone_do_not_count(world: World, rev
     refusals = DeadLetterMonitor("5", 1000, lambda event, **facts: told.append(facts), [].append)
     first = world.coordinator(refusals)
     first.recover()
-    first.finish(world.decided(first, "one", "a", letters=1))
+    first.epochs.commit(world.decided(first, "one", "a", letters=1))
     decided = world.decided(first, "two", "c", letters=3)
     if revoked:
         world.stored(decided).unlink()
@@ -231,7 +231,7 @@ def test_dead_letters_of_an_epoch_that_was_undone_do_not_count(world: World, rev
     second.recover()
     totals = [facts["total"]["numbers"]["total"] for facts in told]
     if revoked:
-        second.finish(world.decided(second, "two", "c", letters=3))
+        second.epochs.commit(world.decided(second, "two", "c", letters=3))
         assert totals == [1, 4, 1]
         assert told[2]["counts"] == {}
         third = world.coordinator(refusals)
@@ -246,10 +246,10 @@ def test_dead_letters_of_an_epoch_that_was_undone_do_not_count(world: World, rev
 def test_a_missing_file_does_not_keep_the_rest_of_a_half_committed_epoch_from_its_commit(world: World) -> None:
     first = world.coordinator()
     first.recover()
-    epoch = first.next_epoch()
+    epoch = first.ownership.next_epoch()
     half = world.prepared(epoch, "one")
     rest = world.prepared(epoch, "two", subtask=1)
-    decided = first.decide(epoch, EpochContents({"numbers": {}}, world.state("a"), (*half, *rest)))
+    decided = first.epochs.decide(epoch, EpochContents({"numbers": {}}, world.state("a"), (*half, *rest)))
     world.sink.commit(str(half[0].payload["name"]))
     world.stored(decided).unlink()
 
@@ -282,7 +282,7 @@ def test_a_store_that_is_away_is_not_taken_for_one_that_lost_its_files(world: Wo
     world.root.rename(world.root.with_name("away"))
 
     with pytest.raises(OSError, match="No such file"):
-        StateFiles(world.storage, first.ensure_owner).find_missing(manifest)
+        StateFiles(world.storage, first.ownership.ensure_owner).find_missing(manifest)
 
 
 def test_what_fails_in_the_second_phase_leaves_the_first_as_it_is(world: World) -> None:
@@ -309,13 +309,13 @@ def test_a_diary_that_cannot_be_written_costs_no_receipt_and_is_said_once(world:
 
     for value in ("one", "two"):
         manifest = world.decided(coordinator, value)
-        coordinator.finish(manifest)
+        coordinator.epochs.commit(manifest)
         assert (world.root / paths.receipt_name(manifest.id)).exists()
 
     assert world.sink.committed == ["one", "two"]
     assert len([text for text in world.said if "cannot be written" in text]) == 1, world.said
     (world.root / paths.HISTORY).rmdir()
-    coordinator.finish(world.decided(coordinator, "three"))
+    coordinator.epochs.commit(world.decided(coordinator, "three"))
     assert [event["event"] for event in history.read_events(world.storage)] == ["committed"]
 
 
@@ -328,12 +328,12 @@ def test_a_group_that_may_not_be_written_ends_nothing(world: World) -> None:
     coordinator = world.coordinator()
     coordinator.recover()
     manifest = world.decided(coordinator, "one")
-    coordinator.finish(manifest)
+    coordinator.epochs.commit(manifest)
 
-    (said,) = coordinator.report_offsets(manifest)
+    (said,) = coordinator.sources.report_offsets(manifest)
 
     assert "no right to write the group" in said
-    assert coordinator.report_offsets(manifest) == [], "said once"
+    assert coordinator.sources.report_offsets(manifest) == [], "said once"
 
 
 def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_changes_anything(world: World) -> None:
@@ -355,9 +355,9 @@ def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_c
     first = world.coordinator()
     first.recover()
     manifest = world.decided(first, "one")
-    first.finish(manifest)
+    first.epochs.commit(manifest)
     for _ in range(5):
-        first.finish(first.decide(first.next_epoch(), EpochContents({"numbers": {}}, (), ())))
+        first.epochs.commit(first.epochs.decide(first.ownership.next_epoch(), EpochContents({"numbers": {}}, (), ())))
         first.drop_old_epochs()
     assert not (world.root / manifest.name).exists()
 

@@ -96,8 +96,8 @@ def test_an_idle_epoch_asks_the_sinks_that_have_not_answered_for_a_while(tmp_pat
 
     def idle() -> list[str]:
         job.steps.clear()
-        epoch = coordinator.next_epoch()
-        coordinator.finish(coordinator.decide(epoch, EpochContents(job.positions, (), ())))
+        epoch = coordinator.ownership.next_epoch()
+        coordinator.epochs.commit(coordinator.epochs.decide(epoch, EpochContents(job.positions, (), ())))
         return [step for step in job.noted() if step.startswith("hold")]
 
     assert idle() == []
@@ -115,10 +115,12 @@ def test_a_store_that_does_not_answer_is_shown(tmp_path: Path) -> None:
     terms.rename(tmp_path / "away")
     terms.write_text("not a directory")
     with pytest.raises(OSError, match="terms"):
-        coordinator.ensure_owner()
+        coordinator.ownership.ensure_owner()
     terms.unlink()
     (tmp_path / "away").rename(terms)
-    coordinator.wait_for_ownership(Retrier(threading.Event(), print), coordinator.term, OSError("gone"))
+    coordinator.ownership.wait_for_answer(
+        Retrier(threading.Event(), print), coordinator.ownership.term, OSError("gone")
+    )
 
     store = f"checkpoint store {job.root}"
     assert [store in facts["silent"] for facts in at.told if store in (*facts["silent"], *facts["answering"])][-2:] == [

@@ -64,11 +64,11 @@ def prepared(sink: MemorySink, ctx: JobContext, *values: int) -> tuple[Committab
 
 def decided(coordinator: Coordinator, sink: MemorySink, *values: int) -> Manifest:
     """One more epoch of a job that has recovered, decided and not committed."""
-    epoch = coordinator.next_epoch()
-    ctx = coordinator.load_identity()
+    epoch = coordinator.ownership.next_epoch()
+    ctx = coordinator.ownership.load_identity()
     writer = sink.writer(TaskContext(ctx, 0, 1, "out"))
     writer.write(Batch(list(values), range(len(values)), ListOrigin("numbers", "list", 0, 0, list(values))))
-    return coordinator.decide(epoch, EpochContents({"numbers": {}}, (), tuple(writer.seal(epoch)())))
+    return coordinator.epochs.decide(epoch, EpochContents({"numbers": {}}, (), tuple(writer.seal(epoch)())))
 
 
 def died(storage: LocalStorage) -> JobIdentity:
@@ -150,7 +150,7 @@ def test_the_refused_start_is_refused_again_and_the_first_goes_on(on: Made, sink
 
     again = on("a")
     again.recover()
-    again.finish(decided(again, sink, 1))
+    again.epochs.commit(decided(again, sink, 1))
 
     assert sink.committed == [1]
 
@@ -173,7 +173,7 @@ def test_who_takes_over_ends_what_is_open_and_the_other_commits_no_more(on: Made
 
     assert sink.prepared == []
     with pytest.raises(Fenced):
-        first.finish(decided(first, sink, 3))
+        first.epochs.commit(decided(first, sink, 3))
     with pytest.raises(Fenced, match="took over"):
         on("a").recover()
     assert sink.committed == []
@@ -185,7 +185,7 @@ def test_an_heir_ends_the_life_of_its_savepoint_only_if_nothing_is_wrong_with_it
     first = on("a")
     resumed = first.recover()
     manifest = decided(first, sink, 1)
-    first.finish(manifest)
+    first.epochs.commit(manifest)
     savepoints.begin_savepoint(LocalStorage(tmp_path / "a" / "orders"), manifest, tmp_path / "sp").write_savepoint()
     shutil.copytree(tmp_path / "sp", tmp_path / "damaged")
     (tmp_path / "damaged" / paths.SAVEPOINT).write_bytes(b"")
@@ -207,12 +207,12 @@ def test_an_older_savepoint_is_refused_with_the_epochs_that_it_would_repeat(
     first = on("a")
     first.recover()
     older = decided(first, sink, 1)
-    first.finish(older)
+    first.epochs.commit(older)
     storage = LocalStorage(tmp_path / "a" / "orders")
     savepoints.begin_savepoint(storage, older, tmp_path / "older").write_savepoint()
     for value in (2, 3):
         newest = decided(first, sink, value)
-        first.finish(newest)
+        first.epochs.commit(newest)
 
     repeated = rf"output of epochs {older.epoch + 1} to {newest.epoch} a second time.*--allow-repeated-output"
     with pytest.raises(ConfigError, match=repeated):
@@ -230,7 +230,7 @@ def test_the_heir_of_an_heir_is_not_stopped_by_the_first_life(on: Made, sink: Me
         life = on(begun, start_from=start_from)
         life.recover()
         manifest = decided(life, sink, 1)
-        life.finish(manifest)
+        life.epochs.commit(manifest)
         savepoints.begin_savepoint(
             LocalStorage(tmp_path / begun / "orders"), manifest, tmp_path / f"{begun}.savepoint"
         ).write_savepoint()
@@ -245,7 +245,7 @@ def test_taking_over_is_asked_for_once(on: Made, sink: MemorySink) -> None:
     on("b").recover()
     again = on("b", take_over=True)
     again.recover()
-    again.finish(decided(again, sink, 5))
+    again.epochs.commit(decided(again, sink, 5))
 
     assert sink.committed == [5]
 
@@ -254,13 +254,13 @@ def test_an_epoch_that_is_decided_when_another_life_takes_over_is_not_committed(
     """The look at the mark comes after the manifest: whoever took it away has fenced all that was prepared before."""
     first = on("a")
     first.recover()
-    epoch = first.next_epoch()
-    committables = prepared(sink, first.load_identity(), 1)
+    epoch = first.ownership.next_epoch()
+    committables = prepared(sink, first.ownership.load_identity(), 1)
     on("b", take_over=True).recover()
 
-    manifest = first.decide(epoch, EpochContents({"numbers": {}}, (), committables))
+    manifest = first.epochs.decide(epoch, EpochContents({"numbers": {}}, (), committables))
     with pytest.raises(Fenced, match="took over"):
-        first.finish(manifest)
+        first.epochs.commit(manifest)
     assert sink.committed == []
 
 
@@ -281,7 +281,7 @@ def test_only_who_commits_asks_the_sinks_for_the_mark(
     manifest = decided(first, sink, 1)
     assert asked == []
 
-    first.finish(manifest)
+    first.epochs.commit(manifest)
 
     assert asked == [[]], "once, and before the commit"
     assert sink.committed == [1]
@@ -316,7 +316,7 @@ def test_two_that_refuse_each_other_leave_nothing_that_refuses_the_next(
         on("a").recover()
     again = on("b")
     again.recover()
-    again.finish(decided(again, sink, 1))
+    again.epochs.commit(decided(again, sink, 1))
     assert sink.committed == [1]
 
 
@@ -360,17 +360,17 @@ def test_a_refused_start_that_wakes_up_late_ends_nobody_but_itself(
     with ThreadPoolExecutor(1) as thread:
         refused = thread.submit(on("a").recover)
         assert reached.wait(30)
-        sink.retire("orders", x.load_identity().identity)
+        sink.retire("orders", x.ownership.load_identity().identity)
         successor = on("a")
         successor.recover()
         manifest = decided(successor, sink, 1, 2)
         go_on.set()
         assert isinstance(refused.exception(30), Fenced)
 
-    successor.finish(manifest)
+    successor.epochs.commit(manifest)
     again = on("a")
     again.recover()
-    again.finish(decided(again, sink, 3))
+    again.epochs.commit(decided(again, sink, 3))
     assert sink.committed == [1, 2, 3]
 
 
@@ -389,9 +389,9 @@ def test_who_died_between_the_decision_and_its_identity_is_recognised(
     manifest = decided(first, sink, 1)
     (tmp_path / "a" / "orders" / paths.IDENTITY).unlink()
 
-    assert on("a").load_identity().identity == first.load_identity().identity
-    assert on("a").recover().identity == first.load_identity().identity
-    assert (sink.committed, manifest.identity) == ([1], str(first.load_identity().identity))
+    assert on("a").ownership.load_identity().identity == first.ownership.load_identity().identity
+    assert on("a").recover().identity == first.ownership.load_identity().identity
+    assert (sink.committed, manifest.identity) == ([1], str(first.ownership.load_identity().identity))
     assert (tmp_path / "a" / "orders" / paths.IDENTITY).exists()
 
 
@@ -404,7 +404,7 @@ def test_the_newest_epoch_is_that_of_the_highest_number(on: Made, sink: MemorySi
     running = on("a")
     running.recover()
     for _ in range(11):
-        running.finish(manifest := decided(running, sink, 1))
+        running.epochs.commit(manifest := decided(running, sink, 1))
         assert identities.load_newest_manifest(storage, "orders") == manifest
 
 
@@ -422,7 +422,7 @@ def test_a_manifest_that_a_term_names_and_that_is_gone_is_damage_unless_the_stor
     running = on("a")
     running.recover()
     manifest = decided(running, sink, 1)
-    running.finish(manifest)
+    running.epochs.commit(manifest)
     root = tmp_path / "a" / "orders"
     ownership = Ownership(LocalStorage(root), "orders", {})
     ownership.identity = identities.new("orders")

@@ -123,14 +123,14 @@ def test_who_owns_the_job_is_asked_by_the_newest_term_of_the_run_before_the_next
 
     def loses(coordinator: Coordinator) -> None:
         run.recovers(coordinator)
-        seen.append(coordinator.term.n)
+        seen.append(coordinator.ownership.term.n)
         (run.root / JOB / paths.TERMS).rename(away)
         (run.root / JOB / paths.TERMS).mkdir()
         raise RestartFromCheckpoint("the store is away")
 
     def resumes(coordinator: Coordinator) -> None:
         run.recovers(coordinator)
-        seen.append(coordinator.term.n)
+        seen.append(coordinator.ownership.term.n)
 
     def bring_back(event: str, facts: Mapping[str, Any]) -> None:
         if event == "notice" and "who owns the job" in str(facts["text"]) and away.exists():
@@ -275,10 +275,10 @@ def test_an_attempt_serves_what_is_asked_of_its_run(tmp_path: Path) -> None:
         tokens.append(requests.submit(home, requests.TakeSavepoint(path=str(tmp_path / "savepoint"))))
         desk = run.master.new_request_handler
         desk.poll(1.0)
-        epoch = coordinator.next_epoch()
+        epoch = coordinator.ownership.next_epoch()
         desk.on_triggered(epoch)
-        manifest = coordinator.decide(epoch, EpochContents({"numbers": {}}, (), ()))
-        coordinator.finish(manifest)
+        manifest = coordinator.epochs.decide(epoch, EpochContents({"numbers": {}}, (), ()))
+        coordinator.epochs.commit(manifest)
         desk.on_committed(manifest)
 
     tokens, home = list[str](), tmp_path / "jobs" / JOB

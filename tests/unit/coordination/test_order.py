@@ -61,7 +61,7 @@ def test_an_epoch_is_decided_before_anything_of_it_is_committed_and_told_before_
 
     manifest = job.decided(running, "two")
     assert job.noted() == ["manifest 2/1"]
-    finished = running.finish(manifest)
+    finished = running.epochs.commit(manifest)
 
     assert job.noted() == [*HOLD, *PROBE, *COMMIT, "ledger", "receipt 2/1"]
     assert finished.commits.keys() == {"memory:left", "memory:right"}
@@ -71,7 +71,7 @@ def test_an_epoch_is_decided_before_anything_of_it_is_committed_and_told_before_
 def test_an_epoch_without_output_asks_no_sink(job: NotedJob) -> None:
     running = job.begun()
 
-    running.finish(running.decide(running.next_epoch(), EpochContents(job.positions, (), ())))
+    running.epochs.commit(running.epochs.decide(running.ownership.next_epoch(), EpochContents(job.positions, (), ())))
 
     assert job.noted() == ["manifest 2/1", "ledger", "receipt 2/1"]
 
@@ -177,7 +177,7 @@ def test_a_revocation_waits_until_everything_is_aborted(job: NotedJob, monkeypat
 def test_who_leaves_nothing_open_commits_what_is_decided_before_it_aborts_the_rest(job: NotedJob) -> None:
     running = job.begun()
     job.decided(running, "two")
-    job.prepared(running, running.next_epoch(), "three")
+    job.prepared(running, running.ownership.next_epoch(), "three")
     job.noted()
 
     job.coordinator().abort_open_output()
@@ -199,8 +199,8 @@ def test_a_system_is_asked_what_it_lacks_before_a_term_leaves_its_mark(tmp_path:
 def _savepoint(job: NotedJob) -> Path:
     """Of a job that has decided two epochs, with state of two operators."""
     running = job.begun()
-    manifest = running.decide(running.next_epoch(), EpochContents(job.positions, (), ()))
-    running.finish(manifest)
+    manifest = running.epochs.decide(running.ownership.next_epoch(), EpochContents(job.positions, (), ()))
+    running.epochs.commit(manifest)
     savepoints.begin_savepoint(LocalStorage(job.root), manifest, job.directory / "empty").write_savepoint()
     with SavepointBuilder.from_snapshot(Snapshot.open(job.directory / "empty")) as builder:
         for operator in ("total-left", "total-right"):

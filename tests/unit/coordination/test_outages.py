@@ -82,7 +82,9 @@ def test_a_store_that_is_away_is_asked_until_it_is_back(
                 storage.root.unlink(missing_ok=True)
             storage.root.with_name("away").rename(storage.root)
 
-    asking.wait_for_ownership(Retrier(threading.Event(), back_at_the_third), first.term, OSError("why"))
+    asking.ownership.wait_for_answer(
+        Retrier(threading.Event(), back_at_the_third), first.ownership.term, OSError("why")
+    )
 
     assert len(heard) == 3
     assert all("the checkpoint store does not answer" in text and "why" in text for text in heard)
@@ -96,7 +98,7 @@ def test_the_wait_ends_when_the_job_is_told_to_stop(storage: LocalStorage, coord
     patience.interrupt()
 
     with pytest.raises(RetryInterrupted, match="checkpoint store"):
-        asking.wait_for_ownership(patience, asking.term, OSError("why"))
+        asking.ownership.wait_for_answer(patience, asking.ownership.term, OSError("why"))
 
 
 def test_who_was_replaced_during_the_outage_is_fenced(storage: LocalStorage, coordinator: Make) -> None:
@@ -105,4 +107,4 @@ def test_who_was_replaced_during_the_outage_is_fenced(storage: LocalStorage, coo
     coordinator(orders()).recover()
 
     with pytest.raises(Fenced):
-        asking.wait_for_ownership(Retrier(threading.Event(), print), asking.term, OSError("why"))
+        asking.ownership.wait_for_answer(Retrier(threading.Event(), print), asking.ownership.term, OSError("why"))

@@ -56,16 +56,18 @@ class Started:
         return made
 
     def decide(self, *values: int) -> Manifest:
-        epoch, ctx = self.coordinator.next_epoch(), self.coordinator.load_identity()
+        epoch, ctx = self.coordinator.ownership.next_epoch(), self.coordinator.ownership.load_identity()
         writer = self.sink.writer(TaskContext(ctx, 0, 1, "out", first_epoch=epoch.epoch))
         writer.write(Batch(list(values), range(len(values)), ListOrigin("numbers", "list", 0, 0, list(values))))
         committables = tuple(replace(each, by_sink={"out": each.records}) for each in writer.seal(epoch)())
-        return self.coordinator.decide(epoch, EpochContents({"numbers": {}}, (), committables))
+        return self.coordinator.epochs.decide(epoch, EpochContents({"numbers": {}}, (), committables))
 
 
 def test_rows_that_a_receiver_refused_do_not_count_as_committed(tmp_path: Path) -> None:
     job = Started(tmp_path)
-    results = [(manifest := job.decide(*values), job.coordinator.finish(manifest)) for values in ((1, 2, 3, 4), (5,))]
+    results = [
+        (manifest := job.decide(*values), job.coordinator.epochs.commit(manifest)) for values in ((1, 2, 3, 4), (5,))
+    ]
 
     assert [result.set_aside for _, result in results] == [{"out": 2}, {}]
     assert [commit_metrics(*each)["records_by_sink"] for each in results] == [{"out": 2}, {"out": 1}]
@@ -78,7 +80,7 @@ def test_a_recovery_that_commits_again_counts_them_once(tmp_path: Path) -> None:
     """The attempt ended between the commits and the receipt."""
     job = Started(tmp_path)
     manifest = job.decide(1, 2, 3, 4)
-    job.coordinator.finish(manifest)
+    job.coordinator.epochs.commit(manifest)
     for receipt in (tmp_path / "orders" / "receipts").iterdir():
         if str(manifest.epoch) in receipt.name:
             receipt.unlink()

@@ -34,7 +34,7 @@ def inputs(registry: Registry) -> SourceCoordinator:
     pipeline: Any = Pipeline("lines")
     lines = pipeline.source(KafkaSource("lines", value=avro(Line, registry=registry)), name="lines")
     lines.sink(KafkaSink("out", value=Line), name="out")
-    return SourceCoordinator(pipeline.plan(), Retrier(threading.Event(), print))
+    return SourceCoordinator(pipeline.plan(), lambda: CONTEXT, Retrier(threading.Event(), print))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_schema_that_does_not_fit_is_a_notice(schema: Schema, told: str) -> No
     registry = Registry(f"mock://{uuid4()}")
     registry.register("lines-value", RegisteredSchema("AVRO", json.dumps(schema)))
 
-    (notice,) = inputs(registry).check(CONTEXT, None)
+    (notice,) = inputs(registry).check(None)
 
     assert notice.startswith("source 'lines': ")
     assert told in notice
@@ -58,7 +58,7 @@ def test_a_registry_that_is_away_refuses_no_start_that_only_reads() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
-    (notice,) = inputs(Registry(f"http://127.0.0.1:{port}", config={"max.retries": 0})).check(CONTEXT, None)
+    (notice,) = inputs(Registry(f"http://127.0.0.1:{port}", config={"max.retries": 0})).check(None)
 
     assert notice.startswith("source 'lines' was not checked: the schema registry")
 
@@ -68,4 +68,4 @@ def test_a_login_that_is_refused_stops_the_start() -> None:
         Answering(lambda request: (401, b'{"error_code": 401, "message": "Unauthorized"}')) as server,
         pytest.raises(ConfigError, match=r"source 'lines': .*basic\.auth\.user\.info"),
     ):
-        inputs(Registry(server.url, config={"max.retries": 0})).check(CONTEXT, None)
+        inputs(Registry(server.url, config={"max.retries": 0})).check(None)

@@ -152,11 +152,11 @@ def test_sources_of_one_scope_are_compared_together_until_their_server_answers()
         Checked("d", "y", told),
     ):
         pipeline.source(source, name=source.name).sink(MemorySink(), name=f"from-{source.name}")
-    inputs = SourceCoordinator(pipeline.plan(), Retrier(threading.Event(), lambda text: None))
+    inputs = SourceCoordinator(pipeline.plan(), lambda: CTX, Retrier(threading.Event(), lambda text: None))
     positions = {name: {SplitId(f"{name}/0"): {"index": 0}} for name in "abcd"}
 
     assert inputs.verifies_input
-    inputs.ensure_same_input(CTX, positions)
+    inputs.ensure_same_input(positions)
     assert told == ["a+c", "a+c", "d"]
 
 

@@ -100,10 +100,12 @@ class Supervisor:
         except CorruptCheckpoint as error:
             raise OSError from error  # its successor has dropped the file
         for at in range(int(resumed.positions["numbers"][SPLIT]["index"]), len(self.job.values)):
-            epoch, total = self.coordinator.next_epoch(), total + self.job.values[at]
+            epoch, total = self.coordinator.ownership.next_epoch(), total + self.job.values[at]
             positions = {"numbers": {SPLIT: {"index": at + 1}}}
             states, committables = self._stored(total), self._prepared(resumed, epoch, total)
-            self.coordinator.finish(self.coordinator.decide(epoch, EpochContents(positions, states, committables)))
+            self.coordinator.epochs.commit(
+                self.coordinator.epochs.decide(epoch, EpochContents(positions, states, committables))
+            )
             self.coordinator.drop_old_epochs()
 
     def _stored(self, total: int) -> tuple[StateHandle, ...]:

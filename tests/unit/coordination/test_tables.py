@@ -55,7 +55,9 @@ def read(coordinator: Coordinator, resumed: RestorePoint, index: int, states: tu
 
     positions: dict[str, Positions] = dict(resumed.positions)
     positions["rates"] = {split: moved(at) for split, at in positions["rates"].items()}
-    coordinator.finish(coordinator.decide(coordinator.next_epoch(), EpochContents(positions, states, ())))
+    coordinator.epochs.commit(
+        coordinator.epochs.decide(coordinator.ownership.next_epoch(), EpochContents(positions, states, ()))
+    )
 
 
 def held(*operators: str) -> tuple[StateHandle, ...]:

@@ -40,24 +40,24 @@ def job(tmp_path: Path) -> NotedJob:
 
 def test_what_is_open_is_told_of_every_sink_and_whose_it_is(job: NotedJob) -> None:
     running = job.begun()
-    job.prepared(running, running.next_epoch(), "mine")
+    job.prepared(running, running.ownership.next_epoch(), "mine")
     for sink in (job.left, job.right):
         sink.begin(_of_another_life(running))
 
     mine, all_ = running.list_staged(), running.list_all_staged()
 
     assert (len(mine), len(all_)) == (4, 6)
-    assert {each.identity for each in mine} == {running.load_identity().identity}
-    assert {each.identity for each in all_} == {running.load_identity().identity, OTHER}
+    assert {each.identity for each in mine} == {running.ownership.load_identity().identity}
+    assert {each.identity for each in all_} == {running.ownership.load_identity().identity, OTHER}
 
 
 def _of_another_life(running: Coordinator) -> Any:
-    return TaskContext(replace(running.load_identity(), identity=OTHER), 0, 1, "left")
+    return TaskContext(replace(running.ownership.load_identity(), identity=OTHER), 0, 1, "left")
 
 
 def test_another_life_is_ended_in_every_sink_and_by_its_name_alone(job: NotedJob) -> None:
     running = job.begun()
-    job.prepared(running, running.next_epoch(), "mine")
+    job.prepared(running, running.ownership.next_epoch(), "mine")
     for sink in (job.left, job.right):
         sink.begin(_of_another_life(running))
 
@@ -66,19 +66,19 @@ def test_another_life_is_ended_in_every_sink_and_by_its_name_alone(job: NotedJob
     assert len(names) == 2
     assert [(len(sink.staged), len(sink.prepared)) for sink in (job.left, job.right)] == [(0, 2), (0, 2)]
     with pytest.raises(Bug, match="cannot retire itself"):
-        running.end_incarnation(running.load_identity().identity)
+        running.end_incarnation(running.ownership.load_identity().identity)
 
 
 def test_what_an_attempt_has_left_is_aborted_in_every_sink_and_its_writers_are_fenced(job: NotedJob) -> None:
     running = job.begun()
-    job.prepared(running, running.next_epoch(), "left over")
+    job.prepared(running, running.ownership.next_epoch(), "left over")
 
     running.abort_own_leftovers()
 
     assert job.noted() == ["abort left", "abort right"]
     assert (job.left.prepared, job.right.prepared) == ([], [])
     with pytest.raises(Fenced):
-        job.prepared(running, running.next_epoch(), "too late")
+        job.prepared(running, running.ownership.next_epoch(), "too late")
 
 
 def test_every_committer_is_closed(job: NotedJob) -> None:
@@ -139,7 +139,7 @@ def test_each_system_is_asked_for_its_own_output_of_the_newest_epoch_that_is_fin
     job = NotedJob(tmp_path, remembers=("left", "right"))
     running = job.begun()
     finished = job.decided(running, "two")
-    running.finish(finished)
+    running.epochs.commit(finished)
     later = job.decided(running, "three")
     job.left.commit(str(later.committables[1].payload["name"]))
 
@@ -167,12 +167,12 @@ def test_a_system_whose_output_is_long_ago_is_asked_for_that(tmp_path: Path) -> 
     job = NotedJob(tmp_path, remembers=("left", "right"))
     running = job.begun()
     first = job.decided(running, "two")
-    running.finish(first)
+    running.epochs.commit(first)
     for value in ("three", "four"):
-        epoch = running.next_epoch()
+        epoch = running.ownership.next_epoch()
         some = job.prepared(running, epoch, value)
-        job.left.abort(JOB, {running.load_identity().identity}, Term(0))
-        running.finish(running.decide(epoch, EpochContents(job.positions, (), some[2:])))
+        job.left.abort(JOB, {running.ownership.load_identity().identity}, Term(0))
+        running.epochs.commit(running.epochs.decide(epoch, EpochContents(job.positions, (), some[2:])))
 
     job.coordinator().recover()
 
@@ -192,7 +192,9 @@ def test_new_splits_of_every_source_are_found_and_none_that_is_known(job: NotedJ
         for number in (2, 3):
             job.sources[name].splits[split(name, number)] = [1]
 
-    assert running.discover(known) == {name: {split(name, number): {"index": 0} for number in (2, 3)} for name in "nm"}
+    assert running.sources.discover_splits(known) == {
+        name: {split(name, number): {"index": 0} for number in (2, 3)} for name in "nm"
+    }
 
 
 @pytest.mark.parametrize("away", ["n", "m"])
@@ -208,7 +210,7 @@ def test_a_source_that_has_no_answer_keeps_no_other_from_its_new_splits(
 
     monkeypatch.setattr(job.sources[away], "discover", no_answer)
 
-    assert list(running.discover(known)) == [name for name in "nm" if name != away]
+    assert list(running.sources.discover_splits(known)) == [name for name in "nm" if name != away]
     assert job.said[-1] == f"new splits of {away} could not be discovered: away"
 
 
@@ -223,13 +225,13 @@ def test_the_ends_of_a_job_are_those_of_all_its_sources(job: NotedJob) -> None:
     job.sources["m"] = _Ending(range(4), splits=2, name="list-m")
     running = job.begun()
 
-    assert running.ends(job.positions) == {
+    assert running.sources.end_positions(job.positions) == {
         "n": {split("n", 0): {"index": 2}, split("n", 1): {"index": 2}},
         "m": {split("m", 0): {"index": 1}, split("m", 1): {"index": 1}},
     }
-    assert not running.is_bounded(job.positions)
+    assert not running.sources.is_bounded(job.positions)
     job.sources["n"] = _Ending(range(4), splits=2, name="list-n")
-    assert job.coordinator().is_bounded(job.positions)
+    assert job.coordinator().sources.is_bounded(job.positions)
 
 
 class _Told(ListSource):
@@ -252,8 +254,8 @@ def test_every_source_is_told_of_its_own_positions_and_a_failure_is_said_once(jo
 
     def tell(value: str) -> tuple[EpochId, list[str]]:
         manifest = job.decided(running, value)
-        running.finish(manifest)
-        return manifest.id, [text.split(" in epoch")[0] for text in running.report_offsets(manifest)]
+        running.epochs.commit(manifest)
+        return manifest.id, [text.split(" in epoch")[0] for text in running.sources.report_offsets(manifest)]
 
     first, said = tell("two")
     assert said == []
@@ -326,7 +328,7 @@ def test_a_source_that_comes_to_a_job_begins_once_and_the_others_go_on(job: Note
     running = job.begun()
     moved: dict[str, Positions] = {name: {split(name, at): {"index": 1} for at in range(2)} for name in "nm"}
     state = job.state("kept")
-    running.finish(running.decide(running.next_epoch(), EpochContents(moved, state, ())))
+    running.epochs.commit(running.epochs.decide(running.ownership.next_epoch(), EpochContents(moved, state, ())))
     before = dict(job.sources)
     pipeline = job.pipeline
 
@@ -350,7 +352,7 @@ def test_a_source_that_comes_to_a_job_begins_once_and_the_others_go_on(job: Note
 
 def test_who_takes_over_ends_all_other_lives_and_the_history_tells_what_they_had_open(job: NotedJob) -> None:
     running = job.begun()
-    job.prepared(running, running.next_epoch(), "mine")
+    job.prepared(running, running.ownership.next_epoch(), "mine")
     for sink in (job.left, job.right):
         sink.begin(_of_another_life(running))
     job.life = "b"
