@@ -109,7 +109,8 @@ class AvroCodec(Codec[T]):
         """
         writer_schema, names = parse_schema(writer, named)
         drop_unread_logical_types(writer_schema, names, *parse_schema(self._schema))
-        unlike = "; ".join(obstacles(writer_schema, names, *parse_schema(self._schema)))
+        found = obstacles(writer_schema, names, *parse_schema(self._schema))
+        unlike = f": {'; '.join(found)}" if found else ""
         (read, writer_schema, reader_schema), load, name = (
             open_safe_reader(writer_schema, names, self._schema),
             self._load,
@@ -121,10 +122,8 @@ class AvroCodec(Codec[T]):
             source = io.BytesIO(data + b"\0")
             try:
                 value: T = load(read(source, writer_schema, reader_schema))
-            except SchemaResolutionError as error:
-                raise ValueError(f"not a valid {name}: {reason(error)}: {unlike}") from error
             except (*_BAD_DATA, RecursionError) as error:
-                raise ValueError(f"not a valid {name}: {reason(error)}") from error
+                raise ValueError(f"not a valid {name}: {reason(error)}{unlike}") from error
             if (left := len(data) - source.tell()) != 0:
                 raise ValueError(f"not a valid {name}: {f'{left} bytes too many' if left > 0 else 'it is cut off'}")
             return value

@@ -19,22 +19,26 @@ _MOST_DIGITS: Final = 1000
 
 
 def with_own_decimals(schema: Any) -> Any:
-    """Return the schema, not parsed yet, with the logical type of this module. Raises ValueError if it is invalid."""
+    """Return the schema, not parsed yet, with the logical type of this module.
+
+    As Avro's specification asks, an invalid logical type is ignored: its values are read as the underlying type.
+    """
     if isinstance(schema, list):
         return [with_own_decimals(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     made = {name: value if name == "default" else with_own_decimals(value) for name, value in schema.items()}
-    if made.get("logicalType") == "decimal" and made.get("type") in ("bytes", "fixed"):
-        precision, scale = made.get("precision"), made.get("scale", 0)
-        if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision <= _MOST_DIGITS:
-            raise ValueError(f"a decimal of precision {precision!r} and scale {scale!r} cannot be read")
-        made["logicalType"] = _NAME
+    if made.get("logicalType") == "decimal":
+        precision, scale = made.pop("precision", None), made.pop("scale", 0)
+        del made["logicalType"]
+        numbers = type(precision) is type(scale) is int and 0 <= scale <= precision <= _MOST_DIGITS
+        if numbers and precision and made.get("type") in ("bytes", "fixed"):
+            made |= {"logicalType": _NAME, "precision": precision, "scale": scale}
     return made
 
 
 def _read(data: bytes, writer: Any, reader: Any = None) -> decimal.Decimal:
-    precision, scale = writer["precision"], writer.get("scale", 0)
+    precision, scale = writer["precision"], writer["scale"]
     bound, most_bytes, exactly = _limits(precision)
     unscaled = int.from_bytes(data, "big", signed=True) if len(data) <= most_bytes else bound
     if not -bound < unscaled < bound:
@@ -46,7 +50,7 @@ def _read(data: bytes, writer: Any, reader: Any = None) -> decimal.Decimal:
 def _limits(precision: int) -> tuple[int, int, decimal.Context]:
     """Return the lowest number that is too large, the maximum of bytes to read, and a context that rounds nothing."""
     bound = 10**precision
-    return bound, max(32, 2 * (bound.bit_length() // 8 + 1)), decimal.Context(prec=max(1, precision))
+    return bound, max(32, 2 * (bound.bit_length() // 8 + 1)), decimal.Context(prec=precision)
 
 
 for _readers in (fastavro.read.LOGICAL_READERS, vars(in_python)["LOGICAL_READERS"]):

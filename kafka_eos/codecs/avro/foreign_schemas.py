@@ -30,12 +30,12 @@ _SHALLOW: Final = 1000
 
 
 def parse_schema(schema: Any, named: Sequence[Any] = ()) -> tuple[Any, Names]:
-    """Parse an Avro schema. Raises ValueError if it is unusable."""
+    """Parse an Avro schema as far as reading needs it: defaults may be invalid. Raises ValueError if it is unusable."""
     names: Names = {}
     try:
-        for each in named:
-            fastavro.parse_schema(with_own_decimals(each), named_schemas=names)
-        return fastavro.parse_schema(with_own_decimals(schema), named_schemas=names), names
+        for each in [*named, schema]:
+            parsed = fastavro.parse_schema(with_own_decimals(each), named_schemas=names, _ignore_default_error=True)
+        return parsed, names
     except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no usable Avro schema: {' '.join(str(error).split())}") from None
 

@@ -9,6 +9,8 @@ import keyword
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from fastavro import validate
+
 from kafka_eos.codecs.avro.foreign_schemas import Names, parse_schema
 
 _PLAIN: Final[Mapping[str, str]] = {
@@ -117,7 +119,8 @@ class _ModelWriter:
         if kind == "enum":
             return f"{first['name'].rpartition('.')[2]}.{value}{'_' if keyword.iskeyword(value) else ''}"
         logical = isinstance(first, dict) and ("precision" in first or first.get("logicalType") in _LOGICAL)
-        if logical or kind in ("bytes", "record") or (kind in ("array", "map") and value):
+        invalid = isinstance(schema, str) and schema in _PLAIN and not validate(value, schema, raise_errors=False)
+        if invalid or logical or kind in ("bytes", "record") or (kind in ("array", "map") and value):
             raise ValueError(f"{at}: its default, {value!r}, has no counterpart in a model: take it out")
         return repr(float(value) if kind in ("float", "double") else value)
 

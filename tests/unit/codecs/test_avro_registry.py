@@ -31,6 +31,10 @@ class Kind(enum.Enum):
     B = "B"
 
 
+class Only(BaseModel):
+    id: int
+
+
 class Item(BaseModel):
     quantity: int
 
@@ -122,12 +126,39 @@ def test_a_decimal_with_more_digits_than_its_schema_is_refused_and_not_rounded(r
         prices.decode(header + out.getvalue() + b"\0\0")
 
 
-def test_a_decimal_of_absurd_precision_is_refused(registry: Registry) -> None:
-    amount = {"type": "bytes", "logicalType": "decimal", "precision": 10**9, "scale": 0}
-    schema_id = registered(registry, record("Price", amount=amount))
+@pytest.mark.parametrize(
+    "invalid",
+    [
+        {"precision": 10**9, "scale": 0},
+        {"precision": 64, "scale": 127},
+        {"precision": "9"},
+        {"precision": 0},
+        {"precision": 9, "scale": -1},
+        {},
+    ],
+    ids=str,
+)
+def test_an_invalid_decimal_is_ignored_as_the_specification_asks(registry: Registry, invalid: dict[str, Any]) -> None:
+    """Connect registers ``decimal(64,127)`` for a NUMBER of Oracle. Its values are bytes, also of a field that is not
+    read."""
+    schema = record("R", id="long", amount={"type": "bytes", "logicalType": "decimal", **invalid})
+    data = struct.pack(">bI", 0, registered(registry, schema)) + b"\2\4ab"
 
-    with pytest.raises(ValueError, match="a decimal of precision 1000000000"):
-        codec(Price, registry).decode(struct.pack(">bI", 0, schema_id) + b"\2\1")
+    class Amount(BaseModel):
+        amount: Annotated[Decimal, Field(max_digits=9, decimal_places=2)]
+
+    assert codec(Only, registry).decode(data) == Only(id=1)
+    with pytest.raises(ValueError, match=r"amount is bytes there, decimal\(9, 2\) here"):
+        codec(Amount, registry).decode(data)
+
+
+@pytest.mark.parametrize(
+    ("tp", "default"), [("long", "x"), (["null", "string"], "x"), ({"type": "array", "items": "int"}, "[]")], ids=str
+)
+def test_an_invalid_default_of_a_writer_does_not_matter(registry: Registry, tp: Any, default: Any) -> None:
+    schema_id = registered(registry, record("R", id="long", more=(tp, default)))
+
+    assert codec(Only, registry).decode(struct.pack(">bI", 0, schema_id) + b"\2\0") == Only(id=1)
 
 
 def test_a_decimal_without_digits_has_no_schema(registry: Registry) -> None:
