@@ -35,7 +35,7 @@ from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.commit_status import TAKEN_OVER, LogState, derive_status, is_older_than
 from kafka_eos.connectors._lake.file_names import LakeCommittable
 from kafka_eos.connectors._lake.file_store import TableStore
-from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, LakeIncarnation, LakeTable
+from kafka_eos.connectors._lake.lake_table import CommitConflict, CommitMarks, DataFile, LakeIncarnation, LakeTable
 from kafka_eos.connectors._lake.row_replacement import FileReplacement, explain_mismatch, rewrite_files
 from kafka_eos.connectors.files.file_names import PartId
 from kafka_eos.connectors.files.os_errors import map_errors
@@ -109,7 +109,7 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         if keyed := [promise for promise in promises if promise.key]:
             self._replace(seen, life, fence, epoch, files, keyed)
         else:
-            self._table.commit_files(seen, life, fence, epoch, files)
+            self._table.commit(seen, life, CommitMarks(fence, epoch), files)
             hit("lake.commit.after")
         return CommitOutcome.COMMITTED
 
@@ -127,7 +127,7 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         try:
             made = self._made(seen, keyed, part)
             hit("lake.replaced")
-            self._table.commit_files(seen, life, fence, epoch, [*files, *made.added], made.removed)
+            self._table.commit(seen, life, CommitMarks(fence, epoch), [*files, *made.added], made.removed)
         except CommitConflict:
             if (
                 self._table.read_state(life).version != seen.version
@@ -270,7 +270,7 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
             self._term,
         ):  # fence once: in an older copy of the log, a second fence would hide what is missing
             return CommitOutcome.ALREADY
-        self._table.fence(seen, life, ctx.term.n)
+        self._fence(seen, life, ctx.term.n)
         return CommitOutcome.COMMITTED
 
     def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
@@ -283,8 +283,11 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         seen = self._table.read_state(life)
         if seen.fence == TAKEN_OVER:
             return CommitOutcome.ALREADY
-        self._table.fence(seen, life, TAKEN_OVER)
+        self._fence(seen, life, TAKEN_OVER)
         return CommitOutcome.COMMITTED
+
+    def _fence(self, seen: LogState, life: LakeIncarnation, term: int) -> None:
+        self._table.commit(seen, life, CommitMarks(term, since=term if seen.fence is None else None))
 
     @property
     def _store(self) -> TableStore:

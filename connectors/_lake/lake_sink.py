@@ -6,7 +6,7 @@ is imported when a sink is created.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -28,6 +28,7 @@ from kafka_eos.connectors.files.sink.open_files import FileOptions, Roll
 from kafka_eos.connectors.files.sink.writer import FileWriter
 from kafka_eos.core.errors import ConfigError, KafkaEosError, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import ensure_name
+from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch, Headers
 
 if TYPE_CHECKING:
@@ -37,16 +38,6 @@ if TYPE_CHECKING:
     from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout
 
 T = TypeVar("T")
-
-
-def describe_upsert_trade_offs(version: str) -> tuple[str, ...]:
-    """Return the trade-offs of a sink with a key."""
-    return (
-        f"a {version} of the table for each epoch: each commit reads the keys of the data files that may have one of "
-        "the epoch's, and writes those that do again, whole; of keys all over a large table that is the table",
-        "the commit holds the keys of its epoch in memory",
-        "a commit of another writer makes one of the job read and write again",
-    )
 
 
 class SinkTable(LakeTable, Protocol):
@@ -81,6 +72,15 @@ class SinkTable(LakeTable, Protocol):
 class LakeSink(NoProvenance, StreamTypedSink[T]):
     """A sink for one lake table; each format has a subclass, which knows where the table is."""
 
+    _connector: str
+    """The format, as ``describe`` shows it."""
+    _version: str
+    """The format's name for a version of the table."""
+    _commit_text: str
+    """What one commit is, as ``describe`` shows it."""
+    _maintenance: str
+    """What keeps the number of files and versions low."""
+
     def __init__(
         self,
         table: SinkTable,
@@ -88,11 +88,11 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
         value: type[T] | None,
         create: bool,
         by: Sequence[str] = (),
-        parts: Sequence[str] = (),
         key: str | Sequence[str] = (),
         delete: Callable[[T], bool] | None = None,
     ) -> None:
-        """``parts`` are the columns of ``by``."""
+        if isinstance(by, str):
+            raise ConfigError(f"{type(self).__name__}(partition_by={by!r}): give a list, [{by!r}]")
         self._table = table
         self._scope = scope
         self._value = value
@@ -103,12 +103,16 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
             raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
         if len(set(self._key)) < len(self._key):
             raise ConfigError(f"key: a name comes twice in {', '.join(self._key)}; say each column once")
-        self._parts = parts
-        if parts and not create:
+        self._parts = [self._column_of(each) for each in by]
+        if by and not create:
             raise ConfigError(
                 f"{type(self).__name__}: partition_by is for create=True; a table that is there says it itself"
             )
         self._expect_parts()
+
+    def _column_of(self, by: str) -> str:
+        """Return the column of a term of ``partition_by``."""
+        return by
 
     def _take_type(self, tp: Any) -> None:
         known = known_type(tp)
@@ -230,6 +234,34 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
             return layout, fit
         expect_key(self._key, layout.schema, self._table.display_name)
         return UpsertLayout(layout, fit, self._value, self._key, self._delete), fit
+
+    def trade_offs(self) -> Sequence[str]:
+        """Return the trade-offs of this sink."""
+        if not self._key:
+            return (
+                f"a {self._version} of the table for each epoch, and a file for each subtask and partition in it: a "
+                f"short interval makes many; {self._maintenance}",
+                "other writers of the table make a commit of the job try again",
+            )
+        return (
+            f"a {self._version} of the table for each epoch: each commit reads the keys of the data files that may "
+            "have one of the epoch's, and writes those that do again, whole; of keys all over a large table that is "
+            "the table",
+            "the commit holds the keys of its epoch in memory",
+            "a commit of another writer makes one of the job read and write again",
+        )
+
+    def describe(self) -> Mapping[str, Json]:
+        return {
+            "connector": self._connector,
+            "table": self._table.display_name,
+            "mode": self._mode(),
+            "key": [*self._key],
+            "commit": self._commit_text,
+        }
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._table.display_name!r})"
 
     def _mode(self) -> str:
         if not self._key:

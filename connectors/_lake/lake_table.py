@@ -30,6 +30,20 @@ class LakeIncarnation:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitMarks:
+    """The marks of an incarnation that a commit writes into the log.
+
+    ``fence``: the term before which no term can commit anything any more.
+    ``epoch``: the epoch that it commits; None if it only fences.
+    ``since``: the term of the incarnation's first fence, with that fence; otherwise None.
+    """
+
+    fence: int
+    epoch: EpochId | None = None
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DataFile:
     """A staged file that a commit names.
 
@@ -96,22 +110,15 @@ class LakeTable(Protocol):
     def read_state(self, life: LakeIncarnation) -> LogState:
         """Return the state of an incarnation in the newest version of the log."""
 
-    def fence(self, seen: LogState, life: LakeIncarnation, term: int) -> None:
-        """Commit an empty entry on ``seen.version`` so that terms before ``term`` can commit nothing any more.
-
-        Raises CommitConflict. If ``seen`` has no fence, ``term`` is also written as the first one.
-        """
-
-    def commit_files(
+    def commit(
         self,
         seen: LogState,
         life: LakeIncarnation,
-        fence: int,
-        epoch: EpochId,
-        added: Sequence[DataFile],
+        marks: CommitMarks,
+        added: Sequence[DataFile] = (),
         removed: Sequence[LiveFile] = (),
     ) -> None:
-        """Commit added and removed files together with the epoch.
+        """Commit marks and files on ``seen.version``.
 
         Raises CommitConflict. If files are removed, it is also raised for commits of any other writer since ``seen``.
         """

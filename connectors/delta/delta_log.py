@@ -34,7 +34,14 @@ from deltalake.transaction import AddAction, RemoveAction
 from kafka_eos.connectors._lake.commit_status import LogState
 from kafka_eos.connectors._lake.file_store import TableStore
 from kafka_eos.connectors._lake.keyed_rows import aligned
-from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, LakeIncarnation, LiveFile, TableSpec
+from kafka_eos.connectors._lake.lake_table import (
+    CommitConflict,
+    CommitMarks,
+    DataFile,
+    LakeIncarnation,
+    LiveFile,
+    TableSpec,
+)
 from kafka_eos.connectors._lake.partitions import ColumnPartitioning
 from kafka_eos.connectors.delta.log_location import DeltaLocation
 from kafka_eos.connectors.files.file_names import PARTITION_NAME
@@ -86,49 +93,35 @@ class DeltaLakeTable:
             name, of = str(table.metadata().id), None if marker is None else _epoch(marker)
             return LogState(name, _in_short(table), table.version(), fence, of, since)
 
-    def fence(self, seen: LogState, life: LakeIncarnation, term: int) -> None:
-        marks = {f"kafka_eos/{life}/term": term}
-        if seen.fence is None:
-            marks[f"kafka_eos/{life}/since"] = term
-        self._commit(seen, [], marks, {"term": term})
-
-    def commit_files(
+    def commit(
         self,
         seen: LogState,
         life: LakeIncarnation,
-        fence: int,
-        epoch: EpochId,
-        added: Sequence[DataFile],
+        marks: CommitMarks,
+        added: Sequence[DataFile] = (),
         removed: Sequence[LiveFile] = (),
     ) -> None:
-        now = int(time.time() * 1000)
+        now, of = int(time.time() * 1000), marks.epoch
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.name, file.size, file.partition, now, True, self._statistics(file)) for file in added
         ]
         actions += [RemoveAction(file.name, True, now) for file in removed]
-        marks = {f"kafka_eos/{life}/term": fence, f"kafka_eos/{life}/epoch": _number(epoch)}
-        self._commit(seen, actions, marks, {"epoch": epoch.epoch.n, "term": epoch.term.n}, alone=bool(removed))
-
-    def _commit(
-        self,
-        seen: LogState,
-        actions: Sequence[AddAction | RemoveAction],
-        marks: Mapping[str, int],
-        commit_info: Mapping[str, int],
-        alone: bool = False,
-    ) -> None:
-        """Commit actions. ``alone``: any other commit since then is a conflict, not only a commit that conflicts by
-        itself."""
+        versions = {"term": marks.fence, "since": marks.since, "epoch": None if of is None else _number(of)}
+        commit_info = {"term": marks.fence} if of is None else {"epoch": of.epoch.n, "term": of.term.n}
         with self.mapped(Retryable, "commit to"):
             table = self._as_seen(seen)
             properties = CommitProperties(
-                custom_metadata={"kafka_eos": dict(commit_info)},
-                max_commit_retries=0 if alone else None,
-                app_transactions=[Transaction(app, version) for app, version in marks.items()],
+                custom_metadata={"kafka_eos": commit_info},
+                max_commit_retries=0 if removed else None,  # any other commit since then is a conflict
+                app_transactions=[
+                    Transaction(f"kafka_eos/{life}/{what}", version)
+                    for what, version in versions.items()
+                    if version is not None
+                ],
             )
             try:
                 table.create_write_transaction(
-                    [*actions],
+                    actions,
                     "append",
                     table.schema(),
                     table.metadata().partition_columns,

@@ -6,14 +6,12 @@ Rule: deltalake is imported when a sink is created.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.abc.context import JobContext
-from kafka_eos.connectors._lake.lake_sink import LakeSink, describe_upsert_trade_offs
-from kafka_eos.core.errors import ConfigError
-from kafka_eos.core.json_values import Json
+from kafka_eos.connectors._lake.lake_sink import LakeSink
 
 T = TypeVar("T")
 
@@ -30,6 +28,11 @@ class DeltaSink(LakeSink[T]):
     ``partition_by``: columns by which ``create`` partitions the table; an existing table keeps its partitioning.
     """
 
+    _connector = "delta"
+    _version = "version"
+    _commit_text = "one commit of the table an epoch, with the epoch as its application transaction"
+    _maintenance = "compact them with OPTIMIZE"
+
     def __init__(
         self,
         table: str | os.PathLike[str],
@@ -45,38 +48,13 @@ class DeltaSink(LakeSink[T]):
         from kafka_eos.connectors.delta.log_location import place_of
 
         self._place = place = place_of(table)
-        if isinstance(partition_by, str):
-            raise ConfigError(f"DeltaSink(partition_by={partition_by!r}): give a list of columns, [{partition_by!r}]")
-        by = partition_by
-        super().__init__(DeltaLakeTable(place), f"delta:{place.text}", value, create, by, by, key, delete)
+        super().__init__(DeltaLakeTable(place), f"delta:{place.text}", value, create, partition_by, key, delete)
 
     @property
     def default_name(self) -> str:
         """Return the last part of the table's address."""
         return self._place.text.rstrip("/").rpartition("/")[2]
 
-    def trade_offs(self) -> Sequence[str]:
-        """Return the trade-offs of this sink."""
-        if self._key:
-            return describe_upsert_trade_offs("version")
-        return (
-            "a version of the table for each epoch, and a file for each subtask and partition in it: a short interval "
-            "makes many; compact them with OPTIMIZE",
-            "other writers of the table make a commit of the job try again",
-        )
-
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a location that does not respond."""
         return f"Check {self._place.advice}"
-
-    def describe(self) -> Mapping[str, Json]:
-        return {
-            "connector": "delta",
-            "table": self._table.display_name,
-            "mode": self._mode(),
-            "key": [*self._key],
-            "commit": "one commit of the table an epoch, with the epoch as its application transaction",
-        }
-
-    def __repr__(self) -> str:
-        return f"DeltaSink({self._table.display_name!r})"

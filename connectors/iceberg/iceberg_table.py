@@ -68,7 +68,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from kafka_eos.connectors._lake.commit_status import LogState
 from kafka_eos.connectors._lake.file_store import TableStore, read
 from kafka_eos.connectors._lake.keyed_rows import aligned
-from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, LakeIncarnation, LiveFile, TableSpec
+from kafka_eos.connectors._lake.lake_table import (
+    CommitConflict,
+    CommitMarks,
+    DataFile,
+    LakeIncarnation,
+    LiveFile,
+    TableSpec,
+)
 from kafka_eos.connectors.iceberg import catalogs, partitions
 from kafka_eos.connectors.iceberg import table_location as places
 from kafka_eos.connectors.iceberg.durable_file_io import DurableFileIO
@@ -131,38 +138,24 @@ class IcebergTable:
                 None if since is None else int(since),
             )
 
-    def fence(self, seen: LogState, life: LakeIncarnation, term: int) -> None:
-        marks = {f"{_PREFIX}.{life}.term": str(term)}
-        if seen.fence is None:
-            marks[f"{_PREFIX}.{life}.since"] = str(term)
-        self._commit(seen, [], marks, {"job": str(life), "term": str(term)})
-
-    def commit_files(
+    def commit(
         self,
         seen: LogState,
         life: LakeIncarnation,
-        fence: int,
-        epoch: EpochId,
-        added: Sequence[DataFile],
+        marks: CommitMarks,
+        added: Sequence[DataFile] = (),
         removed: Sequence[LiveFile] = (),
     ) -> None:
-        marks = {f"{_PREFIX}.{life}.term": str(fence), f"{_PREFIX}.{life}.epoch": _number(epoch)}
-        commit_info = {"job": str(life), "epoch": str(epoch.epoch.n), "term": str(epoch.term.n)}
-        self._commit(seen, added, marks, commit_info, removed)
-
-    def _commit(
-        self,
-        seen: LogState,
-        added: Sequence[DataFile],
-        marks: Mapping[str, str],
-        commit_info: Mapping[str, str],
-        removed: Sequence[LiveFile] = (),
-    ) -> None:
+        of = marks.epoch
+        values = {"term": marks.fence, "since": marks.since, "epoch": None if of is None else _number(of)}
+        commit_info = {"term": marks.fence} if of is None else {"epoch": of.epoch.n, "term": of.term.n}
         with self.mapped(Retryable, "commit to"):
             table = self._as_seen(seen)
             transaction = _in_one_try(table).transaction()
-            transaction.set_properties(dict(marks))
-            summary = {f"{_PREFIX}.{name}": value for name, value in commit_info.items()}
+            transaction.set_properties(
+                {f"{_PREFIX}.{life}.{what}": str(value) for what, value in values.items() if value is not None}
+            )
+            summary = {f"{_PREFIX}.{name}": str(value) for name, value in {"job": life, **commit_info}.items()}
             change = transaction.update_snapshot(snapshot_properties=summary)
             with change.overwrite() if removed else change.merge_append() as snapshot:
                 for file in added:

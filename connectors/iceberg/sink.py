@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.abc.context import JobContext
-from kafka_eos.connectors._lake.lake_sink import LakeSink, describe_upsert_trade_offs
+from kafka_eos.connectors._lake.lake_sink import LakeSink
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
 
@@ -36,6 +35,11 @@ class IcebergSink(LakeSink[T]):
     ``"hour(at)"``, ``"bucket[16](user)"``, ``"truncate[4](user)"``. An existing table keeps its partitioning.
     """
 
+    _connector = "iceberg"
+    _version = "snapshot"
+    _commit_text = "one snapshot of the table an epoch, with the epoch in the table's properties"
+    _maintenance = "rewrite data files and expire snapshots"
+
     def __init__(
         self,
         table: str,
@@ -56,31 +60,15 @@ class IcebergSink(LakeSink[T]):
         if wrong := [name for name, value_of in given.items() if not isinstance(value_of, str)]:
             raise ConfigError(f"IcebergSink: properties are texts, and {', '.join(map(str, wrong))} is none")
         from kafka_eos.connectors.iceberg.iceberg_table import IcebergTable
-        from kafka_eos.connectors.iceberg.partitions import parsed
 
         self._catalog, self._name = catalog, table
         scope = ":".join(["iceberg", *filter(None, (catalog, _address(properties.get("uri", "")))), table])
-        if isinstance(partition_by, str):
-            raise ConfigError(f"IcebergSink(partition_by={partition_by!r}): give a list, [{partition_by!r}]")
-        parts = [parsed(text)[0] for text in partition_by]
-        super().__init__(
-            IcebergTable(catalog, table, properties), scope, value, create, partition_by, parts, key, delete
-        )
+        super().__init__(IcebergTable(catalog, table, properties), scope, value, create, partition_by, key, delete)
 
     @property
     def default_name(self) -> str:
         """Return the table, without its namespace."""
         return self._name.rpartition(".")[2]
-
-    def trade_offs(self) -> Sequence[str]:
-        """Return the trade-offs of this sink."""
-        if self._key:
-            return describe_upsert_trade_offs("snapshot")
-        return (
-            "a snapshot of the table for each epoch, and a file for each subtask and partition in it: a short interval "
-            "makes many; rewrite data files and expire snapshots",
-            "other writers of the table make a commit of the job try again",
-        )
 
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a catalog that does not respond."""
@@ -89,17 +77,10 @@ class IcebergSink(LakeSink[T]):
             f"properties=, .pyiceberg.yaml or PYICEBERG_CATALOG__{self._catalog.upper()}__URI say where they are"
         )
 
-    def describe(self) -> Mapping[str, Json]:
-        return {
-            "connector": "iceberg",
-            "table": self._table.display_name,
-            "mode": self._mode(),
-            "key": [*self._key],
-            "commit": "one snapshot of the table an epoch, with the epoch in the table's properties",
-        }
+    def _column_of(self, by: str) -> str:
+        from kafka_eos.connectors.iceberg.partitions import parsed
 
-    def __repr__(self) -> str:
-        return f"IcebergSink({self._table.display_name!r})"
+        return parsed(by)[0]
 
 
 def _expect_name(table: object) -> None:

@@ -164,7 +164,7 @@ def test_values_of_a_partition_are_read_as_they_were_written() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"partition_by": "day"}, r"give a list of columns, \['day'\]"),
+        ({"partition_by": "day"}, r"give a list, \['day'\]"),
         ({"partition_by": ["dya"], "create": True, "value": Sale}, "Sale has no field dya"),
         ({"partition_by": ["day"]}, "partition_by is for create=True"),
     ],

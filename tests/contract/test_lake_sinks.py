@@ -19,7 +19,7 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.file_names import CONTROL
-from kafka_eos.connectors._lake.lake_table import CommitConflict, DataFile, LakeIncarnation
+from kafka_eos.connectors._lake.lake_table import CommitConflict, CommitMarks, DataFile, LakeIncarnation
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.core.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Term
@@ -182,7 +182,7 @@ def test_a_commit_on_its_way_when_a_newer_term_begins_never_lands(lake: Lake, li
     new.register(life.context(2))
 
     with pytest.raises(CommitConflict):
-        table.commit_files(seen, orders, 1, at(1, 1), [DataFile(promise.file, promise.size, 2)])
+        table.commit(seen, orders, CommitMarks(1, at(1, 1)), [DataFile(promise.file, promise.size, 2)])
     new.abort_leftovers(life.context(2))
     with pytest.raises((Fenced, CommittableLost)):
         old.commit_all(right, committables)
@@ -318,7 +318,7 @@ def test_a_life_that_was_taken_over_commits_nothing_any_more(lake: Lake, life: L
     assert len(new.retire(heir.context(1), life.identity)) == 1
 
     with pytest.raises(CommitConflict):
-        old._table.commit_files(seen, orders, 1, at(1, 1), [])
+        old._table.commit(seen, orders, CommitMarks(1, at(1, 1)))
     with pytest.raises((Fenced, CommittableLost)):
         old.commit_all(right, committables)
     with pytest.raises(Fenced, match="took over"):

@@ -217,7 +217,7 @@ def test_a_commit_that_is_refused_and_lands_all_the_same_has_its_files(looks: in
     commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a"), (2, "b")]))
     committables = staged(life, 1, 2, [(2, "c")])
     table: Any = committer._table
-    look, change, late = table.read_state, table.commit_files, list[Callable[[], None]]()
+    look, change, late = table.read_state, table.commit, list[Callable[[], None]]()
 
     def refused(*given: Any) -> None:
         def lands() -> None:
@@ -234,10 +234,10 @@ def test_a_commit_that_is_refused_and_lands_all_the_same_has_its_files(looks: in
                 late.pop()()
             return look(of)
 
-        table.read_state, table.commit_files = looked, change
+        table.read_state, table.commit = looked, change
         raise CommitConflict
 
-    table.commit_files = refused
+    table.commit = refused
     assert commit(committer, at(2, 1), committables) <= {CommitOutcome.ALREADY, CommitOutcome.COMMITTED}
     while late:
         with pytest.raises((CommitConflict, Retryable)):  # another attempt was committed: its files have gone with that
