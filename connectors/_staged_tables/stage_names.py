@@ -15,7 +15,7 @@ from typing import Final
 
 from kafka_eos.abc.committer import CommitStatus
 from kafka_eos.connectors._staged_tables.incarnation_markers import Registration
-from kafka_eos.core.errors import CorruptCheckpoint
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 
@@ -121,7 +121,7 @@ class TableCommittable:
                 "after": [*after],
                 "strategy": "stage" | "prepare" as strategy,
             } if all(map(_is_id, [hexed, *after])) and all(isinstance(name, str) for name in [*columns, *key]):
-                life = Incarnation(job, JobIdentity(identity) if identity else None)
+                life = Incarnation(job, parse_identity(identity))
                 target = TargetTable(schema, table, tuple(map(str, columns)), tuple(map(str, key)))
                 return TableCommittable(
                     uuid.UUID(hexed),
@@ -136,6 +136,27 @@ class TableCommittable:
 
 def _is_id(given: Json) -> bool:
     return isinstance(given, str) and len(given) == 32 and set(given) <= set("0123456789abcdef")
+
+
+def parse_identity(text: str) -> JobIdentity | None:
+    """Return the identity that a column stores."""
+    return JobIdentity(text) if text else None
+
+
+def ensure_key(key: Collection[str], columns: Collection[str]) -> None:
+    """Raise ConfigError if the columns of a key are not some of the sink's."""
+    if unknown := [name for name in key if name not in columns]:
+        raise ConfigError(f"key: {', '.join(unknown)} is no column of the sink (they are {', '.join(columns)})")
+    if len(set(key)) < len(key):
+        raise ConfigError(f"key: a name comes twice in {', '.join(key)}; say each column once")
+
+
+def ensure_current(life: Incarnation, mark: Registration | None, term: Term) -> None:
+    """Raise Fenced if a writer's incarnation was taken over, or its term is outdated."""
+    if mark is None or mark.taken_over:
+        raise Fenced(f"the mark of life {life.identity_text or 'without identity'} of job {life.job!r} was taken away")
+    if mark.term > term:
+        raise Fenced(f"term {mark.term} of job {life.job!r} writes here; this is term {term}")
 
 
 def application(role: str, whose: str) -> str:

@@ -41,6 +41,35 @@ class StagedEpoch(Protocol):
         """Drop the stage: it has no rows, and no committable names it."""
 
 
+def find_bad_rows(
+    rows: Sequence[Any],
+    stage_alone: Callable[[Any], None],
+    kinds: tuple[type[Exception], ...],
+    find_row_error: Callable[[Exception], ValueError | None],
+    error: Exception,
+) -> dict[int, Exception]:
+    """Return the errors of rejected rows, by index. Re-raise ``error``, which all of them raised, if no row is the
+    cause.
+
+    ``stage_alone``: stages one row, to be rolled back. ``find_row_error``: describes one of ``kinds``; None if it is
+    not about a row.
+    """
+    errors: dict[int, Exception] = {}
+    if find_row_error(error) is None:
+        raise error
+    for index, row in enumerate(rows):
+        try:
+            stage_alone(row)
+        except kinds as alone:
+            wrong = find_row_error(alone)
+            if wrong is None:
+                raise
+            errors[index] = wrong
+    if not errors:
+        raise error
+    return errors
+
+
 class RowStaging(Protocol):
     """The staging of one database writer's rows, one epoch at a time."""
 

@@ -32,6 +32,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.pool import NullPool
 
+from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.core.errors import ConfigError, KafkaEosError
 
 ROW_ERRORS: Final = (StatementError, ValueError, TypeError, OverflowError)
@@ -155,15 +156,16 @@ class Database:
             return isinstance(error, OperationalError | InterfaceError | InternalError)
         return self._has_code(error, self.traits.passing)
 
-    def is_row_error(self, error: Exception) -> bool:
-        """Return whether an error is about the row's values."""
-        if not isinstance(error, DBAPIError):
-            return True
-        of_values = isinstance(error, DataError | IntegrityError | ProgrammingError | NotSupportedError)
-        return of_values or self._has_code(error, self.traits.of_row)
+    def find_row_error(self, error: Exception, target: TargetTable) -> ValueError | None:
+        """Return the error of a row; None if its values are not the cause. ``error`` is one of ``ROW_ERRORS``."""
+        of_values = (DataError, IntegrityError, ProgrammingError, NotSupportedError)
+        by_class = isinstance(error, of_values) or not isinstance(error, DBAPIError)
+        if by_class or self._has_code(error, self.traits.of_row):
+            return ValueError(f"{target}: {format_error(error)}")
+        return None
 
-    def _has_code(self, error: DBAPIError, codes: Sequence[str]) -> bool:
-        code = _code(self._backend, error.orig)
+    def _has_code(self, error: Exception, codes: Sequence[str]) -> bool:
+        code = _code(self._backend, getattr(error, "orig", None))
         if self._backend != "postgresql":
             return code in codes
         return any(code.startswith(each) if each else not code for each in codes)

@@ -21,14 +21,14 @@ from kafka_eos.abc.sink import Sink
 from kafka_eos.codecs.type_inspection import attributes
 from kafka_eos.connectors._shared.row_errors import BadRows, encode_or_reject, map_rows
 from kafka_eos.connectors._shared.table_audit import NoProvenance
-from kafka_eos.connectors._staged_tables.stage_names import Incarnation, TargetTable
+from kafka_eos.connectors._staged_tables.stage_names import Incarnation, TargetTable, ensure_key
 from kafka_eos.connectors._staged_tables.table_writer import TableWriter
 from kafka_eos.connectors.dbapi import statements
 from kafka_eos.connectors.dbapi.committer import DbApiCommitter
 from kafka_eos.connectors.dbapi.database import ROW_ERRORS, Database, format_error
 from kafka_eos.connectors.dbapi.staging_catalog import LIVES, STAGES, DbApiStagingCatalog
 from kafka_eos.connectors.dbapi.table_keys import find_key_problem
-from kafka_eos.connectors.dbapi.table_staging import DbApiTableStaging, find_bad_rows, roll_back_after
+from kafka_eos.connectors.dbapi.table_staging import DbApiTableStaging, refused, roll_back_after
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import JobIdentity, Term, ensure_name
 from kafka_eos.core.json_values import Json
@@ -218,7 +218,7 @@ class DbApiSink(NoProvenance, Sink[T]):
                     columns = [table.c[name] for name in self._columns]
                     found = connection.execute(select(*columns).order_by(table.c[statements.ORDER])).all()
             except ROW_ERRORS as error:
-                raise BadRows(find_bad_rows(self._database, connection, table, self._target, rows, error)) from None
+                raise BadRows(refused(self._database, connection, table, self._target, rows, error)) from None
         return [*map(self._encoded_row, found)]
 
     def _make_temporary(self, connection: Connection) -> Table:
@@ -245,7 +245,4 @@ def _expect_fit(target: TargetTable) -> None:
         raise ConfigError('DbApiSink needs to know its columns: columns={"account": "TEXT NOT NULL", …}')
     if statements.ORDER in target.columns:
         raise ConfigError(f"no column may be called {statements.ORDER}: the sink's own one is")
-    if unknown := [name for name in target.key if name not in target.columns]:
-        raise ConfigError(f"key: {', '.join(unknown)} is no column of the sink (they are {', '.join(target.columns)})")
-    if len(set(target.key)) < len(target.key):
-        raise ConfigError(f"key: a name comes twice in {', '.join(target.key)}; say each column once")
+    ensure_key(target.key, target.columns)

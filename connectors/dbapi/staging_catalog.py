@@ -42,10 +42,16 @@ from sqlalchemy.schema import DropTable
 from kafka_eos.abc.committer import CommitStatus
 from kafka_eos.connectors._staged_tables.committer import StagingEntry
 from kafka_eos.connectors._staged_tables.incarnation_markers import Registration
-from kafka_eos.connectors._staged_tables.stage_names import Incarnation, Strategy, TableCommittable
+from kafka_eos.connectors._staged_tables.stage_names import (
+    Incarnation,
+    Strategy,
+    TableCommittable,
+    ensure_current,
+    parse_identity,
+)
 from kafka_eos.connectors.dbapi.database import Database
 from kafka_eos.core.errors import Fenced, Retryable
-from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.ids import Epoch, EpochId, Term
 
 LIVES: Final = "kafka_eos_lives"
 STAGES: Final = "kafka_eos_stages"
@@ -114,23 +120,17 @@ class DbApiStagingCatalog:
     # ------------------------------------------------------------ incarnations
 
     def ensure_current_term(self, connection: Connection, life: Incarnation, term: Term) -> None:
-        """Raise Fenced if the term is outdated; block newer terms until this transaction commits.
+        """Raise Fenced if the term is outdated; block newer terms until this transaction commits."""
+        self._touch(connection, life)
+        ensure_current(life, self.read_registration(connection, life), term)
 
-        ``touched`` always changes, because some databases count only rows that are changed.
-        """
-        if self._touch(connection, life, _LIVES.c.taken == 0, _LIVES.c.term <= term.n) == 1:
-            return
-        mark = self.read_registration(connection, life)
-        if mark is None or mark.taken_over:
-            raise Fenced(
-                f"the mark of life {life.identity_text or 'without identity'} of job {life.job!r} was taken away"
-            )
-        raise Fenced(f"term {mark.term} of job {life.job!r} writes here; this is term {term}")
-
-    def _touch(self, connection: Connection, life: Incarnation, *conditions: ColumnElement[bool], **values: int) -> int:
-        """Change a registration; return the number of rows that meet the conditions."""
+    def _touch(
+        self, connection: Connection, life: Incarnation, *conditions: ColumnElement[bool], **values: int
+    ) -> None:
+        """Change a registration, which locks it. ``touched`` always changes, because some databases lock only rows that
+        really change."""
         statement = update(_LIVES).where(_of(_LIVES, life), *conditions)
-        return connection.execute(statement.values(touched=_LIVES.c.touched + 1, **values)).rowcount
+        connection.execute(statement.values(touched=_LIVES.c.touched + 1, **values))
 
     def read_registration(self, connection: Connection, life: Incarnation) -> Registration | None:
         marks = self.list_registrations(connection, life.job)
@@ -139,7 +139,8 @@ class DbApiStagingCatalog:
     def list_registrations(self, connection: Connection, job: str) -> list[Registration]:
         query = select(_LIVES.c.life, _LIVES.c.term, _LIVES.c.taken).where(_LIVES.c.job == job).order_by(_LIVES.c.life)
         return [
-            Registration(_identity(life), Term(int(term)), bool(over)) for life, term, over in connection.execute(query)
+            Registration(parse_identity(life), Term(int(term)), bool(over))
+            for life, term, over in connection.execute(query)
         ]
 
     def ensure_registered(self, connection: Connection, life: Incarnation, term: Term) -> None:
@@ -243,7 +244,7 @@ class DbApiStagingCatalog:
         return [
             StagingEntry(
                 uuid.UUID(of),
-                _identity(life),
+                parse_identity(life),
                 Term(int(term)),
                 f"{f'{rows} rows, prepared' if state == PREPARED else 'being written'}, for {target}",
                 max(0.0, time.time() - int(since)),
@@ -282,7 +283,3 @@ class DbApiStagingCatalog:
 
 def _of(table: Table, life: Incarnation) -> ColumnElement[bool]:
     return and_(table.c.job == life.job, table.c.life == life.identity_text)
-
-
-def _identity(text: object) -> JobIdentity | None:
-    return JobIdentity(str(text)) if text else None

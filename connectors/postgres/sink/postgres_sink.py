@@ -19,7 +19,7 @@ from kafka_eos.codecs.type_inspection import known_type
 from kafka_eos.connectors._shared.row_errors import encode_or_reject
 from kafka_eos.connectors._shared.table_audit import NoProvenance
 from kafka_eos.connectors._shared.value_types import StreamTypedSink
-from kafka_eos.connectors._staged_tables.stage_names import WRITER, Incarnation, Strategy, TargetTable
+from kafka_eos.connectors._staged_tables.stage_names import WRITER, Incarnation, Strategy, TargetTable, ensure_key
 from kafka_eos.connectors._staged_tables.table_writer import RowStaging, TableWriter
 from kafka_eos.connectors.postgres.columns import ModelColumn, columns_of
 from kafka_eos.connectors.postgres.connection import (
@@ -97,7 +97,7 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
     def _columns(self) -> tuple[ModelColumn, ...]:
         """The columns of the rows. Raises ConfigError if they do not fit, or the type of the values is unknown."""
         columns = columns_of(self._value, self._given_columns)
-        _expect_key(self._key, [column.name for column in columns])
+        ensure_key(self._key, [column.name for column in columns])
         return columns
 
     def _take_type(self, tp: Any) -> None:
@@ -344,10 +344,3 @@ def _asked(given: str | None) -> Strategy | None:
         return Strategy(given)
     except ValueError:
         raise ConfigError(f'strategy={given!r}: use "stage" or "prepare", or leave it out') from None
-
-
-def _expect_key(names: Sequence[str], columns: Sequence[str]) -> None:
-    if unknown := [name for name in names if name not in columns]:
-        raise ConfigError(f"key: {', '.join(unknown)} is no column of the sink (they are {', '.join(columns)})")
-    if len(set(names)) < len(names):
-        raise ConfigError(f"key: a name comes twice in {', '.join(names)}; say each column once")

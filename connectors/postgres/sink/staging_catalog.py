@@ -28,11 +28,13 @@ from kafka_eos.connectors._staged_tables.stage_names import (
     TableCommittable,
     build_stage_name,
     build_transaction_name,
+    ensure_current,
+    parse_identity,
 )
 from kafka_eos.connectors.postgres.connection import Connection
 from kafka_eos.connectors.postgres.sink import prepared_transactions as transactions
 from kafka_eos.core.errors import Fenced, Retryable
-from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
+from kafka_eos.core.ids import Epoch, EpochId, Term
 
 _MAKE: Final = """
     CREATE TABLE IF NOT EXISTS {schema}.lives (
@@ -153,12 +155,8 @@ class PostgresStagingCatalog:
         row = connection.execute(
             self._sql("SELECT term, over FROM {schema}.lives WHERE job = %s AND identity = %s FOR SHARE"), _of(life)
         ).fetchone()
-        if row is None or row[1]:
-            raise Fenced(
-                f"the mark of life {life.identity_text or 'without identity'} of job {life.job!r} was taken away"
-            )
-        if row[0] > term.n:
-            raise Fenced(f"term {row[0]} of job {life.job!r} writes here; this is term {term}")
+        mark = None if row is None else Registration(life.identity, Term(row[0]), row[1])
+        ensure_current(life, mark, term)
 
     # ------------------------------------------------------------ committers
 
@@ -264,7 +262,9 @@ class PostgresStagingCatalog:
                 state = "prepared, holds its locks"
             elif strategy is Strategy.STAGE and prepared:
                 state = f"{count} rows, prepared"
-            entries.append(StagingEntry(of, _identity(identity), Term(term), f"{state}, for {target}", age, strategy))
+            entries.append(
+                StagingEntry(of, parse_identity(identity), Term(term), f"{state}, for {target}", age, strategy)
+            )
         return entries
 
     def free_transactions(self, connection: Connection, job: str) -> tuple[int, int]:
@@ -281,7 +281,7 @@ class PostgresStagingCatalog:
         rows = connection.execute(
             self._sql("SELECT identity, term, over FROM {schema}.lives WHERE job = %s ORDER BY identity"), (job,)
         )
-        return [Registration(_identity(row[0]), Term(row[1]), row[2]) for row in rows]
+        return [Registration(parse_identity(row[0]), Term(row[1]), row[2]) for row in rows]
 
     def register(self, connection: Connection, life: Incarnation, term: Term) -> Registration:
         """Register a term of an incarnation unless a newer one is registered; return the registration."""
@@ -331,7 +331,3 @@ def _of(life: Incarnation) -> tuple[str, str]:
 
 def _numbers(epoch: EpochId) -> tuple[int, int]:
     return epoch.term.n, epoch.epoch.n
-
-
-def _identity(text: str) -> JobIdentity | None:
-    return JobIdentity(text) if text else None

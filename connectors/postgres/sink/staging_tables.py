@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -17,6 +18,7 @@ from psycopg import sql
 from kafka_eos._util import failpoints
 from kafka_eos.connectors._shared.row_errors import BadRows
 from kafka_eos.connectors._staged_tables.stage_names import Strategy, TableCommittable, TargetTable
+from kafka_eos.connectors._staged_tables.table_writer import find_bad_rows
 from kafka_eos.connectors.postgres.connection import (
     ROW_ERRORS,
     Connection,
@@ -30,66 +32,64 @@ from kafka_eos.connectors.postgres.sink.target_table import TableInfo
 from kafka_eos.core.errors import KafkaEosError
 
 
+@dataclass
 class PostgresTableStaging:
     """The staging of rows in tables filled by COPY (Strategy.STAGE)."""
 
-    strategy = Strategy.STAGE
-
-    def __init__(self, link: WriterConnection, ledger: PostgresStagingCatalog, table: TableInfo) -> None:
-        self._link = link
-        self._ledger = ledger
-        self._table = table
+    link: WriterConnection
+    catalog: PostgresStagingCatalog
+    table: TableInfo
+    strategy: Strategy = Strategy.STAGE
 
     def map_errors(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
         return map_errors(kind, what)
 
     def open(self, promise: TableCommittable, subtask: int, operator: str) -> _PostgresStagingTable:
-        name = sql.Identifier(self._ledger.schema, promise.build_stage_name)
-        with self._link.asynchronous() as connection:
-            self._ledger.open(connection, promise, subtask, operator)
-            statements.make_stage(connection, name, self._table, promise.target)
-        return _PostgresStagingTable(self._link, self._ledger, promise, name)
+        name = sql.Identifier(self.catalog.schema, promise.build_stage_name)
+        with self.link.asynchronous() as connection:
+            self.catalog.open(connection, promise, subtask, operator)
+            statements.make_stage(connection, name, self.table, promise.target)
+        return _PostgresStagingTable(self.link, self.catalog, promise, name)
 
     def close(self) -> None:
-        self._link.close()
+        self.link.close()
 
 
+@dataclass
 class _PostgresStagingTable:
     """The staging table of one epoch."""
 
-    def __init__(
-        self, link: WriterConnection, ledger: PostgresStagingCatalog, promise: TableCommittable, name: sql.Identifier
-    ) -> None:
-        self._link = link
-        self._ledger = ledger
-        self._name = name
-        self.promise, self.rows = promise, 0
+    link: WriterConnection
+    catalog: PostgresStagingCatalog
+    promise: TableCommittable
+    name: sql.Identifier
+    rows: int = 0
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
         target = self.promise.target
         numbered = [(self.rows + n, *row) for n, row in enumerate(rows)]
         try:
-            with self._link.asynchronous() as connection:
-                statements.copy_into(connection, self._name, target.columns, numbered)
+            with self.link.asynchronous() as connection:
+                statements.copy_into(connection, self.name, target.columns, numbered)
         except psycopg.errors.UndefinedTable:
-            with self._link.acquire() as connection:
-                self._ledger.expect_staged(connection, self.promise)
+            with self.link.acquire() as connection:
+                self.catalog.expect_staged(connection, self.promise)
             raise
         except ROW_ERRORS as error:
-            with self._link.acquire() as connection:
-                raise BadRows(refused(connection, self._name, target, numbered, error)) from None
+            with self.link.acquire() as connection:
+                raise BadRows(refused(connection, self.name, target, numbered, error)) from None
 
     def prepare(self, promise: TableCommittable) -> None:
         failpoints.hit("sink.flush.before")
-        with self._link.durable() as connection:
+        with self.link.durable() as connection:
             failpoints.hit("sink.flush.after")
             failpoints.hit("sink.prepare.before")
-            self._ledger.prepare(connection, promise, self.rows)
+            self.catalog.prepare(connection, promise, self.rows)
         failpoints.hit("sink.prepare.after")
 
     def drop(self) -> None:
-        with self._link.asynchronous() as connection:
-            self._ledger.drop(connection, self.promise)
+        with self.link.asynchronous() as connection:
+            self.catalog.drop(connection, self.promise)
 
 
 def refused(
@@ -97,19 +97,10 @@ def refused(
 ) -> dict[int, Exception]:
     """Return the errors of rejected rows, by index. Re-raise ``error``, which all of them raised, if no row is the
     cause."""
-    errors: dict[int, Exception] = {}
-    if find_row_error(error, target) is None:
-        raise error
+
+    def stage_alone(row: Any) -> None:
+        with connection.transaction():
+            statements.copy_into(connection, stage, target.columns, [row])
+
     with connection.transaction(force_rollback=True):
-        for index, row in enumerate(rows):
-            try:
-                with connection.transaction():
-                    statements.copy_into(connection, stage, target.columns, [row])
-            except ROW_ERRORS as alone:
-                wrong = find_row_error(alone, target)
-                if wrong is None:
-                    raise
-                errors[index] = wrong
-    if not errors:
-        raise error
-    return errors
+        return find_bad_rows(rows, stage_alone, ROW_ERRORS, lambda alone: find_row_error(alone, target), error)

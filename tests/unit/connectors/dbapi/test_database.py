@@ -43,7 +43,8 @@ def test_an_error_is_an_outage_a_rows_fault_or_one_for_a_person(
 ) -> None:
     database, wrapped = Database(url, {}), kind("INSERT", {}, error)
 
-    found = "outage" if database.is_retryable(wrapped) else "row" if database.is_row_error(wrapped) else "person"
+    of_row = database.find_row_error(wrapped, TargetTable("", "rows", ("id",), ()))
+    found = "outage" if database.is_retryable(wrapped) else "person" if of_row is None else "row"
 
     assert found == meaning
 
