@@ -298,6 +298,21 @@ def test_every_check_of_the_source_contract_is_listed() -> None:
     assert listed == list(SOURCE_CHECKS)
 
 
+def test_the_methods_that_the_walk_through_names_exist() -> None:
+    """In one of the files that the same line links."""
+    page = ROOT / "docs/checkpoint-walkthrough.md"
+    missing: list[str] = []
+    for line in prose(page).splitlines():
+        files = [page.parent / link for link in _LINK.findall(line) if link.endswith(".py")]
+        classes = [
+            node for file in files for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)
+        ]
+        known = {f"{each.name}.{part.name}" for each in classes for part in each.body if hasattr(part, "name")}
+        missing += [name for name in re.findall(r"`([A-Z]\w+\.\w+)`", line) if files and name not in known]
+
+    assert missing == []
+
+
 def test_failpoints_that_pages_name_exist() -> None:
     families = {point.split(".")[0] for point in POINTS}
     pattern = re.compile(rf"`((?:{'|'.join(families)})\.[a-z.]+)(?:=|@|`)")
