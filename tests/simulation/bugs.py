@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from kafka_eos.abc.committer import CommitPermit
+from kafka_eos.connectors.kafka.rpc.transaction_status import KafkaCommittable
 from kafka_eos.core.ids import Epoch, EpochId
 from kafka_eos.protocol import attempt as attempts
 from kafka_eos.protocol import commit, recovery, retention
@@ -21,6 +23,7 @@ from kafka_eos.protocol.barrier_alignment import Channel, CheckpointMode, InputG
 from kafka_eos.protocol.barrier_alignment import GateAction as GateAction
 from kafka_eos.protocol.checkpoint_schedule import EpochKind, PendingEpoch, PendingEpochs
 from kafka_eos.protocol.events import AttemptEvent
+from tests.simulation import durable
 from tests.simulation.coordinator import Coordinator, Program
 from tests.simulation.durable import Manifest, Refused, State
 from tests.simulation.scenario import Scenario
@@ -85,6 +88,12 @@ def _often_revoked(scenario: Scenario) -> Scenario:
     kinds = ("crash in commit", "expire output", "crash coordinator")
     faults = tuple(replace(fault, kind=kinds[n % 3]) for n, fault in enumerate(scenario.faults))
     return replace(scenario, interval=120, parallelism=(1,), exchanges=1, loop=None, shortcut=None, faults=faults)
+
+
+def _often_crashed_in_commits(scenario: Scenario) -> Scenario:
+    """The next start has to find out what was committed."""
+    faults = tuple(replace(fault, kind="crash in commit") for fault in scenario.faults)
+    return replace(scenario, interval=30, exchanges=1, loop=None, shortcut=None, faults=faults)
 
 
 # ---------------------------------------------------------------- barriers
@@ -292,6 +301,24 @@ def _what_can_be_committed_is(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Coordinator, "_commit", partial)
 
 
+# ---------------------------------------------------------------- the status of output
+
+
+def _replaced_broker_is_believed(patch: pytest.MonkeyPatch) -> None:
+    """What a broker does not know is lost, whether that broker is current or not."""
+    derive = durable.derive_status
+
+    def believing(ours: KafkaCommittable, seen: Any, marker: str | None, age: float, current: bool) -> Any:
+        return derive(ours, seen, marker, age, True)
+
+    patch.setattr(durable, "derive_status", believing)
+
+
+def _marker_is_not_read(patch: pytest.MonkeyPatch) -> None:
+    """A transaction is lost if the coordinator does not show it."""
+    patch.setattr(durable, "needs_marker", lambda ours, seen: False)
+
+
 # ---------------------------------------------------------------- the attempt
 
 
@@ -487,6 +514,10 @@ BUGS = [
     PlantedBug("manifests of replaced terms count", _every_manifest_counts, 700, since=550),
     PlantedBug("an unfinished epoch is skipped", _unfinished_epoch_is_skipped, 400),
     PlantedBug("an epoch is committed in part", _what_can_be_committed_is, 50),
+    PlantedBug(
+        "a broker that was replaced is believed", _replaced_broker_is_believed, 50, narrowed=_often_crashed_in_commits
+    ),
+    PlantedBug("the marker of a commit is not read", _marker_is_not_read, 50, narrowed=_often_crashed_in_commits),
     PlantedBug("the number of an epoch is used again", _number_is_used_again, 400),
     PlantedBug("the last epoch leaves rows under way", _last_epoch_is_like_any_other, 400),
     PlantedBug("a job ends before its last epoch is committed", _over_when_decided, 400),

@@ -7,15 +7,28 @@ What was dropped is remembered for the invariants alone.
 from __future__ import annotations
 
 import enum
+import random
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 from kafka_eos.abc.committer import CommitPermit, CommitStatus, Probe
+from kafka_eos.connectors.kafka.rpc.transaction_status import (
+    KafkaCommittable,
+    TransactionDescription,
+    TransactionStatus,
+    derive_status,
+    needs_marker,
+)
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.protocol import retention
 from kafka_eos.protocol.recovery import RecordListing
+
+OUTDATED = 0.1
+"""The share of first answers that a broker gives which was replaced: it knows nothing of the transaction."""
+FORGOTTEN = 0.5
+"""The share of committed transactions whose id was used again."""
 
 State = dict[tuple[int, int], list[tuple[tuple[int, int], int]]]
 """(segment, key) -> visits in order, each (row id, how many visits of that row came before)."""
@@ -159,10 +172,20 @@ class Transaction(enum.Enum):
     ABORTED = "aborted"
 
 
+_TOLD = {Transaction.PREPARED: "Ongoing"}
+
+
 @dataclass(slots=True)
 class Sink:
-    """A log of outputs in the order of their writing; an output is visible once its transaction is committed."""
+    """A log of outputs in the order of their writing; an output is visible once its transaction is committed.
 
+    What is said of a transaction is what Kafka's brokers say, and it is judged as the Kafka committer does. ``fate``
+    decides who says it: now and then a broker that was replaced.
+    """
+
+    fate: random.Random
+    seen: Counter[str]
+    """As that of the job."""
     log: list[tuple[int, tuple[int, int], tuple[int, int]]] = field(default_factory=list)
     """(transaction, (key, number of the output of this key), row id)."""
     state: list[Transaction] = field(default_factory=list)
@@ -184,8 +207,27 @@ class Sink:
         self.state[transaction] = Transaction.PREPARED
 
     def probe(self, transaction: int) -> Probe:
-        standing = {Transaction.PREPARED: CommitStatus.PREPARED, Transaction.COMMITTED: CommitStatus.COMMITTED}
-        return Probe(standing.get(self.state[transaction], CommitStatus.LOST), f"transaction {transaction}")
+        """Probe as the Kafka committer does: what brokers do not know counts only if they are current."""
+        status = self._look(transaction, current=False)
+        if status is TransactionStatus.UNPROVEN:
+            status = self._look(transaction, current=True)
+        return Probe(CommitStatus[status.name], f"transaction {transaction}")
+
+    def _look(self, transaction: int, *, current: bool) -> TransactionStatus:
+        name, state = str(transaction), self.state[transaction]
+        ours = KafkaCommittable(name, transaction, 0, 5, name, "group", "topic", 0, 0, 60_000, 1, "cluster")
+        seen: TransactionDescription | None = None
+        marker = name if state is Transaction.COMMITTED else None
+        if not current and self.fate.random() < OUTDATED:
+            self.seen["a probe that a replaced broker answered"] += 1
+            marker = None
+        elif state is not Transaction.COMMITTED:
+            seen = TransactionDescription(_TOLD.get(state, "CompleteAbort"), transaction, 0, 60_000, 0)
+        elif self.fate.random() < FORGOTTEN:
+            self.seen["a commit that only its marker shows"] += 1
+        else:
+            seen = TransactionDescription("CompleteCommit", transaction, 1, 60_000, -1)
+        return derive_status(ours, seen, marker if needs_marker(ours, seen) else None, 0.0, current)
 
     def commit(self, permit: CommitPermit, transaction: int) -> None:
         if self.state[transaction] not in (Transaction.PREPARED, Transaction.COMMITTED):

@@ -20,9 +20,11 @@ SEEDS = 300
 HAPPENS = {
     "a base dropped",
     "a claim dropped",
+    "a commit that only its marker shows",
     "a crash while old epochs were dropped",
     "a file dropped",
     "a manifest dropped",
+    "a probe that a replaced broker answered",
     "a receipt dropped",
     "a savepoint made while the job went on",
     "a job drained",

@@ -129,7 +129,8 @@ class World:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.chance = random.Random(f"{scenario.seed} world")
-        self.job, self.sink = Job(), Sink()
+        self.job = Job()
+        self.sink = Sink(random.Random(f"{scenario.seed} brokers"), self.job.seen)
         self.input = scenario.input()
         self.rows = {row.id: row for split in self.input for row in split}
         self.edges = [(n, n + 1) for n in range(scenario.exchanges)] + ([scenario.loop] if scenario.loop else [])
