@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.codecs.returned_values import unchanged
+from kafka_eos.codecs.returned_values import are_builtins, unchanged
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,
@@ -65,7 +65,7 @@ class MsgpackCodec(Codec[T]):
             data = self._encode(plain)
         except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
             raise ValueError(f"cannot be stored: {reason(error)}") from error
-        if type(value) is self._atom:
+        if type(value) is self._atom or (self.type is Any and are_builtins((value,))):
             return data
         try:
             back = self._decode(data)

@@ -6,7 +6,10 @@ import datetime
 import decimal
 import math
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
+from types import NoneType
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +23,23 @@ _KEPT: Final = (
     *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta),
 )
 """Types that are compared directly, not by their texts."""
+_BUILTINS: Final = frozenset((dict, list, str, int, float, bool, bytes, NoneType))
+"""Classes whose values MessagePack returns unchanged if it can encode them."""
+
+
+def are_builtins(values: Sequence[Any]) -> bool:
+    """Return whether all values, and all that they contain, are exactly of classes that MessagePack has.
+
+    Each level of nesting is looked at by loops that run in C; comparing decoded values takes ten times as long.
+    """
+    level: Sequence[Any] = values
+    while classes := set(map(type, level)):
+        if not classes <= _BUILTINS:
+            return False
+        dicts = [each for each in level if type(each) is dict] if dict in classes else []
+        lists = [each for each in level if type(each) is list] if list in classes else []
+        level = [*chain.from_iterable(chain(dicts, map(dict.values, dicts), lists))]
+    return True
 
 
 def unchanged(a: Any, b: Any) -> bool:

@@ -1,8 +1,8 @@
 """Codecs of whole lists, for rows that move between subtasks: one call per batch, not per value.
 
 Rule: decoded values equal the encoded ones. Values without a declared type are accepted only if MessagePack returns
-them unchanged. This check costs more than the encoding, so a fast pipeline declares its types. Times keep their offsets
-(``time_zones``).
+them unchanged. This check costs more than the encoding, unless they consist of builtins that MessagePack has; so a fast
+pipeline declares its other types. Times keep their offsets (``time_zones``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafka_eos._util.bulk_calls import map_all
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.codecs.avro.avro_codec import AvroCodec
 from kafka_eos.codecs.plain_models import PlainModel
-from kafka_eos.codecs.returned_values import unchanged
+from kafka_eos.codecs.returned_values import are_builtins, unchanged
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,
@@ -30,8 +30,6 @@ from kafka_eos.core.errors import ConfigError, PlanError
 from kafka_eos.core.json_values import Json
 
 T = TypeVar("T")
-
-_ATOMS = frozenset((str, int, float, bool, bytes, type(None)))
 
 
 class MsgpackListCodec(ListCodec[T]):
@@ -64,7 +62,7 @@ class MsgpackListCodec(ListCodec[T]):
             raise ValueError(f"cannot change subtasks: {reason(error)}") from error
         if self._times:
             expect_same_times(self._decode(data), values, in_utc=plain is values)
-        if self.type is Any and not _ATOMS.issuperset(map(type, values)):
+        if self.type is Any and not are_builtins(values):
             for back, value in zip(self._decode(data), values, strict=True):
                 if not unchanged(back, value):
                     raise ValueError(

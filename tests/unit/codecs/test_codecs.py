@@ -6,6 +6,7 @@ import decimal
 import enum
 import json
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Optional, TypedDict
 
@@ -28,7 +29,9 @@ from kafka_eos.codecs import (
     exchange_codec,
     state_codec,
 )
+from kafka_eos.codecs.returned_values import are_builtins, unchanged
 from kafka_eos.core.records import Headers, RawRecord, RejectedRecord
+from tests.examples import examples
 
 
 class Model(BaseModel):
@@ -267,6 +270,33 @@ def test_undeclared_state_of_plain_values_survives(value: Any) -> None:
 
     assert codec.encode(back) == codec.encode(value)
     assert type(back) is type(value)
+
+
+CELLS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+BUILTINS = st.recursive(
+    CELLS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(CELLS, inner, max_size=3), max_leaves=10
+)
+
+
+@examples(100)
+@given(BUILTINS)
+def test_all_of_builtins_that_is_encoded_comes_back_unchanged(value: Any) -> None:
+    """Which is why it is not decoded again."""
+    assert are_builtins([value])
+
+    pairs: list[tuple[Any, Any]] = [(MsgpackCodec[Any](), value), (exchange_codec(None), [value])]
+    for codec, taken in pairs:
+        try:
+            data = codec.encode(taken)
+        except ValueError:
+            continue
+        assert unchanged(codec.decode(data), taken)
+
+
+@pytest.mark.parametrize("odd", [(1,), {1}, datetime.datetime(2024, 1, 1), bytearray(b"a"), OrderedDict(a=1), object()])
+@pytest.mark.parametrize("within", [lambda odd: odd, lambda odd: [[odd]], lambda odd: [{"a": {}}, {"a": [odd]}]])
+def test_no_other_class_is_taken_for_a_builtin(within: Callable[[Any], Any], odd: Any) -> None:
+    assert not are_builtins([1, within(odd)])
 
 
 @pytest.mark.parametrize(
