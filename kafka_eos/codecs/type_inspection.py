@@ -77,7 +77,8 @@ def derive_json_schema(tp: Any) -> Json:
 
 def _schema_hook(tp: type) -> dict[str, Any]:
     if is_model(tp):
-        return tp.model_json_schema()  # type: ignore[attr-defined,no-any-return]
+        # With an id: its references are into itself, not into the schema around it.
+        return {"$id": f"{tp.__qualname__}.json", **tp.model_json_schema()}  # type: ignore[attr-defined]
     raise NotImplementedError
 
 

@@ -6,14 +6,17 @@ user's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
+from urllib.parse import urljoin
 
 from kafka_eos.core.json_values import Json
 
 Schema: TypeAlias = "dict[str, Any] | bool"
 
 DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+_HERE: Final = "#/definitions/"
 _NAMED: Final = ("properties", "patternProperties", "definitions")
 _SEVERAL: Final = ("anyOf", "oneOf", "allOf")
 _ONE: Final = (
@@ -33,52 +36,85 @@ _DEEPEST: Final = 100
 
 def draft_07(schema: Json) -> Schema:
     """Return the same schema in draft-07, with all definitions at its top. Raises ValueError if it is invalid."""
-    definitions: dict[str, Any] = {}
-    made = _made(schema, definitions, 0)
-    if isinstance(made, bool):
-        return made
-    name = _defined(made.get("$ref"))
-    if set(made) == {"$ref"} and name in definitions:
-        made = definitions[name]  # draft-07 ignores keywords beside a reference, definitions too
-    return {**made, "definitions": definitions} if definitions else made
+    walk = _Conversion()
+    made = walk.convert(schema, "", "#", 0)
+    names = walk.names()
+
+    def refer(each: dict[str, Any]) -> dict[str, Any]:
+        if "$ref" not in each:
+            return each
+        address = each["$ref"]
+        local = address.removeprefix(walk.root) or "#"
+        return {**each, "$ref": f"{_HERE}{names[address]}" if address in names else local}
+
+    definitions = {names[address]: map_schemas(each, refer) for address, each in walk.definitions.items()}
+    made = map_schemas(made, refer)
+    if isinstance(made, dict) and set(made) == {"$ref"}:
+        # draft-07 ignores keywords beside a reference, definitions too
+        made = definitions.get(made["$ref"].removeprefix(_HERE), made)
+    return {**made, "definitions": definitions} if definitions and isinstance(made, dict) else made
 
 
-def _defined(reference: object) -> str | None:
-    """Return the name of the referenced definition; None if it is not in the same schema."""
-    if not isinstance(reference, str):
-        return None
-    found = next((reference.removeprefix(at) for at in ("#/definitions/", "#/$defs/") if reference.startswith(at)), "")
-    return found if found and "/" not in found else None
+class _Conversion:
+    """The conversion of a schema. References become addresses: the id of a document, ``#`` and a path in it."""
 
+    def __init__(self) -> None:
+        self.root = ""
+        self.definitions: dict[str, Schema] = {}
+        """By address."""
+        self._ids: dict[str, str] = {}
+        """The addresses of definitions by the ids that they have themselves."""
 
-def _made(schema: Json, definitions: dict[str, Any], depth: int) -> Schema:
-    if isinstance(schema, bool):
-        return schema
-    if not isinstance(schema, dict) or depth > _DEEPEST:
-        raise ValueError("it is no JSON schema" if depth <= _DEEPEST else "the schema is nested too deeply")
+    def convert(self, schema: Json, base: str, at: str, depth: int) -> Schema:
+        """Convert one schema. ``base``: the id of its document; ``at``: its own address."""
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, dict) or depth > _DEEPEST:
+            raise ValueError("it is no JSON schema" if depth <= _DEEPEST else "the schema is nested too deeply")
+        words = _of_draft_07(schema)
+        if isinstance(words.get("$id"), str) and not words["$id"].startswith("#"):
+            base = urljoin(base, words["$id"]).rstrip("#")
+            self._ids[base] = at
+            at = f"{base}#"
+            if depth == 0:
+                self.root = base
+            else:
+                del words["$id"]
 
-    def below(part: Json) -> Schema:
-        return _made(part, definitions, depth + 1)
+        def below(part: Json, *path: str) -> Schema:
+            return self.convert(part, base, "/".join((at, *(each.replace("/", "~1") for each in path))), depth + 1)
 
-    made: dict[str, Any] = {}
-    for word, content in _of_draft_07(schema).items():
-        if word in _SHAPES and not isinstance(content, _SHAPES[word]):
-            raise ValueError(f"it is no JSON schema: {word} is {content!r:.100}")
-        if word == "required" and not all(isinstance(each, str) for each in content):
-            raise ValueError("it is no JSON schema: required names what is no text")
-        if word == "definitions":
-            for name, each in _named(content, below).items():
-                if definitions.setdefault(name, each) != each:
-                    raise ValueError(f"two of its definitions are called {name}")
-        elif word in _NAMED:
-            made[word] = _named(content, below)
-        elif word in _SEVERAL or (word == "items" and isinstance(content, list)):
-            made[word] = [below(each) for each in _listed(content)]
-        elif word in _ONE:
-            made[word] = below(content)
-        else:
-            made[word] = content
-    return _alone(made)
+        made: dict[str, Any] = {}
+        for word, content in words.items():
+            if word in _SHAPES and not isinstance(content, _SHAPES[word]):
+                raise ValueError(f"it is no JSON schema: {word} is {content!r:.100}")
+            if word == "required" and not all(isinstance(each, str) for each in content):
+                raise ValueError("it is no JSON schema: required names what is no text")
+            if word == "definitions":
+                for name, each in _named(content, word, below).items():
+                    address = "/".join((at, word, name.replace("/", "~1")))
+                    if self.definitions.setdefault(address, each) != each:
+                        raise ValueError(f"two of its definitions are called {name}")
+            elif word == "$ref":
+                made[word] = base + content if content.startswith("#") else urljoin(base, content)
+                made[word] = made[word].replace("/$defs/", "/definitions/")
+            elif word in _NAMED:
+                made[word] = _named(content, word, below)
+            elif word in _SEVERAL or (word == "items" and isinstance(content, list)):
+                made[word] = [below(each, word, str(index)) for index, each in enumerate(_listed(content))]
+            else:
+                made[word] = below(content, word) if word in _ONE else content
+        return _alone(made)
+
+    def names(self) -> dict[str, str]:
+        """Return names for all definitions at the top, by their addresses and ids."""
+        found = dict[str, str]()
+        for address in sorted(self.definitions, key=lambda each: not each.startswith(f"{self.root}{_HERE}")):
+            name = re.split("/|~1", address)[-1]
+            while name in found.values():
+                name += "_"
+            found[address] = name
+        return found | {own: found[address] for own, address in self._ids.items() if address in found}
 
 
 def _of_draft_07(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,16 +135,14 @@ def _alone(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a reference by itself: draft-07 ignores keywords beside one."""
     if "$ref" not in schema:
         return schema
-    name = _defined(schema["$ref"])
-    reference = {"$ref": schema["$ref"] if name is None else f"#/definitions/{name}"}
-    rest = {word: content for word, content in schema.items() if word != "$ref"}
-    return {"allOf": [reference, *rest.pop("allOf", [])], **rest} if rest else reference
+    reference = {"$ref": schema.pop("$ref")}
+    return {"allOf": [reference, *schema.pop("allOf", [])], **schema} if schema else reference
 
 
-def _named(content: Any, below: Callable[[Any], Schema]) -> dict[str, Schema]:
+def _named(content: Any, word: str, below: Callable[..., Schema]) -> dict[str, Schema]:
     if not isinstance(content, dict):
         raise ValueError("it is no JSON schema")
-    return {name: below(each) for name, each in content.items()}
+    return {name: below(each, word, name) for name, each in content.items()}
 
 
 def _listed(content: Any) -> list[Any]:

@@ -469,6 +469,39 @@ def test_what_stands_beside_a_reference_is_kept() -> None:
     assert draft_07(schema)["properties"]["a"] == {"allOf": [{"$ref": "#/definitions/x"}], "minimum": 1}  # type: ignore[index]
 
 
+BUNDLE: Any = {
+    "$id": "https://example.com/order",
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    **thing(size={"$ref": "size"}, note={"$ref": "#/$defs/kind"}),
+    "$defs": {
+        "https://example.com/size": {
+            "$id": "https://example.com/size",
+            **thing(kind={"$ref": "#/$defs/kind"}),
+            "$defs": {"kind": WHOLE},
+        },
+        "kind": TEXT,
+    },
+}
+"""As the tools of 2020-12 bundle schemas: each with its id and with definitions of its own."""
+NESTED: Any = thing(
+    size=thing(kind={"$ref": "#/properties/size/definitions/kind"}) | {"definitions": {"kind": WHOLE}},
+    note={"$ref": "#/definitions/kind"},
+) | {"definitions": {"kind": TEXT}}
+
+
+@pytest.mark.parametrize("schema", [BUNDLE, NESTED], ids=["bundle", "nested"])
+def test_definitions_of_one_name_in_several_places_are_told_apart(schema: Any) -> None:
+    flat = thing(size=thing(kind=WHOLE), note=TEXT)
+
+    assert list(differences(side(schema), side(flat))) == []
+    assert list(differences(side(schema), side(thing(size=thing(kind=TEXT), note=TEXT)))) != []
+
+
+def test_a_reference_may_be_to_anything() -> None:
+    assert draft_07({"$ref": "#/definitions/x", "definitions": {"x": True}}) is True
+    assert draft_07(thing(a={"$ref": "#/$defs/x"}) | {"$defs": {"x": False}})["definitions"] == {"x": False}  # type: ignore[index]
+
+
 @pytest.mark.parametrize(
     ("subject", "wanted"), [("topic", "orders-value"), ("record", "Order"), ("topic-record", "orders-Order")]
 )
