@@ -176,7 +176,7 @@ def measure(name: str, cluster: BrokerClient, home: Path, committables: int, at_
         reader.until_it_reads()
         began = time.monotonic()
         with _far(far):
-            coordinator.complete_decided()
+            coordinator.recovery.complete()
         phase = time.monotonic() - began
         reader.until(committables)
         return Completion(phase * 1000, (reader.seen[-1] - reader.seen[0]) * 1000)

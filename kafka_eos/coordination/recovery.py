@@ -1,13 +1,12 @@
-"""The first phase of a recovery: decided epochs are finished or revoked before anything else is read.
+"""A recovery, from the claim of a term to the point from which the workers restore.
 
-Rule: it reads only the newest manifests and no state file, so its duration does not grow with the state.
-``protocol.recovery`` decides what to do.
+Its first phase finishes or revokes the decided epoch, before anything else is read; ``protocol.recovery`` decides what
+to do. Rule: that phase reads only the newest manifests and no state file, so its duration does not grow with the state.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import Retrier
 from kafka_eos.abc.committer import CommitStatus, Probe
-from kafka_eos.abc.storage import FileRef
+from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import savepoint_start as origin
 from kafka_eos.coordination import terms
@@ -25,6 +24,7 @@ from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
 from kafka_eos.coordination.sinks import SinkCoordinator
 from kafka_eos.coordination.sources import SourceCoordinator
+from kafka_eos.coordination.state_files import Reporter, StateFiles
 from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint, Fenced, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
@@ -41,10 +41,9 @@ from kafka_eos.protocol.recovery import (
     next_epoch,
     resolve,
 )
-from kafka_eos.runtime.epoch_reports import EpochContents
+from kafka_eos.runtime.epoch_reports import EpochContents, RestorePoint
 from kafka_eos.storage import job_records as records
 from kafka_eos.storage import object_names as paths
-from kafka_eos.storage import verification as verify
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import JobStorage
 
@@ -60,17 +59,75 @@ class NothingDecided:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
-    """The completion of the decided epoch, under a new term."""
+class StartOptions:
+    """What a user allows a start to do.
 
+    ``start_from``: the savepoint of a first start. ``take_over``: a first start may end other incarnations of the job's
+    name. ``allow_dropped``: state that the plan no longer uses may be dropped. ``allow_repeated``: epochs that were
+    committed after the savepoint may be repeated.
+    """
+
+    start_from: Path | None = None
+    take_over: bool = False
+    allow_dropped: bool = False
+    allow_repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The recovery of a job under a new term, up to the point from which its workers restore."""
+
+    plan: Plan
     storage: JobStorage
     ownership: Ownership
     lives: IncarnationRegistry
+    inputs: SourceCoordinator
     outputs: SinkCoordinator
     epochs: EpochManager
     stored: StateFiles
     history: History
     patience: Retrier
+    options: StartOptions
+
+    def restore(self) -> RestorePoint:
+        """Take over the job: complete decided epochs, then prepare to continue from the newest one.
+
+        Raises the errors of ``complete``, and InputLost. Errors raised after ``complete`` do not undo its effects.
+        """
+        match self.complete():
+            case NothingDecided(successor_of=successor_of):
+                manifest = self._start_first_time(successor_of)
+            case Manifest() as manifest:
+                self._ensure_same_origin()
+        self.epochs.continue_from(manifest)
+        self.outputs.abort_leftovers(self.ownership.context)
+        self.stored.ensure_complete(manifest)
+        # Select the state first: a start that is refused must not have decided where new sources begin.
+        states, in_flight = self._select_state(manifest)
+        origin.ensure_tables_come_first(self.plan, manifest.sources, in_flight)
+        origin.ensure_joins_know_their_tables(self.plan, manifest.sources, states)
+        manifest = self._with_new_sources(manifest)
+        identity, term = self.ownership.identity.id, self.ownership.term
+        positions = self.inputs.resolve_positions(
+            {source.name: manifest.sources[source.name] for source in self.plan.sources}
+        )
+        self.history.append_event("recovered", epoch=manifest.epoch, term=term.n, identity=identity.text)
+        return RestorePoint(identity, term, manifest.id, self.ownership.next_number, states, positions, in_flight)
+
+    def _start_first_time(self, successor_of: frozenset[JobIdentity]) -> Manifest:
+        return FirstStart(
+            self.plan,
+            self.storage,
+            self.ownership,
+            self.lives,
+            self.inputs,
+            self.epochs,
+            self.history,
+            successor_of,
+            self.options,
+        ).begin()
+
+    # ------------------------------------------------------------ decided epochs
 
     def complete(self, after: Term | None = None) -> Manifest | NothingDecided:
         """Take a term, and finish or revoke the decided epoch; return the epoch to continue from.
@@ -189,81 +246,49 @@ class Recovery:
             raise Retryable(f"still prepared: {', '.join(open_)}")
         return probes
 
+    # ------------------------------------------------------------ what the job continues with
 
-# ---------------------------------------------------------------- state files
-#
-# The state files of decided epochs: do they exist, and do they have the recorded content?
-#
-# Rule: an unmounted store looks empty. A file counts as missing only after the store has shown that it is available,
-# because it contains the claim of this term.
+    def _with_new_sources(self, manifest: Manifest) -> Manifest:
+        """Decide the start positions of new sources before they are read, as a first start does.
 
+        Otherwise a restart after a crash would resolve "latest" again, and skip the records that arrived in between.
+        """
+        names = [source.name for source in self.plan.sources if source.name not in manifest.sources]
+        new = self.inputs.resolve_positions(dict.fromkeys(names))
+        if not new:
+            return manifest
+        extended = self.epochs.decide(
+            self.ownership.next_epoch(),
+            EpochContents({**manifest.sources, **new}, manifest.states, (), manifest.in_flight, manifest.parallelism),
+        )
+        self.epochs.commit(extended)
+        return extended
 
-class StateFiles:
-    """The verification of the state files of decided epochs."""
+    def _ensure_same_origin(self) -> None:
+        """Ensure that a job with checkpoints continues from the savepoint that it is started with."""
+        start = self.options.start_from
+        if start is not None and (unread := origin.ensure_same_savepoint(self.storage, self.plan.name, start)):
+            self.history.append_event("origin-unread", path=str(start), reason=unread)
 
-    def __init__(self, storage: JobStorage, ensure_there: Callable[[], None]) -> None:
-        self._storage, self._ensure_there = storage, ensure_there
+    def _select_state(self, manifest: Manifest) -> tuple[tuple[StateHandle, ...], tuple[InFlightRows, ...]]:
+        """Return the state and in-flight rows that the plan uses.
 
-    def find_missing(self, manifest: Manifest) -> list[str]:
-        """Return problems of files that are missing or have the wrong size. No file is read."""
-        files = _files(manifest)
-        if not verify.check_sizes(self._storage, files):
-            return []
-        self._ensure_there()
-        return [str(problem) for problem in verify.check_sizes(self._storage, files)]
+        Raises ConfigError if state would be dropped without permission, or has other window definitions than the plan.
+        """
+        origin.ensure_same_definitions(self.plan, manifest.states)
+        gone = origin.find_unused(self.plan, manifest.states, manifest.sources, manifest.in_flight)
+        origin.drop_unused(self.history, self.options.allow_dropped, f"epoch {manifest.id}", gone)
+        return origin.select_used(self.plan, manifest.states, manifest.in_flight)
 
-    def ensure_complete(self, manifest: Manifest) -> None:
-        """Raise CorruptCheckpoint with the name of each file of a committed epoch that is missing or has the wrong
-        size."""
-        self._refuse(manifest.id, verify.check_sizes(self._storage, _files(manifest)))
+    def verify_state(self, resumed: RestorePoint, notice: Callable[[str], None]) -> None:
+        """Compare every byte of the restored state with its checksum; report progress to ``notice``.
 
-    def ensure_intact(
-        self,
-        epoch: EpochId,
-        files: Mapping[str, FileRef],
-        report_progress: verify.ProgressCallback = verify.ignore_progress,
-    ) -> None:
-        """Read every byte; raise CorruptCheckpoint if a file is damaged. Errors of ``report_progress`` propagate."""
-        self._refuse(epoch, verify.check_contents(self._storage, files, report_progress))
-
-    def _refuse(self, epoch: EpochId, problems: Sequence[verify.Problem]) -> None:
-        if problems:
-            self._ensure_there()
-            raise CorruptCheckpoint(
-                f"epoch {epoch} is committed, but its state is damaged: {'; '.join(map(str, problems))}. Restore the "
-                f"named objects from a backup of {paths.SHARED}/; rolling back further would duplicate its output."
-            )
-
-
-def _files(manifest: Manifest) -> dict[str, FileRef]:
-    return records.index_files(manifest.states, manifest.in_flight)
-
-
-# ---------------------------------------------------------------- progress of long operations
-#
-# Periodic progress reports of long operations. Rule: a short operation reports nothing.
-
-
-_EVERY = 5.0
-"""Seconds between two reports, and before the first one."""
-
-
-class Reporter:
-    """A progress callback with bytes done and total bytes. ``check`` is called each time and may raise to stop the
-    work."""
-
-    def __init__(self, done: str, notice: Callable[[str], None], check: Callable[[], None]) -> None:
-        self._done = done
-        self._notice = notice
-        self._check = check
-        self._reported_at = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        self._check()
-        now = time.monotonic()
-        if now - self._reported_at >= _EVERY:
-            self._reported_at = now
-            self._notice(f"{self._done} {done / 1e6:,.0f} of {total / 1e6:,.0f} MB of state")
+        This is for an engine whose tasks all run on this machine; elsewhere each task verifies the files that it opens.
+        Raises CorruptCheckpoint with the name of every damaged object, and Interrupted on a stop.
+        """
+        report_progress = Reporter("verified", notice, lambda: self.patience.ensure_running("verify the state"))
+        self.stored.ensure_intact(resumed.base, records.index_files(resumed.states, resumed.in_flight), report_progress)
+        hit("recovery.verified")
 
 
 # ---------------------------------------------------------------- a first start
@@ -277,8 +302,7 @@ class Reporter:
 class FirstStart:
     """The first start of a job.
 
-    ``successor_of``: earlier starts in this directory that have decided nothing. ``take_over``: it may end other
-    incarnations. ``allow_repeated``: it may repeat epochs that were committed after its savepoint.
+    ``successor_of``: earlier starts in this directory that have decided nothing.
     """
 
     plan: Plan
@@ -289,16 +313,15 @@ class FirstStart:
     epochs: EpochManager
     history: History
     successor_of: frozenset[JobIdentity]
-    take_over: bool
-    allow_dropped: bool
-    allow_repeated: bool
+    options: StartOptions
 
-    def begin(self, start_from: Path | None) -> Manifest:
-        """Decide epoch 0, the start positions, before anything is read; ``start_from``: a savepoint with positions.
+    def begin(self) -> Manifest:
+        """Decide epoch 0, the start positions, before anything is read.
 
         The base record is written first: a decision of an earlier start in this directory must not be valid once its
         incarnation is ended here.
         """
+        start_from = self.options.start_from
         self.ownership.write_base(None, "first start" if start_from is None else f"first start, from {start_from}")
         if start_from is not None:
             return self._begin_from(origin.SavepointStart.read(start_from))
@@ -310,11 +333,11 @@ class FirstStart:
     def _begin_from(self, start: origin.SavepointStart) -> Manifest:
         """Decide epoch 0 with the positions and the state of a savepoint."""
         savepoint, what = start.savepoint, f"savepoint {start.path}"
-        not_before = None if self.allow_repeated else start.epoch
-        origin.drop_unused(self.history, self.allow_dropped, what, start.find_unused(self.plan))
+        not_before = None if self.options.allow_repeated else start.epoch
+        origin.drop_unused(self.history, self.options.allow_dropped, what, start.find_unused(self.plan))
         with self._withdrawn_if_refused():
             self.lives.check_admission(
-                self.ownership.context, start.successor_of | self.successor_of, self.take_over, not_before
+                self.ownership.context, start.successor_of | self.successor_of, self.options.take_over, not_before
             )
         states, in_flight = start.import_files(self.storage, self.plan)
         origin.ensure_tables_come_first(self.plan, savepoint.sources, in_flight)
@@ -335,7 +358,7 @@ class FirstStart:
         """Register this incarnation. Raise ConfigError if another incarnation of the job's name may still run."""
         with self._withdrawn_if_refused():
             ended = self.lives.begin_new(
-                self.ownership.context, successor_of | self.successor_of, self.take_over, not_before
+                self.ownership.context, successor_of | self.successor_of, self.options.take_over, not_before
             )
         if ended:
             self.history.append_event("took-over", term=self.ownership.term.n, count=len(ended), names=list(ended[:20]))

@@ -77,7 +77,7 @@ class Supervisor:
         resumed = coordinator.recover()
         self._session = resumed.term.n
         self._job_master.on_recovered()
-        coordinator.verify_state(resumed, self._job_master.notice)
+        coordinator.recovery.verify_state(resumed, self._job_master.notice)
         at = resumed.positions
         if self._ends is None and (self._until_caught_up or coordinator.sources.is_bounded(at)):
             self._ends = coordinator.sources.end_positions(at)

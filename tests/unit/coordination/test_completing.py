@@ -24,7 +24,7 @@ from kafka_eos.coordination import terms
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
 from kafka_eos.coordination.job_history import History
-from kafka_eos.coordination.recovery import StateFiles
+from kafka_eos.coordination.state_files import StateFiles
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced, InputLost, TooManyDeadLetters
 from kafka_eos.core.ids import EpochId, Term
 from kafka_eos.core.json_values import Positions
@@ -146,7 +146,7 @@ def test_no_state_file_is_read_before_the_receipt(world: World) -> None:
     resumed = second.recover()
     before_the_receipt = world.storage.log[: world.storage.log.index(paths.RECEIPTS)]
     read_in_recovery = world.storage.log.count("read")
-    second.verify_state(resumed, world.said.append)
+    second.recovery.verify_state(resumed, world.said.append)
 
     assert before_the_receipt == [paths.TERMS, "looked", "looked"]
     assert (read_in_recovery, world.storage.log.count("read")) == (0, 2)
@@ -163,14 +163,14 @@ def test_damage_that_only_the_checksum_shows_is_found_after_the_commit(world: Wo
     second = world.coordinator()
     resumed = second.recover()
     with pytest.raises(CorruptCheckpoint, match=victim.name):
-        second.verify_state(resumed, world.said.append)
+        second.recovery.verify_state(resumed, world.said.append)
 
     assert world.sink.committed == ["one", "two"]
     assert (world.root / paths.receipt_name(decided.id)).exists()
     victim.unlink()
     victim.write_bytes(whole)
     third = world.coordinator()
-    third.verify_state(third.recover(), world.said.append)
+    third.recovery.verify_state(third.recover(), world.said.append)
     assert world.sink.committed == ["one", "two"]
 
 

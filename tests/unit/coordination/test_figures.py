@@ -9,7 +9,7 @@ import pytest
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.state import StateHandle
 from kafka_eos.abc.storage import FileRef
-from kafka_eos.coordination import recovery as progress
+from kafka_eos.coordination import state_files as progress
 from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
 from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.core.failure_causes import RemoteUserError, failing_record
