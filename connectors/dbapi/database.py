@@ -46,6 +46,8 @@ class DatabaseTraits:
     ``session``: statements that each new connection runs. They set a lock timeout of some seconds, durable commits, and
     refusal of values that a column would change.
     ``passing``: codes of temporary errors. Without any, the class of an error decides.
+    ``updates_once``: whether an upsert may update a row only once. Where it may do so again, the table alone decides
+    which keys are equal: a staging table may have another collation.
     ``of_row``: codes of errors that a row's values cause, besides the classes of PEP 249 for such errors.
     """
 
@@ -55,6 +57,7 @@ class DatabaseTraits:
     passing: tuple[str, ...] = ()
     of_row: tuple[str, ...] = ()
     upserts: bool = False
+    updates_once: bool = False
 
 
 _MYSQL: Final = DatabaseTraits(
@@ -90,6 +93,7 @@ _TRAITS: Final[Mapping[str, DatabaseTraits]] = {
         passing=("", "08", "25006", "28", "40", "53", "55P03", "57", "58", "XX000"),
         of_row=("22", "23", "44", "54"),
         upserts=True,
+        updates_once=True,
     ),
 }
 

@@ -73,7 +73,8 @@ def apply(database: Database, stage_name: str, target: TargetTable) -> Insert:
     rows = select(*(stage.c[name] for name in target.columns)).order_by(stage.c[ORDER])
     if not target.key:
         return insert(make_target_table(target)).from_select(target.columns, rows)
-    all_ = stage.alias("all_rows")
-    newest = select(func.max(all_.c[ORDER])).group_by(*(all_.c[name] for name in target.key))
-    rows = rows.where(stage.c[ORDER].in_(newest))
+    if database.traits.updates_once:
+        all_ = stage.alias("all_rows")
+        newest = select(func.max(all_.c[ORDER])).group_by(*(all_.c[name] for name in target.key))
+        rows = rows.where(stage.c[ORDER].in_(newest))
     return database.upsert(make_target_table(target), target.columns, rows, target.key)

@@ -253,6 +253,15 @@ class Referring(sqlite3.Connection):
         self.execute("PRAGMA foreign_keys = ON")
 
 
+def test_the_table_decides_which_keys_are_equal(kit: Kit) -> None:
+    """A staging table may compare text in another way, if the columns are declared in another way."""
+    sink = kit.sink("balances", key="account", columns={**COLUMNS, "account": "TEXT NOT NULL COLLATE NOCASE"})
+
+    sink.committer(job()).commit(permit(), kit.prepared(sink, row("a", 1), row("A", 2), row("a", 3)))
+
+    assert sorted(kit.ask("SELECT account, total FROM balances")) == [("A", 2), ("a", 3)]
+
+
 def test_a_row_whose_columns_are_all_of_the_key_stays_as_it_is(kit: Kit) -> None:
     kit.ask("CREATE TABLE accounts (account TEXT PRIMARY KEY)")
     sink = kit.sink("accounts", columns={"account": "TEXT"}, key="account")

@@ -69,7 +69,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
     ),
     "kafka_eos/savepoints": (f"{_UNIT}/runtime/state",),
     "kafka_eos/structured_streaming": ("tests/spark/test_parts.py", "tests/structured_streaming"),
-    "connectors/dbapi": (f"{_CONTRACT}/test_dbapi_sink.py", _SINKS, _PUT_BACK),
+    "connectors/dbapi": (f"{_UNIT}/connectors/dbapi/test_*.py", f"{_CONTRACT}/test_dbapi_sink.py", _SINKS, _PUT_BACK),
     "connectors/delta": (f"{_CONTRACT}/test_delta_*.py", *_LAKES, _PUT_BACK),
     "connectors/files": (*_FILES, f"{_UNIT}/storage/test_power_cuts.py", f"{_CONTRACT}/test_sources.py"),
     "connectors/files/s3": _S3,
