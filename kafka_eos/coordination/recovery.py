@@ -60,7 +60,7 @@ class NothingDecided:
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """What a user allows a start to do.
+    """The savepoint and the permissions of a start.
 
     ``start_from``: the savepoint of a first start. ``take_over``: a first start may end other incarnations of the job's
     name. ``allow_dropped``: state that the plan no longer uses may be dropped. ``allow_repeated``: epochs that were

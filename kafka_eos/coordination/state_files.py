@@ -1,4 +1,4 @@
-"""The verification of the state files of decided epochs: do they exist, and do they have the recorded content?
+"""The verification of the state files of decided epochs: their existence, size and content.
 
 Rule: an unmounted store looks empty. A file counts as missing only after the store has shown that it is available,
 because it contains the claim of this term.
