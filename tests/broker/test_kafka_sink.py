@@ -26,7 +26,7 @@ from kafka_eos.connectors.kafka.sink.record_sizes import batch_bytes
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_history import History
 from kafka_eos.core.errors import CommittableLost, ConfigError, PoisonRecord, RestartFromCheckpoint
-from kafka_eos.core.ids import EpochId
+from kafka_eos.core.ids import EpochId, Term
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.provenance import parse_provenance
 from kafka_eos.core.records import Batch, RejectedRecord
@@ -357,6 +357,40 @@ def test_a_record_that_its_topic_refuses_is_rejected_alone(
     committer.close()
     assert [place for place, _ in refused] == [1]
     assert config[0] in refused[0][1] and out in refused[0][1]
+
+
+@DELIVERIES
+def test_a_record_that_the_broker_has_refused_is_rejected_by_a_later_attempt(
+    bootstrap: str, topic: Topic, ctx: JobContext, delivery: str
+) -> None:
+    """No writer knows a rule of the topic, as if it were none of its settings. One of three records is refused: the
+    client reports all three, so the second attempt sends each alone, and the third one knows the record.
+    """
+    out = topic()
+    refused: list[tuple[int, str]] = []
+
+    def reject(rows: Batch[Any], index: int, operator: str, error: Exception) -> None:
+        refused.append((rows.origin.raw(rows.origin_rows[index]).offset, str(error)))
+
+    sink: KafkaSink[Any] = KafkaSink.records(out, key=str, value=str, delivery=delivery)
+    attempts = [replace(ctx, term=Term(number)) for number in (1, 2, 3)]
+    writers = [sink.writer(task(attempt, "out", Services(reject_row=reject))) for attempt in attempts]
+    committer = sink.committer(attempts[-1])
+    set_topic_config(bootstrap, out, "cleanup.policy", "compact")
+    rows = batch(Record("k", "fine"), Record(None, f"refused by {out}"), Record("k", "too"))
+    for writer in writers[:2]:
+        with pytest.raises(RestartFromCheckpoint):
+            prepare(writer, rows, epoch(1))
+        writer.discard()
+    assert refused == []
+
+    committer.abort_leftovers(attempts[-1])  # open transactions of failed attempts hide what follows from readers
+    commit(committer, prepare(writers[-1], rows, epoch(1)), epoch(1))
+    assert eventually(lambda: values_of(bootstrap, out)[-2:], "the good rows") == [b"fine", b"too"]
+    writers[-1].discard()
+    committer.close()
+    assert [place for place, _ in refused] == [1]
+    assert "a broker refused this output when it was sent before" in refused[0][1] and out in refused[0][1]
 
 
 @DELIVERIES

@@ -239,7 +239,8 @@ def undelivered(error: KafkaError, message: Message) -> str:
             "clock than message.timestamp.after.max.ms (by default an hour) or further behind it than "
             "message.timestamp.before.max.ms, and none without a key if it is compacted. Such rows are rejected before "
             "they are sent, with these exceptions: the settings were changed while the job ran (the next attempt reads "
-            "them), this user may not read them (DescribeConfigs), the clocks differ, or the broker has another rule"
+            "them), this user may not read them (DescribeConfigs), the clocks differ, or the broker has another rule. "
+            "The next attempts reject the row of a record that the broker names"
         )
     if not too_large(error):
         return f"{message.topic()}: {error.str()}"

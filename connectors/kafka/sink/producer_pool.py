@@ -43,6 +43,7 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     undelivered,
     until_done,
 )
+from kafka_eos.connectors.kafka.sink.broker_refusals import RefusedRecords
 from kafka_eos.core.errors import KafkaEosError, LoginRefused, RestartFromCheckpoint, Retryable
 from kafka_eos.core.limits import LIMITS
 
@@ -73,6 +74,7 @@ class _ProducerEvents:
     def __init__(self) -> None:
         self.producer_id = self.producer_epoch = -1
         self.failures: list[str] = []
+        self._refused_records = RefusedRecords()
         self.refused = ""
         """The reason for which a broker has rejected this client's login, or ""."""
         self.purged = False
@@ -96,6 +98,7 @@ class _ProducerEvents:
     def failed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.purged = self.purged or purged(error)
+            self._refused_records.record(error, message)
             self._fail(undelivered(error, message))
 
     def error(self, error: KafkaError) -> None:

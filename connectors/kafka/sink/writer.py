@@ -26,6 +26,7 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     too_large,
     undelivered,
 )
+from kafka_eos.connectors.kafka.sink.broker_refusals import RefusedRecords, find_refused_before
 from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits
 from kafka_eos.connectors.kafka.sink.record_encoders import Encoder, ProducerColumns
 from kafka_eos.connectors.kafka.sink.record_sizes import ProvenanceHeaders, TopicLimits, batch_bytes, oversized
@@ -40,6 +41,10 @@ from kafka_eos.core.records import Batch
 T = TypeVar("T")
 _NUMBERS: Final = 200
 """An upper bound of a header's bytes besides its prefix and the branch: its name, and numbers."""
+_MAX_FAILURES: Final = 5
+"""Failed deliveries that an error names."""
+_ALONE_SECONDS: Final = 10.0
+"""Seconds to wait for the delivery of a record that is sent alone."""
 _FULL_WAIT = 0.05
 """Seconds to let deliveries drain when the producer's queue is full."""
 
@@ -105,17 +110,21 @@ def produce_all(
     """Pass every row to librdkafka; return the indices of those that it did not accept. Wait while the queue is full.
 
     ``refuse`` receives the index of a row that can never be sent: too large for the topic or the producer, against the
-    topic's rules, or of a wrong type. Raises RestartFromCheckpoint if librdkafka rejects a row for another reason.
+    topic's rules, of a wrong type, or refused by a broker before. Raises RestartFromCheckpoint if librdkafka rejects a
+    row for another reason.
     """
     reasons = _find_refused(limits.latest, columns, stamps)
     if reasons:
         reasons = _find_refused(limits.reread(), columns, stamps)
-    to, refused = limits.latest, set(reasons)
-    for index, reason in sorted(reasons.items()):
+    to = limits.latest
+    before, alone = find_refused_before(to.topic, columns)
+    refused = {*reasons, *before}
+    for index, reason in sorted({**before, **reasons}.items()):
         refuse(index, ValueError(reason))
     produce, topic = producer.produce, to.topic
+    rows = _rows(columns, stamps, frozenset(refused))
     with map_errors(f"produce to {topic}"):
-        for index, (value, key, at, header, place) in _rows(columns, stamps, frozenset(refused)):
+        for index, (value, key, at, header, place) in _send_alone(producer, rows, alone) if alone else rows:
             try:
                 produce(topic, value, key, place, None, None, at, header)
             except BufferError:
@@ -142,6 +151,18 @@ def _rows(
     places: Iterable[int] = repeat(-1) if columns.partitions is None else columns.partitions
     rows = zip(columns.values, columns.keys, columns.timestamps, headers or repeat(None), places, strict=False)
     return ((index, row) for index, row in enumerate(rows) if index not in without) if without else enumerate(rows)
+
+
+def _send_alone(
+    producer: Producer, rows: Iterable[tuple[int, tuple[Any, ...]]], alone: Collection[int]
+) -> Iterable[tuple[int, tuple[Any, ...]]]:
+    """Yield rows; wait for deliveries before and after each of ``alone``, so that its batch has no other record."""
+    for index, row in rows:
+        if index in alone:
+            producer.flush(_ALONE_SECONDS)
+        yield index, row
+        if index in alone:
+            producer.flush(_ALONE_SECONDS)
 
 
 def _the_rows_fault(error: Exception, to: TopicLimits, value: object, key: object, headers: Any) -> Exception:
@@ -265,6 +286,7 @@ class AtLeastOnceWriter(Writer[T]):
         self._reject = ctx.services.reject_row
         self._stamps = _ProvenanceBuilder(ctx) if provenance else None
         self._failures: list[str] = []
+        self._refused_records = RefusedRecords()
         self._refused = ""
         callbacks = {"on_delivery": self._failed, "delivery.report.only.error": True, "error_cb": self._on_error}
         with map_errors("producer"):
@@ -275,8 +297,9 @@ class AtLeastOnceWriter(Writer[T]):
             self._refused = error.str()
 
     def _failed(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and len(self._failures) < 5:
-            self._failures.append(undelivered(error, message))
+        if error is not None:
+            self._refused_records.record(error, message)
+            self._failures = [*self._failures, undelivered(error, message)][:_MAX_FAILURES]
 
     def write(self, batch: Batch[T]) -> None:
         kept, columns = encode_or_reject(self._encode, batch, self._operator, self._reject)
