@@ -30,7 +30,7 @@ from kafka_eos.connectors.kafka.rpc.messages.cluster import (
     metadata,
 )
 from kafka_eos.connectors.kafka.rpc.messages.connection import ApiVersionsResponse, api_versions
-from kafka_eos.connectors.kafka.rpc.messages.transactions import END_TXN
+from kafka_eos.connectors.kafka.rpc.messages.transactions import ADD_PARTITIONS_TO_TXN, END_TXN
 from kafka_eos.connectors.kafka.rpc.retrying_request import RequestSender
 from kafka_eos.core.errors import ConfigError, Retryable
 
@@ -93,6 +93,14 @@ class MetadataRequests(RequestSender):
             _, newest = found.versions.get(END_TXN, (0, 0))
             self._end_txn_version = 5 if found.features.get("transaction.version", 0) >= 2 and newest >= 5 else 4
         return self._end_txn_version
+
+    def verifies_transactions(self) -> bool:
+        """Return whether brokers refuse records that belong to no open transaction (KIP-890, Kafka 3.6 and newer).
+
+        They verify this with AddPartitionsToTxn, from version 4 on.
+        """
+        _, newest = self._abilities().versions.get(ADD_PARTITIONS_TO_TXN, (0, 0))
+        return newest >= 4
 
     def _abilities(self) -> ApiVersionsResponse:
         return self._send(api_versions(), None, lambda answer: answer.error)

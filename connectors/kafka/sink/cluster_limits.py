@@ -25,6 +25,11 @@ DEFAULT_MS: Final = 3_600_000
 LONGEST_MS: Final = 2_147_483_547
 """The longest transaction timeout that librdkafka accepts: 24.8 days."""
 _BROKER_DEFAULT_MS: Final = 900_000
+_UNVERIFIED: Final = (
+    "These brokers do not verify that a record belongs to an open transaction (KIP-890, in Kafka since 3.6). A record "
+    "that arrives after its transaction has ended may become part of the next one, or block readers that read "
+    "committed records only. Brokers other than Apache Kafka's are not tested: run kafka-eos audit on the output"
+)
 _REREAD_SECONDS: Final = 1.0
 """Seconds for which rejected rows are measured by the same limits."""
 _RETENTION: Final = ("retention.ms", "retention.bytes")
@@ -67,7 +72,10 @@ class RetentionLimits:
 
 
 def check_transactions(rpc: KafkaRequests, wanted: int | None, demands: TransactionNeeds) -> list[str]:
-    """Return a notice that names the outage the job survives. Raise ConfigError if the timeout cannot work."""
+    """Return notices: the outage that the job survives, and what the brokers lack.
+
+    Raise ConfigError if the timeout cannot work.
+    """
     maximum = broker_maximum_ms(rpc)
     timeout = transaction_timeout_ms(rpc, wanted)
     minutes, ids = rpc.broker_config("offsets.retention.minutes"), rpc.broker_config("transactional.id.expiration.ms")
@@ -79,7 +87,7 @@ def check_transactions(rpc: KafkaRequests, wanted: int | None, demands: Transact
         "For longer ones raise transaction_timeout and the brokers' transaction.max.timeout.ms, "
         f"at most {_span(LONGEST_MS)}."
     )
-    return [notice]
+    return [notice, *([] if rpc.verifies_transactions() else [_UNVERIFIED])]
 
 
 def find_timeout_problem(timeout: int, maximum: int, demands: TransactionNeeds, memory: RetentionLimits) -> str | None:

@@ -25,6 +25,7 @@ from kafka_eos.connectors.kafka.rpc.messages.wire_format import (
 from kafka_eos.connectors.kafka.rpc.twin_names import twin_of
 
 END_TXN: Final = 26
+ADD_PARTITIONS_TO_TXN: Final = 24
 NO_PRODUCER: Final = (2**63 - 1, 0)
 """A producer id and epoch that no coordinator assigns."""
 _PROOF_TIMEOUT_MS: Final = 1_000
