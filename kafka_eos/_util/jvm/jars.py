@@ -33,7 +33,7 @@ from kafka_eos.core.errors import ConfigError
 
 _PACKAGE = Path(__file__).parent
 _AT_ONCE = 4
-RELEASES = {"4.3": "broker", "4.0": "broker-4.0", "3.9": "broker-3.9"}
+RELEASES = {"4.3": "broker", "4.4": "broker-4.4", "4.0": "broker-4.0", "3.9": "broker-3.9"}
 """Configuration of each Kafka release with a downloadable broker; the first one is the default."""
 CONFIGURATIONS = (*RELEASES.values(), "spark", "registry", "serdes")
 
