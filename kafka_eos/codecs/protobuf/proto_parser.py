@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from google.protobuf import text_encoding
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,
@@ -21,11 +22,15 @@ from google.protobuf.descriptor_pb2 import (
 _TOKEN: Final = re.compile(
     r"""(?P<gap>(?:\s+|//[^\n]*|/\*.*?\*/)+)
       |(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
-      |(?P<number>(?:0[xX][0-9a-fA-F]+|\d+)[\w.]*)
+      |(?P<number>(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[\w.]*)
       |(?P<word>\.?[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)
       |(?P<sign>[][{}()<>;:,=.+/-])""",
     re.VERBOSE | re.DOTALL,
 )
+_ESCAPE: Final = re.compile(
+    rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL
+)
+_CONTROL: Final = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _SCALARS: Final = {
     name: getattr(FieldDescriptorProto, f"TYPE_{name.upper()}")
     for name in (
@@ -95,15 +100,31 @@ class _Parser:
 
     def _name(self) -> str:
         token = self._take()
+        while token.endswith(".") or self._token.startswith("."):
+            token += self._take()  # its parts may be on several lines
         if not (token[0].isalpha() or token[0] in "_."):
             raise self._wrong(f"{token} is no name")
         return token
 
+    def _bytes(self) -> bytes:
+        """Take one or several literals, which mean one text."""
+        found = b""
+        while True:
+            token = self._take()
+            if token[0] not in "\"'":
+                raise self._wrong(f"{token} stands where text should")
+            try:
+                found += _ESCAPE.sub(_unescaped, token[1:-1].encode())
+            except (ValueError, OverflowError):
+                raise self._wrong(f"{token} has an escape that is no character") from None
+            if self._token[:1] not in ("'", '"'):
+                return found
+
     def _string(self) -> str:
-        token = self._take()
-        if token[0] not in "\"'":
-            raise self._wrong(f"{token} stands where text should")
-        return token[1:-1]
+        try:
+            return self._bytes().decode()
+        except UnicodeDecodeError:
+            raise self._wrong("a text is not UTF-8") from None
 
     def _number(self) -> int:
         sign = -1 if self._token == "-" and self._take() else 1
@@ -252,15 +273,14 @@ class _Parser:
             self._skip("]")
 
     def _default(self, field: FieldDescriptorProto) -> str:
-        """Return the default as in a descriptor: text unchanged, bytes with their escapes, numbers in digits."""
+        """Return the default as in a descriptor: text as it is, bytes with escapes, numbers in digits."""
         if self._token[:1] in ("'", '"'):
-            text = self._string()
-            if field.type == FieldDescriptorProto.TYPE_BYTES:
-                return text
-            return text.encode("latin-1", "backslashreplace").decode("unicode_escape")
+            is_bytes = field.type == FieldDescriptorProto.TYPE_BYTES
+            return text_encoding.CEscape(self._bytes(), as_utf8=False) if is_bytes else self._string()
         sign = self._take() if self._token == "-" else ""
         token = self._take()
-        return f"{sign}{int(token, 16) if token[:2] in ('0x', '0X') else token}"
+        base = 16 if token[:2] in ("0x", "0X") else 8 if re.fullmatch("0[0-7]+", token) else 0
+        return f"{sign}{int(token, base) if base else token}"
 
     def _map(self, message: DescriptorProto) -> None:
         self._take()
@@ -309,3 +329,12 @@ class _Parser:
             self._take()
             self._block("]")
         self._skip(";")
+
+
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, short, long, other = escape.groups()
+    if other is not None:
+        return _CONTROL.get(other, other)
+    if octal is not None:
+        return bytes([int(octal, 8)])
+    return bytes([int(hexadecimal, 16)]) if hexadecimal is not None else chr(int(short or long, 16)).encode()

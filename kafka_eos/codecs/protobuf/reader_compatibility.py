@@ -131,7 +131,7 @@ def _unlike(written: Field, declared: Field) -> str | None:
         written_type == declared_type
         and written_type != "message"
         and not declared.is_repeated
-        and written.default_value != declared.default_value
+        and repr(written.default_value) != repr(declared.default_value)  # nan is not equal to itself
     ):
         return f"is {written.default_value!r} there if it is not set, {declared.default_value!r} here"
     if written_type == declared_type == "enum" and declared.enum_type.is_closed:

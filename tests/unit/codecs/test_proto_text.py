@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -10,7 +11,9 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from kafka_eos.codecs.protobuf.descriptor_pools import pooled, proto
 from kafka_eos.codecs.protobuf.proto_parser import parse_proto
 from kafka_eos.codecs.protobuf.proto_printer import print_proto
+from kafka_eos.codecs.protobuf.reader_compatibility import differences, obstacles
 from tests.golden.protobuf_files import PROTO2, PROTO2_BY_PROTOC, PROTO3, PROTO3_BY_PROTOC
+from tests.protobuf_witness import classes
 
 
 def described(data: str) -> FileDescriptorProto:
@@ -49,6 +52,31 @@ def test_a_text_is_read_as_protoc_reads_it(text: str, by_protoc: str) -> None:
     assert resolved(parse_proto(text, "shop.proto")) == resolved(described(by_protoc))
 
 
+ODD = r"""
+message Odd {
+  message A {}
+  optional Odd .
+    A wrapped = 1;
+  optional float nan = 2 [default = nan];
+  optional float small = 3 [default = -.5e-3];
+  optional int32 octal = 4 [default = -010];
+  optional string text = 5 [default = "\303\251\?\x4g\u00e9" '\n"'];
+  optional bytes data = 6 [default = "\x41B\303\"é"];
+}
+"""
+
+
+def test_defaults_are_those_that_protoc_finds() -> None:
+    odd, again = classes(ODD)["Odd"], classes(print_proto(parse_proto(ODD, "a.proto")))["Odd"]
+
+    for tp in (odd, again):
+        found = tp()
+        assert math.isnan(found.nan)
+        assert (round(found.small, 6), found.octal) == (-0.0005, -8)
+        assert (found.text, found.data) == ('é?\x04gé\n"', b'AB\xc3"\xc3\xa9')
+    assert differences(odd.DESCRIPTOR, again.DESCRIPTOR) == obstacles(odd.DESCRIPTOR, again.DESCRIPTOR) == []
+
+
 @pytest.mark.parametrize("by_protoc", [PROTO3_BY_PROTOC, PROTO2_BY_PROTOC])
 def test_a_file_that_is_written_is_the_same_when_it_is_read(by_protoc: str) -> None:
     file = described(by_protoc)
@@ -84,6 +112,8 @@ def test_names_are_as_short_as_they_can_be() -> None:
         ("int32 a = 1;", "int32 stands where a file has a message or an enum"),
         ("message 5 {}", "5 is no name"),
         ("package $", "is not understood"),
+        (r'message A { optional string a = 1 [default = "\ud800"]; }', "an escape that is no character"),
+        (r'message A { optional string a = 1 [default = "\303"]; }', "a text is not UTF-8"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(text: str, said: str) -> None:
