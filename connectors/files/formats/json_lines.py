@@ -15,7 +15,7 @@ from typing import Any, Final
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import JsonCodec, codec_for
 from kafka_eos.codecs.type_inspection import known_type
-from kafka_eos.connectors._shared.row_errors import BadRows, map_rows
+from kafka_eos.connectors._shared.row_errors import map_rows
 from kafka_eos.connectors.files.formats.format import ByteOutput, BytesBlock, TextWriter, expect_compression
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
@@ -97,7 +97,11 @@ class JsonLinesLayout:
 
 def _lines(encode: Callable[[Any], bytes], values: Sequence[Any]) -> list[bytes]:
     """Return the encoded values. Raise BadRows for those that cannot be a line."""
-    lines = map_rows(encode, values)
-    if any(b"\n" in line for line in lines):
-        raise BadRows({index: ValueError(_TORN) for index, line in enumerate(lines) if b"\n" in line})
-    return lines
+
+    def encode_line(value: Any) -> bytes:
+        line = encode(value)
+        if b"\n" in line:
+            raise ValueError(_TORN)
+        return line
+
+    return map_rows(encode_line, values)
