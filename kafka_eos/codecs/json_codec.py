@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 _Lines = tuple[Callable[[Sequence[Any]], bytes], Callable[[bytes], list[Any]]]
 _ATOMS = (str, int, bool)
-_plain_json = msgspec.json.Encoder().encode
+_plain_json = msgspec.json.Encoder(enc_hook=vars).encode
 
 
 class JsonCodec(Codec[T]):

@@ -7,89 +7,122 @@ looked at, a column at a time by loops that run in C.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from operator import itemgetter
-from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kafka_eos.codecs.type_inspection import is_model
 
 _OF_MODEL: Final = {"type", "cls", "schema", "custom_init", "root_model", "config", "ref", "metadata", "generic_origin"}
+_OF_FIELDS: Final = {"type", "fields", "model_name", "computed_fields"}
 _OF_DEFAULT: Final = {"type", "schema", "default", "default_factory"}
 """Keys of pydantic's schemas that change no value. Any other key may stand for a constraint, an alias or a function."""
 
 
+_Check: TypeAlias = Callable[[list[Any]], bool]
+"""Returns whether all values of a column are plain. May raise KeyError or UnicodeEncodeError if not."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlainModel:
-    """A model whose fields are texts, numbers and bools, or None where declared, without constraints or functions."""
+    """A model of texts, numbers, bools, and lists and plain models of these, without constraints or functions."""
 
     model: type
-    fields: Mapping[str, frozenset[type]]
+    fields: Mapping[str, _Check]
 
     @classmethod
     def of(cls, tp: Any) -> PlainModel | None:
         """Return the model if the schema that pydantic has compiled contains nothing but plain fields."""
         schema: Any = tp.__pydantic_core_schema__ if is_model(tp) else None
-        if not (isinstance(schema, dict) and schema["type"] == "model" and schema.keys() <= _OF_MODEL):
-            return None
-        if schema["custom_init"] or schema["root_model"] or not schema["config"].keys() <= {"title"}:
+        return cls._of_schema(schema) if isinstance(schema, dict) and schema["type"] == "model" else None
+
+    @classmethod
+    def _of_schema(cls, schema: Any) -> PlainModel | None:
+        if not schema.keys() <= _OF_MODEL or schema["custom_init"] or schema["root_model"]:
             return None
         inner = schema["schema"]
-        if inner["computed_fields"] or inner.keys() != {"type", "fields", "model_name", "computed_fields"}:
+        if not schema["config"].keys() <= {"title"} or inner.keys() != _OF_FIELDS or inner["computed_fields"]:
             return None
-        fields = {name: _find_classes(field) for name, field in inner["fields"].items()}
-        return cls(tp, fields) if fields and all(fields.values()) else None
+        checks = dict[str, _Check]()
+        for name, field in inner["fields"].items():
+            check = _find_check(field["schema"]) if field.keys() == {"type", "schema", "metadata"} else None
+            if check is None:
+                return None
+            checks[name] = check
+        return cls(schema["cls"], checks) if checks else None
 
     def dump(self, values: Sequence[Any]) -> list[dict[str, Any]] | None:
         """Return the fields of the values. None: every format may not hold all of them, or write them the same way."""
-        if not values or set(map(type, values)) != {self.model}:
+        try:
+            return self._dump(values) if values else None
+        except (KeyError, UnicodeEncodeError):
+            return None
+
+    def is_plain(self, values: Sequence[Any]) -> bool:
+        """Return whether the values are plain. May raise KeyError or UnicodeEncodeError if they are not."""
+        return not values or self._dump(values) is not None
+
+    def _dump(self, values: Sequence[Any]) -> list[dict[str, Any]] | None:
+        if set(map(type, values)) != {self.model}:
             return None
         plain: list[dict[str, Any]] = list(map(vars, values))
         if set(map(len, plain)) != {len(self.fields)}:
             return None
-        try:
-            if all(_is_plain(list(map(itemgetter(name), plain)), classes) for name, classes in self.fields.items()):
-                return plain
-        except (KeyError, UnicodeEncodeError):
-            return None
-        return None
+        return plain if all(check([*map(itemgetter(name), plain)]) for name, check in self.fields.items()) else None
 
 
-def _is_plain(column: Collection[Any], classes: frozenset[type]) -> bool:
-    if not classes.issuperset(map(type, column)):
+def _find_check(schema: Any) -> _Check | None:
+    """Return the check of a column by its schema; None if other values are possible, or a function changes them."""
+    kind, keys = schema["type"], schema.keys()
+    if kind == "default" and keys <= _OF_DEFAULT:
+        return _find_check(schema["schema"])
+    if kind == "nullable" and keys == {"type", "schema"}:
+        check = _find_check(schema["schema"])
+        return None if check is None else partial(_are_or_none, check)
+    if kind == "list" and keys == {"type", "items_schema"}:
+        check = _find_check(schema["items_schema"])
+        return None if check is None else partial(_are_lists, check)
+    if kind == "model":
+        model = PlainModel._of_schema(schema)
+        return None if model is None else model.is_plain
+    return _CHECKS.get(kind) if keys == {"type"} else None
+
+
+def _are(cls: type, column: list[Any]) -> bool:
+    return {cls}.issuperset(map(type, column))
+
+
+def _are_or_none(check: _Check, column: list[Any]) -> bool:
+    return check([each for each in column if each is not None])
+
+
+def _are_lists(check: _Check, column: list[Any]) -> bool:
+    return _are(list, column) and check([*chain.from_iterable(column)])
+
+
+def _are_texts(column: list[Any]) -> bool:
+    if not _are(str, column):
         return False
-    return all(_LIMITED[each](filter(None, column)) for each in classes if each in _LIMITED)
-
-
-def _are_unicode(texts: Any) -> bool:
-    "".join(texts).encode()  # raises UnicodeEncodeError
+    "".join(column).encode()  # raises UnicodeEncodeError
     return True
 
 
-def _are_longs(numbers: Any) -> bool:
-    found = [*numbers] or [0]
-    return bool(-(2**63) <= min(found) and max(found) < 2**63)
+def _are_longs(column: list[Any]) -> bool:
+    return not column or (_are(int, column) and -(2**63) <= min(column) and max(column) < 2**63)
 
 
-def _are_short(numbers: Any) -> bool:
-    """Return whether the numbers are finite, and too small for an exponent with a sign, which not all JSON has."""
-    return all(-1e16 < number < 1e16 for number in numbers)
+def _are_short_floats(column: list[Any]) -> bool:
+    """Return whether they are finite, and too small for an exponent with a sign, which not all JSON has."""
+    return _are(float, column) and all(-1e16 < number < 1e16 for number in column)
 
 
-_CLASSES: Final[Mapping[str, type]] = {"str": str, "int": int, "float": float, "bool": bool}
-"""The classes of fields by their names in pydantic's schema."""
-_LIMITED: Final[Mapping[type, Callable[[Any], bool]]] = {str: _are_unicode, int: _are_longs, float: _are_short}
-
-
-def _find_classes(field: Any) -> frozenset[type]:
-    """Return the classes of a field's values; none if there may be others, or a function changes them."""
-    if field.keys() != {"type", "schema", "metadata"}:
-        return frozenset()
-    inner, missing = field["schema"], frozenset[type]()
-    if inner["type"] == "default" and inner.keys() <= _OF_DEFAULT:
-        inner = inner["schema"]
-    if inner["type"] == "nullable" and inner.keys() == {"type", "schema"}:
-        inner, missing = inner["schema"], frozenset((NoneType,))
-    found = _CLASSES.get(inner["type"]) if inner.keys() == {"type"} else None
-    return frozenset() if found is None else missing | {found}
+_CHECKS: Final[Mapping[str, _Check]] = {
+    "str": _are_texts,
+    "int": _are_longs,
+    "float": _are_short_floats,
+    "bool": partial(_are, bool),
+}
+"""The checks of columns by the names of their types in pydantic's schema."""

@@ -27,12 +27,28 @@ from kafka_eos.codecs.row_list_codecs import PerValueListCodec
 from tests.examples import examples
 
 
+class Place(BaseModel):
+    x: int
+
+
+class Port(BaseModel):
+    name: str | None
+
+
+class Line(BaseModel):
+    sku: str
+    at: list[list[Place]] = []
+
+
 class Payment(BaseModel):
     text: str
     number: int
     share: float
     on: bool = True
     note: str | None = Field(default=None, description="of the customer")
+    tags: list[str | None] = []
+    lines: list[Line] = []
+    ship: Port | None = None
 
 
 class Extended(Payment):
@@ -42,7 +58,8 @@ class Extended(Payment):
 
 
 def payment(**fields: Any) -> Payment:
-    return Payment.model_construct(**{"text": "a", "number": 1, "share": 0.5, "on": True, "note": None, **fields})
+    usual = {"text": "a", "number": 1, "share": 0.5, "on": True, "note": None, "tags": [], "lines": [], "ship": None}
+    return Payment.model_construct(**{**usual, **fields})
 
 
 cells = st.one_of(
@@ -56,6 +73,12 @@ cells = st.one_of(
     st.none(),
     st.binary(max_size=2),
 )
+places = st.builds(Place.model_construct, x=st.integers(0, 9) | cells)
+lines = st.builds(
+    Line.model_construct,
+    sku=st.text(max_size=2) | cells,
+    at=st.lists(st.lists(places, max_size=2) | st.tuples(places), max_size=2),
+)
 payments = st.builds(
     payment,
     text=st.text() | cells,
@@ -63,6 +86,17 @@ payments = st.builds(
     share=st.floats() | cells,
     on=st.booleans() | cells,
     note=st.none() | cells,
+    tags=st.lists(st.text(max_size=2) | cells, max_size=2),
+    lines=st.lists(lines | cells, max_size=2),
+    ship=st.builds(Port.model_construct, name=st.text(max_size=2) | cells) | lines | cells,
+)
+plain_payments = st.builds(
+    payment,
+    text=st.text(),
+    number=st.integers(-(2**63), 2**63 - 1),
+    share=st.floats(-1e15, 1e15),
+    tags=st.lists(st.none() | st.text(max_size=2), max_size=2),
+    lines=st.lists(st.builds(Line, sku=st.text(max_size=2)), max_size=2),
 )
 JSON, EXCHANGE = JsonCodec[Payment](Payment), exchange_codec(Payment)
 
@@ -76,7 +110,7 @@ def attempt(fn: Callable[[], Any]) -> Any:
 
 
 @examples(300)
-@given(st.lists(payments, max_size=3))
+@given(st.lists(plain_payments, max_size=3) | st.lists(payments, max_size=2))
 @example([payment(share=1e16)])
 @example([payment(share=math.nan)])
 @example([payment(number=10**4299)])
@@ -93,12 +127,14 @@ def test_what_is_written_and_what_crosses_is_the_same_at_once_as_one_by_one(valu
 
 
 def test_the_fields_of_plain_values_are_taken_as_they_are() -> None:
-    """Texts, numbers and bools, of their own class each."""
+    """Texts, numbers and bools, of their own class each, also in lists and models."""
+    bought = Line(sku="é", at=[[], [Place(x=1)]])
     values = [payment(text=f"é\n{number}", number=number, note="" if number else None) for number in range(3)]
+    values += [payment(tags=["a", None], lines=[bought], ship=Port(name=None))]
 
     found = PlainModel.of(Payment)
     assert found is not None
-    assert found.dump(values) == [value.model_dump() for value in values]
+    assert found.dump(values) == [vars(value) for value in values]
     assert JSON.encode_batch(values) == [JSON.encode(value) for value in values]
 
 
@@ -172,8 +208,11 @@ class Checked(BaseModel):
         one(a=Annotated[int, Field(strict=True)]),
         one(a=Annotated[int, BeforeValidator(abs)]),
         one(a=int | str),
-        one(a=list[int]),
-        one(a=Payment),
+        one(a=Annotated[list[int], Field(max_length=2)]),
+        one(a=tuple[int, ...]),
+        one(a=dict[str, int]),
+        one(a=list[Checked]),
+        one(a=Place, b=Place),  # the schema has a reference
         one(a=Any),
     ],
     ids=str,
