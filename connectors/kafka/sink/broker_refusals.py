@@ -9,7 +9,7 @@ if the broker named one, all, or none. Those are sent alone in the next attempt,
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import islice
@@ -20,8 +20,6 @@ from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
 
 _Where: TypeAlias = tuple[str | None, int | None]
 """Topic and partition, as a delivery report has them."""
-_PRODUCERS: Final = 1000
-"""The newest producers whose refused records are known."""
 
 
 class RefusedRecords:
@@ -50,7 +48,7 @@ class RefusedRecords:
                 yield from ((digest, named) for digest in digests)
 
 
-_KNOWN: Final[deque[RefusedRecords]] = deque(maxlen=_PRODUCERS)
+_KNOWN: Final[list[RefusedRecords]] = []
 """Of this process, which outlives the attempt that has failed."""
 
 

@@ -68,7 +68,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/kafka/rpc/messages/cluster.py TOPIC BROKER
         connectors/kafka/rpc/messages/connection.py API_VERSIONS _FINALIZED
         connectors/kafka/rpc/messages/logs.py _MAGIC_AT _MAGIC _CONTROL
-        connectors/kafka/rpc/messages/transactions.py END_TXN
+        connectors/kafka/rpc/messages/transactions.py ADD_PARTITIONS_TO_TXN END_TXN
         connectors/kafka/rpc/security.py _EXPIRED
         connectors/kafka/rpc/messages/wire_format.py _MOST_BYTES_OF_A_VARINT
         connectors/kafka/sink/record_sizes.py _BATCH _FIXED _AROUND _WIDEST
@@ -103,6 +103,7 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/core/records.py _SHOWN
         connectors/delta/delta_log.py _LONGEST_ERROR
         connectors/http/client.py _SHOWN
+        connectors/kafka/sink/writer.py _MAX_FAILURES
         connectors/kafka/source/subscription.py _MOST_NAMES
         connectors/postgres/sink/statements.py _LONG
     """,
@@ -113,6 +114,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/files/sink/open_files.py MOST_FILES
         connectors/files/source/parquet_pages.py _DEEPEST _SHARE
         connectors/files/source/file_source.py LONGEST_ROW LARGEST_BLOCK
+        connectors/http/client.py _MOST_BYTES
         connectors/kafka/sink/producer_pool.py MAX_SLOTS
         connectors/kafka/rpc/connection.py _LARGEST_ANSWER
         connectors/kafka/rpc/sasl.py _MOST_ITERATIONS
