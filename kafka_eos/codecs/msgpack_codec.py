@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.codecs.returned_values import are_builtins, unchanged
+from kafka_eos.codecs.returned_values import are_builtins, is_equal, unchanged
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
+    any_part,
     derive_json_schema,
     expect_known,
     from_plain,
@@ -52,6 +53,7 @@ class MsgpackCodec(Codec[T]):
             raise PlanError(f"type {type_name(tp)} cannot be stored: {reason(error)}") from error
         expect_known(tp, "stored")
         self._times = tp is not Any and may_hold_times(tp)
+        self._has_any = tp is not Any and any_part(tp, lambda part: isinstance(part, msgspec.inspect.AnyType))
 
     @property
     def schema(self) -> Json:
@@ -69,14 +71,17 @@ class MsgpackCodec(Codec[T]):
             return data
         try:
             back = self._decode(data)
+            equal = (
+                unchanged(back, value) if self.type is Any else not self._has_any or is_equal(back, value, self.type)
+            )
         except (ValueError, RecursionError, NotImplementedError) as error:
             raise ValueError(
                 f"{value!r:.200} could not be read back as {type_name(self.type)}: {reason(error)}"
             ) from error
         if self._times:
             expect_same_times(back, value, in_utc=plain is value)
-        if self.type is Any and not unchanged(back, value):
-            raise ValueError(f"{value!r} would come back as {back!r}: declare the type of the state")
+        if not equal:
+            raise ValueError(f"{value!r} would come back as {back!r}: declare the type of what it holds")
         return data
 
     def decode(self, data: bytes) -> T:

@@ -81,6 +81,12 @@ class Nested(msgspec.Struct):
     more: Any
 
 
+class Holder(msgspec.Struct):
+    """A field without a type in a declared one."""
+
+    more: Any
+
+
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.dates() | st.decimals(),
     lambda inner: (
@@ -113,13 +119,21 @@ nested = st.builds(
 cells = st.builds(
     Cells, st.none() | st.text(), st.none() | st.integers(), st.none() | st.floats(), st.none() | st.binary()
 )
-VALUES: Final = {Any: anything, Scalars: scalars, Nested: nested, Cells: cells, str: st.text(min_size=1)}
+VALUES: Final = {
+    Any: anything,
+    Scalars: scalars,
+    Nested: nested,
+    Cells: cells,
+    Holder: st.builds(Holder, anything),
+    str: st.text(min_size=1),
+}
 
 HARD: Final = {
     Scalars: Scalars(
         "", 2**53 + 1, 0.1, True, decimal.Decimal("sNaN"), datetime.date.min, datetime.datetime.min, uuid.UUID(int=0)
     ),
     Cells: Cells("", 2**53 + 1, math.nan, b""),
+    Holder: Holder({"a": [(1, 2)]}),
 }
 """Values that are tried in each run."""
 
@@ -260,7 +274,7 @@ CARRIERS: Final = {
     "JSON": (by_codec(JsonCodec), (Any, Scalars, Nested)),
     "JSON Schema": (by_codec(ValidatedJson), (Scalars,)),
     "Avro": (by_codec(AvroCodec), (Cells,)),
-    "state": (by_codec(state_codec), (Any, Scalars, Cells)),
+    "state": (by_codec(state_codec), (Any, Scalars, Cells, Holder)),
     "provenance": (by_codec(ProvenanceNames), (str,)),
     "JSON lines": (by_file("jsonl"), (Any, Scalars, Nested)),
     "CSV": (by_file("csv"), (Scalars,)),
