@@ -22,13 +22,14 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from kafka_eos.abc.committer import CommitStatus, Committable
+from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.transaction_status import TransactionStatus, derive_status
 from kafka_eos.connectors.kafka.sink.committer import FENCED_MS, KafkaCommitter
-from kafka_eos.core.ids import Term
+from kafka_eos.core.errors import Retryable
+from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.devtools.broker import Broker
 from tests.broker.transaction_kit import (
     Writer,
@@ -387,6 +388,54 @@ def _suffer(rpc: KafkaRequests, writer: Writer, version: int, fate: str) -> None
         settled(rpc, writer, "CompleteAbort")
     if fate.endswith("fenced"):
         rpc.fence(writer.transactional_id, FENCED_MS)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)  # 32,000 requests: a minute, or ten on a busy machine
+def test_no_status_changes_where_the_epoch_of_a_producer_turns_over(
+    bootstrap: str, topic: Topic, rpc: KafkaRequests
+) -> None:
+    """Each preparation raises the epoch of its id. Before it exceeds 32767, the id gets a new producer."""
+    out, name, version = topic(), f"turn-{uuid.uuid4().hex[:8]}.1.0.0", rpc.end_txn_version()
+    for _ in range(2**15 - 12):
+        assert rpc.fence(name, 60_000) == "NONE"
+    producers, committed = [], 0
+    permit = CommitPermit(EpochId(Epoch(1), Term(1)))
+    with closing(KafkaCommitter(Cluster(bootstrap), JobContext("t", Term(2), {}))) as committer:
+        for number in range(16):
+            writer, group = prepared(bootstrap, out, transactional_id=name), f"g-{uuid.uuid4().hex[:8]}"
+            ours = writer.commit_name(out, version, mark(writer, out, group), group)
+            stored = Committable(Cluster(bootstrap).scope, ours.payload(), 2)
+            producers.append(writer.identity)
+            assert committer.probe(stored).status is CommitStatus.PREPARED
+            fate = ("killed before the commit", "killed after it", "taken over", "lost")[number % 4]
+            if fate == "lost":
+                rpc.fence(name, 60_000)
+                assert _settled_status(committer, stored) is CommitStatus.LOST
+                continue
+            if fate == "killed after it":
+                end(rpc, writer, version)
+            committer.commit(permit, stored)
+            assert committer.commit(permit, stored) is CommitOutcome.ALREADY
+            if fate == "taken over":
+                rpc.fence(name, 60_000)
+            assert _settled_status(committer, stored) is CommitStatus.COMMITTED
+            committed += 1
+
+    assert len({pid for pid, _ in producers}) > 1, f"the epoch has not turned over: {producers}"
+    assert committed_values(bootstrap, out) == ["a", "b"] * committed
+
+
+def _settled_status(committer: KafkaCommitter, stored: Committable) -> CommitStatus | None:
+    """The status, once the coordinator has ended what it is ending."""
+
+    def status() -> CommitStatus | None:
+        try:
+            return committer.probe(stored).status
+        except Retryable:
+            return None
+
+    return eventually(status, "a status")
 
 
 def test_an_id_is_created_only_if_the_coordinator_does_not_know_it(rpc: KafkaRequests) -> None:
