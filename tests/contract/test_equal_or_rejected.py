@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 import math
 import sqlite3
 import uuid
@@ -32,19 +33,21 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.incarnation import SupportsRegistration
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Sink
-from kafka_eos.codecs import AvroCodec, JsonCodec, state_codec
+from kafka_eos.codecs import AvroCodec, JsonCodec, protobuf, state_codec
 from kafka_eos.codecs.json_schema.registry_language import json_schema
 from kafka_eos.connectors.dbapi import DbApiSink
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink, FileSource
+from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.iceberg import IcebergSink
-from kafka_eos.connectors.idempotent import IdempotentSink, Receiver, Row
 from kafka_eos.connectors.postgres import PostgresSink
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.provenance import parse_provenance, prefix
 from kafka_eos.core.records import Batch
 from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import examples
+from tests.protobuf_witness import classes, proto3
+from tests.receiver import receiving
 
 JOB = JobContext("job", Term(1), {}, JobIdentity("a" * 12))
 FIRST = EpochId(Epoch(1), Term(1))
@@ -87,6 +90,13 @@ class Holder(msgspec.Struct):
     more: Any
 
 
+Message: Final = classes(
+    proto3(
+        "message Thing { string text = 1; int64 number = 2; double share = 3; bytes raw = 4; optional bool on = 5;"
+        " repeated sint32 many = 6; map<string, float> by_name = 7; Thing within = 8; }"
+    )
+)["Thing"]
+
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.dates() | st.decimals(),
     lambda inner: (
@@ -119,12 +129,26 @@ nested = st.builds(
 cells = st.builds(
     Cells, st.none() | st.text(), st.none() | st.integers(), st.none() | st.floats(), st.none() | st.binary()
 )
+messages: st.SearchStrategy[Any] = st.deferred(
+    lambda: st.builds(
+        Message,
+        text=st.text(),
+        number=st.integers(-(2**63), 2**63 - 1),
+        share=st.floats(),
+        raw=st.binary(),
+        on=st.none() | st.booleans(),
+        many=st.lists(st.integers(-(2**31), 2**31 - 1)),
+        by_name=st.dictionaries(st.text(), st.floats(width=32)),
+        within=st.none() | messages,
+    )
+)
 VALUES: Final = {
     Any: anything,
     Scalars: scalars,
     Nested: nested,
     Cells: cells,
     Holder: st.builds(Holder, anything),
+    Message: messages,
     str: st.text(min_size=1),
 }
 
@@ -233,23 +257,10 @@ def by_sqlite(tp: Any, values: Sequence[Any]) -> tuple[list[Any], set[int]]:
     return [tp(*row) for row in back], rejected
 
 
-class Requests(Receiver):
-    """The bodies of requests."""
-
-    name = "service:test"
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-
-    def send(self, rows: Sequence[Row]) -> None:
-        self.bodies += [row.value for row in rows]
-
-
 def by_request(tp: Any, values: Sequence[Any]) -> tuple[list[Any], set[int]]:
-    service = Requests()
-    with TemporaryDirectory() as directory:
-        rejected = written(IdempotentSink(service, outbox=directory, value=tp), values)
-    return [JsonCodec[Any](tp).decode(body) for body in service.bodies], rejected
+    with receiving() as receiver, TemporaryDirectory() as directory:
+        rejected = written(HttpSink(receiver.url, outbox=directory, value=tp, batch=3), values)
+        return [JsonCodec[Any](tp).decode(json.dumps(each).encode()) for each in receiver.values()], rejected
 
 
 def by_lake(sink_of: Callable[[Path], Any], rows_of: Callable[[Path], pa.Table]) -> Carrier:
@@ -274,7 +285,8 @@ CARRIERS: Final = {
     "JSON": (by_codec(JsonCodec), (Any, Scalars, Nested)),
     "JSON Schema": (by_codec(ValidatedJson), (Scalars,)),
     "Avro": (by_codec(AvroCodec), (Cells,)),
-    "state": (by_codec(state_codec), (Any, Scalars, Cells, Holder)),
+    "Protobuf": (by_codec(protobuf), (Message,)),
+    "state": (by_codec(state_codec), (Any, Scalars, Cells, Holder, Message)),
     "provenance": (by_codec(ProvenanceNames), (str,)),
     "JSON lines": (by_file("jsonl"), (Any, Scalars, Nested)),
     "CSV": (by_file("csv"), (Scalars,)),
@@ -302,6 +314,8 @@ def is_same(a: Any, b: Any) -> bool:
     match a, b:
         case msgspec.Struct(), msgspec.Struct():
             return type(a) is type(b) and all(is_same(getattr(a, n), getattr(b, n)) for n in a.__struct_fields__)
+        case Message(), Message():
+            return a.SerializeToString(deterministic=True) == b.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
         case (list(), list()) | (tuple(), tuple()):
             return len(a) == len(b) and all(map(is_same, a, b))
         case dict(), dict():
