@@ -60,7 +60,7 @@ format: env ## Let ruff repair what it can
 types: env ## Types (mypy --strict), the library and what users write with it
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests/typing
-	@$(BIN)/mypy docs/examples/*.py
+	@$(BIN)/mypy docs/examples/*.py docs/examples/five_programs/*_kafka_eos.py
 
 campaign: env s3-server ## The tests that `make test` leaves out: other settings, longer storms, every corruption; some hours
 	@$(PYTEST) -m "(campaign or slow) and not cluster" $(TESTS)
