@@ -43,7 +43,9 @@ def expect_key(key: Sequence[str], columns: pa.Schema, table: str) -> None:
     if DELETED in columns.names:
         raise ConfigError(f"{table} has a column {DELETED}, which is the sink's own name: rename it")
     if unknown := [name for name in key if name not in columns.names]:
-        raise ConfigError(f"key: {', '.join(unknown)} is no column of the sink (they are {', '.join(columns.names)})")
+        raise ConfigError(
+            f"key: {', '.join(unknown)} is not a column of the sink (they are {', '.join(columns.names)})"
+        )
     if wrong := [name for name in key if not any(of(columns.field(name).type) for of in _KEYS)]:
         found = ", ".join(f"{name} is {columns.field(name).type}" for name in wrong)
         raise ConfigError(

@@ -77,9 +77,9 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
     _version: str
     """The format's name for a version of the table."""
     _commit_text: str
-    """What one commit is, as ``describe`` shows it."""
+    """The description of one commit, as ``describe`` shows it."""
     _maintenance: str
-    """What keeps the number of files and versions low."""
+    """The maintenance that keeps the number of files and versions low."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
         if delete is not None and not self._key:
             raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
         if len(set(self._key)) < len(self._key):
-            raise ConfigError(f"key: a name comes twice in {', '.join(self._key)}; say each column once")
+            raise ConfigError(f"key: a name comes twice in {', '.join(self._key)}; name each column once")
         self._parts = [self._column_of(each) for each in by]
         if by and not create:
             raise ConfigError(
@@ -239,16 +239,16 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
         """Return the trade-offs of this sink."""
         if not self._key:
             return (
-                f"a {self._version} of the table for each epoch, and a file for each subtask and partition in it: a "
-                f"short interval makes many; {self._maintenance}",
-                "other writers of the table make a commit of the job try again",
+                f"a {self._version} of the table for each epoch, and a file for each of its subtasks and partitions: a "
+                f"short interval makes many of both; {self._maintenance}",
+                "after a commit of another writer, a commit of the job is tried again",
             )
         return (
             f"a {self._version} of the table for each epoch: each commit reads the keys of the data files that may "
-            "have one of the epoch's, and writes those that do again, whole; of keys all over a large table that is "
-            "the table",
+            "contain a key of the epoch, and rewrites each file that does. If the keys are spread over a large table, "
+            "each commit rewrites that table",
             "the commit holds the keys of its epoch in memory",
-            "a commit of another writer makes one of the job read and write again",
+            "after a commit of another writer, a commit of the job reads and rewrites again",
         )
 
     def describe(self) -> Mapping[str, Json]:

@@ -182,14 +182,14 @@ class StagedTableCommitter(SupportsRegistration, SupportsLossCheck, Committer, G
         return describe_missing_commits(self._scope, marks.get(ctx.identity), newest, standings, last)
 
     def register(self, ctx: JobContext) -> None:
-        """Register the incarnation in a row with its newest term: writers of older terms can begin nothing any more."""
+        """Register the incarnation in a row with its newest term: writers of older terms can no longer begin output."""
         life = Incarnation(ctx.job, ctx.identity)
         with self._session(f"look for the mark of job {ctx.job!r} in {self._scope}", life) as connection:
             mark = self._catalog.register(connection, life, ctx.term)
         ensure_registered(ctx, self._scope, mark)
 
     def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
-        """End an incarnation. Without its registration it prepares nothing any more; then its stages are aborted."""
+        """End an incarnation: it prepares nothing without its registration. Then abort its stages."""
         life = Incarnation(ctx.job, identity)
         with self._session(f"take the mark of life {identity} in {self._scope}", life) as connection:
             if not self._catalog.is_there(connection):
@@ -215,7 +215,7 @@ class StagedTableCommitter(SupportsRegistration, SupportsLossCheck, Committer, G
             case CommitStatus.LOST:
                 return f"{self._name(promise)} was {self._describe_loss(promise)}"
         return (
-            f"nothing in {self._scope} tells what became of {self._name(promise)}, whose rows were for "
-            f"{promise.target}: most likely the database was put back to an older copy, or is another one. If it holds "
-            f"the rows of epoch {promise.epoch}, say so{self._describe_remedy(promise)}"
+            f"unknown whether {self._name(promise)} was committed to {promise.target}: {self._scope} does not list it. "
+            "Most likely the database was put back to an older copy, or is another one. If it has the rows of epoch "
+            f"{promise.epoch}, record this{self._describe_remedy(promise)}"
         )

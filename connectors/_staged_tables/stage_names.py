@@ -146,9 +146,9 @@ def parse_identity(text: str) -> JobIdentity | None:
 def ensure_key(key: Collection[str], columns: Collection[str]) -> None:
     """Raise ConfigError if the columns of a key are not some of the sink's."""
     if unknown := [name for name in key if name not in columns]:
-        raise ConfigError(f"key: {', '.join(unknown)} is no column of the sink (they are {', '.join(columns)})")
+        raise ConfigError(f"key: {', '.join(unknown)} is not a column of the sink (they are {', '.join(columns)})")
     if len(set(key)) < len(key):
-        raise ConfigError(f"key: a name comes twice in {', '.join(key)}; say each column once")
+        raise ConfigError(f"key: a name comes twice in {', '.join(key)}; name each column once")
 
 
 def ensure_current(life: Incarnation, mark: Registration | None, term: Term) -> None:

@@ -1,4 +1,4 @@
-"""Tables of any database that SQLAlchemy knows: ``DbApiSink``.
+"""Tables of any database that SQLAlchemy supports: ``DbApiSink``.
 
 Rule: only ``database`` knows how databases differ and maps their errors; only ``staging_catalog`` knows the sink's own
 tables.

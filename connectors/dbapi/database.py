@@ -1,8 +1,8 @@
 """A database: its engine, its settings for connections, its upsert, and which of its errors a row or an outage causes.
 
 SQLAlchemy knows the driver, the quoting and the types of a database. Rule: an error of the driver is mapped here, once,
-to what the caller must do. A code that this module does not know needs a person, because retrying a decided commit
-forever would hide it.
+to what the caller must do. A code that this module does not know stops the job, because retrying a decided commit
+forever would hide the error.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Database:
         return any(code.startswith(each) if each else not code for each in codes)
 
     def escape(self, text: str) -> str:
-        """Return SQL text such that the driver does not take a % in it for a parameter."""
+        """Return SQL text with each % doubled, if the driver would read it as a parameter."""
         return text.replace("%", "%%") if self.engine.dialect.paramstyle in ("format", "pyformat") else text
 
     def upsert(self, table: Table, columns: Sequence[str], rows: Select[Any], key: Sequence[str]) -> Insert:
@@ -207,8 +207,8 @@ class Database:
             if isinstance(error, OSError) or (isinstance(error, DBAPIError) and self.is_retryable(error)):
                 raise kind(f"could not {what}: {format_error(error)}") from error
             raise ConfigError(
-                f"{self.name} refuses to {what}: {format_error(error)}. Nothing is lost: repair it and start "
-                "again, the job goes on from its last epoch."
+                f"{self.name} refuses to {what}: {format_error(error)}. Nothing is lost: repair the cause and "
+                "restart. The job continues from its last epoch."
             ) from error
 
 

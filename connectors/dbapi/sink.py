@@ -1,4 +1,4 @@
-"""``DbApiSink``: rows in a table of any database that SQLAlchemy knows, each exactly once.
+"""``DbApiSink``: rows in a table of any database that SQLAlchemy supports, each exactly once.
 
 Rule: a guarantee that the table cannot keep is refused in ``check``, before anything is read.
 """
@@ -130,7 +130,7 @@ class DbApiSink(NoProvenance, Sink[T]):
                     self._catalog.list_open(connection, ctx.job)  # the server responds, so the table is the cause
                 raise ConfigError(
                     f"there is no table {self._target} with columns {', '.join(self._columns)} in {database.name} "
-                    f"({format_error(error)}): make it. (Names are taken as they are: Totals may not be totals.)"
+                    f"({format_error(error)}): create it. (Names are taken as they are: Totals may not be totals.)"
                 ) from error
             with roll_back_after(connection):
                 self._make_temporary(connection)
@@ -141,7 +141,7 @@ class DbApiSink(NoProvenance, Sink[T]):
 
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a database that does not respond."""
-        return "Check that the database runs there and lets this job in: the sink's url says where and as whom"
+        return "Check that the database runs and accepts this job's login: the sink's url has its address and the user"
 
     def _expect_transactions(self, connection: Connection) -> None:
         """Raise ConfigError if the changes of a transaction survive its rollback."""
@@ -153,8 +153,8 @@ class DbApiSink(NoProvenance, Sink[T]):
                 return
             self._catalog.delete_registration(connection, trial)
         raise ConfigError(
-            f"connections of {self._database.name} commit each statement by itself, so an epoch would not be there "
-            "whole or not at all: use transactions (autocommit off, in MySQL the engine InnoDB)"
+            f"connections of {self._database.name} commit each statement by itself, so part of an epoch could become "
+            "visible: use transactions (autocommit off, in MySQL the engine InnoDB)"
         )
 
     def writer(self, ctx: TaskContext) -> TableWriter:

@@ -56,7 +56,7 @@ def insert_rows(connection: Connection, stage: Table, rows: Sequence[tuple[Any, 
         return
     names = [f"p{n}" for n in range(len(stage.columns))]
     statement = insert(stage).values(dict(zip(stage.columns, map(bindparam, names), strict=True)))
-    # The text goes to the driver itself, because SQLAlchemy's own way takes twice the time of a row.
+    # The text goes directly to the driver, because an insert by SQLAlchemy takes twice the time per row.
     compiled = statement.compile(dialect=connection.dialect)
     parameters: Any = rows
     if compiled.positiontup is None:

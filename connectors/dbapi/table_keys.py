@@ -28,16 +28,16 @@ def find_key_problem(database: Database, connection: Connection, target: TargetT
     } - {frozenset()}
     keys = ", ".join(target.key)
     if frozenset(target.key) not in unique:
-        return f"no primary key or unique index is on just ({keys}), which tells a key's row: make one, not partial"
+        return f"no primary key or unique index has exactly the columns ({keys}): create one that is not partial"
     if not database.is_mysql:
         return None
-    # A number that the server counts equals no other row's.
+    # AUTO_INCREMENT gives each row a different number.
     counted = {each["name"] for each in inspector.get_columns(name, where) if each.get("autoincrement") is True}
     others = sorted(", ".join(sorted(each)) for each in unique - {frozenset(target.key)} if not each & counted)
     if others:
         return (
-            f"({'), ('.join(others)}) is unique too, and ON DUPLICATE KEY UPDATE would also replace a row that equals "
-            "another one there: drop that index, or use it as the key"
+            f"({'), ('.join(others)}) is unique too, and ON DUPLICATE KEY UPDATE would also replace a row with equal "
+            "values there: drop that index, or use its columns as the key"
         )
     return None
 

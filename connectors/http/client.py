@@ -27,7 +27,7 @@ KEY: Final = "Idempotency-Key"
 PROVENANCE: Final = "Kafka-Eos-Provenance"
 _SHOWN: Final = 200
 _MOST_BYTES: Final = 65_536
-"""A longer body is not read to its end: the connection is closed instead of used again."""
+"""A longer body is not read to its end: the connection is closed, not reused."""
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")
 """The syntax of header names and values: RFC 9110, sections 5.1 and 5.5."""
@@ -138,7 +138,7 @@ class HttpDeliveryClient:
                 f"a request to {self.name} cannot be sent: HTTP does not allow one of its headers"
             ) from None
         except (httpx2.HTTPError, OSError) as error:
-            self.close()  # ends an exchange that is still going on
+            self.close()  # ends an exchange that is still running
             if not arrived:
                 raise Retryable(f"{self.name} does not answer: {type(error).__name__} {error}".rstrip()) from error
         return arrived[0]

@@ -360,8 +360,8 @@ def _manifests(table: Table) -> int:
 def _manifests_since(table: Table, since: float) -> Sequence[ManifestFile]:
     """Return the manifests, of all retained snapshots, that name the data files added since then.
 
-    Of a row of appends only the last snapshot is opened, because an append removes no file. A manifest with a sequence
-    number of an earlier snapshot names only earlier files. Format version 1 has no such numbers: they are 0.
+    Of consecutive appends only the last snapshot is opened, because an append removes no file. A manifest with a
+    sequence number of an earlier snapshot names only earlier files. Format version 1 has no such numbers: they are 0.
     """
     recent: list[Snapshot] = []
     earlier = 0

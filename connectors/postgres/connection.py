@@ -135,7 +135,7 @@ class PostgresDatabase:
 
 
 def _name_client(connection: Connection) -> str:
-    """Return a number that the server, or a pooler, has given to this connection alone."""
+    """Return a number that the server, or a pooler, gives to no other connection."""
     return str(connection.info.backend_pid)
 
 
@@ -149,7 +149,7 @@ def ensure_own_session(connection: Connection) -> None:
     if row != (_name_client(connection),):
         raise ConfigError(
             "a pooler between the sink and PostgreSQL gives each transaction another session, which loses the "
-            "connection's settings. Let conninfo point to the server, or to a pool with pool_mode=session"
+            "connection's settings. Point conninfo at the server, or at a pool with pool_mode=session"
         )
 
 
@@ -237,8 +237,8 @@ def map_errors(kind: type[KafkaEosError], what: str) -> Iterator[None]:
             own = " (SQLSTATE XX000: an error inside the server; its log says more)" if state == "XX000" else ""
             raise kind(f"could not {what}: {_line(error)}{own}") from error
         raise ConfigError(
-            f"PostgreSQL refuses to {what}: {_line(error)} (SQLSTATE {state}). Nothing is lost: repair it and start "
-            "again, the job goes on from its last epoch."
+            f"PostgreSQL refuses to {what}: {_line(error)} (SQLSTATE {state}). Nothing is lost: repair the cause and "
+            "restart. The job continues from its last epoch."
         ) from error
 
 

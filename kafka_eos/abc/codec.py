@@ -133,7 +133,7 @@ class ListCodec(StoredFormat, Generic[T]):
         """
 
     def expect_encodable(self, values: Sequence[T]) -> None:
-        """Raise the error of ``encode`` if it would raise one. By default it is called; override it if this is slow."""
+        """Raise the error that ``encode`` would raise. The default calls ``encode``; override it if that is slow."""
         self.encode(values)
 
     @abstractmethod

@@ -81,7 +81,7 @@ class MsgpackCodec(Codec[T]):
         if self._times:
             expect_same_times(back, value, in_utc=plain is value)
         if not equal:
-            raise ValueError(f"{value!r} would come back as {back!r}: declare the type of what it holds")
+            raise ValueError(f"{value!r} would come back as {back!r}: declare the type of its contents")
         return data
 
     def decode(self, data: bytes) -> T:

@@ -1,8 +1,8 @@
-"""pydantic models with fields of plain classes only: which values every format holds, without encoding them.
+"""pydantic models whose fields are all of plain classes: a check, without encoding, that every format can hold a value.
 
-pydantic and Avro convert each value by itself, which takes ten times as long as to look at the classes of its fields.
+pydantic and Avro convert each value by itself, which takes ten times as long as looking at the classes of its fields.
 Rule: a declared type proves nothing, because an assignment to a field is not validated. So all fields of all values are
-looked at, a column at a time by loops that run in C.
+looked at, one column at a time, by loops that run in C.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PlainModel:
         return cls(schema["cls"], checks) if checks else None
 
     def dump(self, values: Sequence[Any]) -> list[dict[str, Any]] | None:
-        """Return the fields of the values. None: every format may not hold all of them, or write them the same way."""
+        """Return the fields of the values; None if some format may not hold them all, or may write them differently."""
         try:
             return self._dump(values) if values else None
         except (KeyError, UnicodeEncodeError):
@@ -115,7 +115,7 @@ def _are_longs(column: list[Any]) -> bool:
 
 
 def _are_short_floats(column: list[Any]) -> bool:
-    """Return whether they are finite, and too small for an exponent with a sign, which not all JSON has."""
+    """Return whether they are finite, and below 1e16: above, JSON libraries write different exponents (1e16, 1e+16)."""
     return _are(float, column) and all(-1e16 < number < 1e16 for number in column)
 
 

@@ -1,8 +1,8 @@
 """Codecs of whole lists, for rows that move between subtasks: one call per batch, not per value.
 
 Rule: decoded values equal the encoded ones. Values without a declared type are accepted only if MessagePack returns
-them unchanged. This check costs more than the encoding, unless they consist of builtins that MessagePack has; so a fast
-pipeline declares its other types. Times keep their offsets (``time_zones``).
+them unchanged. This check costs more than the encoding, unless the values consist of builtins that MessagePack has. So
+a fast pipeline declares its other types. Times keep their offsets (``time_zones``).
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def expect_type(tp: object) -> None:
             raise PlanError(f"{tp.__name__} is the class of a codec, not a codec: give an object, {tp.__name__}(...)")
     elif callable(getattr(tp, "encode", None)) and callable(getattr(tp, "decode", None)):
         raise PlanError(
-            f"{type(tp).__name__} has encode and decode but does not inherit Codec, so it is no codec: derive it "
-            "from kafka_eos.abc.Codec, and define its name"
+            f"{type(tp).__name__} has encode and decode but does not inherit Codec, so it is not a codec: derive "
+            "its class from kafka_eos.abc.Codec, and define its name"
         )
 
 
@@ -77,7 +77,7 @@ def derive_json_schema(tp: Any) -> Json:
 
 def _schema_hook(tp: type) -> dict[str, Any]:
     if is_model(tp):
-        # With an id: its references are into itself, not into the schema around it.
+        # The id makes its references point into itself, not into the schema around it.
         return {"$id": f"{tp.__qualname__}.json", **tp.model_json_schema()}  # type: ignore[attr-defined]
     raise NotImplementedError
 

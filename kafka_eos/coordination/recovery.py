@@ -246,7 +246,7 @@ class Recovery:
             raise Retryable(f"still prepared: {', '.join(open_)}")
         return probes
 
-    # ------------------------------------------------------------ what the job continues with
+    # ------------------------------------------------------------ state and positions to continue with
 
     def _with_new_sources(self, manifest: Manifest) -> Manifest:
         """Decide the start positions of new sources before they are read, as a first start does.

@@ -63,7 +63,7 @@ def _guarded_function(factory: Callable[[], Any], node: Node) -> Any:
 
 
 def _guard(fn: Callable[..., Any], node: Node, first: int) -> Callable[..., Any]:
-    """Return a function like ``fn`` that compares the arguments from number ``first`` on before and after each call."""
+    """Return a function like ``fn`` that compares arguments before and after each call, from number ``first`` on."""
 
     def watched(args: tuple[Any, ...]) -> list[_WatchedValue]:
         values = args[0] if isinstance(node, MapBatchesNode) else args[first:]
@@ -120,7 +120,7 @@ class _WatchedValue:
 def _same(a: Any, b: Any) -> bool:
     try:
         return unchanged(a, b)
-    except Exception:  # noqa: BLE001 (the user's class compares: an array, for example, with an array as its result)
+    except Exception:  # noqa: BLE001 (the user's class compares; an array, for example, returns an array)
         return False
 
 
@@ -130,7 +130,7 @@ class _EmittedAccumulators:
 
     node: FoldNode
     _by_id: dict[int, tuple[Any, _WatchedValue]] = field(default_factory=dict)
-    """With the accumulator itself, so that its id stays its own."""
+    """Contains the accumulator too, so that no other object gets its id."""
 
     def watch_step(self, step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         @wraps(step)

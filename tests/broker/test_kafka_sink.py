@@ -390,7 +390,7 @@ def test_a_record_that_the_broker_has_refused_is_rejected_by_a_later_attempt(
     writers[-1].discard()
     committer.close()
     assert [place for place, _ in refused] == [1]
-    assert "a broker refused this output when it was sent before" in refused[0][1] and out in refused[0][1]
+    assert "an earlier attempt sent this output, and a broker refused it" in refused[0][1] and out in refused[0][1]
 
 
 @DELIVERIES

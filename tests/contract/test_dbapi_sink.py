@@ -450,7 +450,7 @@ def test_without_a_row_in_the_books_nobody_can_tell_and_the_answer_says_what_to_
     probe = sink.committer(job()).probe(committable)
 
     assert probe.status is CommitStatus.UNKNOWN
-    assert "most likely the database was put back to an older copy" in probe.detail
+    assert "Most likely the database was put back to an older copy" in probe.detail
 
 
 @pytest.mark.parametrize(
@@ -461,9 +461,9 @@ def test_without_a_row_in_the_books_nobody_can_tell_and_the_answer_says_what_to_
         ({"columns": {"account": "TEXT NOT"}}, "refuses to look at totals"),
         ({"columns": {}}, "needs to know its columns"),
         ({"columns": {"kafka_eos_n": "TEXT"}}, "no column may be called kafka_eos_n"),
-        ({"key": "user"}, r"key: user is no column of the sink \(they are account, total\)"),
+        ({"key": "user"}, r"key: user is not a column of the sink \(they are account, total\)"),
         ({"key": ("account", "account")}, "a name comes twice"),
-        ({"key": "account"}, r"no primary key or unique index is on just \(account\)"),
+        ({"key": "account"}, r"no primary key or unique index has exactly the columns \(account\)"),
     ],
     ids=str,
 )

@@ -526,7 +526,7 @@ def test_keys_that_tell_no_row_are_refused(tmp_path: Path) -> None:
     for sink, why in (
         (lambda: DeltaSink[Any](tmp_path / "t", key=["id", "id"]), "a name comes twice"),
         (lambda: DeltaSink[Any](tmp_path / "t", delete=bool), "delete=… needs key="),
-        (lambda: DeltaSink[Any](tmp_path / "t", key="user").check(JOB), "user is no column of the sink"),
+        (lambda: DeltaSink[Any](tmp_path / "t", key="user").check(JOB), "user is not a column of the sink"),
         (lambda: DeltaSink[Any](tmp_path / "floats", key="x").check(JOB), "x is double in .*; a key is of bools"),
         (lambda: DeltaSink[Any](tmp_path / "own", key="x").check(JOB), "the sink's own name"),
     ):

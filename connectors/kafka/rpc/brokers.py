@@ -47,7 +47,7 @@ Destination: TypeAlias = CoordinatorKey | int | None
 
 
 class OtherCluster(Retryable):
-    """A broker of another cluster was reached. ``cluster_id`` is that one's."""
+    """A broker of another cluster was reached. ``cluster_id``: the id of that cluster."""
 
     def __init__(self, message: str, cluster_id: str) -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ class Brokers:
         self.welcome = False
         """True if a broker has ever accepted this client's login."""
         self.cluster_id: str | None = None
-        """The id of the cluster that is expected, else of the first one that was reached; None before that."""
+        """The id of the expected cluster; without one, of the first cluster that was reached; None before that."""
         self.joined = False
         """True once a broker of that cluster was reached."""
         self._expected: str | None = None
@@ -89,7 +89,7 @@ class Brokers:
     def expect_cluster(self, cluster_id: str) -> None:
         """Use brokers of this cluster only, whichever one was reached first. Raise OtherCluster if another is expected.
 
-        An address may have led to another cluster for a moment. What that one said of its brokers is forgotten.
+        An address may have led to another cluster for a moment. The addresses learned from it are dropped.
         """
         with self._changing:
             if self._expected is not None and self._expected != cluster_id:

@@ -123,10 +123,10 @@ class MetadataRequests(RequestSender):
         return seen.now / 1000 - (began + ended) / 2, (ended - began) / 2
 
     def latest_time(self) -> float | None:
-        """Return the latest that the cluster's time can be now, in seconds; None if it is not known. See ``clock``.
+        """Return the latest possible time of the cluster's clock, in seconds; None if it is not known. See ``clock``.
 
-        It is measured once a minute, and does not depend on how this machine's clock is set. If it cannot be measured,
-        the previous measurement counts.
+        It is measured once per minute, and does not depend on what this machine's clock shows. If a measurement fails,
+        the previous one is used.
         """
         measured_at, difference = self._clock
         if time.monotonic() > measured_at + _CLOCK_SECONDS:

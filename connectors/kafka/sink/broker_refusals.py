@@ -3,8 +3,9 @@
 By the time of the response the transaction has failed, and a delivery report has the key and the value of a record, not
 its origin. So the next attempt in this process rejects the row with the same key and value before it is sent.
 
-Rule: a record counts as refused only if the broker has named it. For some batches librdkafka reports all records alike:
-if the broker named one, all, or none. Those are sent alone in the next attempt, and a batch's only record is named.
+Rule: a record is rejected only if the broker has named it. For some batches librdkafka reports the same error for all
+records, whether the broker has named one of them, all, or none. The next attempt sends each of these records alone: the
+only record of a refused batch is the one that the broker has named.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class RefusedRecords:
     def __init__(self) -> None:
         self._refused: defaultdict[_Where, list[bytes]] = defaultdict(list)
         self._with_others: set[_Where] = set()
-        """Where the broker has refused other records of a batch only because of these."""
+        """Partitions where the broker has refused other records of a batch only because of these."""
 
     def record(self, error: KafkaError, message: Message) -> None:
         """Record a failed delivery, if the broker refused the record or another one of its batch."""
@@ -49,7 +50,7 @@ class RefusedRecords:
 
 
 _KNOWN: Final[list[RefusedRecords]] = []
-"""Of this process, which outlives the attempt that has failed."""
+"""The refused records of all producers of this process, which outlives the failed attempt."""
 
 
 def find_refused_before(topic: str, columns: ProducerColumns) -> tuple[dict[int, str], frozenset[int]]:
@@ -62,8 +63,8 @@ def find_refused_before(topic: str, columns: ProducerColumns) -> tuple[dict[int,
     rows = zip(islice(columns.keys, len(columns.values)), columns.values, strict=True)
     digests = [_digest(key, value) for key, value in rows]
     reason = (
-        f"a broker refused this output when it was sent before, by a rule of its own for the topic {topic}, such as "
-        "schema validation. Its log has the rule"
+        f"an earlier attempt sent this output, and a broker refused it by its own rule for the topic {topic}, such as "
+        "schema validation. Look for the rule in the broker's log"
     )
     refused = {index: reason for index, digest in enumerate(digests) if digest in named}
     return refused, frozenset(index for index, digest in enumerate(digests) if digest in suspected)

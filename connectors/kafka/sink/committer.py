@@ -127,9 +127,9 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
     def _expires_in(self, prepared: KafkaCommittable, seen: TransactionDescription) -> float:
         """Return the seconds until the coordinator aborts an open transaction, by the cluster's clock if it is known.
 
-        This machine's clock may be wrong. Ahead, it would revoke every epoch; behind, it would commit an epoch whose
-        last transactions expire meanwhile. If only this clock is known, it counts from the preparation, which was not
-        before the transaction began.
+        This machine's clock may be wrong. If it is ahead, every epoch would be revoked; if it is behind, an epoch would
+        be committed while its last transactions expire. If only this clock is known, the time since the preparation is
+        added to the start of the transaction, which was not later.
         """
         if (latest := self._rpc.latest_time()) is not None:
             return expires_in(seen, int(latest * 1000))

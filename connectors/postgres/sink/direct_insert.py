@@ -161,7 +161,7 @@ class _RowChecker:
 
     def refused(self, rows: Sequence[tuple[Any, ...]], error: Exception) -> dict[int, Exception]:
         """Return the errors of rejected rows. See ``staging_tables.refused``."""
-        if self._connection is None or self._table.partitions:  # those may have changed since
+        if self._connection is None or self._table.partitions:  # partitions may have changed since
             connection = self._connection = self._connection or self._connect()
             connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_JUDGE))
             statements.make_stage(connection, _JUDGE, self._table, self._target)

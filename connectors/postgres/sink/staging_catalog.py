@@ -180,7 +180,7 @@ class PostgresStagingCatalog:
         follows, prepared, staged, committed = row
         held = staged if promise.strategy is Strategy.STAGE else in_doubt
         if follows:
-            raise Retryable(f"the server of schema {self.schema} follows another one, and may be behind it")
+            raise Retryable(f"the server with schema {self.schema} is a standby, and may be behind its primary")
         return derive_status(prepared, held, committed)
 
     def find_newest_epoch(self, connection: Connection, life: Incarnation) -> Epoch | None:

@@ -38,8 +38,9 @@ def create_stage(
 ) -> sql.Composed:
     """Return the statement for a staging table: the target's columns, and the target's rules for a single row.
 
-    A bad row is rejected here, while its input record is known. So the table also computes the columns that the server
-    computes, whose values may overflow, and asks for a partition. A deletion has only its key.
+    A bad row is rejected here, while its input record is known. So the staging table also computes the columns that the
+    server computes, because their values may overflow, and checks that a partition takes the row. A deletion has only
+    its key.
     """
     types = {column.name: column.type for column in table.columns}
     computed = table.computed_from(target.columns)

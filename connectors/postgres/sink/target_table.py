@@ -176,9 +176,9 @@ def find(connection: Connection, schema: str | None, name: str) -> TableInfo | N
 
 
 def find_partition_rule(connection: Connection, target: TargetTable) -> str | None:
-    """Return the condition for a row to have a partition at present; None if each has one, or only the server can tell.
+    """Return the condition for a row to have a partition at present; None if each row has one, or it cannot be checked.
 
-    The server can tell if the table computes a partition's column, which the sink does not write.
+    It cannot be checked if the sink does not write a column of the partition key.
     """
     row = connection.execute(_PARTITION_RULE, (target.schema, target.table)).fetchone()
     return row[0] if row is not None and {*row[1]} <= {*target.columns} else None
@@ -218,7 +218,7 @@ def problems(table: TableInfo, target: TargetTable, deletes: bool) -> Iterator[s
         )
     if target.key and frozenset(target.key) not in table.unique:
         yield (
-            f"no primary key or unique index is on just ({', '.join(target.key)}), which tells a key's row: make one, "
+            f"no primary key or unique index has exactly the columns ({', '.join(target.key)}): create one that is "
             "neither partial nor deferrable"
         )
     if not (table.may_insert and (table.may_change or not target.key)):

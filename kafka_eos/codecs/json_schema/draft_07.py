@@ -61,7 +61,7 @@ class _Conversion:
     def __init__(self) -> None:
         self.root = ""
         self.definitions: dict[str, Schema] = {}
-        """By address."""
+        """The definitions, by address."""
         self._ids: dict[str, str] = {}
         """The addresses of definitions by the ids that they have themselves."""
 
@@ -70,7 +70,7 @@ class _Conversion:
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, dict) or depth > _DEEPEST:
-            raise ValueError("it is no JSON schema" if depth <= _DEEPEST else "the schema is nested too deeply")
+            raise ValueError("it is not a JSON schema" if depth <= _DEEPEST else "the schema is nested too deeply")
         words = _of_draft_07(schema)
         if isinstance(words.get("$id"), str) and not words["$id"].startswith("#"):
             base = urljoin(base, words["$id"]).rstrip("#")
@@ -87,9 +87,9 @@ class _Conversion:
         made: dict[str, Any] = {}
         for word, content in words.items():
             if word in _SHAPES and not isinstance(content, _SHAPES[word]):
-                raise ValueError(f"it is no JSON schema: {word} is {content!r:.100}")
+                raise ValueError(f"it is not a JSON schema: {word} is {content!r:.100}")
             if word == "required" and not all(isinstance(each, str) for each in content):
-                raise ValueError("it is no JSON schema: required names what is no text")
+                raise ValueError("it is not a JSON schema: required must list names")
             if word == "definitions":
                 for name, each in _named(content, word, below).items():
                     address = "/".join((at, word, name.replace("/", "~1")))
@@ -141,13 +141,13 @@ def _alone(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _named(content: Any, word: str, below: Callable[..., Schema]) -> dict[str, Schema]:
     if not isinstance(content, dict):
-        raise ValueError("it is no JSON schema")
+        raise ValueError("it is not a JSON schema")
     return {name: below(each, word, name) for name, each in content.items()}
 
 
 def _listed(content: Any) -> list[Any]:
     if not isinstance(content, list):
-        raise ValueError("it is no JSON schema")
+        raise ValueError("it is not a JSON schema")
     return content
 
 

@@ -112,11 +112,11 @@ class _Parser:
         while True:
             token = self._take()
             if token[0] not in "\"'":
-                raise self._wrong(f"{token} stands where text should")
+                raise self._wrong(f"{token} stands where a string should")
             try:
                 found += _ESCAPE.sub(_unescaped, token[1:-1].encode())
             except (ValueError, OverflowError):
-                raise self._wrong(f"{token} has an escape that is no character") from None
+                raise self._wrong(f"{token} has an escape that is not a character") from None
             if self._token[:1] not in ("'", '"'):
                 return found
 
@@ -124,7 +124,7 @@ class _Parser:
         try:
             return self._bytes().decode()
         except UnicodeDecodeError:
-            raise self._wrong("a text is not UTF-8") from None
+            raise self._wrong("a string is not UTF-8") from None
 
     def _number(self) -> int:
         sign = -1 if self._token == "-" and self._take() else 1

@@ -127,7 +127,7 @@ class Exchanges:
     def make_row_output(self, edge: int, deliver: Deliver) -> Callable[[Batch[Any]], None]:
         """Return the callable that routes the exchange node's output.
 
-        Rows for this worker are checked, too: which ones the exchange can carry must not depend on the number of
+        Rows for this worker are checked too: whether the exchange accepts a row must not depend on the number of
         workers. The callable raises UnencodableRows before any row is sent.
         """
         node = self.nodes[edge]

@@ -1,6 +1,6 @@
 """Copies of values for the branches of a stream: a function that changes a value in place changes it in one branch.
 
-Rule: values of immutable types are shared, which is decided once per type. So are values that cannot be copied.
+Rule: values of immutable types are shared; this is decided once per type. Values that cannot be copied are shared too.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _copy_if_possible(value: Any) -> Any:
 
 
 def are_immutable(values: Sequence[Any]) -> bool:
-    """Return whether no value can be changed in place, as their types tell; of tuples, the types of their elements."""
+    """Return whether no value can be changed in place, judged by its type, or for a tuple by those of its elements."""
     found = set(map(type, values))
     if tuple in found:
         found.discard(tuple)

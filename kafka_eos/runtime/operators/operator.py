@@ -115,8 +115,8 @@ class OperatorContext:
 class Operator(ABC):
     """One node of the plan at run time, in one subtask. Only ``process`` must be defined.
 
-    What an operator emits without a row is due when the watermark advances (``advance``), when processing time does
-    (``tick``), or at the end of an epoch (``flush``).
+    Output that no row causes is due when the watermark advances (``advance``), when processing time does (``tick``), or
+    at the end of an epoch (``flush``).
     """
 
     _ctx: OperatorContext

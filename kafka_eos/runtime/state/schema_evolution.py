@@ -43,7 +43,7 @@ _DECLARE_OLD: Final = (
     "it empty."
 )
 _SCHEMA_WORDS: Final = frozenset({"schema", "$defs", "properties", "fields"})
-"""Parts of the path of a field that only the language of schemas needs; messages omit them."""
+"""Keywords of schemas in the path of a field; messages omit them."""
 
 
 def describe(descriptor: StateDescriptor[Any]) -> dict[str, Json]:

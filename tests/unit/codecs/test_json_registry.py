@@ -247,11 +247,11 @@ def test_each_record_is_read_as_the_type_whatever_schema_it_was_written_with(reg
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ("[]", "it is no JSON schema"),
+        ("[]", "it is not a JSON schema"),
         ("{", "Expecting"),
-        ('{"properties": []}', "it is no JSON schema"),
-        ('{"anyOf": {}}', "it is no JSON schema"),
-        ('{"required": [[]]}', "required names"),
+        ('{"properties": []}', "it is not a JSON schema"),
+        ('{"anyOf": {}}', "it is not a JSON schema"),
+        ('{"required": [[]]}', "required must list names"),
         ('{"required": 5}', "required is 5"),
         ('{"minimum": "a"}', "minimum is 'a'"),
         ('{"$ref": 1}', "is 1"),

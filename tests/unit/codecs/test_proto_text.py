@@ -112,8 +112,8 @@ def test_names_are_as_short_as_they_can_be() -> None:
         ("int32 a = 1;", "int32 stands where a file has a message or an enum"),
         ("message 5 {}", "5 is no name"),
         ("package $", "is not understood"),
-        (r'message A { optional string a = 1 [default = "\ud800"]; }', "an escape that is no character"),
-        (r'message A { optional string a = 1 [default = "\303"]; }', "a text is not UTF-8"),
+        (r'message A { optional string a = 1 [default = "\ud800"]; }', "an escape that is not a character"),
+        (r'message A { optional string a = 1 [default = "\303"]; }', "a string is not UTF-8"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(text: str, said: str) -> None:
