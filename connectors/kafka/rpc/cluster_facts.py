@@ -39,6 +39,8 @@ _ONE_OF_MANY_SECONDS: Final = 2.0
 """The timeout of a request that any other broker can answer as well."""
 _CLOCK_SECONDS: Final = 60.0
 """Seconds after which the cluster's clock is measured again."""
+_JUMP_SECONDS: Final = 1.0
+"""Seconds by which this machine's clock may differ from the monotonic one since the last measurement."""
 _CLOCK_WAIT: Final = 2.0
 """The timeout of a measurement: no commit waits longer for it."""
 
@@ -67,8 +69,9 @@ class MetadataRequests(RequestSender):
     """Requests that any broker of the cluster can answer."""
 
     _end_txn_version: int | None = None
-    _clock: tuple[float, float | None] = (float("-inf"), None)
-    """When the cluster's clock was measured, and its difference from this process's monotonic clock."""
+    _clock: tuple[float, float, float | None] = (float("-inf"), 0.0, None)
+    """When the cluster's clock was measured, by the monotonic clock of this process, and by how much the clock of this
+    machine and that of the cluster were ahead of it then."""
 
     def cluster_id(self) -> str:
         """Return the id of the cluster; "" if its brokers do not report one. See ``expect_cluster``."""
@@ -125,15 +128,17 @@ class MetadataRequests(RequestSender):
     def latest_time(self) -> float | None:
         """Return the latest possible time of the cluster's clock, in seconds; None if it is not known. See ``clock``.
 
-        It is measured once per minute, and does not depend on what this machine's clock shows. If a measurement fails,
-        the previous one is used.
+        It is measured once per minute, and does not depend on what this machine's clock shows. If that clock has jumped,
+        it is measured at once: the machine may have slept, which the monotonic clock does not count. If a measurement
+        fails, the previous one is used.
         """
-        measured_at, difference = self._clock
-        if time.monotonic() > measured_at + _CLOCK_SECONDS:
+        measured_at, ahead, difference = self._clock
+        now, present = time.monotonic(), time.time() - time.monotonic()
+        if now > measured_at + _CLOCK_SECONDS or abs(present - ahead) > _JUMP_SECONDS:
             with suppress(Retryable):
                 clock = self.clock()
                 difference = None if clock is None else time.time() + sum(clock) - time.monotonic()
-            self._clock = time.monotonic(), difference
+            self._clock = time.monotonic(), present, difference
         return None if difference is None else time.monotonic() + difference
 
     def broker_config(self, name: str) -> str | None:

@@ -240,6 +240,18 @@ def test_a_clock_that_cannot_be_read_does_not_delay_a_commit(side: Side) -> None
     assert asked[-2:] == [DESCRIBE_QUORUM, DESCRIBE_TRANSACTIONS], "it is measured once a minute"
 
 
+def test_the_time_for_which_this_machine_slept_counts(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The monotonic clock stands still meanwhile, and the clock of the machine is set when it wakes up."""
+    side.at.clock_ms = now_ms
+    side.at.ids[NAME] = Held(timeout_ms=3_600_000, started_at=now_ms())
+    assert side.committer.probe(stored(prepared())).expires_in > 3_000
+
+    before = time.time
+    monkeypatch.setattr(time, "time", lambda: before() + 3_595)
+
+    assert side.committer.probe(stored(prepared())).expires_in <= 5.0
+
+
 def test_what_expires_soon_does_so_also_if_the_cluster_does_not_tell_its_time(side: Side) -> None:
     side.at.ids[NAME] = Held(timeout_ms=60_000, started_at=now_ms() - DAY_MS)
 
