@@ -394,7 +394,7 @@ def _limits(ctx: TaskContext, where: Cluster, topic: str) -> CurrentLimits:
             return fetch_topic_limits(rpc, topic, where.config)
 
     key = f"{where.scope}:{where.fingerprint}:{topic}"
-    return ctx.services.longest.get(CurrentLimits, key, lambda: CurrentLimits(fetch))
+    return ctx.services.longest.get(CurrentLimits, key, lambda: CurrentLimits(fetch, where.bootstrap))
 
 
 def batching(where: Cluster, to: TopicLimits) -> Cluster:

@@ -71,10 +71,10 @@ class _ProducerEvents:
     collector runs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: str) -> None:
         self.producer_id = self.producer_epoch = -1
         self.failures: list[str] = []
-        self._refused_records = RefusedRecords()
+        self._refused_records = RefusedRecords(cluster)
         self.refused = ""
         """The reason for which a broker has rejected this client's login, or ""."""
         self.purged = False
@@ -121,7 +121,7 @@ class WarmProducer:
     def __init__(self, transactional_id: str, slot: int, config: Mapping[str, Any]) -> None:
         self.transactional_id, self.slot = transactional_id, slot
         self._where = Cluster(config["bootstrap.servers"], config)
-        self._events = events = _ProducerEvents()
+        self._events = events = _ProducerEvents(config["bootstrap.servers"])
         self.producer = Producer(
             {
                 **config,

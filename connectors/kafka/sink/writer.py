@@ -117,7 +117,7 @@ def produce_all(
     if reasons:
         reasons = _find_refused(limits.reread(), columns, stamps)
     to = limits.latest
-    before, alone = find_refused_before(to.topic, columns)
+    before, alone = find_refused_before(limits.cluster, to.topic, columns)
     refused = {*reasons, *before}
     for index, reason in sorted({**before, **reasons}.items()):
         refuse(index, ValueError(reason))
@@ -286,7 +286,7 @@ class AtLeastOnceWriter(Writer[T]):
         self._reject = ctx.services.reject_row
         self._stamps = _ProvenanceBuilder(ctx) if provenance else None
         self._failures: list[str] = []
-        self._refused_records = RefusedRecords()
+        self._refused_records = RefusedRecords(limits.cluster)
         self._refused = ""
         callbacks = {"on_delivery": self._failed, "delivery.report.only.error": True, "error_cb": self._on_error}
         with map_errors("producer"):

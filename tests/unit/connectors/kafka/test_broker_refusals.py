@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError
 
 from kafka_eos.connectors.kafka.sink.broker_refusals import RefusedRecords, find_refused_before
@@ -35,24 +37,27 @@ class Report:
         return self.content[1]
 
 
-def record(topic: str, *reports: tuple[int, Any, Any], partition: int = 0) -> None:
+HERE = "here:9092"
+
+
+def record(topic: str, *reports: tuple[int, Any, Any], partition: int = 0, cluster: str = HERE) -> None:
     """Record the reports of a producer: codes, keys and values."""
-    records = RefusedRecords()
+    records = RefusedRecords(cluster)
     for code, key, value in reports:
         report: Any = Report(topic, (key, value), partition)
         records.record(KafkaError(code), report)
 
 
 def find(topic: str, keys: Any, *values: Any) -> list[int]:
-    return list(find_refused_before(topic, ProducerColumns(values, keys, repeat(0), None))[0])
+    return list(find_refused_before(HERE, topic, ProducerColumns(values, keys, repeat(0), None))[0])
 
 
 def find_alone(topic: str, keys: Any, *values: Any) -> list[int]:
-    return sorted(find_refused_before(topic, ProducerColumns(values, keys, repeat(0), None))[1])
+    return sorted(find_refused_before(HERE, topic, ProducerColumns(values, keys, repeat(0), None))[1])
 
 
 def test_a_record_that_the_broker_named_is_found_by_its_key_and_value() -> None:
-    record("named", (BESIDE, b"a", b"1"), (NAMED, None, b"2"), (NAMED, b"c", None))
+    record("named", (BESIDE, b"a", b"1"), (NAMED, None, b"2"), (BESIDE, b"a", b"1"), (NAMED, b"c", None))
 
     assert find("named", [b"a", None, "c", b"c", None], b"1", b"2", None, b"", b"3") == [1, 2]
     assert find("named", repeat(None), b"1", b"2") == [1]
@@ -73,6 +78,33 @@ def test_the_only_record_of_a_batch_is_named_and_of_several_each_is_sent_alone()
 
     assert find("together", repeat(None), b"1", b"2") == [1]
     assert find_alone("together", repeat(None), b"1", b"2") == [0]
+
+
+def test_a_batch_that_is_reported_alike_is_not_named_by_another_one_of_its_partition() -> None:
+    record("before", (NAMED, None, b"1"), (NAMED, None, b"2"), (BESIDE, None, b"3"), (NAMED, None, b"4"))
+    record("behind", (NAMED, None, b"4"), (BESIDE, None, b"3"), (NAMED, None, b"1"), (NAMED, None, b"2"))
+
+    for topic in ("before", "behind"):
+        assert find(topic, repeat(None), b"1", b"2", b"3", b"4") == [3]
+        assert find_alone(topic, repeat(None), b"1", b"2", b"3", b"4") == [0, 1]
+
+
+def test_a_record_that_one_cluster_refused_is_sent_to_the_topic_of_that_name_on_another() -> None:
+    record("mirrored", (NAMED, None, b"1"), cluster="there:9092")
+
+    assert find("mirrored", repeat(None), b"1") == []
+
+
+def test_a_record_is_sent_again_after_an_hour_because_the_rule_may_have_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record("repaired", (NAMED, None, b"1"))
+    now = time.monotonic()
+
+    monkeypatch.setattr(time, "monotonic", lambda: now + 3000)
+    assert find("repaired", repeat(None), b"1") == [0]
+    monkeypatch.setattr(time, "monotonic", lambda: now + 3700)
+    assert find("repaired", repeat(None), b"1") == []
 
 
 def test_another_error_names_no_record() -> None:
