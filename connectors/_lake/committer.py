@@ -193,7 +193,9 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         """Remove staged files that the table does not reference. Permitted commits are finished before this call."""
         with map_errors(Retryable, f"clean up {self._table.display_name}"):
             old = self._noted(whose)
-            referred = self._table.files(min(old.values()) - _CLOCKS_DIFFER) if old else frozenset()
+            # A clock that was ahead may have been set back since.
+            since = min((time.time(), *old.values())) - _CLOCKS_DIFFER
+            referred = self._table.files(since) if old else frozenset()
             gone = []
             for part in old:
                 if names.data(part) not in referred:

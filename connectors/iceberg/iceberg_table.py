@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from itertools import dropwhile
 from threading import Lock
 from typing import Any, Final
 
@@ -362,18 +363,19 @@ def _manifests_since(table: Table, since: float) -> Sequence[ManifestFile]:
 
     Of consecutive appends only the last snapshot is opened, because an append removes no file. A manifest with a
     sequence number of an earlier snapshot names only earlier files. Format version 1 has no such numbers: they are 0.
+    A snapshot is later than those committed before it, whatever time its writer's clock showed.
     """
-    recent: list[Snapshot] = []
-    earlier = 0
-    for each in table.snapshots():
-        if each.timestamp_ms >= since * 1000:
-            recent.append(each)
-        else:
-            earlier = max(earlier, each.sequence_number or 0)
+    snapshots = sorted(table.snapshots(), key=_sequence)
+    recent = [*dropwhile(lambda each: each.timestamp_ms < since * 1000, snapshots)]
+    earlier = max(map(_sequence, snapshots[: len(snapshots) - len(recent)]), default=0)
     appended_to = {each.parent_snapshot_id for each in recent if _is_append(each)}
     opened = [each for each in recent if each.snapshot_id not in appended_to]
     found = {manifest.manifest_path: manifest for snapshot in opened for manifest in snapshot.manifests(table.io)}
     return [each for each in found.values() if not 0 < each.sequence_number <= earlier]
+
+
+def _sequence(snapshot: Snapshot) -> int:
+    return snapshot.sequence_number or 0
 
 
 def _is_append(snapshot: Snapshot) -> bool:

@@ -6,6 +6,7 @@ import datetime
 import os
 import shutil
 import sqlite3
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -260,7 +261,10 @@ def test_a_recovery_opens_only_the_last_of_a_row_of_appends(lake: IcebergLake, l
     assert lake.rows() == [1, 2, 3]
 
 
-def test_a_recovery_reads_nothing_that_is_older_than_what_is_staged(lake: IcebergLake, life: Life) -> None:
+def test_a_recovery_reads_nothing_that_is_older_than_what_is_staged(
+    lake: IcebergLake, life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committing, "_CLOCKS_DIFFER", 0.0)
     committer = life.recovered(1)
     commit(committer, at(1, 1), life.prepared(1, 1, [1]))
     (old,) = (each for each in [lake.table().current_snapshot()] if each is not None)
@@ -271,7 +275,7 @@ def test_a_recovery_reads_nothing_that_is_older_than_what_is_staged(lake: Iceber
     committer = life.committer()
     committer.register(life.context(2))
     (entry,) = (lake.where / "data/_kafka_eos").glob(".staged*")
-    between = old.timestamp_ms / 1000 + 0.002 + committing._CLOCKS_DIFFER
+    between = old.timestamp_ms / 1000 + 0.002
     os.utime(entry, (between, between))
     for path in old_metadata:
         path.unlink()
@@ -292,6 +296,39 @@ def test_a_file_stays_that_a_snapshot_names_whose_own_snapshot_has_expired(lake:
     lake.others_delete()
     assert mine is not None
     lake.table().maintenance.expire_snapshots().by_ids([mine.snapshot_id]).commit()
+
+    life.recovered(2)
+
+    assert staged(lake) == {committed.file}
+
+
+def test_a_committed_file_stays_though_the_clock_of_a_later_writer_is_behind(
+    lake: IcebergLake, life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commits of a table are in the order of their sequence numbers, not of their times."""
+    committables = life.prepared(1, 1, [1])
+    commit(life.recovered(1), at(1, 1), committables)
+    (committed,) = (LakeCommittable.read(each.payload) for each in committables)
+    life.committer()._table.store().create(build_entry_name(committed.part))
+    with monkeypatch.context() as elsewhere:
+        now = time.time()
+        elsewhere.setattr(time, "time", lambda: now - 3 * 3600)
+        lake.others_append()
+
+    life.recovered(2)
+
+    assert staged(lake) == {committed.file}
+    assert 1 in lake.rows()
+
+
+def test_a_committed_file_stays_though_this_clock_was_ahead_when_it_was_staged(lake: IcebergLake, life: Life) -> None:
+    committables = life.prepared(1, 1, [1])
+    commit(life.recovered(1), at(1, 1), committables)
+    (committed,) = (LakeCommittable.read(each.payload) for each in committables)
+    life.committer()._table.store().create(build_entry_name(committed.part))
+    (entry,) = (lake.where / "data/_kafka_eos").glob(".staged*")
+    ahead = time.time() + 3 * 3600
+    os.utime(entry, (ahead, ahead))
 
     life.recovered(2)
 

@@ -128,9 +128,9 @@ class MetadataRequests(RequestSender):
     def latest_time(self) -> float | None:
         """Return the latest possible time of the cluster's clock, in seconds; None if it is not known. See ``clock``.
 
-        It is measured once per minute, and does not depend on what this machine's clock shows. If that clock has jumped,
-        it is measured at once: the machine may have slept, which the monotonic clock does not count. If a measurement
-        fails, the previous one is used.
+        It is measured once per minute, and does not depend on what this machine's clock shows. If that clock has
+        jumped, it is measured at once: the machine may have slept, which the monotonic clock does not count. If a
+        measurement fails, the previous one is used.
         """
         measured_at, ahead, difference = self._clock
         now, present = time.monotonic(), time.time() - time.monotonic()
