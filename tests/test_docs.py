@@ -299,7 +299,7 @@ def test_every_check_of_the_source_contract_is_listed() -> None:
 
 
 def test_the_methods_that_the_walk_through_names_exist() -> None:
-    """In one of the files that the same line links."""
+    """Each method is defined in one of the files that the same line links."""
     page = ROOT / "docs/checkpoint-walkthrough.md"
     missing: list[str] = []
     for line in prose(page).splitlines():

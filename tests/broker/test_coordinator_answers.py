@@ -339,7 +339,7 @@ def test_the_marker_tells_commit_from_abort(bootstrap: str, topic: Topic, rpc: K
 
 
 def test_a_topic_that_is_deleted_takes_its_markers_along(bootstrap: str, rpc: KafkaRequests) -> None:
-    """No coordinator can prove anything about them: output that was lost and output that was committed look alike."""
+    """Without the topic no coordinator can prove that it is current, so lost and committed output look alike."""
     out, group = f"gone-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
     create_topic(bootstrap, out)
     writer = prepared(bootstrap, out)
@@ -427,7 +427,7 @@ def test_no_status_changes_where_the_epoch_of_a_producer_turns_over(
 
 
 def _settled_status(committer: KafkaCommitter, stored: Committable) -> CommitStatus | None:
-    """The status, once the coordinator has ended what it is ending."""
+    """Return the status, once the coordinator has ended the transactions that it is ending."""
 
     def status() -> CommitStatus | None:
         try:

@@ -132,7 +132,7 @@ def test_a_life_whose_mark_was_taken_stops_and_has_nothing_open(two: tuple[Side,
 
 
 def test_a_producer_that_was_warm_when_its_life_ended_writes_nothing(two: tuple[Side, Side]) -> None:
-    """Each producer is initialized before the end: a listing cannot show one that comes later."""
+    """Each producer is initialized before the incarnation ends: a listing does not show one that comes later."""
     ours, theirs = two
     ours.committer.register(ours.ctx)
     started = f"{SPARE + 1} transactional ids"

@@ -254,7 +254,7 @@ class Referring(sqlite3.Connection):
 
 
 def test_the_table_decides_which_keys_are_equal(kit: Kit) -> None:
-    """A staging table may compare text in another way, if the columns are declared in another way."""
+    """A staging table may compare text differently from the table, because its columns are declared by the user."""
     sink = kit.sink("balances", key="account", columns={**COLUMNS, "account": "TEXT NOT NULL COLLATE NOCASE"})
 
     sink.committer(job()).commit(permit(), kit.prepared(sink, row("a", 1), row("A", 2), row("a", 3)))

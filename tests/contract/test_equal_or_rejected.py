@@ -85,7 +85,7 @@ class Nested(msgspec.Struct):
 
 
 class Holder(msgspec.Struct):
-    """A field without a type in a declared one."""
+    """A declared class with a field of type Any."""
 
     more: Any
 

@@ -221,7 +221,7 @@ def dripping(start: bytes) -> Iterator[str]:
 
 
 def test_the_whole_answer_has_one_timeout_and_its_status_is_enough(kit: Kit) -> None:
-    """Each byte comes in time."""
+    """Each byte arrives within the timeout, and the whole body does not."""
     outcomes = []
     for start in (b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"):
         with dripping(start) as url, closing(HttpDeliveryClient(url, "POST", {}, 0.3, None, False, frozenset())) as to:

@@ -244,7 +244,7 @@ def staged(lake: IcebergLake) -> set[str]:
 
 
 def test_a_recovery_opens_only_the_last_of_a_row_of_appends(lake: IcebergLake, life: Life) -> None:
-    """Its manifests name all files of the snapshots before it: the lists of those are not there."""
+    """The last snapshot's manifests name all files of the appends before it, whose manifest lists are deleted here."""
     committer = life.recovered(1)
     for epoch in (1, 2, 3):
         commit(committer, at(epoch, 1), life.prepared(1, epoch, [epoch]))
@@ -286,7 +286,7 @@ def test_a_recovery_reads_nothing_that_is_older_than_what_is_staged(
 
 
 def test_a_file_stays_that_a_snapshot_names_whose_own_snapshot_has_expired(lake: IcebergLake, life: Life) -> None:
-    """Others have removed it from the newest snapshot. Of the retained ones only a snapshot of theirs names it."""
+    """Another writer has removed the file from the newest snapshot, and only an older retained snapshot names it."""
     committables = life.prepared(1, 1, [1])
     commit(life.recovered(1), at(1, 1), committables)
     mine = lake.table().current_snapshot()

@@ -155,7 +155,7 @@ def test_a_refused_row_takes_none_of_the_epochs_other_rows_with_it(kit: Kit) -> 
 
 
 def test_what_no_row_is_to_blame_for_stops_the_job_before_anything_is_decided(kit: Kit) -> None:
-    """The server itself fills the partition's column. With a staging table the commit finds it."""
+    """The server sets the column of the partition key by its default, so no row is checked before."""
     kit.ask("CREATE TABLE parts (name text, total int, closed bool, at int DEFAULT 7) PARTITION BY LIST (at)")
     kit.ask("CREATE TABLE part PARTITION OF parts FOR VALUES IN (6)")
     sink = kit.sink("parts")

@@ -173,7 +173,7 @@ def test_a_row_that_the_table_would_refuse_is_refused_when_it_is_staged_and_its_
 
 
 def test_a_writers_asynchronous_commits_end_with_their_transactions(kit: Kit) -> None:
-    """Behind a pooler its session may be another client's next."""
+    """Behind a pooler, another client may get the session next, with its settings."""
     link = WriterConnection(PostgresDatabase(kit.conninfo).connect("test"))
     level = "SHOW synchronous_commit"
 
@@ -187,7 +187,7 @@ def test_a_writers_asynchronous_commits_end_with_their_transactions(kit: Kit) ->
 
 
 def test_a_session_of_another_client_is_refused_at_the_start_and_by_durable_transactions(kit: Kit) -> None:
-    """A pooler that pools transactions, whose sessions are not the connection's own."""
+    """A pooler with pool_mode=transaction gives a connection sessions that other connections have used."""
     database = PostgresDatabase(kit.conninfo)
     with database.connect("test") as connection:
         database.ensure_sessions(connection)

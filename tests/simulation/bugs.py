@@ -91,7 +91,7 @@ def _often_revoked(scenario: Scenario) -> Scenario:
 
 
 def _often_crashed_in_commits(scenario: Scenario) -> Scenario:
-    """The next start has to find out what was committed."""
+    """Return the scenario with many crashes during commits, so that the next start must find out what was committed."""
     faults = tuple(replace(fault, kind="crash in commit") for fault in scenario.faults)
     return replace(scenario, interval=30, exchanges=1, loop=None, shortcut=None, faults=faults)
 
@@ -305,7 +305,7 @@ def _what_can_be_committed_is(patch: pytest.MonkeyPatch) -> None:
 
 
 def _replaced_broker_is_believed(patch: pytest.MonkeyPatch) -> None:
-    """What a broker does not know is lost, whether that broker is current or not."""
+    """Treat a transaction that a broker does not know as lost, even if the broker is not current."""
     derive = durable.derive_status
 
     def believing(ours: KafkaCommittable, seen: Any, marker: str | None, age: float, current: bool) -> Any:
@@ -315,7 +315,7 @@ def _replaced_broker_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 def _marker_is_not_read(patch: pytest.MonkeyPatch) -> None:
-    """A transaction is lost if the coordinator does not show it."""
+    """Treat a transaction as lost if the coordinator does not know it, without reading the marker."""
     patch.setattr(durable, "needs_marker", lambda ours, seen: False)
 
 

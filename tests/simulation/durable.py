@@ -26,7 +26,7 @@ from kafka_eos.protocol import retention
 from kafka_eos.protocol.recovery import RecordListing
 
 OUTDATED = 0.1
-"""The share of first answers that a broker gives which was replaced: it knows nothing of the transaction."""
+"""The share of first responses that come from a replaced broker, which knows nothing of the transaction."""
 FORGOTTEN = 0.5
 """The share of committed transactions whose id was used again."""
 
@@ -179,13 +179,13 @@ _TOLD = {Transaction.PREPARED: "Ongoing"}
 class Sink:
     """A log of outputs in the order of their writing; an output is visible once its transaction is committed.
 
-    What is said of a transaction is what Kafka's brokers say, and it is judged as the Kafka committer does. ``fate``
-    decides who says it: now and then a broker that was replaced.
+    The brokers describe a transaction as Kafka's do, and the status is derived as in the Kafka committer. ``fate``
+    decides which broker responds: sometimes one that was replaced.
     """
 
     fate: random.Random
     seen: Counter[str]
-    """As that of the job."""
+    """The counter of the job, shared with this log."""
     log: list[tuple[int, tuple[int, int], tuple[int, int]]] = field(default_factory=list)
     """(transaction, (key, number of the output of this key), row id)."""
     state: list[Transaction] = field(default_factory=list)
@@ -207,7 +207,7 @@ class Sink:
         self.state[transaction] = Transaction.PREPARED
 
     def probe(self, transaction: int) -> Probe:
-        """Probe as the Kafka committer does: what brokers do not know counts only if they are current."""
+        """Probe as the Kafka committer does: a transaction counts as unknown only if the brokers are current."""
         status = self._look(transaction, current=False)
         if status is TransactionStatus.UNPROVEN:
             status = self._look(transaction, current=True)

@@ -14,7 +14,7 @@ from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 HUNG, HANGS_AT = (Path(os.environ["TEST_HUNG"]) if "TEST_HUNG" in os.environ else None), 700
 """Exists from when a worker hangs on. One does, once, where a test asks for it."""
 SLOW = Path(os.environ["TEST_SLOW"]) if "TEST_SLOW" in os.environ else None
-"""While it exists, each row takes 50 ms."""
+"""While this file exists, each row takes 50 ms."""
 TAKES_AGES = re.compile(r"(a+)+$")
 """On some texts: longer than anybody lives, in C, and no other thread runs meanwhile."""
 

@@ -196,7 +196,7 @@ def test_what_json_holds_by_its_type_comes_back(tp: Any, value: Any) -> None:
     ids=lambda given: given.__name__,
 )
 def test_a_decimal_that_is_no_number_comes_back_as_it_is(tp: Any, around: Callable[[Any], Any], digits: str) -> None:
-    """JSON has it as text. A NaN equals nothing, so it would be said to come back as itself, and rejected."""
+    """JSON writes it as text. NaN is not equal to itself, so a plain comparison would reject it."""
     codec: JsonCodec[Any] = JsonCodec(tp)
     value = around(decimal.Decimal(digits))
 
@@ -281,7 +281,7 @@ BUILTINS = st.recursive(
 @examples(100)
 @given(BUILTINS)
 def test_all_of_builtins_that_is_encoded_comes_back_unchanged(value: Any) -> None:
-    """Which is why it is not decoded again."""
+    """Values of builtin classes come back unchanged, so they are not decoded for a comparison."""
     assert are_builtins([value])
 
     pairs: list[tuple[Any, Any]] = [(MsgpackCodec[Any](), value), (exchange_codec(None), [value])]

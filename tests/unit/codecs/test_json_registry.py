@@ -482,7 +482,7 @@ BUNDLE: Any = {
         "kind": TEXT,
     },
 }
-"""As the tools of 2020-12 bundle schemas: each with its id and with definitions of its own."""
+"""A bundle as tools for 2020-12 write it: each schema has its id and its own definitions."""
 NESTED: Any = thing(
     size=thing(kind={"$ref": "#/properties/size/definitions/kind"}) | {"definitions": {"kind": WHOLE}},
     note={"$ref": "#/definitions/kind"},

@@ -1,4 +1,4 @@
-"""Values of plain models are taken as they are only where each codec holds them, and writes them the same way."""
+"""A plain model is not encoded for a check only if every codec can hold its values, and writes them the same way."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Payment(BaseModel):
 
 
 class Extended(Payment):
-    """A subclass, of which a codec of Payment knows not all fields."""
+    """A subclass with a field that a codec of Payment does not know."""
 
     more: int = 0
 
@@ -105,7 +105,7 @@ def attempt(fn: Callable[[], Any]) -> Any:
     """Return the result, or the class of the error."""
     try:
         return fn()
-    except Exception as error:  # noqa: BLE001 - whatever it raises, another one must raise, too
+    except Exception as error:  # noqa: BLE001 - both ways must raise the same class
         return type(error)
 
 

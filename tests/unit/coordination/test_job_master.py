@@ -387,7 +387,7 @@ def test_what_cannot_be_cleared_up_is_told_unless_it_is_worse(tmp_path: Path, mo
 def test_a_claim_whose_answer_was_lost_leaves_output_open_and_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store has written it, and refuses the repetition: that looks like the claim of another supervisor."""
+    """The store wrote the claim and refused the retry, so the claim looks like the one of another supervisor."""
 
     def attempt(coordinator: Coordinator) -> None:
         run.recovers(coordinator)

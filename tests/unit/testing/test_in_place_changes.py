@@ -1,4 +1,4 @@
-"""run_local names a function that changes what it is given, and no other function."""
+"""run_local reports each function that changes a value that it is given, and no other function."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_functions_that_return_new_values_pass(build: Callable[[Any], Any]) -> N
 
 
 class Opaque:
-    """Compares as the object that it is, so a copy is never equal to it."""
+    """A class that compares by identity, so a copy is never equal."""
 
 
 def test_a_value_that_cannot_be_compared_or_copied_passes() -> None:

@@ -1,4 +1,4 @@
-"""The differences between databases: what an error means, what an upsert says, and how a database is called."""
+"""The differences between databases: the meaning of errors, the upsert statement, and the name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record that a broker has named is rejected by content afterwards; no other one is."""
+"""A record that a broker has named is rejected later by its key and value; no other record is."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_a_cluster_that_does_not_know_a_transaction_of_another_one_proves_nothin
 
 
 def test_an_address_that_leads_to_another_cluster_for_a_moment_ends_nothing(side: Side) -> None:
-    """Its name was resolved wrongly when the committer connected first."""
+    """The address was resolved to another cluster when the committer first connected."""
     side.at.ids[NAME] = Held()
     side.broker.cluster_id = THERE
     side.committer.register(side.ctx)
@@ -213,7 +213,7 @@ def test_with_a_wrong_clock_here_the_clusters_decides_when_a_transaction_expires
 
 
 def test_with_a_clock_that_is_behind_what_expires_soon_is_found(side: Side) -> None:
-    """Or an epoch would be split: its last transactions would expire while the first is committed."""
+    """Otherwise an epoch would be split: its last transactions would expire while the first is committed."""
     ahead_ms = 2 * 3_600_000
     side.at.clock_ms = lambda: now_ms() + ahead_ms
     side.at.ids[NAME] = Held(timeout_ms=3_600_000, started_at=now_ms() + ahead_ms - 3_595_000)
@@ -328,7 +328,7 @@ def test_a_coordinator_that_cannot_prove_that_it_is_current_gives_no_answer(side
 
 
 def deleted_topic(side: Side) -> None:
-    """The topic of the marker is deleted. Without it a group stores no offset, so nothing is proved."""
+    """Delete the topic of the marker. Without it a group stores no offset, so no coordinator can prove its state."""
     side.committer._rpc._patience = 0.3
     unknown = ErrorCode.unknown_topic_or_partition
     side.broker.script(OFFSET_COMMIT, lambda request: side.at.stored(request, unknown))
@@ -336,7 +336,7 @@ def deleted_topic(side: Side) -> None:
 
 
 def topics(side: Side, error: ErrorCode) -> Callable[[Any], object]:
-    """Metadata in which every topic has this error."""
+    """Return a handler whose metadata shows this error for every topic."""
     brokers, topic = side.broker._self, MetadataResponseTopic
 
     def describe(request: Any) -> object:
@@ -349,7 +349,7 @@ def topics(side: Side, error: ErrorCode) -> Callable[[Any], object]:
 
 @pytest.mark.parametrize(("held", "version"), [(None, 5), (EMPTY, 5), (Held(), 4)])
 def test_what_is_lost_with_its_topic_is_unknown(side: Side, held: Held | None, version: int) -> None:
-    """Or the job would ask forever. The transaction may have been committed, and have output in other topics."""
+    """Otherwise the job would retry forever. The transaction may be committed, with output in other topics."""
     deleted_topic(side)
     side.at.ids.update({NAME: held} if held else {})
 

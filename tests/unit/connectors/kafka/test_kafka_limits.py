@@ -61,7 +61,7 @@ def test_demands_are_what_the_engine_says() -> None:
 
 
 def _hidden(request: Any) -> Any:
-    """The user may not read the settings."""
+    """Return settings as for a user without the permission to read them."""
     result, response = configured.DescribeConfigsResult, configured.DescribeConfigsResponse
     denied: Any = ErrorCode.cluster_authorization_failed
     results = tuple(
@@ -79,7 +79,7 @@ def _hidden(request: Any) -> Any:
 
 @pytest.mark.parametrize(("newest", "notices"), [(3, 2), (4, 1)])
 def test_brokers_that_do_not_verify_transactions_are_warned_about(newest: int, notices: int) -> None:
-    """Kafka before 3.6, and Redpanda. ``transaction.version`` does not tell: 3.9 verifies, and has none."""
+    """Kafka before 3.6 and Redpanda do not verify. ``transaction.version`` does not show this: 3.9 verifies."""
     with (
         ScriptedBroker({DESCRIBE_CONFIGS: _hidden}, highest={ADD_PARTITIONS_TO_TXN: newest}) as broker,
         KafkaRequests(Cluster(broker.address)) as rpc,

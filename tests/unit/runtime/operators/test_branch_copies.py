@@ -1,4 +1,4 @@
-"""A function that changes its value in place changes it in its own branch only; what cannot change is not copied."""
+"""A function that changes a value in place changes it in its own branch only; immutable values are not copied."""
 
 from __future__ import annotations
 
