@@ -133,11 +133,22 @@ class DbApiSink(NoProvenance, Sink[T]):
                     f"({format_error(error)}): create it. (Names are taken as they are: Totals may not be totals.)"
                 ) from error
             with roll_back_after(connection):
-                self._make_temporary(connection)
-            with roll_back_after(connection):
                 if self._target.key and (problem := find_key_problem(database, connection, self._target)):
                     raise ConfigError(f"DbApiSink cannot replace rows of {self._target} by key: {problem}")
+            with roll_back_after(connection):
+                self._make_temporary(connection)
+                self._expect_accepted(connection)
         return []
+
+    def _expect_accepted(self, connection: Connection) -> None:
+        """Raise ConfigError if the database refuses the statement of a commit, here from a table without rows."""
+        try:
+            connection.execute(statements.apply(self._database, _AUDIT_TABLE, self._target))
+        except DBAPIError as error:
+            if self._database.is_retryable(error):
+                raise
+            what = f"replace rows of {self._target} by key" if self._target.key else f"insert rows into {self._target}"
+            raise ConfigError(f"DbApiSink cannot {what}: {format_error(error)}") from error
 
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a database that does not respond."""

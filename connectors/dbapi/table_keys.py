@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, Inspector, inspect
+from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.connectors.dbapi.database import Database
@@ -31,8 +32,14 @@ def find_key_problem(database: Database, connection: Connection, target: TargetT
         return f"no primary key or unique index has exactly the columns ({keys}): create one that is not partial"
     if not database.is_mysql:
         return None
-    # AUTO_INCREMENT gives each row a different number.
-    counted = {each["name"] for each in inspector.get_columns(name, where) if each.get("autoincrement") is True}
+    columns = inspector.get_columns(name, where)
+    if cut := sorted(_find_prefixes(inspector, name, where, columns)):
+        return (
+            f"only the first characters of ({'), ('.join(cut)}) are unique, and ON DUPLICATE KEY UPDATE would also "
+            "replace a row that begins alike: make the whole columns unique, with a type such as VARCHAR"
+        )
+    # AUTO_INCREMENT gives each row a different number, unless the sink writes it.
+    counted = {each["name"] for each in columns if each.get("autoincrement") is True} - {*target.columns}
     others = sorted(", ".join(sorted(each)) for each in unique - {frozenset(target.key)} if not each & counted)
     if others:
         return (
@@ -40,6 +47,19 @@ def find_key_problem(database: Database, connection: Connection, target: TargetT
             "values there: drop that index, or use its columns as the key"
         )
     return None
+
+
+def _find_prefixes(
+    inspector: Inspector, name: str, where: str | None, columns: Iterable[ReflectedColumn]
+) -> Iterator[str]:
+    """Yield the columns of each unique key of MySQL that has only the first characters of a column."""
+    for each in inspector.get_indexes(name, where):
+        if each["unique"] and any(option.endswith("_length") for option in each.get("dialect_options", {})):
+            yield ", ".join(map(str, each["column_names"]))
+    long = {each["name"] for each in columns if type(each["type"]).__name__.endswith(("TEXT", "BLOB"))}
+    primary = inspector.get_pk_constraint(name, where)["constrained_columns"]
+    if long.intersection(primary):  # MySQL allows this only with a length
+        yield ", ".join(primary)
 
 
 def _columns(names: Iterable[str | None]) -> frozenset[str]:

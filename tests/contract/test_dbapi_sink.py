@@ -30,6 +30,7 @@ from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch
 from kafka_eos.testing import SINK_CHECKS, SinkUnderTest, check_sink
 from kafka_eos.testing.list_source import ListOrigin
+from tests.contract.databases import postgres_url
 from tests.marks import campaign
 
 A, B = JobIdentity("a" * 12), JobIdentity("b" * 12)
@@ -470,6 +471,21 @@ def test_without_a_row_in_the_books_nobody_can_tell_and_the_answer_says_what_to_
 def test_what_cannot_be_kept_is_refused_at_the_start(kit: Kit, options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         kit.sink(**options).check(job())
+
+
+@pytest.mark.parametrize(("key", "what"), [((), "insert rows into totals"), (("account",), "replace rows of totals")])
+def test_a_commit_that_the_database_would_refuse_is_refused_at_the_start(
+    database: Callable[[], str], key: tuple[str, ...], what: str
+) -> None:
+    """Here for its types. Otherwise the first commit would find it, after the decision."""
+    conninfo = database()
+    with psycopg.connect(conninfo) as connection:
+        connection.execute("CREATE TABLE totals (account integer PRIMARY KEY, total integer)")
+    columns = {"account": "text", "total": "integer"}
+    sink: DbApiSink[Any] = DbApiSink(postgres_url(conninfo), "totals", columns, key=key)
+
+    with pytest.raises(ConfigError, match=f"cannot {what}.*is of type integer but expression is of type text"):
+        sink.check(job())
 
 
 def test_connections_that_commit_by_themselves_are_refused(kit: Kit) -> None:

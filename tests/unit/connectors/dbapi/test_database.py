@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 from sqlalchemy import Dialect
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError, ProgrammingError
 
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
-from kafka_eos.connectors.dbapi import statements
+from kafka_eos.connectors.dbapi import statements, table_keys
 from kafka_eos.connectors.dbapi.database import Database
 from kafka_eos.core.errors import ConfigError
 
@@ -98,3 +101,53 @@ def test_a_url_that_names_no_lasting_database_is_refused(url: str, problem: str)
         Database(url, {}).engine.connect()
 
     assert "secret" not in str(raised.value)
+
+
+class _Table:
+    """What SQLAlchemy reads of a MySQL table: its primary key, unique keys with their lengths, and columns."""
+
+    def __init__(self, primary: str, unique: dict[str, dict[str, int]], **columns: Any) -> None:
+        self._primary, self._unique, self._columns = primary, unique, columns
+
+    def get_pk_constraint(self, *_: object) -> dict[str, Any]:
+        return {"constrained_columns": [self._primary]}
+
+    def get_unique_constraints(self, *_: object) -> list[dict[str, Any]]:
+        return [{"column_names": [name]} for name in self._unique]
+
+    def get_indexes(self, *_: object) -> list[dict[str, Any]]:
+        return [
+            {"column_names": [name], "unique": True, "dialect_options": {"mysql_length": lengths} if lengths else {}}
+            for name, lengths in self._unique.items()
+        ]
+
+    def get_columns(self, *_: object) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "type": tp, **({"autoincrement": True} if name == "n" else {})}
+            for name, tp in self._columns.items()
+        ]
+
+
+NAMES: dict[str, Any] = {"n": mysql.BIGINT(), "name": mysql.VARCHAR(50), "total": mysql.BIGINT()}
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "problem"),
+    [
+        (_Table("n", {"name": {}}, **NAMES), ("name", "total"), None),
+        (_Table("n", {"name": {}}, **NAMES), ("n", "name", "total"), r"\(n\) is unique too"),
+        (_Table("n", {"name": {"name": 10}}, **NAMES), ("name", "total"), "only the first characters of \\(name\\)"),
+        (_Table("name", {"total": {"total": 4}}, **NAMES), ("name", "total"), "characters of \\(total\\) are unique"),
+        (_Table("name", {}, name=mysql.TEXT()), ("name", "total"), "only the first characters of \\(name\\)"),
+    ],
+)
+def test_a_row_of_mysql_replaces_only_the_one_of_its_key(
+    table: _Table, columns: tuple[str, ...], problem: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ON DUPLICATE KEY UPDATE also replaces a row that equals it in any other unique key."""
+    connection: Any = None
+    monkeypatch.setattr(table_keys, "inspect", lambda _: table)
+
+    found = table_keys.find_key_problem(Database(MARIADB, {}), connection, TargetTable("", "t", columns, ("name",)))
+
+    assert found is None if problem is None else re.search(problem, str(found))
