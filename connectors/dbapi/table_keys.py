@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
-from sqlalchemy import Connection, Inspector, inspect
+from sqlalchemy import Connection, Inspector, inspect, text
 from sqlalchemy.engine.interfaces import ReflectedColumn
 
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.connectors.dbapi.database import Database
+from kafka_eos.connectors.dbapi.statements import make_target_table
+
+_DEFERRABLE: Final = text(
+    "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a"
+    " ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])"
+    " WHERE i.indrelid = CAST(:name AS regclass) AND i.indisunique AND NOT i.indimmediate GROUP BY i.indexrelid"
+)
 
 
 def find_key_problem(database: Database, connection: Connection, target: TargetTable) -> str | None:
@@ -30,6 +38,8 @@ def find_key_problem(database: Database, connection: Connection, target: TargetT
     keys = ", ".join(target.key)
     if frozenset(target.key) not in unique:
         return f"no primary key or unique index has exactly the columns ({keys}): create one that is not partial"
+    if frozenset(target.key) in _list_deferrable(connection, target):
+        return f"the constraint of ({keys}) is deferrable, which ON CONFLICT does not support: make it NOT DEFERRABLE"
     if not database.is_mysql:
         return None
     columns = inspector.get_columns(name, where)
@@ -47,6 +57,14 @@ def find_key_problem(database: Database, connection: Connection, target: TargetT
             "values there: drop that index, or use its columns as the key"
         )
     return None
+
+
+def _list_deferrable(connection: Connection, target: TargetTable) -> list[frozenset[str]]:
+    """Return the columns of each unique key that PostgreSQL may check only at the end of a transaction."""
+    if connection.dialect.name != "postgresql":
+        return []
+    name = connection.dialect.identifier_preparer.format_table(make_target_table(target))
+    return [frozenset(columns) for columns in connection.execute(_DEFERRABLE, {"name": name}).scalars()]
 
 
 def _find_prefixes(

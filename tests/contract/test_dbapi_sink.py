@@ -488,6 +488,18 @@ def test_a_commit_that_the_database_would_refuse_is_refused_at_the_start(
         sink.check(job())
 
 
+def test_a_deferrable_constraint_is_refused_as_a_key(database: Callable[[], str]) -> None:
+    """ON CONFLICT refuses it with the first row that it inserts."""
+    conninfo = database()
+    with psycopg.connect(conninfo) as connection:
+        connection.execute('CREATE TABLE "to""tals" (account text UNIQUE DEFERRABLE, total integer)')
+    columns = {"account": "text", "total": "integer"}
+    sink: DbApiSink[Any] = DbApiSink(postgres_url(conninfo), 'to"tals', columns, key="account")
+
+    with pytest.raises(ConfigError, match=r"the constraint of \(account\) is deferrable"):
+        sink.check(job())
+
+
 def test_connections_that_commit_by_themselves_are_refused(kit: Kit) -> None:
     with pytest.raises(ConfigError, match="commit each statement by itself"):
         kit.sink(connect_args={"isolation_level": None}).check(job())

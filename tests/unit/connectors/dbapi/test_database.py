@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -145,7 +146,7 @@ def test_a_row_of_mysql_replaces_only_the_one_of_its_key(
     table: _Table, columns: tuple[str, ...], problem: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ON DUPLICATE KEY UPDATE also replaces a row that equals it in any other unique key."""
-    connection: Any = None
+    connection: Any = SimpleNamespace(dialect=mysql.dialect())
     monkeypatch.setattr(table_keys, "inspect", lambda _: table)
 
     found = table_keys.find_key_problem(Database(MARIADB, {}), connection, TargetTable("", "t", columns, ("name",)))
