@@ -108,7 +108,7 @@ class _TaskTransaction:
     def write(self, batch: pa.RecordBatch) -> None:
         for topic, rows in _by_topic(batch, self._topic):
             if topic not in self._targets:
-                self._targets[topic] = CurrentLimits(partial(self._find_producers.target, topic))
+                self._targets[topic] = self._find_producers.limits(topic)
             produce_all(self._staged.warm.producer, self._targets[topic], columns_of(rows), None, _refuse)
             self._staged.records[topic] += rows.num_rows
         self._staged.check()
@@ -194,8 +194,11 @@ class WorkerProducers:
         staged = EpochTransaction(warm, topic, terms, epoch=EpochId(Epoch(assignment.batch), Term(assignment.term)))
         return _TaskTransaction(staged, self._groups.named(warm.transactional_id), self, assignment.topic)
 
-    def target(self, topic: str) -> TopicLimits:
-        """A topic as it is now. UserError if it does not take the batches of this worker's producers."""
+    def limits(self, topic: str) -> CurrentLimits:
+        """Return the limits of a topic. Raise UserError if it does not take the batches of this worker's producers."""
+        return CurrentLimits(partial(self._fetch_limits, topic), self._cluster.bootstrap)
+
+    def _fetch_limits(self, topic: str) -> TopicLimits:
         to = fetch_topic_limits(self.rpc, topic, self._cluster.config)
         if to.limit is not None and to.limit < self._batches:
             raise UserError(
