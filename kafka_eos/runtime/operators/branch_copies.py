@@ -1,6 +1,7 @@
 """Copies of values for the branches of a stream: a function that changes a value in place changes it in one branch.
 
-Rule: values of immutable types are shared; this is decided once per type. Values that cannot be copied are shared too.
+Rule: values of immutable types are shared; this is decided once per type. Values that cannot be copied are shared too,
+and so are those whose copy is not equal: a class may compute its fields anew when an instance is made.
 """
 
 from __future__ import annotations
@@ -46,14 +47,17 @@ def copy_values(values: list[Any]) -> list[Any]:
     try:
         # of all values at once: several times as fast as copy.deepcopy
         copied: list[Any] = pickle.loads(pickle.dumps(values, pickle.HIGHEST_PROTOCOL))  # noqa: S301 (see the import)
+        if copied == values:
+            return copied
     except Exception:  # noqa: BLE001 (pickling calls the user's classes; those within a function cannot be pickled)
-        return [*map(_copy_if_possible, values)]
-    return copied
+        pass
+    return [*map(_copy_if_possible, values)]
 
 
 def _copy_if_possible(value: Any) -> Any:
     try:
-        return copy.deepcopy(value)
+        copied = copy.deepcopy(value)
+        return copied if copied == value else value
     except Exception:  # noqa: BLE001 (a lock, a generator, or what the user's class raises)
         return value
 
@@ -102,8 +106,9 @@ def _frozen_fields(cls: Any) -> Sequence[str] | None:
     """Return the names of the fields that a frozen class declares; None for any other class."""
     if "__struct_config__" in dir(cls):
         return cls.__struct_fields__ if cls.__struct_config__.frozen else None
-    if "__dataclass_params__" in dir(cls):
+    if "__dataclass_params__" in vars(cls):
         return [*cls.__dataclass_fields__] if cls.__dataclass_params__.frozen else None
     if "model_config" in dir(cls):
-        return [*cls.model_fields] if cls.model_config.get("frozen") else None
+        frozen = cls.model_config.get("frozen") and not cls.__private_attributes__
+        return [*cls.model_fields] if frozen else None
     return getattr(cls, "_fields", None) if issubclass(cls, tuple) else None

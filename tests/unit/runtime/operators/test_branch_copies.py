@@ -32,6 +32,13 @@ class Fixed(msgspec.Struct, frozen=True):
     kind: Annotated[Literal["a", "b"], "either"] = "a"
 
 
+class Counted(msgspec.Struct):
+    amount: int
+
+    def __post_init__(self) -> None:
+        self.amount += 1
+
+
 class Basket(msgspec.Struct, frozen=True):
     items: list[int]
 
@@ -42,6 +49,10 @@ class Pair:
     right: datetime.datetime
 
 
+class PairWithNotes(Pair):
+    """Its instances have attributes of their own."""
+
+
 class Named(NamedTuple):
     count: int
 
@@ -49,6 +60,10 @@ class Named(NamedTuple):
 class Model(pydantic.BaseModel, frozen=True):
     named: Named
     times: tuple[datetime.datetime, ...]
+
+
+class Tally(Model, frozen=True):
+    _seen: list[int] = pydantic.PrivateAttr(default_factory=list)
 
 
 class Untyped(NamedTuple):
@@ -131,8 +146,12 @@ def test_immutable_values_are_shared(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{"n": 1}, [1], {1}, ("key", [1]), Order(amount=1), Basket([1]), Untyped([1]), bytearray(b"a")]
-)
+    "value",
+    [
+        {"n": 1}, [1], {1}, ("key", [1]), Order(amount=1), Basket([1]), Untyped([1]), bytearray(b"a"),
+        Tally(named=Named(1), times=(TIME,)), PairWithNotes(Fixed(1), TIME),
+    ],
+)  # fmt: skip
 def test_mutable_values_are_copied(value: Any) -> None:
     values = ["immutable", value]
 
@@ -159,3 +178,12 @@ def test_a_value_that_cannot_be_copied_is_shared() -> None:
     copied = copy_values(values)
     assert copied[0] is values[0]
     assert copied[1] is not values[1]
+
+
+def test_a_value_whose_copy_is_another_value_is_shared() -> None:
+    """A class that computes its fields when an instance is made, and an object that is equal to itself only."""
+    values = [Counted(1), {"missing": object()}, {"n": 1}]
+
+    copied = copy_values(values)
+    assert [copied[0].amount, copied[0] is values[0], copied[1] is values[1]] == [2, True, True]
+    assert copied[2] is not values[2]
