@@ -191,7 +191,7 @@ class StagedTableCommitter(SupportsRegistration, SupportsLossCheck, Committer, G
     def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
         """End an incarnation: it prepares nothing without its registration. Then abort its stages."""
         life = Incarnation(ctx.job, identity)
-        with self._session(f"take the mark of life {identity} in {self._scope}", life) as connection:
+        with self._session(f"remove the registration of incarnation {identity} in {self._scope}", life) as connection:
             if not self._catalog.is_there(connection):
                 return []
             self._catalog.set_taken_over(connection, life)

@@ -154,7 +154,8 @@ def ensure_key(key: Collection[str], columns: Collection[str]) -> None:
 def ensure_current(life: Incarnation, mark: Registration | None, term: Term) -> None:
     """Raise Fenced if a writer's incarnation was taken over, or its term is outdated."""
     if mark is None or mark.taken_over:
-        raise Fenced(f"the mark of life {life.identity_text or 'without identity'} of job {life.job!r} was taken away")
+        incarnation = life.identity_text or "without identity"
+        raise Fenced(f"the registration of incarnation {incarnation} of job {life.job!r} was removed")
     if mark.term > term:
         raise Fenced(f"term {mark.term} of job {life.job!r} writes here; this is term {term}")
 

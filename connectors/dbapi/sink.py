@@ -105,7 +105,7 @@ class DbApiSink(NoProvenance, Sink[T]):
             "table": self._target.table,
             "mode": "upsert" if self._target.key else "insert",
             "key": [*self._target.key],
-            "commit": f"staging table, one transaction; books in {STAGES}",
+            "commit": f"staging table, one transaction, recorded in {STAGES}",
         }
 
     def __repr__(self) -> str:

@@ -73,7 +73,7 @@ class IcebergSink(LakeSink[T]):
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a catalog that does not respond."""
         return (
-            f"Check that catalog {self._catalog!r} and the store of its tables run there and let this job in: "
+            f"Check that catalog {self._catalog!r} and the store of its tables run there and that this job may log in: "
             f"properties=, .pyiceberg.yaml or PYICEBERG_CATALOG__{self._catalog.upper()}__URI say where they are"
         )
 

@@ -424,7 +424,7 @@ def test_a_life_that_was_taken_over_stops_and_its_output_ends(kit: Kit) -> None:
         committer.register(job(2))
     with pytest.raises(CommittableLost):
         committer.commit(permit(), committable)
-    with kit.writer(sink) as writer, pytest.raises(Fenced, match="was taken away"):
+    with kit.writer(sink) as writer, pytest.raises(Fenced, match="was removed"):
         writer.write(batch(row("b", 1)))
     assert kit.ask("SELECT * FROM totals") == stages(kit) == []
 

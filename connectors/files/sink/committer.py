@@ -195,7 +195,7 @@ class FileCommitter(SupportsRegistration, Committer):
         """End an incarnation. Files that it stages later are never committed: it finds that its registration
         is gone."""
         if identity is not None:
-            with map_errors(Retryable, f"take the mark of life {identity} in {self._directory}"):
+            with map_errors(Retryable, f"remove the registration of incarnation {identity} in {self._directory}"):
                 disk.create_directory(self._directory)
                 disk.create_empty(self._path(names.over(ctx.job, identity)))
                 self._path(names.mark(ctx.job, identity)).unlink(missing_ok=True)

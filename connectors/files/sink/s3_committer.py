@@ -184,7 +184,7 @@ class UploadCommitter(SupportsRegistration, Committer):
         """End an incarnation. Files that it stages later are never committed: it finds that its registration
         is gone."""
         if identity is not None:
-            with map_errors(Retryable, f"take the mark of life {identity} in {self._where}"):
+            with map_errors(Retryable, f"remove the registration of incarnation {identity} in {self._where}"):
                 self._bucket.create(names.over(ctx.job, identity))
                 self._bucket.delete(names.mark(ctx.job, identity))
         return self._end(ctx.job, lambda part: part.identity == identity)

@@ -280,7 +280,7 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
             if not more:
                 return ended
             ended += more
-        raise Retryable(f"life {identity or 'without identity'} of job {ctx.job!r} still runs: stop it")
+        raise Retryable(f"incarnation {identity or 'without identity'} of job {ctx.job!r} still runs: stop it")
 
     def _own(self, ctx: JobContext) -> list[tuple[TransactionalId, TransactionDescription]]:
         """Return the ids of this incarnation."""

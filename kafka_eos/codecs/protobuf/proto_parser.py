@@ -95,7 +95,7 @@ class _Parser:
     def _skip(self, *wanted: str) -> str:
         """Consume the next token, which must be one of these."""
         if self._token not in wanted:
-            raise self._wrong(f"{self._token or 'the end'} stands where {' or '.join(wanted)} should")
+            raise self._wrong(f"expected {' or '.join(wanted)}, found {self._token or 'the end'}")
         return self._take()
 
     def _name(self) -> str:
@@ -112,7 +112,7 @@ class _Parser:
         while True:
             token = self._take()
             if token[0] not in "\"'":
-                raise self._wrong(f"{token} stands where a string should")
+                raise self._wrong(f"expected a string, found {token}")
             try:
                 found += _ESCAPE.sub(_unescaped, token[1:-1].encode())
             except (ValueError, OverflowError):
@@ -176,7 +176,7 @@ class _Parser:
                 case ";":
                     pass
                 case other:
-                    raise self._wrong(f"{other} stands where a file has a message or an enum")
+                    raise self._wrong(f"expected a message or an enum, found {other}")
         if self.file.syntax not in ("proto2", "proto3"):
             raise self._wrong(f"syntax {self.file.syntax!r} is not known")
 

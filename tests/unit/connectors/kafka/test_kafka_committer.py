@@ -977,6 +977,6 @@ def test_a_life_that_goes_on_all_the_same_is_said_so(side: Side) -> None:
 
     side.broker.script(LIST_TRANSACTIONS, always_another)
 
-    with pytest.raises(Retryable, match=f"life {OTHER} of job 'job' still runs"):
+    with pytest.raises(Retryable, match=f"incarnation {OTHER} of job 'job' still runs"):
         side.committer.retire(side.ctx, OTHER)
     assert looks == 20
