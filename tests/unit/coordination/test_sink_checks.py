@@ -96,7 +96,7 @@ UNANSWERED: dict[str, tuple[Callable[[Path], Sink[Any]], str]] = {
     ),
     "dbapi": (
         lambda _: DbApiSink("postgresql+psycopg://shop@127.0.0.1:1/shop", "rows", {"id": "BIGINT"}),
-        "the database .*url says where",
+        "the database .*url has its address",
     ),
     "iceberg": (
         lambda _: IcebergSink("shop.rows", properties=CATALOG),

@@ -227,7 +227,7 @@ def test_explain_names_the_table_the_way_of_the_commit_and_no_password() -> None
     [
         ("a.b.c", {}, "names no table"),
         ("", {}, "names no table"),
-        ("t", {"key": "x"}, "x is no column"),
+        ("t", {"key": "x"}, "x is not a column"),
         ("t", {"key": ("a", "a")}, "key: a name comes twice in a, a"),
         ("t", {"delete": bool}, "needs key="),
     ],
