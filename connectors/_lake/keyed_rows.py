@@ -20,6 +20,7 @@ from kafka_eos.connectors._lake.file_store import TableStore
 from kafka_eos.connectors._lake.lake_table import TableSpec
 from kafka_eos.connectors._lake.partitions import partition_of
 from kafka_eos.connectors._lake.table_rows import counterpart
+from kafka_eos.connectors._shared.key_columns import expect_key_columns
 from kafka_eos.connectors._shared.row_errors import map_rows
 from kafka_eos.connectors.files.file_names import partition
 from kafka_eos.connectors.files.formats.arrow_layout import ArrowLayout
@@ -42,10 +43,7 @@ def expect_key(key: Sequence[str], columns: pa.Schema, table: str) -> None:
     """Raise ConfigError if these columns cannot identify rows."""
     if DELETED in columns.names:
         raise ConfigError(f"{table} has a column {DELETED}, which is the sink's own name: rename it")
-    if unknown := [name for name in key if name not in columns.names]:
-        raise ConfigError(
-            f"key: {', '.join(unknown)} is not a column of the sink (they are {', '.join(columns.names)})"
-        )
+    expect_key_columns(key, columns.names)
     if wrong := [name for name in key if not any(of(columns.field(name).type) for of in _KEYS)]:
         found = ", ".join(f"{name} is {columns.field(name).type}" for name in wrong)
         raise ConfigError(

@@ -18,6 +18,7 @@ from kafka_eos.codecs.type_inspection import is_model, is_record, known_type
 from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.lake_table import LakeTable, TableSpec
 from kafka_eos.connectors._lake.partitions import partition_of
+from kafka_eos.connectors._shared.key_columns import expect_distinct
 from kafka_eos.connectors._shared.row_errors import encode_or_reject, map_rows
 from kafka_eos.connectors._shared.table_audit import NoProvenance
 from kafka_eos.connectors._shared.value_types import StreamTypedSink
@@ -101,8 +102,7 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
         self._key, self._delete = (key,) if isinstance(key, str) else tuple(key), delete
         if delete is not None and not self._key:
             raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
-        if len(set(self._key)) < len(self._key):
-            raise ConfigError(f"key: a name comes twice in {', '.join(self._key)}; name each column once")
+        expect_distinct(self._key)
         self._parts = [self._column_of(each) for each in by]
         if by and not create:
             raise ConfigError(

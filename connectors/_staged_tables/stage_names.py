@@ -15,7 +15,7 @@ from typing import Final
 
 from kafka_eos.abc.committer import CommitStatus
 from kafka_eos.connectors._staged_tables.incarnation_markers import Registration
-from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, Fenced
+from kafka_eos.core.errors import CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 
@@ -141,14 +141,6 @@ def _is_id(given: Json) -> bool:
 def parse_identity(text: str) -> JobIdentity | None:
     """Return the identity that a column stores."""
     return JobIdentity(text) if text else None
-
-
-def ensure_key(key: Collection[str], columns: Collection[str]) -> None:
-    """Raise ConfigError if the columns of a key are not some of the sink's."""
-    if unknown := [name for name in key if name not in columns]:
-        raise ConfigError(f"key: {', '.join(unknown)} is not a column of the sink (they are {', '.join(columns)})")
-    if len(set(key)) < len(key):
-        raise ConfigError(f"key: a name comes twice in {', '.join(key)}; name each column once")
 
 
 def ensure_current(life: Incarnation, mark: Registration | None, term: Term) -> None:

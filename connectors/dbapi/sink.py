@@ -19,9 +19,10 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.abc.sink import Sink
 from kafka_eos.codecs.type_inspection import attributes
+from kafka_eos.connectors._shared.key_columns import expect_key_columns
 from kafka_eos.connectors._shared.row_errors import BadRows, encode_or_reject, map_rows
 from kafka_eos.connectors._shared.table_audit import NoProvenance
-from kafka_eos.connectors._staged_tables.stage_names import Incarnation, TargetTable, ensure_key
+from kafka_eos.connectors._staged_tables.stage_names import Incarnation, TargetTable
 from kafka_eos.connectors._staged_tables.table_writer import TableWriter
 from kafka_eos.connectors.dbapi import statements
 from kafka_eos.connectors.dbapi.committer import DbApiCommitter
@@ -256,4 +257,4 @@ def _expect_fit(target: TargetTable) -> None:
         raise ConfigError('DbApiSink needs to know its columns: columns={"account": "TEXT NOT NULL", …}')
     if statements.ORDER in target.columns:
         raise ConfigError(f"no column may be called {statements.ORDER}: the sink's own one is")
-    ensure_key(target.key, target.columns)
+    expect_key_columns(target.key, target.columns)

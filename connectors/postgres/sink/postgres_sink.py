@@ -16,10 +16,11 @@ from psycopg import sql
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import RejectRow
 from kafka_eos.codecs.type_inspection import known_type
+from kafka_eos.connectors._shared.key_columns import expect_key_columns
 from kafka_eos.connectors._shared.row_errors import encode_or_reject
 from kafka_eos.connectors._shared.table_audit import NoProvenance
 from kafka_eos.connectors._shared.value_types import StreamTypedSink
-from kafka_eos.connectors._staged_tables.stage_names import WRITER, Incarnation, Strategy, TargetTable, ensure_key
+from kafka_eos.connectors._staged_tables.stage_names import WRITER, Incarnation, Strategy, TargetTable
 from kafka_eos.connectors._staged_tables.table_writer import RowStaging, TableWriter
 from kafka_eos.connectors.postgres.columns import ModelColumn, columns_of
 from kafka_eos.connectors.postgres.connection import (
@@ -97,7 +98,7 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
     def _columns(self) -> tuple[ModelColumn, ...]:
         """The columns of the rows. Raises ConfigError if they do not fit, or the type of the values is unknown."""
         columns = columns_of(self._value, self._given_columns)
-        ensure_key(self._key, [column.name for column in columns])
+        expect_key_columns(self._key, [column.name for column in columns])
         return columns
 
     def _take_type(self, tp: Any) -> None:
