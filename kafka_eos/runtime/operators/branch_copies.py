@@ -14,12 +14,14 @@ import pickle  # noqa: TID251 (read where it was written: neither stored nor rec
 import types
 import typing
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kafka_eos.plan import Plan, SideOutputNode, SinkNode
+
+T = TypeVar("T")
 
 _ATOMS: Final = (
     *(str, bytes, int, float, complex, types.NoneType, types.EllipsisType, enum.Enum, decimal.Decimal, uuid.UUID),
@@ -44,21 +46,22 @@ def copy_values(values: list[Any]) -> list[Any]:
     """Return values that share no mutable object with the given ones; see the rule of the module."""
     if are_immutable(values):
         return values
-    try:
-        # of all values at once: several times as fast as copy.deepcopy
-        copied: list[Any] = pickle.loads(pickle.dumps(values, pickle.HIGHEST_PROTOCOL))  # noqa: S301 (see the import)
-        if copied == values:
-            return copied
-    except Exception:  # noqa: BLE001 (pickling calls the user's classes; those within a function cannot be pickled)
-        pass
-    return [*map(_copy_if_possible, values)]
+    # of all values at once: several times as fast as copy.deepcopy
+    copied = _copy_if_possible(values, _copy_by_pickle)
+    return copied if copied is not values else [_copy_if_possible(value, copy.deepcopy) for value in values]
 
 
-def _copy_if_possible(value: Any) -> Any:
+def _copy_by_pickle(values: list[Any]) -> list[Any]:
+    copied: list[Any] = pickle.loads(pickle.dumps(values, pickle.HIGHEST_PROTOCOL))  # noqa: S301 (see the import)
+    return copied
+
+
+def _copy_if_possible(value: T, copier: Callable[[T], T]) -> T:
+    """Return a copy that is equal to the value; the value itself if there is none."""
     try:
-        copied = copy.deepcopy(value)
+        copied = copier(value)
         return copied if copied == value else value
-    except Exception:  # noqa: BLE001 (a lock, a generator, or what the user's class raises)
+    except Exception:  # noqa: BLE001 (what the user's class raises; a lock, a generator, a class within a function)
         return value
 
 
