@@ -129,8 +129,9 @@ class StageTask:
         )
         for name in self._level.sources:
             self._chain.assign(name, self._positions(name).keys())
+        rejections, count_filtered = self._chain.rejections, self._chain.counts.add_filtered
         self._services = Services(
-            self._chain.reject_record, self._chain.reject_row, self._chain.count_filtered, term=self._around.resources
+            rejections.reject_record, rejections.reject_output, count_filtered, term=self._around.resources
         )
         for sink in sinks:
             self._writers[sink.name] = self._opened.writer(sink, self._context(sink.name))

@@ -114,7 +114,7 @@ def run_local(
         chain = OperatorChain(plan, backends, outputs, pace=pace, clock=clock.read, waived=waived)
         closing.callback(chain.close)
         for output in outputs.values():
-            output.refuse = chain.reject_row
+            output.refuse = chain.rejections.reject_output
         read = {
             source.name: _batches(source, inputs.get(source.name, ()), batch_size, chain)
             for source in sorted(plan.sources, key=lambda source: not isinstance(source, TableNode))
@@ -177,7 +177,7 @@ def _batches(
     source: SourceNode, given: Sequence[Any], size: int, chain: OperatorChain
 ) -> list[Batch[Any] | AdvanceClock]:
     """Return the batches that the source's reader would return, with the clock advances between them."""
-    reject = partial(chain.reject_record, source.name)
+    reject = partial(chain.rejections.reject_record, source.name)
     found: list[Batch[Any] | AdvanceClock] = []
     offset = 0
     for waits, group in groupby(given, key=lambda item: isinstance(item, AdvanceClock)):

@@ -22,7 +22,7 @@ from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.tables.topic_tables import PROVENANCE
 from kafka_eos.core.ids import EpochId, SplitId
 from kafka_eos.core.provenance import HEADER
-from kafka_eos.runtime.operators.operator_chain import hash_operator
+from kafka_eos.runtime.operators.rejections import hash_operator
 from tests.audit.corruptions import CORRUPTIONS, Corruption, Outs, nth, without
 from tests.audit.job import Job, Out, epoch, out, placed, refused_at
 from tests.marks import campaign

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.core.ids import SplitId
-from kafka_eos.runtime.operators.operator_chain import hash_operator
+from kafka_eos.runtime.operators.rejections import hash_operator
 from tests.audit.job import Job, Out, epoch, out, refused_at
 from tests.marks import campaign
 

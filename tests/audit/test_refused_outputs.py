@@ -16,7 +16,7 @@ from kafka_eos.audit.checks.dead_letters import answered
 from kafka_eos.audit.checks.provenance_checks import gaps
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.provenance import parse_provenance
-from kafka_eos.runtime.operators.operator_chain import hash_operator
+from kafka_eos.runtime.operators.rejections import hash_operator
 from tests.audit.job import FED_AT, Job, Out, epoch, out, refused_at
 from tests.chaos.harness import read
 from tests.marks import campaign

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.core.ids import SplitId
-from kafka_eos.runtime.operators.operator_chain import hash_operator
+from kafka_eos.runtime.operators.rejections import hash_operator
 from tests.audit.job import ONCE, Job, Out, epoch, out, refused_at
 
 pytestmark = pytest.mark.timeout(600)

@@ -22,7 +22,7 @@ from kafka_eos.audit.tables.broadcast.rule_recompute import RuleRecompute
 from kafka_eos.audit.tables.expected_outputs import Recompute
 from kafka_eos.audit.tables.windows import early_results as early
 from kafka_eos.audit.tables.windows.window_recompute import WindowRecompute, WindowTables
-from kafka_eos.runtime.operators.operator_chain import hash_operator
+from kafka_eos.runtime.operators.rejections import hash_operator
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -22,7 +22,7 @@ from kafka_eos.audit.tables.float_tolerance import floats, value_hash
 from kafka_eos.audit.tables.plan_cut import Cut
 from kafka_eos.audit.tables.readable_values import ReadableValues
 from kafka_eos.plan import KeyByNode
-from kafka_eos.runtime.operators.operator_chain import hash_operator
+from kafka_eos.runtime.operators.rejections import hash_operator
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

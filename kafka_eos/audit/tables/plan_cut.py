@@ -37,8 +37,8 @@ from kafka_eos.plan import (
 )
 from kafka_eos.plan.deduplication import DeduplicateFunction
 from kafka_eos.runtime.operators import process
-from kafka_eos.runtime.operators.operator_chain import hash_operator
 from kafka_eos.runtime.operators.process import list_declared_states
+from kafka_eos.runtime.operators.rejections import hash_operator
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

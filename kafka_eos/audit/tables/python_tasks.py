@@ -174,7 +174,7 @@ def headers_of(headers: Sequence[Mapping[str, Any]]) -> Headers:
 def feed(plan: Plan, chain: OperatorChain, source: str, raws: Sequence[RawRecord]) -> None:
     node = plan.node(source)
     assert isinstance(node, plans.SourceNode)
-    batch = cast("AuditableSource", node.source).decode(source, raws, partial(chain.reject_record, source))
+    batch = cast("AuditableSource", node.source).decode(source, raws, partial(chain.rejections.reject_record, source))
     chain.push(source, batch)
 
 
@@ -190,7 +190,7 @@ def chain_of(
     with closing(_Rounds(parts, plan, backends, outputs)) as chain:
         for output in outputs.values():
             if isinstance(output, Collector):
-                output.refuse = chain.reject_row
+                output.refuse = chain.rejections.reject_output
         yield chain
 
 

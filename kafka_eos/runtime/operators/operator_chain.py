@@ -14,29 +14,21 @@ Rule: when ``push`` returns, all outputs of the batch have been handed on, dead 
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
 from kafka_eos._util import log_context
 from kafka_eos.abc.state import StateBackend, StateDescriptor
-from kafka_eos.core.errors import PlanError, PoisonRecord
-from kafka_eos.core.fault_attribution import describe_error, format_message
+from kafka_eos.core.errors import PlanError
 from kafka_eos.core.provenance import extend_branches
-from kafka_eos.core.record_preview import RecordExcerpt
 from kafka_eos.core.records import (
     MIN_EVENT_TIME,
     Batch,
-    RawOrigin,
-    RawRecord,
     RecordCounts,
-    RejectedRecord,
-    Rejection,
     Watermark,
 )
 from kafka_eos.plan import (
@@ -77,13 +69,11 @@ from kafka_eos.runtime.operators.operator import (
     no_timers,
 )
 from kafka_eos.runtime.operators.operator_stats import OperatorCounters
-from kafka_eos.runtime.operators.timer_firing import make_output_error
+from kafka_eos.runtime.operators.rejections import RejectionHandler
 from kafka_eos.runtime.operators.watermark_generation import TimestampsOperator
 from kafka_eos.runtime.state.epoch_scratch import SpillStore, unbounded
 from kafka_eos.runtime.state.ttl_clock import wall_clock
 
-_LONGEST = 200
-"""Characters of a reason that are shown for a dead letter; the dead letter contains more of it."""
 Output = Callable[[Batch[Any]], None]
 
 
@@ -145,9 +135,8 @@ class OperatorChain:
         self._ticking: set[str] = set()
         """Of those that wait for the clock, whose look at it is due and has not begun."""
         self._clock, self._subtask = clock, subtask
-        self._rejected: dict[str, list[_PendingDeadLetter]] = {
-            source.name: [] for source in plan.sources if plan.find_dead_letter_sink(source.name)
-        }
+        self.rejections = RejectionHandler(plan, self.counts)
+        """What readers, operators and writers of this chain report rejected records to."""
         with ExitStack() as opened:
             self._closing = opened
             for node in plan.nodes:
@@ -325,64 +314,35 @@ class OperatorChain:
             self._answered(node)
 
     def _flush_all_rejected(self) -> None:
-        for source in self._rejected:
+        for source in self.rejections.sources:
             self.flush_rejected(source)
 
-    def reject_record(self, source: str, raw: RawRecord, error: Exception) -> None:
-        """Handle a record that a reader cannot decode, by the source's policy."""
-        self._refuse(source, source, raw, self._make_dead_letter_branch(source, "", 0), error)
-        self.counts.add_read(source, 1)
-
-    def count_filtered(self, source: str, records: int) -> None:
-        """Count records that a source's filter has dropped."""
-        self.counts.add_filtered(source, records)
-
-    def reject_row(self, batch: Batch[Any], index: int, operator: str, error: Exception) -> None:
-        """Handle a row that a writer cannot write, by the source's policy.
-
-        Raises PoisonRecord under policy "stop", and always for a dead letter, which cannot become another dead letter.
-        """
-        source, raw = batch.origin.source, batch.origin.raw(batch.origin_rows[index])
-        letters = self._plan.find_dead_letter_sink(source)
-        if letters is not None and letters.name == operator:
-            self._plan.attribution(source).expect_record(error, operator, raw.location)
-            raise PoisonRecord(
-                raw.location,
-                operator,
-                f"its dead letter cannot be written: {describe_error(error)}",
-                "Let the dead letter sink take it (a larger max.message.bytes, another codec), or fix the record",
-            ) from error
-        self._refuse(source, operator, raw, self._mark_of(operator, batch, index), error)
-
     def flush_rejected(self, source: str) -> None:
-        """Emit waiting dead letters; for a read that returned only rejected records."""
-        rejected = self._rejected.get(source)
-        sink = self._plan.find_dead_letter_sink(source)
-        if rejected and sink is not None:
-            self._write(sink, _letters(source, rejected))
-            self._rejected[source] = []
+        """Write the pending dead letters of a source; for a read that returned only rejected records."""
+        letters, sink = self.rejections.take_dead_letters(source), self._plan.find_dead_letter_sink(source)
+        if letters is not None and sink is not None:
+            self._write(sink, letters)
 
     def close(self) -> None:
         self._closing.close()
 
     def _open(self, node: Node, backends: Mapping[str, StateBackend], scratch: Callable[[], SpillStore]) -> None:
         def reject(batch: Batch[Any], index: int, error: Exception) -> None:
-            raw, mark = batch.origin.raw(batch.origin_rows[index]), self._mark_of(node.name, batch, index)
-            self._refuse(batch.origin.source, node.name, raw, mark, error)
+            self.rejections.reject_row(batch, index, node.name, error)
 
         def reject_copy(batch: Batch[Any], index: int, error: Exception) -> None:
-            self._expect_letters(batch.origin.source, node.name, batch.origin.raw(batch.origin_rows[index]), error)
+            self.rejections.expect_permitted(batch, index, node.name, error)
             if not self._subtask:
                 reject(batch, index, error)
 
         operator = build_operator(node)
         backend = backends.get(node.name)
         state, forget = (backend.value, backend.drop) if backend else (_stateless, _stateless)
-        place, keeps_raw = self._places.get(node.name, 0), self._rejected.__contains__
+        place, keeps_raw = self._places.get(node.name, 0), self.rejections.sources.__contains__
         attribution = self._plan.attribution
         timers = backend.timers if backend else no_timers
         given = (node.name, state, reject, forget, place, keeps_raw, attribution, timers, scratch, self._clock)
-        late, copy = partial(self._late, node.name), self._copy_of(node, backends)
+        late, copy = partial(self.counts.add_late, node.name), self._copy_of(node, backends)
         panes, counter = backend.panes if backend else no_panes, self.stats[node.name].counter
         operator.open(OperatorContext(*given, late, copy, reject_copy, panes, counter))
         self._operators[node.name] = operator
@@ -398,9 +358,6 @@ class OperatorChain:
             return no_broadcast
         above = self._plan.node(node.inputs[0])
         return lambda descriptor: backends[above.name].value(replace(descriptor, definition=above.definition))
-
-    def _late(self, operator: str, rows: int) -> None:
-        self.counts.add_late(operator, rows)
 
     def watermarks(self) -> dict[str, dict[str, int]]:
         """Return the event time of each split that is read here, by the operator that generates its watermarks."""
@@ -510,76 +467,13 @@ class OperatorChain:
                 if lacks_type(node, value):
                     self._undeclared.add(node.name)
                     break
-                raw = batch.origin.raw(batch.origin_rows[index])
                 if isinstance(node, PartialFoldNode):
+                    raw = batch.origin.raw(batch.origin_rows[index])
                     self._plan.attribution(batch.origin.source).expect_record(error, node.name, raw.location)
                     raise make_bundle_error(raw.location, node.name, error) from error
-                self._refuse(batch.origin.source, node.name, raw, self._mark_of(node.name, batch, index), error)
+                self.rejections.reject_row(batch, index, node.name, error)
                 gone.append(index)
         return batch.drop(gone)
-
-    def _mark_of(self, operator: str, batch: Batch[Any], index: int) -> str:
-        return self._make_dead_letter_branch(operator, "" if batch.branch is None else batch.branch[index], batch.lane)
-
-    @staticmethod
-    def _make_dead_letter_branch(operator: str, branch: str, lane: int) -> str:
-        """Return the branch of a dead letter, the same in every worker."""
-        return f"{branch}{lane}-{hash_operator(operator)}-"
-
-    def _refuse(self, source: str, operator: str, raw: RawRecord, mark: str, error: Exception) -> None:
-        self._expect_letters(source, operator, raw, error)
-        reason = f"{type(error).__name__}: {format_message(error)}"
-        inside = RecordExcerpt.of(raw.timestamp, raw.key, raw.value, raw.headers, reason)
-        self.counts.add_rejection(source, Rejection(raw.location, operator, reason[:_LONGEST], inside))
-        self._rejected[source].append(
-            _PendingDeadLetter(mark, RejectedRecord(raw, operator, type(error).__name__, format_message(error)))
-        )
-
-    def _expect_letters(self, source: str, operator: str, raw: RawRecord, error: Exception) -> None:
-        """Return if the record at fault may become a dead letter.
-
-        Raises PoisonRecord, or what ``expect_record`` does.
-        """
-        self._plan.attribution(source).expect_record(error, operator, raw.location)
-        if source in self._rejected:
-            return
-        if source not in self._sources:
-            raise make_output_error(source, raw, operator, error) from error
-        raise PoisonRecord(raw.location, operator, describe_error(error)) from error
-
-
-def hash_operator(operator: str) -> int:
-    """Return the number that stands for an operator in its dead letters' branches."""
-    return zlib.crc32(operator.encode())
-
-
-@dataclass(frozen=True, slots=True)
-class _PendingDeadLetter:
-    """A dead letter that is not written yet, and its branch; see provenance."""
-
-    branch: str
-    rejected: RejectedRecord
-
-    @property
-    def place(self) -> tuple[str, int, int]:
-        return _place(self.rejected.raw)
-
-
-def _letters(source: str, letters: Sequence[_PendingDeadLetter]) -> Batch[Any]:
-    """Return dead letters as a batch of their own, each with the origin of the rejected record."""
-    letters = sorted(letters, key=attrgetter("place", "branch"))
-    # One row per record, so that several dead letters of it differ in their branches and ordinals.
-    raws, rows = [letters[0].rejected.raw], [0]
-    for letter in letters[1:]:
-        if letter.place != _place(raws[-1]):
-            raws.append(letter.rejected.raw)
-        rows.append(len(raws) - 1)
-    values = [letter.rejected for letter in letters]
-    return Batch(values, rows, RawOrigin(source, raws), branch=[letter.branch for letter in letters])
-
-
-def _place(raw: RawRecord) -> tuple[str, int, int]:
-    return raw.topic, raw.partition, raw.offset
 
 
 def _stateless(descriptor: Any) -> Any:

@@ -148,7 +148,8 @@ class SessionRuntime:
         """Open the parts of a chain. It has writers of its own, because it handles its barrier at its own time."""
         writers = dict[str, CountingWriter]()
         chain = self._open_chain(segment, writers, clock)
-        services = Services(chain.reject_record, chain.reject_row, chain.count_filtered, session=resources)
+        rejections, count_filtered = chain.rejections, chain.counts.add_filtered
+        services = Services(rejections.reject_record, rejections.reject_output, count_filtered, session=resources)
         nodes = [self._plan.node(name) for name in segment.nodes]
         for sink in (node for node in nodes if isinstance(node, SinkNode)):
             owner = segment.index * self._parallelism + self._subtask

@@ -199,9 +199,9 @@ def test_readers_and_writers_ask_the_same(letters: bool) -> None:
     chain = OperatorChain(plan, {}, {sink.name: written.append for sink in plan.sinks})
 
     with pytest.raises(EnvironmentFailed, match=r"refused.*'numbers'.*in/0/10"):
-        chain.reject_record("numbers", _batch().origin.raw(0), ConnectionRefusedError("refused"))
+        chain.rejections.reject_record("numbers", _batch().origin.raw(0), ConnectionRefusedError("refused"))
     with pytest.raises(EnvironmentFailed, match=r"refused.*'out'.*in/0/11"):
-        chain.reject_row(_batch(), 1, "out", ConnectionRefusedError("refused"))
+        chain.rejections.reject_output(_batch(), 1, "out", ConnectionRefusedError("refused"))
     chain.flush_rejected("numbers")
     assert written == []
 

@@ -99,7 +99,7 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/embedded/worker_startup.py _SHOWN
         kafka_eos/core/record_preview.py _KEY _VALUE _HEADERS _MESSAGE
         kafka_eos/_util/logging_setup.py _MOST_KINDS
-        kafka_eos/runtime/operators/operator_chain.py _LONGEST
+        kafka_eos/runtime/operators/rejections.py _LONGEST
         kafka_eos/core/records.py _SHOWN
         connectors/delta/delta_log.py _LONGEST_ERROR
         connectors/http/client.py _SHOWN

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from kafka_eos.audit.tables.plan_cut import refuser_of
 from kafka_eos.audit.tables.windows.judgeable_windows import JudgedOperator
-from kafka_eos.runtime.operators.operator_chain import hash_operator
+from kafka_eos.runtime.operators.rejections import hash_operator
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

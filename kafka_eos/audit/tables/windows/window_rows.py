@@ -121,7 +121,7 @@ class Part:
         outputs |= self._collectors
         self.chain = self._held.enter_context(closing(OperatorChain(plan, {}, outputs, whole=whole)))
         for collector in self._collectors.values():
-            collector.refuse = self.chain.reject_row
+            collector.refuse = self.chain.rejections.reject_output
 
     @classmethod
     def open(cls, whole: Plan, heads: frozenset[str], wanted: RequestedRows) -> Part:

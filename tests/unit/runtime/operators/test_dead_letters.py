@@ -45,7 +45,7 @@ def _chain(pipeline: Pipeline, got: dict[str, list[Batch[Any]]], full: str) -> O
     def output(name: str) -> Any:
         def write(batch: Batch[Any]) -> None:
             if name == full:
-                chain.reject_row(batch, 0, name, ValueError("too large"))
+                chain.rejections.reject_output(batch, 0, name, ValueError("too large"))
             got.setdefault(name, []).append(batch)
 
         return write
