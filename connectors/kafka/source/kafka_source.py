@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, TypedDict, TypeGuard, TypeVar, Unpack, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from kafka_eos._util.secrets import mask_config
 from kafka_eos.abc.auditable import AuditableSource
@@ -29,35 +29,30 @@ from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink.cluster_limits import check_table_retention
 from kafka_eos.connectors.kafka.sink.kafka_sink import KafkaSink
 from kafka_eos.connectors.kafka.source.end_offsets import EndingOffsets, Until, expect_behind
+from kafka_eos.connectors.kafka.source.group_offsets import (
+    list_committers,
+    list_group_incarnations,
+    offsets_by_topic,
+)
 from kafka_eos.connectors.kafka.source.message_decoder import HeaderFilter, MessageDecoder
 from kafka_eos.connectors.kafka.source.positions import (
-    continued,
-    endless,
-    moved,
-    offset_of,
-    partition_of,
-    positions,
     replaced,
     topic_of,
-    until_of,
 )
 from kafka_eos.connectors.kafka.source.reader import KafkaReader
 from kafka_eos.connectors.kafka.source.replay_decoding import encode_record, replay
+from kafka_eos.connectors.kafka.source.split_discovery import SplitDiscovery
 from kafka_eos.connectors.kafka.source.subscription import Subscription, Topics
 from kafka_eos.connectors.kafka.source.topic_codecs import TopicCodecs
 from kafka_eos.connectors.kafka.source.topic_survey import (
-    HIGH_WATERMARK,
-    LOG_START,
     STABLE_OFFSET,
-    OffsetRule,
     Start,
     TopicSurvey,
-    is_to_come,
 )
 from kafka_eos.connectors.kafka.topic_formats import described, expect_readable
 from kafka_eos.core.errors import ConfigError, Retryable
-from kafka_eos.core.ids import EpochId, JobIdentity, SplitId
-from kafka_eos.core.json_values import Json, Position, Positions
+from kafka_eos.core.ids import EpochId, SplitId
+from kafka_eos.core.json_values import Json, Positions
 from kafka_eos.core.records import Batch, RawRecord, Record
 
 T = TypeVar("T")
@@ -148,7 +143,8 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
             raise ConfigError(f"header_filter= is a function of the headers of a record, not {header_filter!r}")
         if isinstance(until, datetime):
             expect_behind(until, start)
-        self._start, self._end = start, None if until is None else EndingOffsets.of(until, self._topics)
+        end = None if until is None else EndingOffsets.of(until, self._topics)
+        self._discovery = SplitDiscovery(self._topics, start, end)
         self._servers = bootstrap_servers
         self._group = group_id
         self._allow_feedback = allow_feedback
@@ -219,7 +215,7 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
 
     def find_table_obstacle(self) -> str | None:
         """Return why no table can be built from these topics."""
-        if self._start != "earliest":
+        if self._discovery.start != "earliest":
             return 'start without the existing records of its topic: leave start= out, or set it to "earliest".'
         if self.several:
             return (
@@ -233,7 +229,7 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
 
         A source with an end creates no loop: the sink writes after that end.
         """
-        if self._end is not None or not isinstance(sink, KafkaSink) or (self._allow_feedback and not refused):
+        if self._discovery.end is not None or not isinstance(sink, KafkaSink) or (self._allow_feedback and not refused):
             return None
         if sink.connection["bootstrap_servers"] != self._servers:
             return None
@@ -268,13 +264,13 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
             "connector": "kafka",
             **self._topics.describe(),
             "bootstrap_servers": self._servers,
-            "start": str(self._start),
+            "start": str(self._discovery.start),
             "group_id": self._group,
             **described(self._codecs.of_any),
             "config": {**mask_config(self._config)},
         }
-        if self._end is not None:
-            description["until"] = self._end.text
+        if self._discovery.end is not None:
+            description["until"] = self._discovery.end.text
         if self._filter is not None:
             description["header_filter"] = True
         return description
@@ -319,74 +315,15 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
     ) -> Sequence[PositionsOrRetry]:
         with self._survey(ctx, asked) as survey:
             survey.fetch_offsets(
-                (topic, rule)
-                for source, known in asked
-                for topic in source._topics.select_topics(survey.there)
-                for rule in source._rules(known)
+                lookup for source, known in asked for lookup in source._discovery.list_lookups(survey, known)
             )
-            return [get_or_retry(partial(source._discovered, survey, known)) for source, known in asked]
-
-    def _rules(self, known: Positions | None) -> Sequence[OffsetRule]:
-        """Return the offsets to look up for each topic."""
-        if known is not None:
-            return [LOG_START, HIGH_WATERMARK]
-        return [OffsetRule.of(self._start), *([] if self._end is None else self._end.rules)]
-
-    def _discovered(self, survey: TopicSurvey, known: Positions | None) -> Positions:
-        found = self._began(survey) if known is None else self._goes_on(survey, known)
-        if self._end is None:
-            return endless(found)
-        # Partitions that are found after the end was looked up are behind it.
-        there = {split: at for split, at in found.items() if split in known} if self._has_ended(known) else found
-        return self._end.add_ends(there, survey)
-
-    def _has_ended(self, known: Positions | None) -> TypeGuard[Positions]:
-        """Return whether the end of all partitions was looked up before."""
-        read = [*self._topics.drop_excluded(known or {}).values()]
-        return bool(read) and all(until_of(at) is not None for at in read)
-
-    def _began(self, survey: TopicSurvey) -> dict[SplitId, Position]:
-        topics = self._topics.select_topics(survey.there)
-        if not topics:
-            raise self._topics.nothing_matches()
-        if isinstance(self._start, datetime) and is_to_come(self._start):
-            raise ConfigError(
-                f"start={self._start} is still to come: nobody can tell yet which record is the first after it, and "
-                'those in between would be read, too. Start the job then, or use "latest".'
-            )
-        found: dict[SplitId, Position] = {}
-        for topic in topics:
-            topic_id = survey.facts(topic).topic_id
-            found |= positions(topic, topic_id, survey.offsets(topic, OffsetRule.of(self._start)))
-        return found
-
-    def _goes_on(self, survey: TopicSurvey, known: Positions) -> dict[SplitId, Position]:
-        self._topics.check(known)
-        by_topic: dict[str, dict[SplitId, Position]] = {topic: {} for topic in self._topics.select_topics(survey.there)}
-        for split, at in known.items():
-            by_topic.setdefault(topic_of(split), {})[split] = at
-        found: dict[SplitId, Position] = {}
-        for topic, splits in by_topic.items():
-            if self._topics.is_excluded(topic):
-                found |= splits
-                continue
-            if splits and topic not in survey.there:
-                raise self._topics.gone(topic)
-            low, high = survey.offsets(topic, LOG_START), survey.offsets(topic, HIGH_WATERMARK)
-            found |= continued(topic, survey.facts(topic).topic_id, splits, low, high)
-        return found
+            return [get_or_retry(partial(source._discovery.find_positions, survey, known)) for source, known in asked]
 
     def bounds(self, positions: Positions) -> Positions | None:
-        """Return the end positions of a bounded source, or None."""
-        if self._end is None:
-            return None
-        ends = {split: until_of(at) for split, at in self._topics.drop_excluded(positions).items()}
-        return {split: moved(positions[split], until) for split, until in ends.items() if until is not None}
+        return self._discovery.get_bounds(positions)
 
     def list_excluded_splits(self, positions: Positions) -> Collection[SplitId]:
-        """Return partitions that are read to their final end."""
-        ends = self.bounds(positions) or {}
-        return [split for split, end in ends.items() if offset_of(positions[split]) >= offset_of(end)]
+        return self._discovery.list_finished_splits(positions)
 
     def get_end_positions(self, ctx: JobContext) -> Positions:
         """Return the positions after the last record that a read_committed reader can see now."""
@@ -397,15 +334,7 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
             survey.fetch_offsets(
                 (topic, STABLE_OFFSET) for source in asked for topic in source._topics.select_topics(survey.there)
             )
-            return [get_or_retry(partial(source._ends, survey)) for source in asked]
-
-    def _ends(self, survey: TopicSurvey) -> Positions:
-        found: dict[SplitId, Position] = {}
-        for topic in self._topics.select_topics(survey.there):
-            if topic not in survey.there:  # ends are queried only for topics that were found before
-                raise self._topics.gone(topic)
-            found |= positions(topic, survey.facts(topic).topic_id, survey.offsets(topic, STABLE_OFFSET))
-        return found
+            return [get_or_retry(partial(source._discovery.find_end_positions, survey)) for source in asked]
 
     def ensure_same_input(self, ctx: JobContext, read: Sequence[tuple[KafkaSource[Any], Positions]]) -> None:
         """Check that no topic was replaced under its name."""
@@ -454,28 +383,16 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
     def notify_committed(self, ctx: JobContext, epoch: EpochId, positions: Positions) -> None:
         """Commit the group's offsets for lag tools; their metadata names the writer and the epoch."""
         note = names.offset_metadata(ctx, epoch)
-        by_topic: dict[str, dict[int, int]] = {}
-        for split, at in self._topics.drop_excluded(positions).items():
-            by_topic.setdefault(topic_of(split), {})[partition_of(split)] = offset_of(at)
-        for topic, offsets in by_topic.items():
+        for topic, offsets in offsets_by_topic(self._topics.drop_excluded(positions)).items():
             if self._showing is None:
                 self._showing = KafkaRequests(self._cluster(ctx), _SHOWN_WITHIN)
             self._showing.commit_offsets(self._group or ctx.job, topic, offsets, note)
 
     def list_incarnations(self, ctx: JobContext) -> Sequence[IncarnationSign]:
         """Return signs of incarnations in the group's offsets; offsets of other programs are ignored."""
-        # Use our own request: librdkafka was seen to crash on the response of a cluster without groups.
-        group, where = self._group or ctx.job, self._cluster(ctx)
-        with KafkaRequests(where) as rpc:
-            listed = rpc.topic_names() if self._topics.pattern is not None else ()
-            metadata = [
-                each
-                for topic, facts in rpc.topics(self._topics.select_topics(listed)).items()
-                if facts is not None  # a missing topic has no offsets; the discovery reports all missing topics
-                for each in rpc.committed(group, topic, range(facts.partitions)).values()
-            ]
-        committers = [names.OffsetMetadata.parse(each) for each in metadata]
-        return lives_of_group(ctx.job, group, [by for by in committers if by is not None])
+        group = self._group or ctx.job
+        with KafkaRequests(self._cluster(ctx)) as rpc:
+            return list_group_incarnations(ctx.job, group, list_committers(rpc, group, self._topics))
 
     def _cluster(self, ctx: JobContext) -> Cluster:
         return resolve_cluster(self._servers, self._config, ctx)
@@ -495,22 +412,14 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
 
         The old client may not know a new partition or, after a broker's outage, the new leader epoch for minutes.
         """
-        where, subscriptions = self._cluster(ctx), [source._topics for source, _ in asked]
+        where = self._cluster(ctx)
 
-        def wanted(listed: Sequence[str]) -> Collection[str]:
-            # Include topics that were read and are not listed: they are queried by name before they count as deleted.
-            known = {
-                topic
-                for source, at in asked
-                if source._topics.pattern is not None
-                for topic in map(topic_of, at or ())
-                if not source._topics.is_excluded(topic)
-            }
-            return known.union(*(subscription.select_topics(listed) for subscription in subscriptions))
+        def select_surveyed(listed: Sequence[str]) -> Collection[str]:
+            return set[str]().union(*(source._discovery.select_surveyed(listed, at or {}) for source, at in asked))
 
-        by_pattern = any(subscription.pattern is not None for subscription in subscriptions)
-        positions = [source._topics.drop_excluded(at or {}) for source, at in asked]
-        survey = TopicSurvey(where, wanted, lambda: self._client(where), positions, by_pattern=by_pattern)
+        by_pattern = any(source._topics.pattern is not None for source, _ in asked)
+        known = [source._topics.drop_excluded(at or {}) for source, at in asked]
+        survey = TopicSurvey(where, select_surveyed, lambda: self._client(where), known, by_pattern=by_pattern)
         yield survey
         if survey.in_trouble:
             self._admin = None
@@ -522,22 +431,3 @@ def _single_answer(answers: Sequence[PositionsOrRetry]) -> Positions:
     if isinstance(answer, Retryable):
         raise answer
     return answer
-
-
-def lives_of_group(job: str, group: str, committers: Sequence[names.OffsetMetadata]) -> list[IncarnationSign]:
-    """Return signs of the incarnations of ``job`` among those that committed a group's offsets."""
-    written: dict[JobIdentity | None, list[names.OffsetMetadata]] = {}
-    for by in committers:
-        if by.job == job:
-            written.setdefault(by.identity, []).append(by)
-    return [
-        IncarnationSign(
-            identity,
-            f"consumer group {group!r}",
-            "committed offsets",
-            max(by.epoch.term for by in found),
-            committed=max(by.epoch.epoch for by in found),
-            process=max(((by.epoch.term, by.epoch.epoch), (by.host, by.pid)) for by in found)[1],
-        )
-        for identity, found in written.items()
-    ]

@@ -10,7 +10,7 @@ import pytest
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka import job_names as names
 from kafka_eos.connectors.kafka.job_names import OffsetMetadata, TransactionalId
-from kafka_eos.connectors.kafka.source.kafka_source import lives_of_group
+from kafka_eos.connectors.kafka.source.group_offsets import list_group_incarnations
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 
 LIFE = JobIdentity("00000000000a")
@@ -76,6 +76,6 @@ def test_a_life_is_listed_with_the_newest_epoch_of_its_offsets() -> None:
     """The newest term need not be that of the newest epoch: idle partitions keep what an older one committed."""
     by = [OffsetMetadata("orders", LIFE, EpochId(Epoch(n), Term(term)), "a", n) for n, term in ((7, 3), (9, 4), (8, 4))]
 
-    (sign,) = lives_of_group("orders", "group", [*by, OffsetMetadata("other", LIFE, by[0].epoch, "a", 1)])
+    (sign,) = list_group_incarnations("orders", "group", [*by, OffsetMetadata("other", LIFE, by[0].epoch, "a", 1)])
 
     assert (sign.identity, sign.term, sign.committed, sign.process) == (LIFE, Term(4), Epoch(9), ("a", 9))
