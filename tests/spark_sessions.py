@@ -25,7 +25,6 @@ def settings_of(directory: Path) -> dict[str, str]:
     """Settings of a session with the Kafka connector, which works in ``directory``."""
     return {
         "spark.jars": ",".join(map(str, fetch_jars("spark"))),
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **OF_OUR_OWN,
         "spark.driver.host": "127.0.0.1",

@@ -34,6 +34,8 @@ MAX_CONCURRENT: Final = 16
 """Most files that are sent at the same time."""
 REFUSED: Final = "refused"
 """The directory of rejected rows that were set aside, in the outbox."""
+OWNER_ONLY: Final = 0o700
+"""The mode of the outbox's directories: nobody else reads rows that wait."""
 
 
 class DeliveryClient(Protocol):
@@ -188,8 +190,9 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
 
     def _set_aside(self, promise: FileCommittable, refused: Sequence[bytes]) -> None:
         """Write rejected rows to disk before the file counts as done."""
-        disk.create_directory(self._outbox / REFUSED)
-        disk.write_whole(self._outbox / REFUSED / promise.build_final_name, b"".join(line + b"\n" for line in refused))
+        lines = b"".join(line + b"\n" for line in refused)
+        disk.create_directory(self._outbox / REFUSED, OWNER_ONLY)
+        disk.write_whole(self._outbox / REFUSED / promise.build_final_name, lines, mode=0o600)
 
 
 def _rank(error: BaseException) -> int:

@@ -19,12 +19,15 @@ _NOREPLACE: Final = 1
 _UNSUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
-def create_directory(directory: Path) -> None:
-    """Create a directory and its parents, each entry durable: a committed file must not vanish with its directory."""
+def create_directory(directory: Path, mode: int = 0o755) -> None:
+    """Create a directory and its parents, each entry durable: a committed file must not vanish with its directory.
+
+    ``mode`` holds for the directory, not for its parents.
+    """
     if directory.is_dir():
         return
     create_directory(directory.parent)
-    directory.mkdir(mode=0o755, exist_ok=True)
+    directory.mkdir(mode=mode, exist_ok=True)
     sync_directory(directory.parent)
 
 
@@ -46,14 +49,14 @@ def create_empty(path: Path) -> bool:
     return True
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Write a file that appears with all of its content or not at all; an existing file is replaced."""
     fd, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
     try:
         with open(fd, "wb") as file:
             file.write(content)
             file.flush()
-            os.fchmod(fd, 0o644)
+            os.fchmod(fd, mode)
             os.fsync(fd)
         os.replace(temporary, path)
     except BaseException:

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from kafka_eos.core.errors import Bug, ConfigError
 
@@ -145,6 +146,8 @@ class _Failpoints:
         if log is None:
             raise ConfigError("KAFKA_EOS_FAILPOINTS needs KAFKA_EOS_FAILPOINT_LOG: an unrecorded fault proves nothing")
         self._script, self._log = script, log
+        self.script = "; ".join(f"{each.name}={each.action}@{each.at}" for each in script)
+        """The script, for messages."""
         self._hits: Counter[int] = Counter()
         self._lock = threading.Lock()
 
@@ -205,6 +208,17 @@ def _from_environment() -> _Failpoints | None:
 
 
 _active = _from_environment()
+
+
+ARMED: Final = (
+    "FAILPOINTS ARE ARMED, so this job kills or breaks its own processes: {script}. They are for tests. In production, "
+    "unset KAFKA_EOS_FAILPOINTS and start again"
+)
+
+
+def armed_script() -> str | None:
+    """Return the script that is armed in this process, for a warning; None if there is none."""
+    return None if _active is None else _active.script
 
 
 def hit(name: str) -> None:

@@ -19,6 +19,7 @@ from functools import partial
 from types import FrameType
 from typing import cast
 
+from kafka_eos._util import failpoints
 from kafka_eos._util.retry import Retrier, RetryInterrupted
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.coordinator import Coordinator
@@ -121,8 +122,12 @@ class JobMaster:
         here = self._settings.checkpoint_location(self._plan.name) == self._directory
         history = History(storage, self.notice, None if here else self._directory)
         self._observers.add(StatusFile(self._directory), _HistoryObserver(history), _TimeUnitObserver(self.notice))
-        self.emit("started", job=self._plan.name, **({} if self._app is None else {"app": str(self._app)}))
+        armed = failpoints.armed_script()
+        told = {"app": None if self._app is None else str(self._app), "failpoints": armed}
+        self.emit("started", job=self._plan.name, **{name: text for name, text in told.items() if text is not None})
         self.emit("plan", **describe_plan(self._plan, self._settings))
+        if armed is not None:
+            self.notice(failpoints.ARMED.format(script=armed))
         with closing(SavepointWriter(self._directory, storage)) as savepoints:
             self._savepoints = savepoints
             try:

@@ -55,7 +55,8 @@ class StatusFile:
         self._written = now
         staged = self._path.with_suffix(".tmp")
         shown = {"pid": os.getpid(), "at": at, "counts": self._counts, "last": self._last, "when": self._when}
-        staged.write_text(json.dumps(shown))
+        with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(json.dumps(shown))
         staged.replace(self._path)
 
 

@@ -26,6 +26,9 @@ _ASKED_FOR = (
 )
 """Classes that pyspark names in the JVM."""
 OF_OUR_OWN: Final[Mapping[str, str]] = {
+    # Spark's own pages show plans, settings and errors to everybody who reaches this machine.
+    "spark.ui.enabled": "false",
+    "spark.redaction.regex": "(?i)secret|passw|token|credential|jaas|private|user[.]info|access[.]?key|account[.]?key",
     # Otherwise pyspark looks up the calling line of the program at each column function, which is never shown.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kafka_eos._util import failpoints
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka.client.access_rights import writes
@@ -85,6 +86,8 @@ def exactly_once_kafka(
     CommittableLost if output that Spark decided before is gone. The executors need kafka-eos installed.
     """
     _check(df, checkpoint, trigger)
+    if (armed := failpoints.armed_script()) is not None:
+        log.warning("%s", failpoints.ARMED.format(script=armed))
     rows = project_columns(df, None if topic is None else topic_name(topic))
     where = resolve_cluster(bootstrap_servers, checked(config), JobContext(name or _NAME, Term(0), {}))
     check_python(df.sparkSession)

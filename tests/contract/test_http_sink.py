@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import threading
 import time
 import uuid
@@ -290,6 +291,11 @@ def test_refused_rows_may_be_set_aside_on_disk_up_to_a_number(kit: Kit, size: in
 
     assert kit.receiver.values() == ["a", "b", "c"]
     (file,) = (kit.outbox / "refused").iterdir()
+    assert {path: stat.S_IMODE(path.stat().st_mode) for path in (kit.outbox, file.parent, file)} == {
+        kit.outbox: 0o700,
+        file.parent: 0o700,
+        file: 0o600,
+    }
     aside = [json.loads(line) for line in file.read_text().splitlines()]
     assert [(row["value"], row["answer"]) for row in aside] == [("bad 1", "400: {}"), ("bad 2", "400: {}")]
     assert all(kit.receiver.asked[row["key"]] for row in aside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import http.server
 import os
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_eos._util.jvm import maven
 from kafka_eos._util.jvm.jars import CONFIGURATIONS, cache_dir, pinned_jars
 from kafka_eos._util.jvm.java import find_java
 from kafka_eos._util.jvm.maven import VARIABLE, repository
@@ -48,6 +50,8 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self, home: Path, cut: int | None) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.home, self.cut = home, cut
+        self.elsewhere: str | None = None
+        """The address of the server that requests are redirected to."""
         self.asked: list[tuple[str, str | None, str | None]] = []
         """Path, range and login of each request."""
 
@@ -63,6 +67,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         first = self.path not in [path for path, *_ in self.server.asked]
         wanted = self.headers["Range"]
         self.server.asked.append((self.path, wanted, self.headers["Authorization"]))
+        if self.server.elsewhere is not None:
+            self.send_response(302)
+            self.send_header("Location", f"{self.server.elsewhere}{self.path}")
+            self.end_headers()
+            return
         data = (self.server.home / self.path[1:]).read_bytes()
         start = 0 if wanted is None else int(wanted.removeprefix("bytes=").removesuffix("-"))
         self.send_response(200 if wanted is None else 206)
@@ -181,6 +190,27 @@ def test_a_login_in_the_address_is_sent_and_not_shown(
 
     assert {login for *_, login in server.asked} == {f"Basic {base64.b64encode(b'ada:hunter!2').decode()}"}
     assert "hunter" not in capsys.readouterr().err
+
+
+def test_a_login_is_not_sent_to_the_server_that_a_repository_redirects_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maven, "_ATTEMPTS", 1)
+    (tmp_path / "jar").mkdir()
+    artifact = maven.Artifact("jar", "a", "1", hashlib.sha256(b"content").hexdigest())
+    (tmp_path / artifact.path).parent.mkdir(parents=True)
+    (tmp_path / artifact.path).write_bytes(b"content")
+    with Server(tmp_path, None) as first, Server(tmp_path, None) as second:
+        for server in (first, second):
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        first.elsewhere = second.url
+
+        maven.fetch(first.url.replace("//", "//ada:hunter@"), artifact, tmp_path)
+        for server in (first, second):
+            server.shutdown()
+
+    assert [login is not None for *_, login in first.asked] == [True]
+    assert [login for *_, login in second.asked] == [None]
 
 
 @pytest.mark.parametrize(

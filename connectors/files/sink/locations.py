@@ -87,8 +87,8 @@ class SinkDirectory:
 
     advice = ON_A_DISK
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, mode: int = 0o755) -> None:
+        self.path, self._mode = path, mode
 
     @property
     def text(self) -> str:
@@ -98,7 +98,7 @@ class SinkDirectory:
         name = f".check.{ensure_name(ctx.job, 'job name')}.{ctx.term}.{os.getpid()}"
         trial, renamed = self.path / name, self.path / f"{name}.renamed"
         try:
-            disk.create_directory(self.path)
+            disk.create_directory(self.path, self._mode)
             disk.create_empty(trial)
             try:
                 refuses = disk.rename_new(trial, renamed)
@@ -132,7 +132,7 @@ class SinkDirectory:
 
     def staging(self) -> DirectoryStaging:
         with map_errors(RestartFromCheckpoint, f"create {self.path}"):
-            disk.create_directory(self.path)
+            disk.create_directory(self.path, self._mode)
         return DirectoryStaging(self.path)
 
     def committer(self) -> FileCommitter:

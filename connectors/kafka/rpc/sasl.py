@@ -18,7 +18,8 @@ from kafka_eos.core.errors import ConfigError
 
 Login: TypeAlias = Generator[bytes, bytes, None]
 SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_MOST_ITERATIONS: Final = 1_000_000
+_ITERATIONS: Final = range(4096, 1_000_001)
+"""RFC 7677 requires 4096 at least: with fewer, whoever reads the exchange finds the password sooner."""
 _NO_LAYER: Final = 1
 
 
@@ -56,8 +57,11 @@ def _offer(offered: bytes, client_nonce: str) -> tuple[str, bytes, int]:
     nonce, salt, iterations = fields.get("r", ""), _binary(fields.get("s", "")), fields.get("i", "")
     if not nonce.startswith(client_nonce) or not salt:
         raise LoginFailed("the broker's offer does not answer ours")
-    if not iterations.isdecimal() or not 0 < int(iterations) <= _MOST_ITERATIONS:
-        raise LoginFailed(f"the broker asks for {iterations!r} iterations")
+    if not iterations.isdecimal() or int(iterations) not in _ITERATIONS:
+        raise LoginFailed(
+            f"the broker asks for {iterations!r} iterations, and only {_ITERATIONS[0]:,} to {_ITERATIONS[-1]:,} are "
+            "accepted. Create the user's SCRAM credentials again, with iterations=8192 or another number in that range"
+        )
     return nonce, salt, int(iterations)
 
 

@@ -24,6 +24,7 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from email.message import Message as HTTPMessage
 from pathlib import Path
 from typing import IO, Final
 from urllib.parse import unquote, urlsplit
@@ -135,7 +136,7 @@ def _download(home: str, artifact: Artifact, partial: Path) -> None:
         return
     request = _request(f"{home}/{artifact.path}", partial.stat().st_size if partial.exists() else 0)
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+        with _OPENER.open(request, timeout=_TIMEOUT) as answer:
             mode = "ab" if answer.status == http.HTTPStatus.PARTIAL_CONTENT else "wb"
             with partial.open(mode) as file:
                 _copy(answer, file)
@@ -153,6 +154,21 @@ def _request(url: str, have: int) -> urllib.request.Request:
         login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
     return request
+
+
+class _LoginForOneServer(urllib.request.HTTPRedirectHandler):
+    """Follows redirects. The login is sent to the server that the user named, and to no other."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        followed = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if followed is not None and urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:  # scheme, host and port
+            followed.remove_header("Authorization")
+        return followed
+
+
+_OPENER: Final = urllib.request.build_opener(_LoginForOneServer)
 
 
 def _copy(answer: http.client.HTTPResponse, file: IO[bytes]) -> None:

@@ -192,7 +192,6 @@ def _options(partitions: int, jars: Sequence[Path], python_path: Sequence[str]) 
     workers_path = os.pathsep.join([str(ROOT), *python_path, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     with_jars = {"spark.jars": ",".join(map(str, jars))} if jars else {}
     return with_jars | {
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"{_SHORT_LIVED} {_LOGGING}{_log_settings().as_uri()}",

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from kafka_eos._util import failpoints
+from kafka_eos._util.failpoints import parse_script
 from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.abc.context import JobContext
 from kafka_eos.coordination import job_lock as lock
@@ -18,7 +20,9 @@ from kafka_eos.coordination import job_master
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.disk_space import DiskFull
+from kafka_eos.coordination.job_history import read_events
 from kafka_eos.coordination.job_lock import is_held
+from kafka_eos.coordination.status_file import STATUS
 from kafka_eos.core.errors import (
     CommittableLost,
     ConfigError,
@@ -206,6 +210,29 @@ def test_what_sinks_notice_is_told_and_they_are_asked_once_a_run(tmp_path: Path)
 
     assert [facts["text"] for facts in run.of("notice")] == ["one", "two", "three"]
     assert sink.asked == 1
+
+
+def test_armed_failpoints_are_a_notice_and_stand_in_status_and_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = parse_script("commit.before=kill@9")
+    monkeypatch.setattr(failpoints, "_active", failpoints._Failpoints(script, str(tmp_path / "fired")))
+    run = Run(tmp_path / "home")
+    run.master.run()
+
+    assert "FAILPOINTS ARE ARMED" in run.of("notice")[0]["text"]
+    assert run.of("started")[0]["failpoints"] == "commit.before=kill@9"
+    home = tmp_path / "home" / JOB
+    assert [event.get("failpoints") for event in read_events(LocalStorage(home))[:1]] == ["commit.before=kill@9"]
+    assert "commit.before=kill@9" in (home / STATUS).read_text()
+
+
+def test_whatever_a_run_leaves_in_its_directory_is_its_owners_alone(tmp_path: Path) -> None:
+    Run(tmp_path).master.run()
+
+    left = [tmp_path / JOB, *(tmp_path / JOB).rglob("*")]
+    assert {path.name for path in left if path.stat().st_mode & 0o077} == set()
+    assert STATUS in {path.name for path in left}
 
 
 def test_what_the_watermarks_of_an_epoch_tell_of_the_code_is_a_notice_for_each_operator(tmp_path: Path) -> None:

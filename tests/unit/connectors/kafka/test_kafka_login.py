@@ -60,6 +60,8 @@ def test_scram_sha_512_is_checked_by_who_knows_the_password() -> None:
         OFFER.replace(b"r=rOpr", b"r=xxxx"),
         OFFER.replace(b"s=W22Z", b"s=!!!!"),
         OFFER.replace(b"i=4096", b"i=0"),
+        OFFER.replace(b"i=4096", b"i=1"),
+        OFFER.replace(b"i=4096", b"i=4095"),
         OFFER.replace(b"i=4096", b"i=1000000000"),
         b"\xff",
     ],
