@@ -46,7 +46,7 @@ def written(url: str, topic: str, values: Iterable[Any]) -> list[bytes]:
     made: list[bytes] = []
     for value in values:
         serialize = ProtobufSerializer(
-            type(value), SchemaRegistryClient({"url": url}), {"use.deprecated.format": False}
+            type(value), SchemaRegistryClient.new_client({"url": url}), {"use.deprecated.format": False}
         )
         made.append(serialize(value, SerializationContext(topic, MessageField.VALUE)))
     return made

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
 from kafka_eos.codecs.batch_functions import BatchDecoder
 from kafka_eos.codecs.protobuf.descriptor_pools import imported, load_schema, to_descriptor_set
 from kafka_eos.codecs.protobuf.message_codec import MessageEncoder, ProtobufCodec, batch_reading
@@ -98,9 +101,12 @@ class _FileDecoder(BatchDecoder, Generic[T]):
             return self._read(data[1:])
         place, begin = _read_place(data)
         if data[:begin] not in self._known:
-            if wrong := obstacles(_message_at(self._file, place), self._type.DESCRIPTOR):  # type: ignore[attr-defined]
+            candidates = _messages_at(self._file, place)
+            message = candidates[0] if len(candidates) == 1 else _match(candidates, data[begin:], place)
+            if wrong := obstacles(message, self._type.DESCRIPTOR):  # type: ignore[attr-defined]
                 raise ValueError(f"not a {type_name(self._type)}: {'; '.join(wrong)}")
-            self._known.add(_written_place(place))
+            if len(candidates) == 1:
+                self._known.add(_written_place(place))
         return self._read(data[begin:])
 
     def batch(self, before: bytes, data: Sequence[bytes]) -> list[T] | None:
@@ -145,14 +151,48 @@ def _nested(message: Any) -> list[Any]:
     return [each for each in message.nested_types if not each.GetOptions().map_entry]
 
 
-def _message_at(file: Any, place: Sequence[int]) -> Any:
-    found, siblings = None, list(file.message_types_by_name.values())
-    for number in place:
-        if not 0 <= number < len(siblings):
-            raise ValueError(f"its schema has no message in place {'.'.join(map(str, place))}")
-        found = siblings[number]
-        siblings = _nested(found)
+def _messages_at(file: Any, place: Sequence[int]) -> list[Any]:
+    """Return the messages that message indexes can mean: usually one.
+
+    Confluent's serializer for Python counts the entries of maps among the nested messages, others do not. A registry
+    keeps the order of messages, but not where the maps were, so each map may have been before a message or after it.
+    """
+    siblings = list(file.message_types_by_name.values())
+    found = siblings[place[0] : place[0] + 1] if place[0] >= 0 else []
+    for number in place[1:]:
+        found = [nested for outer in found for nested in _nested_at(outer, number)]
+    if not found:
+        raise ValueError(f"its schema has no message in place {'.'.join(map(str, place))}")
     return found
+
+
+def _nested_at(message: Any, number: int) -> list[Any]:
+    nested = _nested(message)
+    maps = len(message.nested_types) - len(nested)
+    return nested[max(0, number - maps) : max(0, number + 1)]
+
+
+def _match(candidates: Sequence[Any], data: bytes, place: Sequence[int]) -> Any:
+    """Return the one candidate that has all fields of the data. Raises ValueError if several have, or none."""
+    matching = [message for message in candidates if _has_all_fields(message, data)]
+    if len(matching) == 1:
+        return matching[0]
+    names = " or ".join(message.full_name for message in matching or candidates)
+    raise ValueError(
+        f"its place {'.'.join(map(str, place))} can be that of {names}, and its fields fit "
+        f"{'more than one' if matching else 'none'} of them: Confluent's serializer for Python counts the entries of "
+        "maps, others do not. Declare the message at the top level of its file"
+    )
+
+
+def _has_all_fields(message: Any, data: bytes) -> bool:
+    try:
+        value = GetMessageClass(message).FromString(data)
+    except (DecodeError, ValueError):
+        return False
+    size = value.ByteSize()
+    value.DiscardUnknownFields()
+    return bool(value.ByteSize() == size and value.IsInitialized())
 
 
 def _written_place(place: Sequence[int]) -> bytes:

@@ -13,11 +13,12 @@ import pytest
 from kafka_eos.codecs import Registry, codec_for, exchange_codec, protobuf, state_codec
 from kafka_eos.codecs.protobuf.descriptor_pools import proto
 from kafka_eos.codecs.protobuf.message_codec import ProtobufCodec
+from kafka_eos.codecs.protobuf.registry_language import _written_place
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.core.errors import ConfigError, PlanError
 from kafka_eos.core.fault_attribution import ErrorRules, Fault
-from tests.protobuf_witness import classes, proto3, told
+from tests.protobuf_witness import classes, proto3, told, written
 
 SHOP = proto3(
     "message Order {",
@@ -331,6 +332,49 @@ def test_a_message_behind_a_map_is_in_the_place_that_its_text_says(registry: Reg
 
     assert data[5:8] == b"\4\0\0"
     assert lines.decode(data) == tp(article="a")
+
+
+MAPS = proto3(
+    "message Order {",
+    "  message First { int32 number = 9; }",
+    "  map<string, int64> tags = 1;",
+    "  message Line { string article = 1; }",
+    "  message Last { string article = 1; int64 amount = 2; }",
+    "}",
+)
+
+
+@pytest.mark.parametrize("registered", ["as written", "maps first"])
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [("First", {"number": 5}), ("Last", {"amount": 5}), ("Last", {"article": "a", "amount": 5})],
+)
+def test_a_message_in_one_with_maps_is_read_whoever_wrote_it(
+    registry: Registry, registered: str, name: str, fields: Any
+) -> None:
+    """Confluent's serializer for Python counts maps; a registry may have moved them before all messages."""
+    tp = getattr(classes(MAPS)["Order"], name)
+    tags = "  map<string, int64> tags = 1;"
+    moved = MAPS.replace(f"{tags}\n", "").replace("message Order {", f"message Order {{\n{tags}")
+    text = MAPS if registered == "as written" else moved
+    message = tp(**fields)
+    payload = message.SerializeToString()
+    by_python = written(registry.url, "lines", [message])[0].removesuffix(payload)[5:]
+    by_java = _written_place((0, ("First", "Line", "Last").index(name)))
+    lines = codec(tp, registry)
+
+    for place in (by_python, by_java):
+        assert lines.decode(by_others(registry, text, payload, place)) == message
+
+
+def test_a_message_that_may_be_one_of_two_is_rejected(registry: Registry) -> None:
+    """Its place is that of the last one for Java, and of the one before for Python."""
+    tp = classes(MAPS)["Order"].Last
+    for data in (b"", tp(article="a").SerializeToString()):
+        with pytest.raises(ValueError, match=r"place 0\.2 can be that of com\.shop\.Order\.Line or .*\.Last"):
+            codec(tp, registry).decode(by_others(registry, MAPS, data, b"\4\0\4"))
+    with pytest.raises(ValueError, match="fits? none of them"):
+        codec(tp, registry).decode(by_others(registry, MAPS, b"\x78\1", b"\4\0\4"))
 
 
 # ---------------------------------------------------------------- in batches
