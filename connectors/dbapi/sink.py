@@ -89,8 +89,8 @@ class DbApiSink(NoProvenance, Sink[T]):
 
     @property
     def default_name(self) -> str:
-        """Return the table."""
-        return self._target.table.rpartition(".")[2]
+        """Return the table's name, marked as a table: a topic in the same plan may have the same name."""
+        return f"{self._target.table.rpartition('.')[2]}-table"
 
     def trade_offs(self) -> Sequence[str]:
         """Return the trade-offs of this sink."""

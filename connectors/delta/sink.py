@@ -52,8 +52,8 @@ class DeltaSink(LakeSink[T]):
 
     @property
     def default_name(self) -> str:
-        """Return the last part of the table's address."""
-        return self._place.text.rstrip("/").rpartition("/")[2]
+        """Return the table's name, marked as a table: a topic in the same plan may have the same name."""
+        return f"{self._place.text.rstrip('/').rpartition('/')[2]}-table"
 
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a location that does not respond."""

@@ -67,8 +67,8 @@ class IcebergSink(LakeSink[T]):
 
     @property
     def default_name(self) -> str:
-        """Return the table, without its namespace."""
-        return self._name.rpartition(".")[2]
+        """Return the table's name, marked as a table: a topic in the same plan may have the same name."""
+        return f"{self._name.rpartition('.')[2]}-table"
 
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a catalog that does not respond."""

@@ -108,8 +108,8 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
 
     @property
     def default_name(self) -> str:
-        """Return the table."""
-        return self._table
+        """Return the table's name, marked as a table: a topic in the same plan may have the same name."""
+        return f"{self._table}-table"
 
     def trade_offs(self) -> Sequence[str]:
         """Return the trade-offs of this sink."""

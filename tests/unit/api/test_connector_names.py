@@ -44,6 +44,15 @@ def test_a_table_of_a_topic_has_its_name() -> None:
     assert {"customers", "sales", "out"} <= set(names(pipeline))
 
 
+def test_a_topic_and_a_table_of_one_name_stand_in_one_plan() -> None:
+    pipeline = Pipeline("p")
+    orders = pipeline.source(KafkaSource("orders", value=Sale))
+    orders.sink(KafkaSink("copies"))
+    orders.sink(PostgresSink("dbname=x", "orders"))
+
+    assert names(pipeline) == ["orders", "copies", "orders-table"]
+
+
 def test_a_given_name_comes_first() -> None:
     pipeline = Pipeline("p")
     pipeline.source(KafkaSource("sales"), name="in").sink(KafkaSink("copies"), name="out")
@@ -54,9 +63,9 @@ def test_a_given_name_comes_first() -> None:
 @pytest.mark.parametrize(
     ("sink", "name"),
     [
-        (lambda at: PostgresSink("dbname=x", "shop.sales"), "sales"),
-        (lambda at: DeltaSink(at / "lake" / "sales.delta"), "sales-delta"),
-        (lambda at: IcebergSink("shop.sales", properties=CATALOG), "sales"),
+        (lambda at: PostgresSink("dbname=x", "shop.sales"), "sales-table"),
+        (lambda at: DeltaSink(at / "lake" / "sales.delta"), "sales-delta-table"),
+        (lambda at: IcebergSink("shop.sales", properties=CATALOG), "sales-table"),
     ],
 )
 def test_a_sink_has_the_name_of_its_table(sink: Callable[[Path], Any], name: str, tmp_path: Path) -> None:
