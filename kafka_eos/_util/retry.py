@@ -47,5 +47,9 @@ class Retrier:
         if self._stop.is_set():
             raise RetryInterrupted(f"stopped before it could {what}")
 
+    @property
+    def is_interrupted(self) -> bool:
+        return self._stop.is_set()
+
     def interrupt(self) -> None:
         self._stop.set()

@@ -53,14 +53,15 @@ class GroupedSources:
     ) -> dict[str, Exception]:
         """Report committed offsets; return the sources that failed, with the error.
 
-        If a server does not respond for one source, its other sources are not tried: each would wait as long. No source
-        is tried once a stop is requested.
+        If a server does not respond for one source, its other sources are not tried: each would wait as long. Once the
+        attempt ends, no source is tried and none counts as failed.
         """
         failed: dict[str, Exception] = {}
         for group in self._groups(ctx, list(positions)):
             for name in group:
+                if patience.is_interrupted:
+                    return failed
                 try:
-                    patience.ensure_running("show the offsets")
                     self._sources[name].notify_committed(ctx, epoch, positions[name])
                 except Retryable as error:
                     failed.update(dict.fromkeys(group[group.index(name) :], error))

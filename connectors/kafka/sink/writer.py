@@ -299,7 +299,7 @@ class AtLeastOnceWriter(Writer[T]):
     def _failed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._refused_records.record(error, message)
-            self._failures = [*self._failures, undelivered(error, message)][:_MAX_FAILURES]
+            self._failures = [*dict.fromkeys((*self._failures, undelivered(error, message)))][:_MAX_FAILURES]
 
     def write(self, batch: Batch[T]) -> None:
         kept, columns = encode_or_reject(self._encode, batch, self._operator, self._reject)

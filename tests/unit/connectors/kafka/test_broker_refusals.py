@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors.kafka.sink.broker_refusals import RefusedRecords, find_refused_before
+from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits
 from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
+from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
+from kafka_eos.connectors.kafka.sink.writer import AtLeastOnceWriter
+from kafka_eos.core.errors import RestartFromCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.records import Batch
+from kafka_eos.testing.list_source import ListOrigin
 
 NAMED, BESIDE, OTHER = KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD, KafkaError.INVALID_TIMESTAMP
 
@@ -111,3 +119,23 @@ def test_another_error_names_no_record() -> None:
     record("late", (OTHER, None, b"1"))
 
     assert find("late", repeat(None), b"1") == []
+
+
+def test_records_that_are_not_delivered_for_one_reason_name_it_once() -> None:
+    job = JobContext("job", Term(1), {})
+    limits = CurrentLimits(lambda: TopicLimits("out", None, 1_000_000, 1), "127.0.0.1:1")
+    batch = Batch(["a", "b", "c"], range(3), ListOrigin("in", "in", 0, 0, "abc"))
+    writer: AtLeastOnceWriter[str] = AtLeastOnceWriter(
+        TaskContext(job, 0, 1, "out"),
+        limits,
+        lambda batch: ProducerColumns([value.encode() for value in batch.values], repeat(None), repeat(0), None),
+        {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 50, "log_level": 0},
+        5.0,
+        provenance=False,
+    )
+    writer.write(batch)
+
+    with pytest.raises(RestartFromCheckpoint) as told:
+        writer.seal(EpochId(Epoch(1), Term(1)))
+
+    assert str(told.value).count("Local: Message timed out") == 1
