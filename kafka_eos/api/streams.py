@@ -320,7 +320,7 @@ class Stream(BaseStream, Generic[T]):
     def sink(self, sink: interfaces.Sink[T], *, name: str | None = None) -> None:
         """Write the stream to ``sink``. The stream may have other readers too.
 
-        Its output is stored under ``name``; default: the name of its topic or table.
+        Its output is stored under ``name``; default: the name of its topic, or of its table with ``-table``.
         """
         self._append_node(plan.SinkNode, name_connector("sink", sink, name), sink=sink)
 
@@ -441,7 +441,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
     ) -> Stream[Any]:
         """Aggregate the values of each key. Each input emits one row: the key, and a field per aggregate.
 
-        ``aggregate(agg.count(), total=agg.sum(lambda o: o.amount))`` emits rows with ``key``, ``count`` and ``total``;
+        ``aggregate(agg.count(), total=agg.sum("amount"))`` emits rows with ``key``, ``count`` and ``total``;
         see ``agg``. ``out`` is your class for the rows (a model, a Struct, a dataclass); ``key`` is the name of its key
         field.
 
@@ -988,7 +988,7 @@ class WindowedStream(BaseStream, Generic[K, T]):
     ) -> Stream[Any]:
         """Aggregate the values of a window. At its end, emit one row: key, start, end, and a field per aggregate.
 
-        ``aggregate(agg.count(), total=agg.sum(lambda o: o.amount))``; see ``agg``. ``out`` is your class
+        ``aggregate(agg.count(), total=agg.sum("amount"))``; see ``agg``. ``out`` is your class
         for the rows; ``key``, ``start`` and ``end`` are the names of its fields.
         """
         parts, rows = self._rows(aggregates, named, out, key, start, end)
@@ -1014,12 +1014,13 @@ class WindowedStream(BaseStream, Generic[K, T]):
         contents = all_elements(fn, codec, numbered=isinstance(self._assigner, RowCountWindows))
         return self._windowed(name, contents, get_element_type(get_return_type(fn)))
 
-    def top_n(self, n: int, *, name: str | None = None, by: Callable[[T], Any]) -> Stream[Windowed[K, list[T]]]:
+    def top_n(self, n: int, *, name: str | None = None, by: str | Callable[[T], Any]) -> Stream[Windowed[K, list[T]]]:
         """Emit the ``n`` values of a window with the highest ``by``, highest first; see ``agg.top``.
 
         A window stores only that many values.
         """
-        self._expect_functions("top_n", by=by)
+        if not isinstance(by, str):
+            self._expect_functions("top_n", by=by)
         best = call_quoting_user(lambda: top(n, by).for_type(self._value_type))
         return self._aggregated(name, best, lambda window, values: values)
 

@@ -103,6 +103,13 @@ assert_type(keyed.aggregate(user_total=agg.sum(lambda o: o.amount), out=Total), 
 keyed.aggregate(
     agg.count(), agg.mean(lambda o: o.amount), best=agg.max_by(lambda o: o.amount, lambda o: o.user), name="best"
 )
+assert_type(
+    keyed.aggregate(
+        agg.sum("amount"), agg.mean("amount"), agg.min("amount"), best=agg.max_by("amount", "user"), out=Total
+    ),
+    Stream[Total],
+)
+keyed.aggregate(agg.first("user"), agg.top(2, "amount"), agg.collect("user", by="amount"), name="named")
 keyed.aggregate(agg.collect(), wrong=agg.sum(lambda o: o.price))  # type: ignore[attr-defined]
 keyed.aggregate(total=5)  # type: ignore[call-overload]
 assert_type(keyed.process(Rank, name="rank"), Stream[tuple[str, int]])

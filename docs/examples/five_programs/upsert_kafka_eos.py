@@ -19,6 +19,6 @@ pipeline = Pipeline("totals")
 (
     pipeline.source(KafkaSource("purchases", value=Purchase))
     .key_by("user")
-    .aggregate(total=agg.sum(lambda purchase: purchase.amount), key="user", out=Total, name="total")
+    .aggregate(total=agg.sum("amount"), key="user", out=Total, name="total")
     .sink(PostgresSink("host=localhost dbname=shop user=shop", "totals", key="user"))
 )

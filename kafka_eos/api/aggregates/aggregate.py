@@ -5,13 +5,23 @@ Rule: an accumulator is never modified. ``add`` and ``merge`` return a new one, 
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
+from kafka_eos.codecs.field_access import read_field
 from kafka_eos.core.errors import PlanError
+
+T = TypeVar("T")
+V = TypeVar("V")
+G = TypeVar("G", bound="Aggregate[Any, Any, Any]")
 
 T_contra = TypeVar("T_contra", contravariant=True)
 A = TypeVar("A")
 R_co = TypeVar("R_co", covariant=True)
+
+FieldOr: TypeAlias = str | Callable[[T], V]
+"""The name of a field of the values, or a function of a value."""
 
 PLAIN = int | float | str | bool | None
 """Values that storage preserves without a declared type."""
@@ -34,7 +44,10 @@ class Aggregate(Generic[T_contra, A, R_co]):
         return False
 
     def for_type(self, values: Any) -> Aggregate[T_contra, Any, R_co]:
-        """Return the aggregate for values of a type."""
+        """Return the aggregate for values of a type; None is a type that is unknown.
+
+        Raises PlanError if the aggregate reads a field by name that such values do not have.
+        """
         return self
 
     def create(self) -> A:
@@ -50,6 +63,43 @@ class Aggregate(Generic[T_contra, A, R_co]):
 
     def result(self, acc: A, /) -> R_co:
         raise NotImplementedError(f"{type(self).__name__} does not define result(accumulator)")
+
+
+class FieldReader:
+    """The function that a field's name stands for, before the type of the values is known."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._read = read_field(name, None)
+
+    def __call__(self, value: Any) -> Any:
+        return self._read(value)
+
+
+@overload
+def as_function(field: FieldOr[T, V]) -> Callable[[T], V]: ...
+
+
+@overload
+def as_function(field: FieldOr[T, V] | None) -> Callable[[T], V] | None: ...
+
+
+def as_function(field: FieldOr[T, V] | None) -> Callable[[T], V] | None:
+    """Return the function of a value that an argument is, or names."""
+    return FieldReader(field) if isinstance(field, str) else field
+
+
+def bind_fields(aggregate: G, values: Any) -> G:
+    """Return a dataclass of an aggregate with the fields that it reads by name bound to the type of the values.
+
+    Raises PlanError if values of that type do not have such a field.
+    """
+    bound = {
+        each.name: read_field(read.name, values)
+        for each in dataclasses.fields(aggregate)  # type: ignore[arg-type]
+        if isinstance(read := getattr(aggregate, each.name), FieldReader)
+    }
+    return dataclasses.replace(aggregate, **bound) if bound else aggregate  # type: ignore[type-var]
 
 
 def ensure_plain(value: Any, of: str) -> Any:

@@ -15,7 +15,15 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from kafka_eos.api.aggregates.aggregate import PLAIN, Aggregate, ensure_plain, to_sort_key
+from kafka_eos.api.aggregates.aggregate import (
+    PLAIN,
+    Aggregate,
+    FieldOr,
+    as_function,
+    bind_fields,
+    ensure_plain,
+    to_sort_key,
+)
 from kafka_eos.codecs.type_inspection import get_return_type, to_plain
 from kafka_eos.core.errors import PlanError
 
@@ -38,7 +46,8 @@ class ExtremeAggregate(Aggregate[Any, Any, Any]):
     state: Any
 
     def for_type(self, values: Any) -> ExtremeAggregate:
-        return replace(self, state=values) if self.fn is None and self.state is None else self
+        bound = bind_fields(self, values)
+        return bound if self.state is not None else replace(bound, state=_type_read(bound.fn, values))
 
     @cached_property
     def accumulator(self) -> Any:
@@ -85,7 +94,8 @@ class RankedAggregate(Aggregate[Any, _Ranked, Any]):
     """The result is a list."""
 
     def for_type(self, values: Any) -> RankedAggregate:
-        return replace(self, state=values) if self.value is None and self.state is None else self
+        bound = bind_fields(self, values)
+        return bound if self.state is not None else replace(bound, state=_type_read(bound.value, values))
 
     @property
     def needs_event_time(self) -> bool:
@@ -136,59 +146,74 @@ class RankedAggregate(Aggregate[Any, _Ranked, Any]):
         return acc[-self.most :] if self.last else acc[: self.most]
 
 
-def min_(fn: Callable[[T], V] | None = None, *, state: Any = None) -> Aggregate[T, Any, V]:
-    """Return the minimum of ``fn`` over all values. None is ignored.
-
-    ``state``: its type, if it is neither a number nor a str.
-    """
-    return ExtremeAggregate(name="min", fn=fn, before=operator.lt, state=_type_of(fn, state))
-
-
-def max_(fn: Callable[[T], V] | None = None, *, state: Any = None) -> Aggregate[T, Any, V]:
-    """Return the maximum of ``fn`` over all values. None is ignored.
-
-    ``state``: its type, if it is neither a number nor a str.
-    """
-    return ExtremeAggregate(name="max", fn=fn, before=operator.gt, state=_type_of(fn, state))
+@overload
+def min_(fn: str, *, state: Any = None) -> Aggregate[Any, Any, Any]: ...
 
 
 @overload
-def min_by(by: Callable[[T], Any], *, state: Any = None) -> Aggregate[T, Any, T]: ...
+def min_(fn: Callable[[T], V] | None = None, *, state: Any = None) -> Aggregate[T, Any, V]: ...
+
+
+def min_(fn: FieldOr[Any, Any] | None = None, *, state: Any = None) -> Aggregate[Any, Any, Any]:
+    """Return the minimum of ``fn``, a function or a field's name, over all values. None is ignored.
+
+    ``state``: its type, if it is neither a number nor a str.
+    """
+    return ExtremeAggregate(name="min", fn=as_function(fn), before=operator.lt, state=_type_of(fn, state))
 
 
 @overload
-def min_by(by: Callable[[T], Any], value: Callable[[T], V], *, state: Any = None) -> Aggregate[T, Any, V]: ...
+def max_(fn: str, *, state: Any = None) -> Aggregate[Any, Any, Any]: ...
 
 
-def min_by(by: Callable[[T], Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, Any]:
-    """Return the value with the lowest ``by``, or ``value`` of it. ``by`` returns numbers, str, or tuples of these.
+@overload
+def max_(fn: Callable[[T], V] | None = None, *, state: Any = None) -> Aggregate[T, Any, V]: ...
 
+
+def max_(fn: FieldOr[Any, Any] | None = None, *, state: Any = None) -> Aggregate[Any, Any, Any]:
+    """Return the maximum of ``fn``, a function or a field's name, over all values. None is ignored.
+
+    ``state``: its type, if it is neither a number nor a str.
+    """
+    return ExtremeAggregate(name="max", fn=as_function(fn), before=operator.gt, state=_type_of(fn, state))
+
+
+@overload
+def min_by(by: FieldOr[T, Any], *, state: Any = None) -> Aggregate[T, Any, T]: ...
+
+
+@overload
+def min_by(by: FieldOr[T, Any], value: FieldOr[T, V], *, state: Any = None) -> Aggregate[T, Any, V]: ...
+
+
+def min_by(by: FieldOr[T, Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, Any]:
+    """Return the value with the lowest ``by``, or ``value`` of it: functions, or names of fields.
+
+    ``by`` returns numbers, str, or tuples of these.
     ``state``: the type of the result, if neither the stream nor ``value`` declares it and it is not a number or str.
     """
-    return RankedAggregate(name="min_by", by=by, value=value, state=_type_of(value, state))
+    return _rank("min_by", by, value, state)
 
 
 @overload
-def max_by(by: Callable[[T], Any], *, state: Any = None) -> Aggregate[T, Any, T]: ...
+def max_by(by: FieldOr[T, Any], *, state: Any = None) -> Aggregate[T, Any, T]: ...
 
 
 @overload
-def max_by(by: Callable[[T], Any], value: Callable[[T], V], *, state: Any = None) -> Aggregate[T, Any, V]: ...
+def max_by(by: FieldOr[T, Any], value: FieldOr[T, V], *, state: Any = None) -> Aggregate[T, Any, V]: ...
 
 
-def max_by(by: Callable[[T], Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, Any]:
+def max_by(by: FieldOr[T, Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, Any]:
     """Return the value with the highest ``by``, or ``value`` of it; see ``min_by``."""
-    return RankedAggregate(name="max_by", by=by, value=value, state=_type_of(value, state), last=True)
+    return _rank("max_by", by, value, state, last=True)
 
 
 @overload
-def first(*, by: Callable[[T], Any] | None = None, state: Any = None) -> Aggregate[T, Any, T]: ...
+def first(*, by: FieldOr[T, Any] | None = None, state: Any = None) -> Aggregate[T, Any, T]: ...
 
 
 @overload
-def first(
-    value: Callable[[T], V], *, by: Callable[[T], Any] | None = None, state: Any = None
-) -> Aggregate[T, Any, V]: ...
+def first(value: FieldOr[T, V], *, by: FieldOr[T, Any] | None = None, state: Any = None) -> Aggregate[T, Any, V]: ...
 
 
 def first(value: Any = None, *, by: Any = None, state: Any = None) -> Aggregate[Any, Any, Any]:
@@ -196,48 +221,44 @@ def first(value: Any = None, *, by: Any = None, state: Any = None) -> Aggregate[
 
     Note: "first" does not mean "first to arrive", which differs from run to run.
     """
-    return RankedAggregate(name="first", by=by, value=value, state=_type_of(value, state))
+    return _rank("first", by, value, state)
 
 
 @overload
-def last(*, by: Callable[[T], Any] | None = None, state: Any = None) -> Aggregate[T, Any, T]: ...
+def last(*, by: FieldOr[T, Any] | None = None, state: Any = None) -> Aggregate[T, Any, T]: ...
 
 
 @overload
-def last(
-    value: Callable[[T], V], *, by: Callable[[T], Any] | None = None, state: Any = None
-) -> Aggregate[T, Any, V]: ...
+def last(value: FieldOr[T, V], *, by: FieldOr[T, Any] | None = None, state: Any = None) -> Aggregate[T, Any, V]: ...
 
 
 def last(value: Any = None, *, by: Any = None, state: Any = None) -> Aggregate[Any, Any, Any]:
     """Return the latest value, or ``value`` of it; see ``first``."""
-    return RankedAggregate(name="last", by=by, value=value, state=_type_of(value, state), last=True)
+    return _rank("last", by, value, state, last=True)
 
 
 @overload
-def top(n: int, by: Callable[[T], Any], *, state: Any = None) -> Aggregate[T, Any, list[T]]: ...
+def top(n: int, by: FieldOr[T, Any], *, state: Any = None) -> Aggregate[T, Any, list[T]]: ...
 
 
 @overload
-def top(
-    n: int, by: Callable[[T], Any], value: Callable[[T], V], *, state: Any = None
-) -> Aggregate[T, Any, list[V]]: ...
+def top(n: int, by: FieldOr[T, Any], value: FieldOr[T, V], *, state: Any = None) -> Aggregate[T, Any, list[V]]: ...
 
 
-def top(n: int, by: Callable[[T], Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, list[Any]]:
+def top(n: int, by: FieldOr[T, Any], value: Any = None, *, state: Any = None) -> Aggregate[T, Any, list[Any]]:
     """Return the ``n`` values with the highest ``by``, highest first, or ``value`` of each; see ``min_by``."""
     if n < 1:
         raise PlanError(f"top: n must be at least 1 (got {n})")
-    return RankedAggregate(name="top", by=by, value=value, state=_type_of(value, state), most=n, last=True, listed=True)
+    return _rank("top", by, value, state, most=n, last=True, listed=True)
 
 
 @overload
-def collect(*, by: Callable[[T], Any] | None = None, state: Any = None) -> Aggregate[T, Any, list[T]]: ...
+def collect(*, by: FieldOr[T, Any] | None = None, state: Any = None) -> Aggregate[T, Any, list[T]]: ...
 
 
 @overload
 def collect(
-    value: Callable[[T], V], *, by: Callable[[T], Any] | None = None, state: Any = None
+    value: FieldOr[T, V], *, by: FieldOr[T, Any] | None = None, state: Any = None
 ) -> Aggregate[T, Any, list[V]]: ...
 
 
@@ -247,11 +268,23 @@ def collect(value: Any = None, *, by: Any = None, state: Any = None) -> Aggregat
     Note: the list grows with every value, and so does the cost of adding one. Use it for windows, and for keys with few
     values.
     """
-    return RankedAggregate(name="collect", by=by, value=value, state=_type_of(value, state), most=None, listed=True)
+    return _rank("collect", by, value, state, most=None, listed=True)
 
 
-def _type_of(value: Callable[[Any], Any] | None, state: Any) -> Any:
+def _rank(
+    name: str, by: FieldOr[Any, Any] | None, value: FieldOr[Any, Any] | None, state: Any, **parts: Any
+) -> RankedAggregate:
+    known = _type_of(value, state)
+    return RankedAggregate(name=name, by=as_function(by), value=as_function(value), state=known, **parts)
+
+
+def _type_of(value: FieldOr[Any, Any] | None, state: Any) -> Any:
     return get_return_type(value) if state is None else state
+
+
+def _type_read(value: Callable[[Any], Any] | None, values: Any) -> Any:
+    """Return the type of what is read of values of a type: that of a function's result, or of the values."""
+    return values if value is None else get_return_type(value)
 
 
 def _or_nothing(tp: Any) -> Any:

@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from kafka_eos.api.aggregates.aggregate import Aggregate
+from kafka_eos.api.aggregates.aggregate import Aggregate, FieldOr, as_function, bind_fields
+from kafka_eos.codecs.type_inspection import can_be, get_return_type, type_name
+from kafka_eos.core.errors import PlanError
 
 T = TypeVar("T")
 N = TypeVar("N", int, float, Decimal)
@@ -66,6 +68,9 @@ class SumAggregate(Aggregate[Any, Sum, Any]):
     accumulator = Sum
     returns = int | float | Decimal
 
+    def for_type(self, values: Any) -> SumAggregate:
+        return _expect_numbers(bind_fields(self, values))
+
     def create(self) -> Sum:
         return 0
 
@@ -94,6 +99,9 @@ class MeanAggregate(Aggregate[Any, Total, Any]):
     accumulator = Total
     returns = float | Decimal | None
 
+    def for_type(self, values: Any) -> MeanAggregate:
+        return _expect_numbers(bind_fields(self, values))
+
     def create(self) -> Total:
         return Total()
 
@@ -115,20 +123,41 @@ def count(where: Callable[[T], object] | None = None) -> Aggregate[T, Any, int]:
     return CountAggregate(where)
 
 
-def sum_(fn: Callable[[T], N | None] | None = None) -> Aggregate[T, Any, N]:
-    """Return the sum of ``fn`` over all values: 64-bit int, float or Decimal. None is ignored.
+@overload
+def sum_(fn: str) -> Aggregate[Any, Any, Any]: ...
+
+
+@overload
+def sum_(fn: Callable[[T], N | None] | None = None) -> Aggregate[T, Any, N]: ...
+
+
+def sum_(fn: FieldOr[Any, Any] | None = None) -> Aggregate[Any, Any, Any]:
+    """Return the sum of ``fn``, a function or a field's name, over all values. None is ignored.
+
+    The numbers are 64-bit ints, floats or Decimals.
 
     It is exact in any order: floats are rounded once, when the sum is shown.
     """
-    return SumAggregate(fn)
+    return SumAggregate(as_function(fn))
 
 
-def mean(fn: Callable[[T], N | None] | None = None) -> Aggregate[T, Any, Any]:
-    """Return the mean of ``fn`` over all values: a Decimal for Decimals, else a float. None is ignored.
+def mean(fn: FieldOr[T, N | None] | None = None) -> Aggregate[T, Any, Any]:
+    """Return the mean of ``fn``, a function or a field's name, over all values. None is ignored.
 
-    Without values the mean is None.
+    It is a Decimal for Decimals, else a float. Without values it is None.
     """
-    return MeanAggregate(fn)
+    return MeanAggregate(as_function(fn))
+
+
+_G = TypeVar("_G", SumAggregate, MeanAggregate)
+
+
+def _expect_numbers(aggregate: _G) -> _G:
+    """Return the aggregate. Raise PlanError if the type of what it adds up is known and is not of numbers."""
+    of = get_return_type(aggregate.fn)
+    if not can_be(of, int | float | Decimal):
+        raise PlanError(f"agg.{aggregate.name} is of int, float or Decimal, not of type {type_name(of)}")
+    return aggregate
 
 
 def _plus(acc: Sum, number: _Number) -> Sum:

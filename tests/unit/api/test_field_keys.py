@@ -1,4 +1,4 @@
-"""A key may be the name of a field, which the plan checks against the type of the stream."""
+"""Keys and aggregates may name a field, which the plan checks against the type of the stream."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from kafka_eos import Pipeline, PlanError, Stream, agg
+from kafka_eos import Pipeline, PlanError, Stream, agg, tumbling
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.core.errors import PoisonRecord
 from kafka_eos.testing import run_local
@@ -83,7 +83,13 @@ def test_a_record_without_the_field_is_rejected() -> None:
     [
         (lambda s: s.key_by("usr"), "Model has no field 'usr'; it has user, amount, region"),
         (lambda s: s.key_by("amount"), "key_by('amount'): the field is of type float, and keys are str, int, bytes"),
-        (lambda s: s.key_by(""), "a key is the name of a field, or a function of the value, not ''"),
+        (lambda s: s.key_by(""), "'' is not the name of a field; give a name, or a function of the value"),
+        (lambda s: s.key_by("user").aggregate(agg.sum("amont")), "Model has no field 'amont'"),
+        (lambda s: s.key_by("user").aggregate(agg.sum("user")), "agg.sum is of int, float or Decimal, not of type str"),
+        (lambda s: s.key_by("user").aggregate(agg.mean("user")), "agg.mean is of int, float or Decimal, not of type"),
+        (lambda s: s.key_by("user").aggregate(agg.top(2, "amont")), "Model has no field 'amont'"),
+        (lambda s: s.key_by("user").window(tumbling(seconds=9)).top_n(2, by="amont"), "Model has no field 'amont'"),
+        (lambda s: s.key_by("user").aggregate(agg.approx_distinct("usr")), "Model has no field 'usr'"),
         (lambda s: s.sink(KafkaSink("out", key="usr"), name="out"), "Model has no field 'usr'"),
         (lambda s: s.sink(KafkaSink("out", value=Model, key="usr"), name="out"), "Model has no field 'usr'"),
         (lambda s: s.sink(KafkaSink("out", key="region"), name="out"), "key_codec=int, or a function as key="),
@@ -101,3 +107,36 @@ def test_a_field_that_is_no_key_is_refused_with_the_line(use: Callable[[Stream[A
         planned()
 
     assert f"{__file__}:" in str(refused.value)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_aggregates_read_fields_by_name(known: bool) -> None:
+    pipeline = Pipeline("p")
+    stream = of(pipeline) if known else of(pipeline).map(lambda value: value)
+    stream.key_by("user").aggregate(
+        agg.sum("amount"),
+        agg.mean("amount"),
+        agg.max("region"),
+        agg.approx_distinct("region"),
+        agg.approx_quantiles("amount", 0),
+        dearest=agg.max_by("amount", "region"),
+        best=agg.top(2, "amount", "region"),
+        lowest=agg.first("region", by="amount"),
+        all=agg.collect("amount", by="region"),
+        name="rows",
+    ).sink(KafkaSink("out", key="key"), name="out")
+    values = [Model(user="ann", amount=2.0, region=1), Model(user="ann", amount=5.0, region=2)]
+
+    row = msgspec.json.decode(run_local(pipeline, {"in": values}).written["out"][-1].value or b"")
+
+    assert row.pop("quantiles")[0] == pytest.approx(2.0, rel=0.01)
+    assert row == {
+        "key": "ann", "sum": 7.0, "mean": 3.5, "max": 2, "distinct": 2, "dearest": 2, "best": [2, 1], "lowest": 1,
+        "all": [2.0, 5.0],
+    }  # fmt: skip
+
+
+def test_a_result_of_a_field_has_its_type() -> None:
+    assert agg.max("amount").for_type(Model).returns == float | None
+    assert agg.collect("user").for_type(Model).returns == list[str]
+    assert agg.max("amount", state=int).for_type(Model).returns == int | None
