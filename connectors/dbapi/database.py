@@ -216,13 +216,16 @@ def _code(backend: str, error: BaseException | None) -> str:
     """Return the database's own code of an error, as its driver gives it; empty if there is none."""
     if backend == "sqlite":
         return str(getattr(error, "sqlite_errorcode", 0) & 0xFF)
-    if backend == "postgresql":
-        return str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
     first = error.args[0] if error is not None and error.args else ""
+    if backend == "postgresql":
+        fields = first if isinstance(first, dict) else {}  # pg8000 has the fields of the server's message
+        return str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or fields.get("C", ""))
     return str(getattr(error, "errno", None) or first)
 
 
 def format_error(error: Exception) -> str:
     """Return the driver's message as one line, without the statement that SQLAlchemy adds."""
     cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
-    return f"{type(cause).__name__}: {' '.join(str(cause).split())}"
+    first = cause.args[0] if cause.args else None
+    text = first["M"] if isinstance(first, dict) and "M" in first else cause  # pg8000 has no text but the server's
+    return f"{type(cause).__name__}: {' '.join(str(text).split())}"

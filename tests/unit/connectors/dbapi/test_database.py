@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Dialect
 from sqlalchemy.dialects import mysql, postgresql
-from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, InterfaceError, OperationalError, ProgrammingError
 
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.connectors.dbapi import statements, table_keys
-from kafka_eos.connectors.dbapi.database import Database
+from kafka_eos.connectors.dbapi.database import Database, format_error
 from kafka_eos.core.errors import ConfigError
 
 MARIADB, POSTGRES = "mariadb+pymysql://app:secret@db/shop", "postgresql+psycopg://db:5432/shop"
+PG8000 = "postgresql+pg8000://db/shop"
 
 
 class DriverError(Exception):
@@ -38,6 +39,10 @@ class DriverError(Exception):
         (POSTGRES, OperationalError, DriverError("deadlock detected", sqlstate="40P01"), "outage"),
         (POSTGRES, OperationalError, DriverError("no partition", sqlstate="23514"), "row"),
         (POSTGRES, OperationalError, DriverError("permission denied", sqlstate="42501"), "person"),
+        (PG8000, DatabaseError, DriverError({"S": "ERROR", "C": "40P01", "M": "deadlock detected"}), "outage"),
+        (PG8000, DatabaseError, DriverError({"S": "ERROR", "C": "23514", "M": "no partition"}), "row"),
+        (PG8000, DatabaseError, DriverError({"S": "ERROR", "C": "42501", "M": "permission denied"}), "person"),
+        (PG8000, InterfaceError, DriverError("network error"), "outage"),
         ("oracle+oracledb://db/shop", InterfaceError, DriverError("it is away"), "outage"),
         ("oracle+oracledb://db/shop", ProgrammingError, DriverError("a word too much"), "row"),
     ],
@@ -51,6 +56,12 @@ def test_an_error_is_an_outage_a_rows_fault_or_one_for_a_person(
     found = "outage" if database.is_retryable(wrapped) else "person" if of_row is None else "row"
 
     assert found == meaning
+
+
+def test_the_message_of_pg8000_is_that_of_the_server() -> None:
+    error = DriverError({"S": "ERROR", "C": "42501", "M": "permission denied\nfor table orders", "R": "aclcheck"})
+
+    assert format_error(DatabaseError("INSERT", {}, error)) == "DriverError: permission denied for table orders"
 
 
 @pytest.mark.parametrize(
