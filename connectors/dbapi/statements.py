@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Connection, Insert, MetaData, Table, bindparam, func, insert, select
+from sqlalchemy import BigInteger, Column, Connection, Insert, MetaData, Table, bindparam, false, func, insert, select
 from sqlalchemy.types import UserDefinedType
 
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
@@ -73,8 +73,11 @@ def apply(database: Database, stage_name: str, target: TargetTable) -> Insert:
     rows = select(*(stage.c[name] for name in target.columns)).order_by(stage.c[ORDER])
     if not target.key:
         return insert(make_target_table(target)).from_select(target.columns, rows)
+    table = make_target_table(target)
     if database.traits.updates_once:
-        all_ = stage.alias("all_rows")
-        newest = select(func.max(all_.c[ORDER])).group_by(*(all_.c[name] for name in target.key))
-        rows = rows.where(stage.c[ORDER].in_(newest))
-    return database.upsert(make_target_table(target), target.columns, rows, target.key)
+        # An empty cell of the table gives each key the collation of its column, by which ON CONFLICT compares.
+        all_, empty = stage.alias("all_rows"), table.alias("no_rows")
+        cells = {name: select(empty.c[name]).where(false()).scalar_subquery() for name in target.key}
+        keys = (func.coalesce(all_.c[name], cell) for name, cell in cells.items())
+        rows = rows.where(stage.c[ORDER].in_(select(func.max(all_.c[ORDER])).group_by(*keys)))
+    return database.upsert(table, target.columns, rows, target.key)

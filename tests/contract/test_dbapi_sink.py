@@ -473,9 +473,15 @@ def test_what_cannot_be_kept_is_refused_at_the_start(kit: Kit, options: dict[str
         kit.sink(**options).check(job())
 
 
-@pytest.mark.parametrize(("key", "what"), [((), "insert rows into totals"), (("account",), "replace rows of totals")])
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ((), "insert rows into totals: .*is of type integer but expression is of type text"),
+        (("account",), "replace rows of totals by key: .*types text and integer cannot be matched"),
+    ],
+)
 def test_a_commit_that_the_database_would_refuse_is_refused_at_the_start(
-    database: Callable[[], str], key: tuple[str, ...], what: str
+    database: Callable[[], str], key: tuple[str, ...], said: str
 ) -> None:
     """Here for its types. Otherwise the first commit would find it, after the decision."""
     conninfo = database()
@@ -484,7 +490,7 @@ def test_a_commit_that_the_database_would_refuse_is_refused_at_the_start(
     columns = {"account": "text", "total": "integer"}
     sink: DbApiSink[Any] = DbApiSink(postgres_url(conninfo), "totals", columns, key=key)
 
-    with pytest.raises(ConfigError, match=f"cannot {what}.*is of type integer but expression is of type text"):
+    with pytest.raises(ConfigError, match=f"cannot {said}"):
         sink.check(job())
 
 
@@ -498,6 +504,20 @@ def test_a_deferrable_constraint_is_refused_as_a_key(database: Callable[[], str]
 
     with pytest.raises(ConfigError, match=r"the constraint of \(account\) is deferrable"):
         sink.check(job())
+
+
+def test_two_spellings_of_a_key_are_one_where_the_table_says_so(kit: Kit, database: Callable[[], str]) -> None:
+    """ON CONFLICT refuses to update a row twice."""
+    conninfo = database()
+    with psycopg.connect(conninfo) as connection:
+        connection.execute("CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+        connection.execute("CREATE TABLE balances (account text COLLATE ci PRIMARY KEY, total integer)")
+    sink: DbApiSink[Any] = DbApiSink(postgres_url(conninfo), "balances", COLUMNS, key="account")
+
+    sink.committer(job()).commit(permit(), kit.prepared(sink, row("bob", 3), row("eve", 1), row("BOB", 4)))
+
+    with psycopg.connect(conninfo) as connection:
+        assert connection.execute("SELECT * FROM balances ORDER BY total").fetchall() == [("eve", 1), ("BOB", 4)]
 
 
 def test_connections_that_commit_by_themselves_are_refused(kit: Kit) -> None:
