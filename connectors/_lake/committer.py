@@ -42,8 +42,6 @@ from kafka_eos.connectors.files.os_errors import map_errors
 from kafka_eos.core.errors import Bug, CommittableLost, ConfigError, Fenced, Retryable
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
 
-_CLOCKS_DIFFER: Final = 3600.0
-"""Seconds by which the times of staged files and of commits may be wrong: different machines write them."""
 _TRIES: Final = 20
 """Conflicts with other writers in a row after which a commit waits as for a server that does not respond."""
 
@@ -193,9 +191,7 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         """Remove staged files that the table does not reference. Permitted commits are finished before this call."""
         with map_errors(Retryable, f"clean up {self._table.display_name}"):
             old = self._noted(whose)
-            # A clock that was ahead may have been set back since.
-            since = min((time.time(), *old.values())) - _CLOCKS_DIFFER
-            referred = self._table.files(since) if old else frozenset()
+            referred = self._table.files(old) if old else frozenset()
             gone = []
             for part in old:
                 if names.data(part) not in referred:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from kafka_eos.connectors._lake.commit_status import LogState
 from kafka_eos.connectors._lake.file_store import TableStore
 from kafka_eos.connectors._lake.partitions import TablePartitioning
+from kafka_eos.connectors.files.file_names import PartId
 from kafka_eos.core.ids import EpochId, JobIdentity
 
 
@@ -138,8 +139,9 @@ class LakeTable(Protocol):
     def make_durable(self) -> None:
         """Make durable what is visible, in case its committer died before doing so."""
 
-    def files(self, since: float) -> frozenset[str]:
+    def files(self, staged: Mapping[PartId, float]) -> frozenset[str]:
         """Return the names below the store's root that any retained version references.
 
-        Only files of commits after ``since`` (seconds since 1970) are guaranteed to be included.
+        Only files of commits that can name one of the staged files are guaranteed to be included. ``staged``: the
+        staged files, with their times in seconds since 1970 as the store shows them.
         """

@@ -44,7 +44,7 @@ from kafka_eos.connectors._lake.lake_table import (
 )
 from kafka_eos.connectors._lake.partitions import ColumnPartitioning
 from kafka_eos.connectors.delta.log_location import DeltaLocation
-from kafka_eos.connectors.files.file_names import PARTITION_NAME
+from kafka_eos.connectors.files.file_names import PARTITION_NAME, PartId
 from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, Term
 
@@ -60,6 +60,8 @@ _PARTITIONED: Final[Sequence[Callable[[pa.DataType], bool]]] = (
 _PARTITIONS: Final = "DeltaSink writes partitions of texts, integers, bools and dates"
 _UNQUOTED: Final = "!$&'()+,-./:;=@_~"
 """Characters besides letters and digits that deltalake does not quote in the path of a removed file."""
+_CLOCKS_DIFFER: Final = 3600.0
+"""Seconds by which the times of staged files and of log entries may be wrong. The storage sets both."""
 _LONGEST_BOUND: Final = 256
 _LONGEST_ERROR: Final = 600
 _DRAWN: Final = re.compile(r"\x1b\[[0-9;]*m|↳|\.?\s*$|\s+0: <unknown>.*", re.DOTALL)
@@ -180,7 +182,9 @@ class DeltaLakeTable:
                 if table.metadata().configuration.get("delta.enableExpiredLogCleanup", "true") == "true":
                     table.cleanup_metadata()
 
-    def files(self, since: float) -> frozenset[str]:
+    def files(self, staged: Mapping[PartId, float]) -> frozenset[str]:
+        # A clock that was ahead may have been set back since.
+        since = min((time.time(), *staged.values())) - _CLOCKS_DIFFER
         with self.mapped(Retryable, "look into"):
             newest = pa.table(self.opened().get_add_actions()).column("path").to_pylist()
             return frozenset(map(unquote, newest)) | self._added(since)

@@ -16,11 +16,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import dropwhile
 from threading import Lock
 from typing import Any, Final
 
@@ -77,6 +76,7 @@ from kafka_eos.connectors._lake.lake_table import (
     LiveFile,
     TableSpec,
 )
+from kafka_eos.connectors.files.file_names import PartId
 from kafka_eos.connectors.iceberg import catalogs, partitions
 from kafka_eos.connectors.iceberg import table_location as places
 from kafka_eos.connectors.iceberg.durable_file_io import DurableFileIO
@@ -214,11 +214,11 @@ class IcebergTable:
     def make_durable(self) -> None:
         """Do nothing: files are synced before the catalog names them."""
 
-    def files(self, since: float) -> frozenset[str]:
+    def files(self, staged: Mapping[PartId, float]) -> frozenset[str]:
         with self.mapped(Retryable, "look into"):
             table = self.opened()
             place = f"{_data(table)}/"
-            manifests = _manifests_since(table, since)
+            manifests = _manifests_after(table, staged)
             entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io))
             paths = [str(entry.data_file.file_path) for entry in entries]
             return frozenset(path.removeprefix(place) for path in paths if path.startswith(place))
@@ -358,20 +358,45 @@ def _manifests(table: Table) -> int:
     return 0 if snapshot is None else len(snapshot.manifests(table.io))
 
 
-def _manifests_since(table: Table, since: float) -> Sequence[ManifestFile]:
-    """Return the manifests, of all retained snapshots, that name the data files added since then.
+def _manifests_after(table: Table, staged: Iterable[PartId]) -> Sequence[ManifestFile]:
+    """Return the manifests, of all retained snapshots, that can name one of the staged files.
 
+    A commit that names a file comes after all commits of older epochs and after the fence of the file's term. So the
+    snapshots up to the last of these are not opened. No clock counts: each snapshot has its writer's time.
     Of consecutive appends only the last snapshot is opened, because an append removes no file. A manifest with a
     sequence number of an earlier snapshot names only earlier files. Format version 1 has no such numbers: they are 0.
-    A snapshot is later than those committed before it, whatever time its writer's clock showed.
     """
+    oldest: dict[str, EpochId] = {}
+    for part in staged:
+        life = str(LakeIncarnation(part.job, part.identity))
+        oldest[life] = min(part.epoch, oldest.get(life, part.epoch), key=_in_order)
     snapshots = sorted(table.snapshots(), key=_sequence)
-    recent = [*dropwhile(lambda each: each.timestamp_ms < since * 1000, snapshots)]
-    earlier = max(map(_sequence, snapshots[: len(snapshots) - len(recent)]), default=0)
+    first = min(
+        max((at for at, each in enumerate(snapshots, 1) if _is_before(each, life, epoch)), default=0)
+        for life, epoch in oldest.items()
+    )
+    earlier = max(map(_sequence, snapshots[:first]), default=0)
+    recent = snapshots[first:]
     appended_to = {each.parent_snapshot_id for each in recent if _is_append(each)}
     opened = [each for each in recent if each.snapshot_id not in appended_to]
     found = {manifest.manifest_path: manifest for snapshot in opened for manifest in snapshot.manifests(table.io)}
     return [each for each in found.values() if not 0 < each.sequence_number <= earlier]
+
+
+def _is_before(snapshot: Snapshot, life: str, epoch: EpochId) -> bool:
+    """Return whether a snapshot of the incarnation is earlier than each that can name a file of the epoch."""
+    summary = snapshot.summary or {}
+    if summary.get(f"{_PREFIX}.job") != life:
+        return False
+    term, committed = Term(int(summary[f"{_PREFIX}.term"])), summary.get(f"{_PREFIX}.epoch")
+    if committed is None:
+        return term <= epoch.term  # a fence
+    return _in_order(EpochId(Epoch(int(committed)), term)) < _in_order(epoch)
+
+
+def _in_order(epoch: EpochId) -> tuple[Term, Epoch]:
+    """Return the key that orders epochs as they are committed: a later term may use a number again."""
+    return epoch.term, epoch.epoch
 
 
 def _sequence(snapshot: Snapshot) -> int:
