@@ -103,7 +103,9 @@ DeadLetterLimitText = Annotated[str, BeforeValidator(parse_dead_letter_limit)]
 
 
 def parse_directories(value: object) -> object:
-    """Parse directories separated by the path separator."""
+    """Parse one directory, or several, which text separates by the path separator."""
+    if isinstance(value, Path):
+        return (value,)
     return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
 
 
@@ -156,10 +158,11 @@ class Settings(BaseModel):
     precedence."""
     checkpoint_dir: StoragePath = LOCAL
     """Durable: contains one directory per job. A path, or the address of a store, as in docs/storage.md."""
-    state_dir: Path | None = None
-    """Working directory of local state; may be lost. Default: ``local`` in the job's directory."""
-    state_dirs: Directories = None
-    """Several working directories, on several disks; operators are distributed over them. Replaces ``state_dir``."""
+    state_dir: Directories = None
+    """Working directory of local state; may be lost. Default: ``local`` in the job's directory.
+
+    Operators are distributed over several directories, on several disks.
+    """
     checkpoint_interval: Duration = 1.0
     checkpoint_min_pause: Duration = 0.0
     """Minimum time between the end of a checkpoint and the start of the next."""
@@ -259,13 +262,6 @@ class Settings(BaseModel):
 
     _origins: dict[str, SettingOrigin] = PrivateAttr(default_factory=dict)
 
-    @field_validator("state_dirs")
-    @classmethod
-    def _one_or_several(cls, value: tuple[Path, ...] | None, info: ValidationInfo) -> tuple[Path, ...] | None:
-        if value and info.data.get("state_dir") is not None:
-            raise ValueError("state_dir is set as well; set one of them")
-        return value
-
     @field_validator("alignment_spill")
     @classmethod
     def _only_aligned(cls, value: int, info: ValidationInfo) -> int:
@@ -349,8 +345,7 @@ class Settings(BaseModel):
     def local_dirs(self, job: str) -> tuple[Path, ...]:
         """Return all directories in which the job's workers keep their local state, absolute."""
         ensure_name(job, "the pipeline name")
-        given = self.state_dirs or (() if self.state_dir is None else (self.state_dir,))
-        return tuple((place / job).absolute() for place in given) or (self.job_dir(job) / "local",)
+        return tuple((place / job).absolute() for place in self.state_dir or ()) or (self.job_dir(job) / "local",)
 
     @property
     def http_at(self) -> tuple[str, int] | None:

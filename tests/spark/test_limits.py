@@ -107,7 +107,7 @@ def test_tasks_work_on_all_disks_and_find_their_files_again(new_job: NewJob, spa
     payments = [payment(number, accounts=40) for number in range(200)]
     feed(job, "input", payments)
 
-    job.on_spark(spark, parallelism=2, max_records_per_epoch=80, state_dirs=disks)
+    job.on_spark(spark, parallelism=2, max_records_per_epoch=80, state_dir=disks)
 
     kept = [len(list(disk.glob(f"{job.name}/spark/1/cache/*"))) for disk in disks]
     assert list(map(bool, kept)) == [False, True, True], "two subtasks of the second level"

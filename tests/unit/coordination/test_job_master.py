@@ -288,7 +288,7 @@ def test_the_lock_of_a_job_and_those_of_its_state_are_held_as_long_as_it_runs(
             Run(tmp_path / "jobs").master.run()
 
     held: list[list[bool]] = []
-    Run(tmp_path / "jobs", attempt, state_dirs=states).master.run()
+    Run(tmp_path / "jobs", attempt, state_dir=states).master.run()
 
     assert held == [[True] * 4]
     assert not any(map(is_held, files))

@@ -130,7 +130,7 @@ def test_memory_is_that_of_the_machine_or_of_a_cgroup(
 
 
 def test_disks_are_those_of_checkpoints_and_state(tmp_path: Path) -> None:
-    settings = Settings.resolve(code={"checkpoint_dir": tmp_path / "a", "state_dirs": (tmp_path / "b", tmp_path / "c")})
+    settings = Settings.resolve(code={"checkpoint_dir": tmp_path / "a", "state_dir": (tmp_path / "b", tmp_path / "c")})
     seen = list(machine.disks(settings, "orders", 1000))
 
     assert [(each.holds, each.path, each.state) for each in seen] == [

@@ -120,7 +120,7 @@ def test_sizes_are_bytes_or_have_a_unit_of_1024(given: Any, size: int) -> None:
         {"state_memory": True},
         {"state_profile": "fast"},
         {"state_write_buffer": "200MB"},
-        {"state_dir": "/a", "state_dirs": ["/b"]},
+        {"state_dir": 7},
     ],
 )
 def test_bad_options_are_named(given: dict[str, Any]) -> None:
@@ -131,11 +131,12 @@ def test_bad_options_are_named(given: dict[str, Any]) -> None:
 def test_local_state_is_in_one_place_or_several(monkeypatch: pytest.MonkeyPatch) -> None:
     home = Settings(checkpoint_dir=Path("/home"))
     several = f"/a{os.pathsep}/b"
-    monkeypatch.setenv("KAFKA_EOS_STATE_DIRS", several)
+    monkeypatch.setenv("KAFKA_EOS_STATE_DIR", several)
 
     assert home.local_dirs("job") == (Path("/home/job/local"),)
-    assert Settings(state_dir=Path("/a"), state_dirs=None).local_dirs("job") == (Path("/a/job"),)
-    for settings in (Settings.resolve(), Settings.resolve({"state_dirs": ["/a", "/b"]})):
+    for one in ("/a", Path("/a"), ["/a"]):
+        assert Settings.resolve({"state_dir": one}).local_dirs("job") == (Path("/a/job"),)
+    for settings in (Settings.resolve(), Settings.resolve({"state_dir": ["/a", "/b"]})):
         again = Settings.from_json(json.dumps(settings.as_json()))
 
         assert again.local_dirs("job") == (Path("/a/job"), Path("/b/job"))
