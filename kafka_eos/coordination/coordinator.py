@@ -84,11 +84,11 @@ class Coordinator:
         self._outputs = SinkCoordinator(plan, self._context, history, patience)
         committers = self._outputs.committers
         self._lives = IncarnationRegistry(plan, self._context, committers, patience, home, dependencies)
-        finisher = EpochCommitter(storage, committers, patience, dependencies=dependencies)
+        committer = EpochCommitter(storage, committers, patience, dependencies=dependencies)
         self._ledger = EpochLedger(storage, plan.name, patience.notice)
         self._packer = ProvenancePacker(storage, patience.notice)
         self.epochs = EpochManager(
-            plan, storage, self.ownership, self._lives, finisher, history, self._ledger, refusals
+            plan, storage, self.ownership, self._lives, committer, history, self._ledger, refusals
         )
         self.recovery = Recovery(
             plan,
@@ -98,6 +98,7 @@ class Coordinator:
             self.sources,
             self._outputs,
             self.epochs,
+            committer,
             StateFiles(storage, self.ownership.ensure_owner),
             history,
             patience,

@@ -59,7 +59,7 @@ class EpochManager:
         storage: JobStorage,
         ownership: Ownership,
         lives: IncarnationRegistry,
-        finisher: EpochCommitter,
+        committer: EpochCommitter,
         history: History,
         ledger: EpochLedger,
         refusals: DeadLetterMonitor | None,
@@ -68,7 +68,7 @@ class EpochManager:
         self._storage = storage
         self._ownership = ownership
         self._lives = lives
-        self._finisher = finisher
+        self._committer = committer
         self._history = history
         self._ledger = ledger
         self._refusals = refusals
@@ -111,10 +111,6 @@ class EpochManager:
         self.continue_from(manifest)
         return manifest
 
-    def probe(self, manifest: Manifest) -> list[Probe]:
-        """Return the status of each of the epoch's committables."""
-        return self._finisher.probe(manifest.committables)
-
     def commit(self, manifest: Manifest) -> CommitResult:
         """Commit a decided epoch, and write its receipt.
 
@@ -125,15 +121,15 @@ class EpochManager:
             self._lives.register(self._ownership.context)
         else:
             self._lives.check_idle(self._ownership.context)
-        probes = self.probe(manifest)
+        probes = self._committer.probe(manifest.committables)
         match authorize(manifest.id, probes, COMMIT_MARGIN):
             case CommitAuthorized() as decision:
-                self._finisher.timer.take()
+                self._committer.timer.take()
                 set_aside = self.carry_out(manifest, decision)
                 return CommitResult(
                     min((probe.expires_in for probe in probes), default=math.inf),
                     min((probe.timeout for probe in probes), default=math.inf),
-                    self._finisher.timer.take(),
+                    self._committer.timer.take(),
                     set_aside,
                 )
             case EpochRevoked(reason=reason) | EpochStuck(reason=reason):
@@ -141,8 +137,8 @@ class EpochManager:
 
     def carry_out(self, manifest: Manifest, decision: CommitAuthorized) -> Mapping[str, int]:
         """Commit the epoch as decided, and write the receipt. Return the number of rows set aside, by sink."""
-        outcomes = self._finisher.commit(manifest.committables, decision)
-        set_aside = self._finisher.count_set_aside(manifest.committables)
+        outcomes = self._committer.commit(manifest.committables, decision)
+        set_aside = self._committer.count_set_aside(manifest.committables)
         if set_aside and self._refusals is not None:
             self._refusals.report_set_aside(manifest.id, set_aside)
         totals: Counter[str] = Counter()
@@ -157,7 +153,7 @@ class EpochManager:
             records=dict[str, Json](totals),
             outcomes=[outcome.value for outcome in outcomes],
         )
-        self._finisher.write_receipt(manifest, outcomes)
+        self._committer.write_receipt(manifest, outcomes)
         return set_aside
 
 

@@ -18,7 +18,7 @@ from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.coordination import identity as identities
 from kafka_eos.coordination import savepoint_start as origin
 from kafka_eos.coordination import terms
-from kafka_eos.coordination.epochs import EpochManager
+from kafka_eos.coordination.epochs import EpochCommitter, EpochManager
 from kafka_eos.coordination.incarnations import IncarnationRegistry
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
@@ -84,6 +84,7 @@ class Recovery:
     inputs: SourceCoordinator
     outputs: SinkCoordinator
     epochs: EpochManager
+    committer: EpochCommitter
     stored: StateFiles
     history: History
     patience: Retrier
@@ -195,7 +196,7 @@ class Recovery:
         manifest = self.ownership.load(unfinished.newest)
         damage = self.stored.find_missing(manifest)
         hit("recovery.looked")
-        probes = self.epochs.probe(manifest)
+        probes = self.committer.probe(manifest.committables)
         hit("recovery.probed")
         match decide_unfinished(unfinished, probes, damage, COMMIT_MARGIN):
             case CommitAuthorized() as decision:
@@ -241,7 +242,7 @@ class Recovery:
     def _aborted(self, manifest: Manifest) -> list[Probe]:
         """Abort the output of an epoch and probe it. Raise Retryable while some of it is still prepared."""
         self.outputs.abort_leftovers(self.ownership.context)
-        probes = self.epochs.probe(manifest)
+        probes = self.committer.probe(manifest.committables)
         if open_ := [probe.detail for probe in probes if probe.status is CommitStatus.PREPARED]:
             raise Retryable(f"still prepared: {', '.join(open_)}")
         return probes

@@ -44,11 +44,6 @@ class Problem:
         return self.what
 
 
-def verify_manifest(storage: JobStorage, name: str, job: str) -> list[Problem]:
-    """Return the problems of a manifest and of every file that it names; empty if it can be restored."""
-    return _of_manifest(storage, _record(storage, Manifest, name, job))
-
-
 def check_sizes(storage: JobStorage, files: Mapping[str, FileRef]) -> list[Problem]:
     """Return problems of files that are missing or have the wrong size, without reading them.
 

@@ -39,7 +39,7 @@ def commits_before_the_manifest() -> None:
     @instead_of(EpochManager, "decide")
     def decide(real: Any, self: Any, epoch: Any, acked: Any) -> Any:
         everything = tuple(range(len(acked.committables)))
-        self._finisher.commit(acked.committables, CommitAuthorized(CommitPermit(epoch), everything))
+        self._committer.commit(acked.committables, CommitAuthorized(CommitPermit(epoch), everything))
         return real(self, epoch, acked)
 
 
@@ -52,8 +52,8 @@ def receipt_before_the_commit() -> None:
 
     @instead_of(EpochManager, "carry_out")
     def commit(_real: Any, self: Any, manifest: Any, decision: Any) -> None:
-        self._finisher.write_receipt(manifest, [CommitOutcome.COMMITTED] * len(manifest.committables))
-        self._finisher.commit(manifest.committables, decision)
+        self._committer.write_receipt(manifest, [CommitOutcome.COMMITTED] * len(manifest.committables))
+        self._committer.commit(manifest.committables, decision)
 
 
 @bug

@@ -205,9 +205,3 @@ def test_verify_names_every_damaged_object(tmp_path: Path) -> None:
     assert {p.object for p in problems} == damaged
     assert len(problems) == len(damaged)
     assert all(p.object in p.what for p in problems)
-
-
-def test_verify_reports_a_manifest_that_is_not_there() -> None:
-    problems = verify.verify_manifest(MemoryStorage(), MANIFEST.name, JOB)
-
-    assert [p.object for p in problems] == [MANIFEST.name]
