@@ -18,7 +18,6 @@ barriers must be reported as follows (see ``InputGate.is_due_on_receipt``):
   the queues.
 * Barriers of any other epoch: when they are the next thing to process. With ``aligned_timeout`` 0: when they are
   received, except for epochs that are aligned in every mode.
-The end of a channel is always reported when it is the next thing to process.
 
 **One epoch at a time.** The next epoch is triggered only when every subtask has acknowledged the previous one, or has
 confirmed its abort (``checkpoint_schedule.PendingEpochs``). So a gate never receives a barrier of an epoch while it
@@ -28,7 +27,6 @@ waits for barriers of an older one. Barriers of an aborted epoch may still be in
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -102,7 +100,6 @@ class InputGate:
     mode: CheckpointMode = CheckpointMode.ALIGNED
     aligned_timeout: float = 0.0
     feedback: frozenset[Channel] = frozenset()
-    ended: frozenset[Channel] = frozenset()
     pending: BarrierAlignment | None = None
     newest_epoch: int = -1
     """The newest epoch that ever began here. It is over unless it is pending; all older epochs are over."""
@@ -119,11 +116,11 @@ class InputGate:
         """Handle a barrier that arrived on a channel. Late and repeated barriers change nothing.
 
         ``aligned`` is a property of the epoch, the same in all of its barriers.
-        An ended channel may deliver barriers too: the engine begins an epoch this way where every input has ended.
         Raises Bug for a newer epoch while this one is pending: it was triggered too early, or rows behind a barrier
         were read.
         """
-        self._check(channel)
+        if channel not in self.channels:
+            raise Bug(f"{channel!r} is not an input of the segment")
         if not self.is_barrier_awaited(channel, epoch):
             return self, ()
         current = self.pending or BarrierAlignment(epoch, now, aligned)
@@ -131,11 +128,6 @@ class InputGate:
             raise Bug(f"barrier {epoch} came on {channel!r} while epoch {current.epoch} is pending")
         current = replace(current, barriers_from=current.barriers_from | {channel})
         return replace(self, pending=current, newest_epoch=epoch)._advance(now)
-
-    def on_end_of_input(self, channel: Channel, now: float) -> tuple[InputGate, tuple[GateAction, ...]]:
-        """Handle the end of a channel: it counts as having sent every later barrier."""
-        self._check(channel)
-        return replace(self, ended=self.ended | {channel})._advance(now)
 
     def on_tick(self, now: float) -> tuple[InputGate, tuple[GateAction, ...]]:
         """Handle the passing of time: alignments that take too long become unaligned snapshots."""
@@ -155,7 +147,7 @@ class InputGate:
         if alignment is None or alignment.captured:
             return frozenset()
         waits = alignment.aligned or self.mode is not CheckpointMode.AT_LEAST_ONCE
-        return alignment.barriers_from - self.ended if waits else frozenset()
+        return alignment.barriers_from if waits else frozenset()
 
     @property
     def logged_channels(self) -> frozenset[Channel]:
@@ -177,16 +169,6 @@ class InputGate:
         if self.pending is not None and self.pending.epoch == epoch:
             return channel not in self.pending.barriers_from
         return epoch > self.newest_epoch
-
-    @property
-    def next_tick_at(self) -> float | None:
-        """Return the time at which ``on_tick`` must be called next; None if it need not be called."""
-        if self.mode is not CheckpointMode.UNALIGNED or self.aligned_timeout == math.inf:
-            return None
-        alignment = self.pending
-        if alignment is None or alignment.captured or alignment.aligned:
-            return None
-        return alignment.since + self.aligned_timeout
 
     # ------------------------------------------------------------ inside
 
@@ -212,8 +194,4 @@ class InputGate:
         return now >= alignment.since + self.aligned_timeout
 
     def _missing(self, alignment: BarrierAlignment) -> frozenset[Channel]:
-        return self.channels - alignment.barriers_from - self.ended
-
-    def _check(self, channel: Channel) -> None:
-        if channel not in self.channels:
-            raise Bug(f"{channel!r} is not an input of the segment")
+        return self.channels - alignment.barriers_from

@@ -57,7 +57,6 @@ def _stalled_loops(scenario: Scenario) -> Scenario:
         shortcut=None,
         mode=CheckpointMode.UNALIGNED,
         aligned_timeout=150.0,
-        ends=False,
         saves=0.0,
         slow=0.0,
         pace=1.0,
@@ -116,10 +115,6 @@ def _first_barrier_captures(patch: pytest.MonkeyPatch) -> None:
     due = InputGate._due
     patch.setattr(InputGate, "_due", lambda gate, a, now: gate.mode is CheckpointMode.ALIGNED or due(gate, a, now))
     patch.setattr(InputGate, "epochs_logging", lambda gate, channel: None)
-
-
-def _end_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(InputGate, "on_end_of_input", lambda gate, channel, now: (gate, ()))
 
 
 def _aborted_epoch_goes_on(patch: pytest.MonkeyPatch) -> None:
@@ -490,7 +485,6 @@ BUGS = [
     PlantedBug("rows before a late barrier are not logged", _no_logging, 50),
     PlantedBug("the first barrier takes an aligned snapshot", _first_barrier_captures, 50),
     PlantedBug("a back-edge runs on behind its early barrier", _early_back_edge_runs_on, 50, narrowed=_stalled_loops),
-    PlantedBug("the end of a channel does not count as a barrier", _end_is_forgotten, 50),
     PlantedBug("an aborted epoch goes on in the workers", _aborted_epoch_goes_on, 400),
     PlantedBug("a barrier of an aborted epoch counts for the next", _late_barrier_counts, 400),
     PlantedBug(

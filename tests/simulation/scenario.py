@@ -85,7 +85,6 @@ class Scenario:
     mode: CheckpointMode
     aligned_timeout: float
     sweep_every: int
-    ends: bool
     interval: int
     rows: int
     slow: float
@@ -164,7 +163,6 @@ def generate(seed: int) -> Scenario:
         mode=mode,
         aligned_timeout=chance.choice([0.0, 0.0, 40.0, 150.0]),
         sweep_every=chance.randint(1, 3),
-        ends=loop is None and chance.random() < 0.5,
         interval=chance.randint(20, 120),
         rows=chance.randint(5, 16),
         slow=chance.choice([0.0, 0.3]),

@@ -55,8 +55,6 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, saves=0.0)
     if scenario.retained > 1:
         yield replace(scenario, retained=1)
-    if scenario.ends:
-        yield replace(scenario, ends=False)
     if scenario.mode is CheckpointMode.UNALIGNED:
         yield replace(scenario, mode=CheckpointMode.ALIGNED)
         if scenario.aligned_timeout:

@@ -32,12 +32,7 @@ class Barrier:
     aligned: bool
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """No row follows."""
-
-
-Item = Copy | Barrier | End
+Item = Copy | Barrier
 
 
 @dataclass(slots=True, eq=False)
@@ -116,17 +111,10 @@ class Segment:
     outputs: dict[int, list[Channel]] = field(default_factory=dict)
     """By segment that reads it: a channel to each worker; of a forward exchange the only one."""
     state: State = field(default_factory=dict)
-    over: bool = False
-    """The end was sent on all outputs."""
 
     @property
     def full(self) -> bool:
         return any(channel.full for channels in self.outputs.values() for channel in channels)
-
-    @property
-    def starved(self) -> bool:
-        """Has every input ended?"""
-        return self.gate.ended == self.gate.channels
 
 
 Tell = Callable[[str, EpochId | None, int, Answer | None], None]
@@ -166,7 +154,6 @@ class Worker:
         """What has been uploaded last, until it is told."""
         self._stored: frozenset[str] = frozenset()
         """Files that this worker has uploaded."""
-        self._triggered: dict[int, Barrier] = {}
         self._sealed: list[tuple[EpochId, int]] = []
         self._sealed_up_to = -1
         self._tasks: deque[tuple[str, EpochId, int]] = deque()
@@ -239,15 +226,14 @@ class Worker:
             epoch = segment.gate.epochs_logging(channel.name)
             if epoch is not None and epoch in self._captures:
                 self._captures[epoch][segment.index].received.append(item)
-        elif isinstance(item, Barrier) and segment.gate.is_due_on_receipt(item.epoch, item.aligned):
+        elif segment.gate.is_due_on_receipt(item.epoch, item.aligned):
             self._barrier(segment, channel.name, item)
 
     def _process(self, chance: random.Random) -> None:
         if not self._begun:
             return
         segment = self.segments[int(chance.random() * len(self.segments))]
-        if (deadline := segment.gate.next_tick_at) is not None and self._now >= deadline:
-            self._apply(segment, segment.gate.on_tick(self._now))
+        self._apply(segment, segment.gate.on_tick(self._now))
         if segment.full:
             return
         blocked = segment.gate.blocked_channels if segment.gate.pending else frozenset()
@@ -257,27 +243,20 @@ class Worker:
             item = channel.queue.popleft()
             if isinstance(item, tuple):
                 self._visit(*item)
-            elif isinstance(item, Barrier):
-                self._barrier(segment, channel.name, item)
             else:
-                self._apply(segment, segment.gate.on_end_of_input(channel.name, self._now))
-                self._starve(segment)
+                self._barrier(segment, channel.name, item)
         elif segment.index == 0:
-            self._read(segment, chance)
+            self._read(chance)
 
-    def _read(self, segment: Segment, chance: random.Random) -> None:
+    def _read(self, chance: random.Random) -> None:
         if self._over:
             return
         left = [split for split, at in self._offsets.items() if at < self._scenario.rows]
-        if left and chance.random() >= self._scenario.pace:
-            return
-        if left:
+        if left and chance.random() < self._scenario.pace:
             split = left[int(chance.random() * len(left))]
             row = self._input[split][self._offsets[split]]
             self._offsets[split] += 1
             self._emit(row, 1)
-        elif self._scenario.ends and not segment.over:
-            self._end(segment)
 
     def _visit(self, row: Row, at: int) -> None:
         path = self._scenario.path(row)
@@ -300,22 +279,6 @@ class Worker:
         channels = self.segments[path[at - 1]].outputs[path[at]]
         channels[row.keys[path[at]] % self._parallelism].out.append((row, at))
 
-    # ------------------------------------------------------------ end of input
-
-    def _end(self, segment: Segment) -> None:
-        segment.over = True
-        for channels in segment.outputs.values():
-            for channel in channels:
-                channel.out.append(End())
-
-    def _starve(self, segment: Segment) -> None:
-        """Where no input is left to bring barriers, the trigger itself begins the epoch."""
-        if segment.starved:
-            if not segment.over:
-                self._end(segment)
-            for barrier in list(self._triggered.values()):
-                self._barrier(segment, next(iter(segment.inputs)), barrier)
-
     # ------------------------------------------------------------ barriers
 
     def _obey(self) -> None:
@@ -328,10 +291,7 @@ class Worker:
         elif kind in ("trigger", "save") and self.lose_triggers:
             self.lose_triggers -= 1
         elif kind in ("trigger", "save"):
-            barrier = self._triggered[epoch.epoch.n] = Barrier(epoch.epoch.n, kind == "save")
-            self._barrier(self.segments[0], SOURCE, barrier)
-            for segment in self.segments[1:]:
-                self._starve(segment)
+            self._barrier(self.segments[0], SOURCE, Barrier(epoch.epoch.n, kind == "save"))
         elif kind == "abort":
             self._forget(epoch.epoch.n)
             self._seal(epoch)  # as the engine does, whose writers may share a transaction
@@ -340,7 +300,6 @@ class Worker:
             self._sealed = [(tag, t) for tag, t in self._sealed if tag > epoch]
 
     def _forget(self, epoch: int) -> None:
-        self._triggered.pop(epoch, None)
         self._captures.pop(epoch, None)
         for segment in self.segments:
             self._apply(segment, segment.gate.on_abort(epoch))
@@ -366,8 +325,7 @@ class Worker:
         for channel in segment.inputs.values():
             missing = epoch == segment.gate.epochs_logging(channel.name)
             capture.received += channel.before(epoch, missing)
-        if not segment.over:
-            capture.unsent += self._forward(segment, barrier, snapshot.unaligned)
+        capture.unsent += self._forward(segment, barrier, snapshot.unaligned)
         if segment.index == self._scenario.segments - 1:
             self._seal(EpochId(Epoch(epoch), self.term))
         self._captures.setdefault(epoch, {})[segment.index] = capture
@@ -399,7 +357,6 @@ class Worker:
             raise Violation(f"segment {segment.index} completed epoch {epoch} without a snapshot")
         captures[segment.index].complete = True
         if len(captures) == len(self.segments) and all(c.complete for c in captures.values()):
-            self._triggered.pop(epoch, None)
             self._late[epoch] = self._captures.pop(epoch)
             self._tasks.append(("upload", EpochId(Epoch(epoch), self.term), 0))
             self._tasks.append(("answer", EpochId(Epoch(epoch), self.term), 0))

@@ -63,7 +63,6 @@ class TestAligned:
         waiting, _ = play(gate(), (A, 1))
 
         assert waiting.on_tick(math.inf) == (waiting, ())
-        assert waiting.next_tick_at is None
 
     @pytest.mark.parametrize("mode", CheckpointMode)
     @pytest.mark.parametrize("channel", [A, B])
@@ -92,7 +91,6 @@ class TestAlignedEpochsOfOtherJobs:
     def test_time_does_not_switch_it_over(self) -> None:
         waiting, _ = gate(CheckpointMode.UNALIGNED, timeout=1.0).on_barrier(A, 1, 0.0, aligned=True)
 
-        assert waiting.next_tick_at is None
         assert waiting.on_tick(1e9) == (waiting, ())
 
     def test_a_late_barrier_of_an_epoch_that_was_given_up_changes_nothing(self) -> None:
@@ -126,14 +124,10 @@ class TestUnaligned:
         early, nothing = waiting.on_tick(10.9)
         switched, actions = early.on_tick(11.0)
 
-        assert (waiting.blocked_channels, waiting.next_tick_at) == ({A}, 11.0)
+        assert waiting.blocked_channels == {A}
         assert (early, nothing) == (waiting, ())
         assert actions == (TakeSnapshot(1, unaligned=True),)
-        assert (switched.blocked_channels, switched.logged_channels, switched.next_tick_at) == (
-            frozenset(),
-            {B, C},
-            None,
-        )
+        assert (switched.blocked_channels, switched.logged_channels) == (frozenset(), {B, C})
 
     def test_a_barrier_after_the_timeout_switches_over_without_a_tick(self) -> None:
         assert play(gate(CheckpointMode.UNALIGNED, timeout=1.0), (A, 1, 10.0), (B, 1, 11.0))[1] == [
@@ -143,7 +137,6 @@ class TestUnaligned:
     def test_an_infinite_timeout_never_switches(self) -> None:
         waiting, _ = play(gate(CheckpointMode.UNALIGNED, timeout=math.inf), (A, 1))
 
-        assert waiting.next_tick_at is None
         assert waiting.on_tick(1e9) == (waiting, ())
 
 
@@ -188,29 +181,6 @@ class TestCycles:
             InputGate(channels=frozenset({A}), feedback=frozenset({B}))
 
 
-class TestEndOfInput:
-    def test_an_ended_channel_counts_as_having_brought_every_barrier(self) -> None:
-        ended, nothing = gate().on_end_of_input(C, 0.0)
-
-        assert nothing == ()
-        assert play(ended, (A, 1), (B, 1))[1] == [TakeSnapshot(1, False), CompleteSnapshot(1)]
-        assert play(ended, (A, 1))[0].blocked_channels == {A}
-
-    def test_the_end_may_be_what_an_epoch_was_waiting_for(self) -> None:
-        waiting, _ = play(gate(), (A, 1), (B, 1))
-        done, actions = waiting.on_end_of_input(C, 0.0)
-
-        assert actions == (TakeSnapshot(1, False), CompleteSnapshot(1))
-        assert done.blocked_channels == frozenset()
-
-    def test_where_all_have_ended_the_engine_begins_the_epoch_on_any_of_them(self) -> None:
-        over = gate()
-        for channel in (A, B, C):
-            over, _ = over.on_end_of_input(channel, 0.0)
-
-        assert play(over, (B, 7))[1] == [TakeSnapshot(7, False), CompleteSnapshot(7)]
-
-
 class TestLateAndRepeated:
     @pytest.mark.parametrize("mode", CheckpointMode)
     def test_a_repeated_barrier_changes_nothing(self, mode: CheckpointMode) -> None:
@@ -250,8 +220,6 @@ class TestLateAndRepeated:
     def test_a_stranger_is_a_bug(self) -> None:
         with pytest.raises(Bug, match="not an input"):
             gate().on_barrier("d", 1, 0.0)
-        with pytest.raises(Bug, match="not an input"):
-            gate().on_end_of_input("d", 0.0)
 
 
 BARRIERS = st.lists(st.tuples(st.sampled_from([A, B, LOOP]), st.integers(1, 4), st.integers(0, 3)), max_size=40)
@@ -316,7 +284,8 @@ class TestWhatTheEngineAsks:
         assert [each.epochs_logging(B) for each in (waiting, captured)] == [None, 1]
         assert captured.epochs_logging(A) is None
 
-    def test_the_first_barrier_says_when_time_matters(self) -> None:
+    def test_the_time_counts_from_the_first_barrier(self) -> None:
         waiting, _ = play(gate(CheckpointMode.UNALIGNED, timeout=10.0), (A, 1, 0.0), (C, 1, 5.0))
 
-        assert waiting.next_tick_at == 10.0
+        assert waiting.on_tick(9.9) == (waiting, ())
+        assert waiting.on_tick(10.0)[1] == (TakeSnapshot(1, unaligned=True),)
