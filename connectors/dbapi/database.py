@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, Insert, Select, Table, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Insert, Select, Table, create_engine, event, make_url, text
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import (
     ArgumentError,
@@ -96,6 +96,14 @@ _TRAITS: Final[Mapping[str, DatabaseTraits]] = {
         updates_once=True,
     ),
 }
+
+INNODB: Final[Mapping[str, Any]] = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
+"""The options of the sink's own tables: the default engine of a server may have no transactions."""
+_ENGINE_WITHOUT_TRANSACTIONS: Final = text(
+    "SELECT t.engine FROM information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine"
+    " WHERE t.table_schema = COALESCE(:schema, DATABASE()) AND t.table_name = :name"
+    " AND t.table_type = 'BASE TABLE' AND COALESCE(e.transactions, 'NO') <> 'YES'"
+)
 
 
 class Database:
@@ -191,6 +199,16 @@ class Database:
             return statement.on_conflict_do_nothing(index_elements=keys)
         values = {name: statement.excluded[name] for name in others}
         return statement.on_conflict_do_update(index_elements=keys, set_=values)
+
+    def find_engine_without_transactions(self, connection: Connection, target: TargetTable) -> str | None:
+        """Return the engine of a table of MySQL that ignores rollbacks, such as MyISAM; None if the table has none."""
+        if not self.is_mysql:
+            return None
+        schema, _, name = target.table.rpartition(".")
+        found: str | None = connection.execute(
+            _ENGINE_WITHOUT_TRANSACTIONS, {"schema": schema or None, "name": name}
+        ).scalar()
+        return found
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:

@@ -134,6 +134,11 @@ class DbApiSink(NoProvenance, Sink[T]):
                     f"({format_error(error)}): create it. (Names are taken as they are: Totals may not be totals.)"
                 ) from error
             with roll_back_after(connection):
+                if (engine := database.find_engine_without_transactions(connection, self._target)) is not None:
+                    raise ConfigError(
+                        f"the table {self._target} has the engine {engine}, which has no transactions: an epoch could "
+                        f"become visible in part, or twice. Run ALTER TABLE {self._target} ENGINE = InnoDB"
+                    )
                 if self._target.key and (problem := find_key_problem(database, connection, self._target)):
                     raise ConfigError(f"DbApiSink cannot replace rows of {self._target} by key: {problem}")
             with roll_back_after(connection):

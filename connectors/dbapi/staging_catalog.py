@@ -49,7 +49,7 @@ from kafka_eos.connectors._staged_tables.stage_names import (
     ensure_current,
     parse_identity,
 )
-from kafka_eos.connectors.dbapi.database import Database
+from kafka_eos.connectors.dbapi.database import INNODB, Database
 from kafka_eos.core.errors import Fenced, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, Term
 
@@ -76,6 +76,7 @@ _LIVES: Final = Table(
     _TABLES,
     *(Column(name, _TEXT, primary_key=True) for name in ("job", "life")),
     *(Column(name, BigInteger, nullable=False) for name in ("term", "taken", "touched")),
+    **INNODB,
 )
 _STAGES: Final = Table(
     STAGES,
@@ -86,6 +87,7 @@ _STAGES: Final = Table(
         Column(name, BigInteger, nullable=False)
         for name in ("term", "epoch", "subtask", "row_total", "needed_by", "dropped", "since")
     ),
+    **INNODB,
 )
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Column, Connection, Insert, MetaData, Table, 
 from sqlalchemy.types import UserDefinedType
 
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
-from kafka_eos.connectors.dbapi.database import Database
+from kafka_eos.connectors.dbapi.database import INNODB, Database
 
 ORDER: Final = "kafka_eos_n"
 """The column of a staging table with the order of its rows; a user's column must not have this name."""
@@ -47,7 +47,7 @@ def make_stage_table(
         Column(ORDER, BigInteger, nullable=False, quote=True),
         *(Column(column, type_, quote=True) for column, type_ in types.items()),
     ]
-    return Table(name, MetaData(), *columns, prefixes=["TEMPORARY"] if temporary else [])
+    return Table(name, MetaData(), *columns, prefixes=["TEMPORARY"] if temporary else [], **INNODB)
 
 
 def insert_rows(connection: Connection, stage: Table, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import Dialect
+from sqlalchemy import Connection, Dialect, create_engine, text
 from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.dialects.mysql.mariadb import MariaDBDialect
 from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy.schema import CreateTable
 
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
-from kafka_eos.connectors.dbapi import statements, table_keys
+from kafka_eos.connectors.dbapi import staging_catalog, statements, table_keys
 from kafka_eos.connectors.dbapi.database import Database, format_error
 from kafka_eos.core.errors import ConfigError
 
@@ -163,3 +166,52 @@ def test_a_row_of_mysql_replaces_only_the_one_of_its_key(
     found = table_keys.find_key_problem(Database(MARIADB, {}), connection, TargetTable("", "t", columns, ("name",)))
 
     assert found is None if problem is None else re.search(problem, str(found))
+
+
+@pytest.fixture
+def information_schema() -> Iterator[Connection]:
+    """What MySQL shows of its tables and engines: the same two views, in SQLite."""
+    with create_engine("sqlite://").connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        driver.create_function("DATABASE", 0, lambda: "shop")
+        for statement in (
+            "ATTACH ':memory:' AS information_schema",
+            "CREATE TABLE information_schema.engines (engine, transactions)",
+            "INSERT INTO information_schema.engines VALUES ('InnoDB', 'YES'), ('MyISAM', 'NO'), ('Gone', NULL)",
+            "CREATE TABLE information_schema.tables (table_schema, table_name, table_type, engine)",
+            "INSERT INTO information_schema.tables VALUES ('shop', 'safe', 'BASE TABLE', 'InnoDB'),"
+            " ('shop', 'old', 'BASE TABLE', 'MyISAM'), ('archive', 'safe', 'BASE TABLE', 'MyISAM'),"
+            " ('shop', 'gone', 'BASE TABLE', 'Gone'), ('shop', 'shown', 'VIEW', NULL)",
+        ):
+            connection.execute(text(statement))
+        yield connection
+
+
+@pytest.mark.parametrize(
+    ("table", "engine"),
+    [
+        ("safe", None),
+        ("old", "MyISAM"),
+        ("archive.safe", "MyISAM"),
+        ("shop.safe", None),
+        ("gone", "Gone"),
+        ("shown", None),
+    ],
+)
+def test_a_mysql_table_whose_engine_ignores_rollbacks_is_found(
+    information_schema: Connection, table: str, engine: str | None
+) -> None:
+    """Such a table keeps the rows of a commit that failed, and the repeated commit writes them again."""
+    target = TargetTable("", table, ("id",), ())
+
+    assert Database(MARIADB, {}).find_engine_without_transactions(information_schema, target) == engine
+    assert Database(POSTGRES, {}).find_engine_without_transactions(information_schema, target) is None
+
+
+def test_the_sinks_own_tables_have_transactions_whatever_the_servers_default_engine() -> None:
+    dialects: list[Dialect] = [mysql.dialect(), MariaDBDialect()]  # type: ignore[no-untyped-call]
+    stage = statements.make_stage_table(Database("sqlite:///x", {}), "stage", {"id": "INTEGER"})
+
+    for dialect in dialects:
+        for table in (stage, *staging_catalog._TABLES.sorted_tables):
+            assert "ENGINE=InnoDB" in str(CreateTable(table).compile(dialect=dialect))
