@@ -144,7 +144,8 @@ class ProcessLost(RestartFromCheckpoint):
 class EnvironmentFailed(RestartFromCheckpoint):
     """A function or codec raised because something else failed: a registry, a database, the network, memory.
 
-    The message names the function, the operator, the current record and the error; see ``fault_attribution``.
+    The message names the function, the operator, the current record and the error; see ``fault_attribution``. Also
+    raised if a broker refuses a record: the next attempt finds out which.
     """
 
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from kafka_eos._util.failpoints import hit
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.sink.broker_refusals import AbortedTryOut, RefusalSearch
 from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits, fetch_topic_limits
 from kafka_eos.connectors.kafka.sink.kafka_sink import batching, producer_config
 from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroup, MarkerGroups
@@ -109,7 +110,8 @@ class _TaskTransaction:
         for topic, rows in _by_topic(batch, self._topic):
             if topic not in self._targets:
                 self._targets[topic] = self._find_producers.limits(topic)
-            produce_all(self._staged.warm.producer, self._targets[topic], columns_of(rows), None, _refuse)
+            producer, search = self._staged.warm.producer, self._find_producers.refusal_search
+            produce_all(producer, self._targets[topic], columns_of(rows), None, _refuse, search)
             self._staged.records[topic] += rows.num_rows
         self._staged.check()
 
@@ -177,6 +179,7 @@ class WorkerProducers:
             },
             most=_MOST_TASKS,
         )
+        self.refusal_search = RefusalSearch(self._cluster.scope, AbortedTryOut(self.pool, self._deadline))
         self._used: list[tuple[int, int]] = []
         """Batch and slot of each transaction that may not be finalised yet."""
         self._groups = MarkerGroups(self._cluster)
@@ -196,7 +199,7 @@ class WorkerProducers:
 
     def limits(self, topic: str) -> CurrentLimits:
         """Return the limits of a topic. Raise UserError if it does not take the batches of this worker's producers."""
-        return CurrentLimits(partial(self._fetch_limits, topic), self._cluster.bootstrap)
+        return CurrentLimits(partial(self._fetch_limits, topic))
 
     def _fetch_limits(self, topic: str) -> TopicLimits:
         to = fetch_topic_limits(self.rpc, topic, self._cluster.config)

@@ -58,6 +58,7 @@ __all__ = [
     "map_error",
     "map_errors",
     "is_login_error",
+    "is_refusal",
     "purged",
     "too_large",
     "undelivered",
@@ -151,6 +152,7 @@ _UNREADABLE: Final = frozenset(
 )
 _INVALID: Final = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_REFUSALS: Final = _INVALID | _TOO_LARGE | {KafkaError._INVALID_DIFFERENT_RECORD}
 
 
 def _unexplained(code: int) -> str:
@@ -231,6 +233,11 @@ def too_large(error: KafkaError) -> bool:
     return error.code() in _TOO_LARGE
 
 
+def is_refusal(error: KafkaError) -> bool:
+    """Return whether the broker refused a record, or its batch because of another record in it."""
+    return error.code() in _REFUSALS
+
+
 def undelivered(error: KafkaError, message: Message) -> str:
     """Return a one-line description of a record that was not delivered."""
     if error.code() in _INVALID:
@@ -238,9 +245,9 @@ def undelivered(error: KafkaError, message: Message) -> str:
             f"{error.str()}: the topic {message.topic()} accepts no record that is further ahead of the broker's "
             "clock than message.timestamp.after.max.ms (by default an hour) or further behind it than "
             "message.timestamp.before.max.ms, and none without a key if it is compacted. Such rows are rejected before "
-            "they are sent, with these exceptions: the settings were changed while the job ran (the next attempt reads "
-            "them), this user may not read them (DescribeConfigs), the clocks differ, or the broker has another rule. "
-            "The next attempts reject the row of a record that the broker names"
+            "they are sent, with these exceptions: the settings were changed while the job ran, this user may not read "
+            "them (DescribeConfigs), the clocks differ, or the broker has another rule. The next attempt tries out all "
+            "rows for the topic, and rejects those that the broker refuses"
         )
     if not too_large(error):
         return f"{message.topic()}: {error.str()}"

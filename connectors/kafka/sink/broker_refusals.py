@@ -1,87 +1,165 @@
-"""The records that brokers have refused for a rule that is no setting of their topic, such as schema validation.
+"""The search for outputs that a broker refuses, such as those that break a schema rule of the broker.
 
-By the time of the response the transaction has failed, and a delivery report has the key and the value of a record, not
-its origin. So the next attempt in this process rejects the row with the same key and value before it is sent. Records
-are forgotten after an hour, because the rule may change.
+A refused record fails its batch, and the batch its transaction. Often the report names no record. So once a record of a
+topic was refused, the writers of this process try out the rows for this topic before they write them, for some minutes.
+An exactly-once writer does so in a transaction that it aborts. All refused rows of an epoch thus cost one attempt.
 
-Rule: a record is rejected only if the broker has named it. For some batches librdkafka reports the same error for all
-records, whether the broker has named one of them, all, or none. The reports do not show where a batch ends, and several
-may fail together. So several refused records in a row may be such a batch: the next attempt sends each of them alone.
-The broker has named a refused record that is reported between others.
+Rule: a row is rejected only if the broker has refused it while it was sent alone.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Iterator
-from hashlib import blake2b
-from itertools import islice
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
 
-from kafka_eos.connectors.kafka.client.librdkafka import KafkaError, Message
-from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
+from kafka_eos.connectors.kafka.client.librdkafka import (
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    is_refusal,
+    map_errors,
+    too_large,
+    until_done,
+)
+from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool, WarmProducer
+from kafka_eos.core.errors import RestartFromCheckpoint
 
-_Where: TypeAlias = tuple[str | None, int | None]
-"""Topic and partition, as a delivery report has them."""
-_REMEMBERED_SECONDS: Final = 3600.0
+Row: TypeAlias = tuple[int, tuple[Any, ...]]
+"""The index of a row in its batch, and its value, key, timestamp, headers and partition."""
 
-
-class RefusedRecords:
-    """The records of one producer that brokers have refused, by topic and partition. ``cluster``: its bootstrap
-    servers."""
-
-    def __init__(self, cluster: str) -> None:
-        self.cluster = cluster
-        self.recorded_at = 0.0
-        """When the last one was recorded, by the monotonic clock."""
-        self._runs: defaultdict[_Where, list[list[bytes]]] = defaultdict(lambda: [[]])
-        """The refused records that were reported in a row. Others of their batch are between two runs."""
-
-    def record(self, error: KafkaError, message: Message) -> None:
-        """Record a failed delivery, if the broker refused the record or another one of its batch."""
-        runs = self._runs[message.topic(), message.partition()]
-        if error.code() == KafkaError._INVALID_DIFFERENT_RECORD:
-            runs.append([])
-        elif error.code() == KafkaError.INVALID_RECORD:
-            if not self.recorded_at:
-                _KNOWN.append(self)
-            self.recorded_at = time.monotonic()
-            runs[-1].append(_digest(message.key(), message.value()))
-
-    def list_by_digest(self, topic: str) -> Iterator[tuple[bytes, bool]]:
-        """Yield the records of a topic, each with whether the broker has named it."""
-        for where, runs in [*self._runs.items()]:
-            if where[0] == topic:
-                yield from ((digest, len(run) == 1) for run in runs for digest in run)
+_POLL_SECONDS: Final = 0.05
 
 
-_KNOWN: Final[list[RefusedRecords]] = []
-"""The refused records of all producers of this process, which outlives the failed attempt."""
+class RefusalSearch:
+    """The search of one writer, or of the writers that share transactions.
+
+    ``scope``: the cluster and user. ``is_refused``: sends rows to a topic, and returns whether the broker refused one.
+    """
+
+    def __init__(self, scope: str, is_refused: Callable[[str, Sequence[Row]], bool]) -> None:
+        self._scope, self._is_refused = scope, is_refused
+
+    def find_refused(self, topic: str, rows: Iterable[Row]) -> frozenset[int]:
+        """Return the indices of the refused rows. Nothing is sent unless the topic has refused a record lately."""
+        if not _is_doubted(self._scope, topic):
+            return frozenset()
+        tried = list(rows)
+        if not tried or not self._is_refused(topic, tried):
+            return frozenset()
+        record_refusals(self._scope, [topic])
+        return frozenset(row[0] for row in tried if self._is_refused(topic, [row]))
 
 
-def find_refused_before(cluster: str, topic: str, columns: ProducerColumns) -> tuple[dict[int, str], frozenset[int]]:
-    """Return the reason for each row that a broker has refused in an earlier attempt, and the rows to send alone."""
-    since = time.monotonic() - _REMEMBERED_SECONDS
-    known = [producer for producer in _KNOWN if producer.cluster == cluster and producer.recorded_at > since]
-    records = [record for producer in known for record in producer.list_by_digest(topic)]
-    if not records:
-        return {}, frozenset()
-    named = {digest for digest, is_named in records if is_named}
-    suspected = {digest for digest, _ in records} - named
-    rows = zip(islice(columns.keys, len(columns.values)), columns.values, strict=True)
-    digests = [_digest(key, value) for key, value in rows]
-    reason = (
-        f"an earlier attempt sent this output, and a broker refused it by its own rule for the topic {topic}, such as "
-        "schema validation. Look for the rule in the broker's log"
-    )
-    refused = {index: reason for index, digest in enumerate(digests) if digest in named}
-    return refused, frozenset(index for index, digest in enumerate(digests) if digest in suspected)
+class AbortedTryOut:
+    """Sends rows in transactions that are aborted, with a producer of the pool.
+
+    ``seconds``: the longest time for the delivery of the rows.
+    """
+
+    def __init__(self, pool: ProducerPool, seconds: float) -> None:
+        self._pool, self._seconds = pool, seconds
+        self._warm: WarmProducer | None = None
+
+    def __call__(self, topic: str, rows: Sequence[Row]) -> bool:
+        """Return whether the broker refused a row. No transaction is open afterwards."""
+        try:
+            if (refused := self._try(topic, rows)) is None:
+                # librdkafka leaves a gap in its sequence after a refusal. It gets a new epoch when that is noticed.
+                refused = self._try(topic, rows)
+        except BaseException:
+            self.close()
+            raise
+        if refused is None:
+            raise RestartFromCheckpoint(f"records for {topic} were not delivered in a transaction to try them out")
+        return refused
+
+    def _try(self, topic: str, rows: Sequence[Row]) -> bool | None:
+        """Return whether the broker refused a row; None if the transaction failed for another reason."""
+        warm = self._warm = self._warm or self._pool.acquire(self._seconds)
+        warm.begin()
+        failures = send(warm.producer, self._seconds, warm.ensure_login, topic, rows)
+        until_done(warm.producer.abort_transaction, self._seconds, "abort_transaction", warm.ensure_login)
+        return any(map(is_refusal, failures)) or (None if failures else False)
+
+    def close(self) -> None:
+        """Release the producer. May be called repeatedly."""
+        warm, self._warm = self._warm, None
+        if warm is not None:
+            self._pool.release(warm)
 
 
-def _digest(key: str | bytes | None, value: str | bytes | None) -> bytes:
-    digest = blake2b(digest_size=16)
-    for part in (key, value):
-        encoded = part.encode() if isinstance(part, str) else part
-        digest.update(b"-" if encoded is None else b"%d:" % len(encoded) + encoded)
-    return digest.digest()
+def send(
+    producer: Producer, seconds: float, check: Callable[[], None], topic: str, rows: Sequence[Row]
+) -> list[KafkaError]:
+    """Send rows after all earlier ones, and wait until they are acknowledged or one has failed. Return the errors.
+
+    Rows that the client does not accept are skipped. Raises RestartFromCheckpoint after ``seconds``.
+    """
+    failures: list[KafkaError] = []
+    deadline = time.monotonic() + seconds
+
+    def poll(wait: float) -> None:
+        producer.poll(wait)
+        check()
+        if time.monotonic() > deadline:
+            raise RestartFromCheckpoint(f"records for {topic} were not acknowledged in {seconds:g} s")
+
+    with map_errors(f"produce to {topic}"):
+        while len(producer):  # a refused row would fail earlier rows in its batch
+            poll(_POLL_SECONDS)
+        for _, row in rows:
+            if failures or not _produce(producer, topic, row, partial(_report, failures), poll):
+                break
+        while len(producer) and not failures:
+            poll(_POLL_SECONDS)
+    return failures
+
+
+def _report(failures: list[KafkaError], error: KafkaError | None, message: Message) -> None:
+    if error is not None:
+        failures.append(error)
+
+
+def _produce(
+    producer: Producer,
+    topic: str,
+    row: tuple[Any, ...],
+    report: Callable[[KafkaError | None, Message], None],
+    poll: Callable[[float], None],
+) -> bool:
+    """Pass a row to the client; wait while its queue is full. Return False if the transaction has failed."""
+    value, key, at, headers, place = row
+    while True:
+        try:
+            producer.produce(topic, value, key, place, report, None, at, headers)
+        except BufferError:
+            poll(_POLL_SECONDS)
+        except (TypeError, ValueError, OverflowError):
+            return True
+        except KafkaException as error:
+            if not too_large(error.args[0]) and error.args[0].code() != KafkaError._STATE:
+                raise
+            return too_large(error.args[0])
+        else:
+            return True
+
+
+# ---------------------------------------------------------------- topics of which a record was refused
+
+
+_DOUBTED_SECONDS: Final = 600.0
+"""Seconds for which the rows for a topic are tried out after a refusal: the next attempt begins in this time."""
+_REFUSED_AT: Final[dict[tuple[str, str], float]] = {}
+"""When a record was last refused, by scope and topic, by the monotonic clock. It outlives the attempt."""
+
+
+def record_refusals(scope: str, topics: Iterable[str]) -> None:
+    """Record that a record of each of these topics was refused just now. Thread-safe."""
+    _REFUSED_AT.update({(scope, topic): time.monotonic() for topic in topics})
+
+
+def _is_doubted(scope: str, topic: str) -> bool:
+    return time.monotonic() < _REFUSED_AT.get((scope, topic), -_DOUBTED_SECONDS) + _DOUBTED_SECONDS

@@ -172,13 +172,9 @@ def fetch_topic_limits(rpc: KafkaRequests, topic: str, config: Mapping[str, Any]
 
 
 class CurrentLimits:
-    """The limits of a topic, which are queried again before a row is rejected for them. Each writer session has one.
+    """The limits of a topic, which are queried again before a row is rejected for them. Each writer session has one."""
 
-    ``cluster``: the bootstrap servers of its cluster.
-    """
-
-    def __init__(self, fetch: Callable[[], TopicLimits], cluster: str) -> None:
-        self.cluster = cluster
+    def __init__(self, fetch: Callable[[], TopicLimits]) -> None:
         self._fetch = fetch
         self._fetched_at = time.monotonic()
         self.latest = fetch()

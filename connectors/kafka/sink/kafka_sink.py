@@ -306,7 +306,8 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
         if self._delivery is Guarantee.AT_LEAST_ONCE:
             config = producer_config(where, 120_000, share_of(ctx.job))
             deadline = config["message.timeout.ms"] / 1000
-            return AtLeastOnceWriter(ctx, limits, self._encoder, config, deadline, self._provenance == "header")
+            header = self._provenance == "header"
+            return AtLeastOnceWriter(ctx, limits, self._encoder, config, deadline, header, where.scope)
         transactions, partitioner = self._transactions(ctx, where), self.audit_partitioner(ctx.job)
         provenance = self._places(ctx, partitioner) if self._provenance == "ledger" else self._provenance
         return TransactionalWriter(ctx, limits, self._encoder, transactions, provenance, partitioner)
@@ -394,7 +395,7 @@ def _limits(ctx: TaskContext, where: Cluster, topic: str) -> CurrentLimits:
             return fetch_topic_limits(rpc, topic, where.config)
 
     key = f"{where.scope}:{where.fingerprint}:{topic}"
-    return ctx.services.longest.get(CurrentLimits, key, lambda: CurrentLimits(fetch, where.bootstrap))
+    return ctx.services.longest.get(CurrentLimits, key, lambda: CurrentLimits(fetch))
 
 
 def batching(where: Cluster, to: TopicLimits) -> Cluster:

@@ -38,12 +38,12 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     Message,
     Producer,
     is_login_error,
+    is_refusal,
     map_errors,
     purged,
     undelivered,
     until_done,
 )
-from kafka_eos.connectors.kafka.sink.broker_refusals import RefusedRecords
 from kafka_eos.core.errors import KafkaEosError, LoginRefused, RestartFromCheckpoint, Retryable
 from kafka_eos.core.limits import LIMITS
 
@@ -71,10 +71,11 @@ class _ProducerEvents:
     collector runs.
     """
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self) -> None:
         self.producer_id = self.producer_epoch = -1
         self.failures: list[str] = []
-        self._refused_records = RefusedRecords(cluster)
+        self.refusing_topics: set[str] = set()
+        """The topics of which a broker has refused a record."""
         self.refused = ""
         """The reason for which a broker has rejected this client's login, or ""."""
         self.purged = False
@@ -98,7 +99,8 @@ class _ProducerEvents:
     def failed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.purged = self.purged or purged(error)
-            self._refused_records.record(error, message)
+            if is_refusal(error):
+                self.refusing_topics.add(message.topic() or "")
             self._fail(undelivered(error, message))
 
     def error(self, error: KafkaError) -> None:
@@ -121,7 +123,7 @@ class WarmProducer:
     def __init__(self, transactional_id: str, slot: int, config: Mapping[str, Any]) -> None:
         self.transactional_id, self.slot = transactional_id, slot
         self._where = Cluster(config["bootstrap.servers"], config)
-        self._events = events = _ProducerEvents(config["bootstrap.servers"])
+        self._events = events = _ProducerEvents()
         self.producer = Producer(
             {
                 **config,
@@ -147,6 +149,11 @@ class WarmProducer:
     def failures(self) -> list[str]:
         """Return the first few failed deliveries and fatal errors, one line each."""
         return self._events.failures
+
+    @property
+    def refusing_topics(self) -> frozenset[str]:
+        """Return the topics of which a broker has refused a record."""
+        return frozenset(self._events.refusing_topics)
 
     def explain_permissions(self, *rights: Permission) -> Explain:
         """Return an error hint that names the permissions that a rejected call needs."""

@@ -23,11 +23,12 @@ from kafka_eos.connectors.kafka.client.access_rights import AclOperation, Permis
 from kafka_eos.connectors.kafka.client.librdkafka import TopicPartition, map_errors, run_with_deadline, until_done
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.transaction_status import KafkaCommittable
+from kafka_eos.connectors.kafka.sink.broker_refusals import AbortedTryOut, RefusalSearch, record_refusals
 from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroup
 from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool, WarmProducer
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
 from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
-from kafka_eos.core.errors import Bug, ConfigError, RestartFromCheckpoint, Retryable
+from kafka_eos.core.errors import Bug, ConfigError, EnvironmentFailed, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.provenance_blocks import ProvenanceRecorder, encode
 
@@ -97,15 +98,18 @@ class EpochTransaction:
     def check(self) -> None:
         """Raise an error as soon as a failure is known.
 
-        RestartFromCheckpoint: a delivery has failed. ConfigError: a permission is missing. LoginRefused: the client's
-        login is rejected now, so its records would wait until their timeout.
+        RestartFromCheckpoint: a delivery has failed. EnvironmentFailed: a broker has refused a record. ConfigError: a
+        permission is missing. LoginRefused: the client's login is rejected now, so its records would wait until their
+        timeout.
         """
         self.warm.ensure_login()
         if self.warm.failures:
             self.warm.expect_unrefused({begun.topic for begun in self._begun.values()})
-            raise RestartFromCheckpoint(
-                f"{self.warm.transactional_id}: records were not delivered: {'; '.join(self.warm.failures)}"
-            )
+            text = f"{self.warm.transactional_id}: records were not delivered: {'; '.join(self.warm.failures)}"
+            if refusing := self.warm.refusing_topics:
+                record_refusals(self.terms.scope, refusing)
+                raise EnvironmentFailed(text)
+            raise RestartFromCheckpoint(text)
 
     def flush(self, final: bool) -> None:
         """Return when all rows written so far are acknowledged; with ``final`` no further row follows.
@@ -226,6 +230,8 @@ class SharedTransactions:
         self._requests = requests
         self._group = group
         self._keep = keep
+        self._try_out = AbortedTryOut(pool, terms.deadline)
+        self.refusal_search = RefusalSearch(terms.scope, self._try_out)
         self._writers = 0
         self._places: dict[str, StickyPartitioner | None] = {}
         self._started = self._closed = False
@@ -299,6 +305,7 @@ class SharedTransactions:
             return
         self._closed = True
         self._open.clear()
+        self._try_out.close()
         if self._keep is not None:
             self._keep(self._prepared)
             return

@@ -2,7 +2,7 @@
 
 Pure. If one record violates a rule, the broker refuses its whole batch, and the transaction fails. So the writer
 rejects such rows before it sends them. Times are compared with this machine's clock, since the broker's is not known
-precisely. If the broker refuses a row that was sent, the next attempt retries it.
+precisely. If the broker refuses a row that was sent, see ``broker_refusals``.
 """
 
 from __future__ import annotations

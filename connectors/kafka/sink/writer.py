@@ -21,18 +21,19 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     Message,
     Producer,
     is_login_error,
+    is_refusal,
     map_errors,
     run_with_deadline,
     too_large,
     undelivered,
 )
-from kafka_eos.connectors.kafka.sink.broker_refusals import RefusedRecords, find_refused_before
+from kafka_eos.connectors.kafka.sink.broker_refusals import RefusalSearch, Row, record_refusals, send
 from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits
 from kafka_eos.connectors.kafka.sink.record_encoders import Encoder, ProducerColumns
 from kafka_eos.connectors.kafka.sink.record_sizes import ProvenanceHeaders, TopicLimits, batch_bytes, oversized
 from kafka_eos.connectors.kafka.sink.shared_transaction import EpochTransaction, SharedTransactions
 from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
-from kafka_eos.core.errors import LoginRefused, RestartFromCheckpoint
+from kafka_eos.core.errors import EnvironmentFailed, LoginRefused, RestartFromCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.provenance import HEADER, fans_out, number_outputs, prefix
 from kafka_eos.core.provenance_blocks import ProvenanceRecorder
@@ -43,8 +44,6 @@ _NUMBERS: Final = 200
 """An upper bound of a header's bytes besides its prefix and the branch: its name, and numbers."""
 _MAX_FAILURES: Final = 5
 """Failed deliveries that an error names."""
-_ALONE_SECONDS: Final = 10.0
-"""Seconds to wait for the delivery of a record that is sent alone."""
 _FULL_WAIT = 0.05
 """Seconds to let deliveries drain when the producer's queue is full."""
 
@@ -106,25 +105,25 @@ def produce_all(
     columns: ProducerColumns,
     stamps: ProvenanceHeaders | None,
     refuse: Callable[[int, Exception], None],
+    search: RefusalSearch,
 ) -> Collection[int]:
     """Pass every row to librdkafka; return the indices of those that it did not accept. Wait while the queue is full.
 
     ``refuse`` receives the index of a row that can never be sent: too large for the topic or the producer, against the
-    topic's rules, of a wrong type, or refused by a broker before. Raises RestartFromCheckpoint if librdkafka rejects a
-    row for another reason.
+    topic's rules, of a wrong type, or found by ``search``. Raises RestartFromCheckpoint if librdkafka rejects a row for
+    another reason.
     """
     reasons = _find_refused(limits.latest, columns, stamps)
     if reasons:
         reasons = _find_refused(limits.reread(), columns, stamps)
     to = limits.latest
-    before, alone = find_refused_before(limits.cluster, to.topic, columns)
-    refused = {*reasons, *before}
-    for index, reason in sorted({**before, **reasons}.items()):
+    tried = search.find_refused(to.topic, _rows(columns, stamps, reasons))
+    refused = {*reasons, *tried}
+    for index, reason in sorted({**dict.fromkeys(tried, _refused_by_broker(to.topic)), **reasons}.items()):
         refuse(index, ValueError(reason))
     produce, topic = producer.produce, to.topic
-    rows = _rows(columns, stamps, frozenset(refused))
     with map_errors(f"produce to {topic}"):
-        for index, (value, key, at, header, place) in _send_alone(producer, rows, alone) if alone else rows:
+        for index, (value, key, at, header, place) in _rows(columns, stamps, frozenset(refused)):
             try:
                 produce(topic, value, key, place, None, None, at, header)
             except BufferError:
@@ -143,9 +142,7 @@ def _find_refused(to: TopicLimits, columns: ProducerColumns, stamps: ProvenanceH
     return against | {index: to.refusal(size) for index, size in large.items()}
 
 
-def _rows(
-    columns: ProducerColumns, stamps: ProvenanceHeaders | None, without: Collection[int]
-) -> Iterable[tuple[int, tuple[Any, ...]]]:
+def _rows(columns: ProducerColumns, stamps: ProvenanceHeaders | None, without: Collection[int]) -> Iterable[Row]:
     marks = None if stamps is None else stamps.rows
     headers: Any = marks if columns.headers is None else _joined(columns.headers, marks)
     places: Iterable[int] = repeat(-1) if columns.partitions is None else columns.partitions
@@ -153,16 +150,11 @@ def _rows(
     return ((index, row) for index, row in enumerate(rows) if index not in without) if without else enumerate(rows)
 
 
-def _send_alone(
-    producer: Producer, rows: Iterable[tuple[int, tuple[Any, ...]]], alone: Collection[int]
-) -> Iterable[tuple[int, tuple[Any, ...]]]:
-    """Yield rows; wait for deliveries before and after each of ``alone``, so that its batch has no other record."""
-    for index, row in rows:
-        if index in alone:
-            producer.flush(_ALONE_SECONDS)
-        yield index, row
-        if index in alone:
-            producer.flush(_ALONE_SECONDS)
+def _refused_by_broker(topic: str) -> str:
+    return (
+        f"this output was sent alone, and a broker refused it by a rule for the topic {topic} that the sink cannot "
+        "read, such as schema validation. Look for the rule in the broker's log"
+    )
 
 
 def _the_rows_fault(error: Exception, to: TopicLimits, value: object, key: object, headers: Any) -> Exception:
@@ -240,6 +232,7 @@ class TransactionalWriter(Writer[T]):
             columns,
             stamps,
             lambda index, error: self._reject(kept, index, self._operator, error),
+            self._transactions.refusal_search,
         )
         staged.records[self._operator] += len(kept) - len(refused)
         if self._places is not None:
@@ -278,6 +271,7 @@ class AtLeastOnceWriter(Writer[T]):
         config: dict[str, Any],
         deadline: float,
         provenance: bool,
+        scope: str,
     ) -> None:
         self._operator = ctx.operator
         self._limits = limits
@@ -286,7 +280,9 @@ class AtLeastOnceWriter(Writer[T]):
         self._reject = ctx.services.reject_row
         self._stamps = _ProvenanceBuilder(ctx) if provenance else None
         self._failures: list[str] = []
-        self._refused_records = RefusedRecords(limits.cluster)
+        self._is_refusal = False
+        self._scope = scope
+        self._search = RefusalSearch(scope, self._is_refused_by_broker)
         self._refused = ""
         callbacks = {"on_delivery": self._failed, "delivery.report.only.error": True, "error_cb": self._on_error}
         with map_errors("producer"):
@@ -298,7 +294,7 @@ class AtLeastOnceWriter(Writer[T]):
 
     def _failed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._refused_records.record(error, message)
+            self._is_refusal = self._is_refusal or is_refusal(error)
             self._failures = [*dict.fromkeys((*self._failures, undelivered(error, message)))][:_MAX_FAILURES]
 
     def write(self, batch: Batch[T]) -> None:
@@ -311,8 +307,17 @@ class AtLeastOnceWriter(Writer[T]):
                 columns,
                 stamps,
                 lambda index, error: self._reject(kept, index, self._operator, error),
+                self._search,
             )
             self._check(0)
+
+    def _is_refused_by_broker(self, topic: str, rows: Sequence[Row]) -> bool:
+        """Write rows, which are written again if the broker refuses none of them."""
+        assert self._producer is not None
+        failures = send(self._producer, self._deadline, self._ensure_login, topic, rows)
+        if failures and not any(map(is_refusal, failures)):
+            raise RestartFromCheckpoint(f"records for {topic} were not delivered: {failures[0].str()}")
+        return bool(failures)
 
     def seal(self, epoch: EpochId) -> Callable[[], Sequence[Committable]]:
         """Flush now, not later: rows of the next epoch share the producer, which would never be empty."""
@@ -327,12 +332,19 @@ class AtLeastOnceWriter(Writer[T]):
             self._stamps.next(epoch)
         return tuple
 
-    def _check(self, left: int) -> None:
+    def _ensure_login(self) -> None:
         if self._refused:
             raise LoginRefused(f"records for {self._limits.latest.topic}: {self._refused}")
+
+    def _check(self, left: int) -> None:
+        self._ensure_login()
+        topic = self._limits.latest.topic
         if self._failures or left:
             reason = "; ".join(self._failures) or f"{left} not acknowledged in {self._deadline:g} s"
-            raise RestartFromCheckpoint(f"records for {self._limits.latest.topic} were not delivered: {reason}")
+            if self._is_refusal:
+                record_refusals(self._scope, [topic])
+            kind = EnvironmentFailed if self._is_refusal else RestartFromCheckpoint
+            raise kind(f"records for {topic} were not delivered: {reason}")
 
     def discard(self) -> None:
         self._producer = None

@@ -1,17 +1,15 @@
-"""A record that a broker has named is rejected later by its key and value; no other record is."""
+"""After a refusal the rows for a topic are tried out: those that the broker refuses alone are found, and no others."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
 
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.connectors.kafka.sink.broker_refusals import RefusedRecords, find_refused_before
+from kafka_eos.connectors.kafka.sink.broker_refusals import RefusalSearch, Row, record_refusals
 from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits
 from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
@@ -21,109 +19,81 @@ from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.records import Batch
 from kafka_eos.testing.list_source import ListOrigin
 
-NAMED, BESIDE, OTHER = KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD, KafkaError.INVALID_TIMESTAMP
+SCOPE = "kafka://here:9092"
 
 
-@dataclass
-class Report:
-    """A delivery report, which the client builds in C."""
+class Broker:
+    """A broker that refuses some values, and with them whatever is sent together."""
 
-    of: str
-    content: tuple[Any, Any]
-    number: int = 0
+    def __init__(self, *refused: str) -> None:
+        self.refused = refused
+        self.sent: list[list[str]] = []
 
-    def topic(self) -> str:
-        return self.of
-
-    def partition(self) -> int:
-        return self.number
-
-    def key(self) -> Any:
-        return self.content[0]
-
-    def value(self) -> Any:
-        return self.content[1]
+    def __call__(self, topic: str, rows: Sequence[Row]) -> bool:
+        self.sent.append([row[1][0] for row in rows])
+        return any(row[1][0] in self.refused for row in rows)
 
 
-HERE = "here:9092"
+def rows(*values: str) -> Iterable[Row]:
+    return ((index, (value, None, 0, None, -1)) for index, value in enumerate(values))
 
 
-def record(topic: str, *reports: tuple[int, Any, Any], partition: int = 0, cluster: str = HERE) -> None:
-    """Record the reports of a producer: codes, keys and values."""
-    records = RefusedRecords(cluster)
-    for code, key, value in reports:
-        report: Any = Report(topic, (key, value), partition)
-        records.record(KafkaError(code), report)
+@pytest.fixture
+def search(request: pytest.FixtureRequest) -> Callable[[Broker], frozenset[int]]:
+    """The refused rows of three, for a topic of which a record was refused just now."""
+    topic = request.node.name
+    record_refusals(SCOPE, [topic])
+    return lambda broker: RefusalSearch(SCOPE, broker).find_refused(topic, rows("a", "b", "a"))
 
 
-def find(topic: str, keys: Any, *values: Any) -> list[int]:
-    return list(find_refused_before(HERE, topic, ProducerColumns(values, keys, repeat(0), None))[0])
+Search = Callable[[Broker], frozenset[int]]
 
 
-def find_alone(topic: str, keys: Any, *values: Any) -> list[int]:
-    return sorted(find_refused_before(HERE, topic, ProducerColumns(values, keys, repeat(0), None))[1])
+def test_all_refused_rows_of_a_batch_are_found_at_once(search: Search) -> None:
+    """An attempt that found only the first one would fail once for each."""
+    broker = Broker("a")
+
+    assert search(broker) == {0, 2}
+    assert broker.sent == [["a", "b", "a"], ["a"], ["b"], ["a"]]
 
 
-def test_a_record_that_the_broker_named_is_found_by_its_key_and_value() -> None:
-    record("named", (BESIDE, b"a", b"1"), (NAMED, None, b"2"), (BESIDE, b"a", b"1"), (NAMED, b"c", None))
+def test_good_rows_are_sent_once_together(search: Search) -> None:
+    broker = Broker("c")
 
-    assert find("named", [b"a", None, "c", b"c", None], b"1", b"2", None, b"", b"3") == [1, 2]
-    assert find("named", repeat(None), b"1", b"2") == [1]
-    assert find("another", repeat(None), b"1", b"2") == []
-
-
-def test_the_only_record_of_a_batch_is_named_and_of_several_each_is_sent_alone() -> None:
-    record("alone", (NAMED, None, b"1"))
-    record("alone", (NAMED, None, b"2"), partition=1)
-    record("together", (NAMED, None, b"1"), (NAMED, None, b"2"))
-
-    assert find("alone", repeat(None), b"1", b"2", b"3") == [0, 1]
-    assert find_alone("alone", repeat(None), b"1", b"2", b"3") == []
-    assert find("together", repeat(None), b"1", b"2") == []
-    assert find_alone("together", repeat(None), b"1", b"3", b"2") == [0, 2]
-
-    record("together", (NAMED, None, b"2"))
-
-    assert find("together", repeat(None), b"1", b"2") == [1]
-    assert find_alone("together", repeat(None), b"1", b"2") == [0]
+    assert search(broker) == frozenset()
+    assert broker.sent == [["a", "b", "a"]]
 
 
-def test_a_batch_that_is_reported_alike_is_not_named_by_another_one_of_its_partition() -> None:
-    record("before", (NAMED, None, b"1"), (NAMED, None, b"2"), (BESIDE, None, b"3"), (NAMED, None, b"4"))
-    record("behind", (NAMED, None, b"4"), (BESIDE, None, b"3"), (NAMED, None, b"1"), (NAMED, None, b"2"))
-
-    for topic in ("before", "behind"):
-        assert find(topic, repeat(None), b"1", b"2", b"3", b"4") == [3]
-        assert find_alone(topic, repeat(None), b"1", b"2", b"3", b"4") == [0, 1]
+def test_rows_that_are_refused_only_together_are_not_rejected(search: Search) -> None:
+    assert search(lambda topic, some: len(list(some)) > 1) == frozenset()  # type: ignore[arg-type]
 
 
-def test_a_record_that_one_cluster_refused_is_sent_to_the_topic_of_that_name_on_another() -> None:
-    record("mirrored", (NAMED, None, b"1"), cluster="there:9092")
+def test_without_a_refusal_of_the_topic_on_this_cluster_nothing_is_tried_out() -> None:
+    broker = Broker("a")
+    record_refusals(SCOPE, ["doubted"])
 
-    assert find("mirrored", repeat(None), b"1") == []
+    assert RefusalSearch(SCOPE, broker).find_refused("another", rows("a")) == frozenset()
+    assert RefusalSearch("kafka://there:9092", broker).find_refused("doubted", rows("a")) == frozenset()
+    assert RefusalSearch(SCOPE, broker).find_refused("doubted", rows()) == frozenset()
+    assert broker.sent == []
 
 
-def test_a_record_is_sent_again_after_an_hour_because_the_rule_may_have_changed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    record("repaired", (NAMED, None, b"1"))
+def test_a_topic_is_trusted_again_ten_minutes_after_its_last_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
+    search = RefusalSearch(SCOPE, Broker("bad"))
+    record_refusals(SCOPE, ["renewed"])
 
-    monkeypatch.setattr(time, "monotonic", lambda: now + 3000)
-    assert find("repaired", repeat(None), b"1") == [0]
-    monkeypatch.setattr(time, "monotonic", lambda: now + 3700)
-    assert find("repaired", repeat(None), b"1") == []
+    found = []
+    for minutes, values in ((9, "bad"), (18, "good"), (18, "bad"), (29, "bad")):
+        monkeypatch.setattr(time, "monotonic", lambda at=minutes: now + 60 * at)
+        found.append(search.find_refused("renewed", rows(values)))
 
-
-def test_another_error_names_no_record() -> None:
-    record("late", (OTHER, None, b"1"))
-
-    assert find("late", repeat(None), b"1") == []
+    assert found == [{0}, frozenset(), {0}, frozenset()]
 
 
 def test_records_that_are_not_delivered_for_one_reason_name_it_once() -> None:
     job = JobContext("job", Term(1), {})
-    limits = CurrentLimits(lambda: TopicLimits("out", None, 1_000_000, 1), "127.0.0.1:1")
+    limits = CurrentLimits(lambda: TopicLimits("out", None, 1_000_000, 1))
     batch = Batch(["a", "b", "c"], range(3), ListOrigin("in", "in", 0, 0, "abc"))
     writer: AtLeastOnceWriter[str] = AtLeastOnceWriter(
         TaskContext(job, 0, 1, "out"),
@@ -132,6 +102,7 @@ def test_records_that_are_not_delivered_for_one_reason_name_it_once() -> None:
         {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 50, "log_level": 0},
         5.0,
         provenance=False,
+        scope=SCOPE,
     )
     writer.write(batch)
 
