@@ -34,6 +34,9 @@ class Writer:
     identity: tuple[int, int] = (-1, -1)
 
     def commit_name(self, topic: str, version: int, marker: str = "", group: str = "") -> KafkaCommittable:
+        with KafkaRequests(Cluster(self.bootstrap)) as rpc:
+            cluster_id, facts = rpc.cluster_id(), rpc.topic(topic)
+        assert facts is not None
         return KafkaCommittable(
             transactional_id=self.transactional_id,
             producer_id=self.identity[0],
@@ -42,17 +45,13 @@ class Writer:
             uuid=marker,
             marker_group=group,
             marker_topic=topic,
+            marker_topic_id=facts.topic_id,
             marker_partition=0,
             prepared_at=int(time.time() * 1000),
             timeout_ms=self.timeout_ms,
             term=1,
-            cluster_id=_cluster_id(self.bootstrap),
+            cluster_id=cluster_id,
         )
-
-
-def _cluster_id(bootstrap: str) -> str:
-    with KafkaRequests(Cluster(bootstrap)) as rpc:
-        return rpc.cluster_id()
 
 
 def new_writer(bootstrap: str, transactional_id: str | None = None, timeout_ms: int = 60_000, **config: Any) -> Writer:

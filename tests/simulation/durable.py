@@ -215,7 +215,7 @@ class Sink:
 
     def _look(self, transaction: int, *, current: bool) -> TransactionStatus:
         name, state = str(transaction), self.state[transaction]
-        ours = KafkaCommittable(name, transaction, 0, 5, name, "group", "topic", 0, 0, 60_000, 1, "cluster")
+        ours = KafkaCommittable(name, transaction, 0, 5, name, "group", "topic", "id", 0, 0, 60_000, 1, "cluster")
         seen: TransactionDescription | None = None
         marker = name if state is Transaction.COMMITTED else None
         if not current and self.fate.random() < OUTDATED:

@@ -12,7 +12,8 @@ Pure. One producer instance runs one transaction, so a (producer id, epoch) iden
                             anything else, and no marker           UNPROVEN, unless both coordinators
                                                                    proved that they are current: LOST
                                                                    (UNKNOWN once the marker may have
-                                                                   expired, or its topic is deleted)
+                                                                   expired, or its topic was deleted
+                                                                   or recreated)
 
     * with EndTxn v5 the coordinator raises the epoch by one when it ends a transaction.
 
@@ -49,6 +50,7 @@ class KafkaCommittable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     uuid: str
     marker_group: str
     marker_topic: str
+    marker_topic_id: str
     marker_partition: int
     prepared_at: int
     """Milliseconds since the Unix epoch, by the writer's clock."""
@@ -115,7 +117,7 @@ def derive_status(
 
     ``seen`` is None if the coordinator does not know the id. ``marker`` is the metadata of the marker's offset, read
     *after* ``seen``. ``age`` is the seconds since the transaction was prepared. ``current``: both coordinators have
-    proved that they were not replaced. ``deleted``: the marker was needed, and its topic does not exist any more, so
+    proved that they were not replaced. ``deleted``: the marker was needed, and its topic was deleted or recreated, so
     that the marker may have been deleted with it.
     """
     if marker == prepared.uuid:

@@ -62,8 +62,8 @@ _UNENDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFenc
 class _TransactionFacts:
     verdict: TransactionStatus
     seen: TransactionDescription | None
-    deleted: bool = False
-    """True if the topic of the marker does not exist any more."""
+    marker_deleted: bool = False
+    """True if the topic of the marker does not exist any more, or was recreated."""
 
 
 class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
@@ -71,15 +71,26 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
 
     def __init__(self, cluster: Cluster, ctx: JobContext, patience: float = 5.0) -> None:
         self._ctx = ctx
+        self._cluster, self._patience = cluster, patience
         self._place = cluster.scope
         self._rpc = KafkaRequests(cluster, patience)
 
     def has_prepared(self, committable: Committable) -> bool:
-        """Return whether the committable is on this cluster, under any bootstrap servers. See ``Committer``."""
+        """Return whether the committable is on this cluster, under any bootstrap servers. See ``Committer``.
+
+        The first broker may belong to another cluster for a moment, so brokers of the right one are sought for a while.
+        """
         if not committable.scope.startswith(SCHEME):
             return False
-        here = self._rpc.cluster_id()  # "" if its brokers report none: that identifies no cluster
-        return here != "" and KafkaCommittable.from_payload(committable.payload).cluster_id == here
+        wanted = KafkaCommittable.from_payload(committable.payload).cluster_id
+        if wanted == "":  # its brokers reported no id, which identifies no cluster
+            return False
+        with KafkaRequests(self._cluster, self._patience) as rpc:  # what is found must not bind this committer
+            try:
+                rpc.expect_cluster(wanted)
+            except OtherCluster:
+                return False
+        return True
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """Raise TransientConfigError if the bootstrap servers lead to another cluster than before.
@@ -121,7 +132,7 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
             case TransactionStatus.LOST:
                 return Probe(CommitStatus.LOST, f"{detail}; its marker never became visible, so it was aborted")
             case TransactionStatus.UNKNOWN:
-                return Probe(CommitStatus.UNKNOWN, _forgotten(prepared, facts.deleted))
+                return Probe(CommitStatus.UNKNOWN, _forgotten(prepared, facts.marker_deleted))
         raise Retryable(f"{detail}: the coordinator is still finishing it")
 
     def _expires_in(self, prepared: KafkaCommittable, seen: TransactionDescription) -> float:
@@ -182,7 +193,7 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
                 "process fenced it. Its output is gone while the epoch is decided."
             )
         if facts.verdict is TransactionStatus.UNKNOWN:
-            raise CommittableLost(f"epoch {permit.epoch}: {_forgotten(prepared, facts.deleted)}")
+            raise CommittableLost(f"epoch {permit.epoch}: {_forgotten(prepared, facts.marker_deleted)}")
         if facts.verdict is TransactionStatus.RETRY:
             raise Retryable(f"{_name(prepared)}: the coordinator is still finishing it ({facts.seen})")
 
@@ -205,15 +216,20 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
         return _TransactionFacts(derive_status(prepared, seen, marker, age, current, deleted), seen, deleted)
 
     def _read_marker(self, prepared: KafkaCommittable, current: bool) -> tuple[str | None, bool]:
-        """Return the marker, and whether its topic was deleted: then no coordinator can prove that it is current."""
+        """Return the marker, and whether the marker of this transaction may have been deleted with its topic.
+
+        Without the topic no coordinator can prove that it is current. A recreated topic has another id.
+        """
         topic = prepared.marker_topic
         try:
-            where = prepared.marker_group, topic, prepared.marker_partition
-            return self._rpc.marker(*where, current=current), False
+            marker = self._rpc.marker(prepared.marker_group, topic, prepared.marker_partition, current=current)
         except Retryable:
             if self._rpc.topic(topic) is None:
                 return None, True
             raise
+        if marker == prepared.uuid or not current:
+            return marker, False
+        return marker, self._rpc.topic_ids([topic])[topic] != {prepared.marker_topic_id}
 
     def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
         """Return every open transaction of any incarnation of the job's name, in any term."""
@@ -341,7 +357,7 @@ def _forgotten(prepared: KafkaCommittable, deleted: bool) -> str:
     """Return the reason for which the outcome is unknown, and where to look for the output."""
     reason = (
         f"is not known to the cluster, and the topic {prepared.marker_topic}, which would show whether it was "
-        "committed, was deleted"
+        "committed, was deleted or recreated"
         if deleted
         else "was prepared so long ago that the cluster may have forgotten whether it was committed "
         "(offsets.retention.minutes, transactional.id.expiration.ms)"

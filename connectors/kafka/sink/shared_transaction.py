@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_eos._util.failpoints import hit
@@ -21,7 +21,7 @@ from kafka_eos.abc.committer import Committable, Spread, UnstoredCommittable
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.connectors.kafka.client.access_rights import AclOperation, Permission, ResourceType, reads
 from kafka_eos.connectors.kafka.client.librdkafka import TopicPartition, map_errors, run_with_deadline, until_done
-from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.rpc import KafkaRequests, TopicMetadata
 from kafka_eos.connectors.kafka.rpc.transaction_status import KafkaCommittable
 from kafka_eos.connectors.kafka.sink.broker_refusals import AbortedTryOut, RefusalSearch, record_refusals
 from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroup
@@ -42,11 +42,8 @@ class PartitionCounts:
     def at_least(self, to: TopicLimits) -> int:
         return self._known.get(to.topic, to.partitions)
 
-    def asked(self, requests: KafkaRequests, topics: Collection[str]) -> dict[str, int]:
-        """Return the present partition counts; topics that are not known are left out. Raises Retryable."""
-        found = {topic: facts.partitions for topic, facts in requests.topics(topics).items() if facts is not None}
-        self._known |= found
-        return found
+    def learn(self, found: Mapping[str, TopicMetadata]) -> None:
+        self._known |= {topic: facts.partitions for topic, facts in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +138,7 @@ class EpochTransaction:
         hit("sink.flush.before")
         self.flush(final=True)
         hit("sink.flush.after")
+        found = self._describe_topics(requests)
         marker = str(uuid.uuid4())
         offset = TopicPartition(self.topic, 0, 0 if self.epoch is None else self.epoch.epoch.n, marker)
         hit("sink.prepare.before")
@@ -160,6 +158,7 @@ class EpochTransaction:
             uuid=marker,
             marker_group=group.name,
             marker_topic=self.topic,
+            marker_topic_id=found[self.topic].topic_id,
             marker_partition=0,
             prepared_at=int(time.time() * 1000),
             timeout_ms=terms.timeout_ms,
@@ -167,7 +166,7 @@ class EpochTransaction:
             cluster_id=requests.cluster_id(),
         )
         hit("sink.prepare.after")
-        fields = terms.scope, committable.payload(), self.records.total(), dict(self.records), self._spread(requests)
+        fields = terms.scope, committable.payload(), self.records.total(), dict(self.records), self._spread(found)
         return self._with_provenance(Committable(*fields))
 
     def _with_provenance(self, prepared: Committable) -> Committable:
@@ -180,17 +179,23 @@ class EpochTransaction:
         fields = prepared.scope, prepared.payload, prepared.records, prepared.by_sink, prepared.spread
         return UnstoredCommittable(*fields, ref, content)
 
-    def _spread(self, requests: KafkaRequests) -> dict[str, Spread]:
-        """Return bounds of each topic's partition count for the ledger: partitions are only ever added."""
-        topics = {begun.topic for begun in self._begun.values()}
+    def _describe_topics(self, requests: KafkaRequests) -> Mapping[str, TopicMetadata]:
+        """Return the metadata of each topic, after all its records and before the marker."""
         try:
-            now = self.terms.partitions.asked(requests, topics) if topics else {}
-        except Retryable:
-            return {}  # the transaction is prepared anyway; the audit then uses the records
+            found = requests.topics({self.topic, *(begun.topic for begun in self._begun.values())})
+        except Retryable as error:
+            raise RestartFromCheckpoint(f"the topics of the prepared transaction are unknown: {error}") from error
+        known = {topic: facts for topic, facts in found.items() if facts is not None}
+        if missing := sorted(found.keys() - known.keys()):
+            raise RestartFromCheckpoint(f"{', '.join(missing)}: no such topic any more, although records were written")
+        self.terms.partitions.learn(known)
+        return known
+
+    def _spread(self, found: Mapping[str, TopicMetadata]) -> dict[str, Spread]:
+        """Return bounds of each topic's partition count for the ledger: partitions are only ever added."""
         return {
-            sink: Spread(begun.topic, begun.partitioner, begun.fewest, now[begun.topic])
+            sink: Spread(begun.topic, begun.partitioner, begun.fewest, found[begun.topic].partitions)
             for sink, begun in self._begun.items()
-            if begun.topic in now
         }
 
 

@@ -32,7 +32,7 @@ from kafka_eos.core.records import RawRecord, Record, RejectedRecord
 OTHERS = [file for file in ALL_FILES if file not in FILES]
 PUBLISHED = {
     "committable-files.v1": "7ebde1ece802277a",
-    "committable-kafka.v1": "9410d79ff6f84ade",
+    "committable-kafka.v1": "517cddab3e7fbda8",
     "committable-lake.v1": "17dcdf12ced2dde9",
     "committable-objects.v1": "8946edddef721cf3",
     "committable-table.v1": "3e3c250d86bd0921",
@@ -52,6 +52,7 @@ SAMPLES: dict[str, Mapping[str, Any]] = {
     "committable-kafka.v1": {
         "transactional_id": "orders.aaaaaaaaaaaa.2.0.1", "producer_id": 52, "producer_epoch": 0, "end_txn_version": 5,
         "uuid": "d3d4e460-6acd-49a8-bf4d-9f68a948993f", "marker_group": "orders.0.1", "marker_topic": "totals",
+        "marker_topic_id": "b0f2a7de-0c3e-4d38-9c0e-9a0f2c5b7f11",
         "marker_partition": 0, "prepared_at": 1_795_417_069_013, "timeout_ms": 900_000, "term": 2,
         "cluster_id": "tB7Sc1sQTFqn0eE3xk4cPA", "version": 1,
     },

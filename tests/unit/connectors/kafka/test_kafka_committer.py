@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -41,6 +42,7 @@ from tests.wire import METADATA
 
 OWN, OTHER = JobIdentity("00000000000a"), JobIdentity("00000000000b")
 NAME = f"job.{OWN}.1.0.0"
+TOPIC_ID, RECREATED = str(UUID(int=1)), str(UUID(int=2))
 DAY_MS = 24 * 3600 * 1000
 FENCED_MS, HELD_MS = 1_009, 1_010
 """Numbers that are on clusters: marks and fences of every version so far."""
@@ -57,7 +59,8 @@ def now_ms() -> int:
 
 def prepared(**changed: int | str) -> KafkaCommittable:
     """What a writer of term 1 has prepared just now."""
-    ours = KafkaCommittable(NAME, 7, 3, 5, "uuid", "job.group", "out", 2, now_ms(), 60_000, 1, "here")
+    topic = "out", TOPIC_ID, 2
+    ours = KafkaCommittable(NAME, 7, 3, 5, "uuid", "job.group", *topic, now_ms(), 60_000, 1, "here")
     return msgspec.structs.replace(ours, **changed)
 
 
@@ -98,6 +101,7 @@ def made() -> Iterator[Made]:
     """``made(term)``: committers of one cluster."""
     at = Coordinator()
     with ScriptedBroker(at.answers) as broker:
+        broker.script(METADATA, topics(broker, ErrorCode.none))
         committers: list[KafkaCommitter] = []
 
         def make(term: int = 1, identity: JobIdentity | None = OWN) -> Side:
@@ -122,6 +126,7 @@ THERE = "another cluster"
 
 @pytest.mark.parametrize("scope", ["kafka://localhost:9092", "kafka://ada@broker-2:9092,broker-3:9092"])
 def test_what_is_on_this_cluster_is_recognized_under_any_address(side: Side, scope: str) -> None:
+    side.committer._patience = 0.3
     assert side.committer.has_prepared(replace(stored(prepared()), scope=scope))
     assert not side.committer.has_prepared(Committable(scope, prepared(cluster_id=THERE).payload(), 1))
 
@@ -130,6 +135,29 @@ def test_a_cluster_without_an_id_recognizes_nothing(side: Side) -> None:
     """Two such clusters have the same one, and one of them would call lost what the other has."""
     side.broker.cluster_id = None
     assert not side.committer.has_prepared(replace(stored(prepared(cluster_id="")), scope="kafka://elsewhere:9092"))
+
+
+def test_a_cluster_that_is_reached_for_a_moment_does_not_decide_where_output_is(side: Side) -> None:
+    """A start with other bootstrap servers would end: the pipeline seems to have no sink on that cluster any more."""
+    side.broker.cluster_id = THERE
+    metadata = side.broker._self
+
+    def lead_back(request: object) -> object:
+        answer = metadata(request)
+        side.broker.cluster_id = "here"
+        return answer
+
+    side.broker.script(METADATA, lead_back)
+
+    assert side.committer.has_prepared(replace(stored(prepared()), scope="kafka://elsewhere:9092"))
+
+
+def test_a_look_for_output_of_another_cluster_does_not_bind_a_committer_to_it(side: Side) -> None:
+    side.committer._patience = 0.3
+    side.at.ids[NAME] = Held()
+
+    assert not side.committer.has_prepared(stored(prepared(cluster_id=THERE)))
+    assert side.committer.probe(stored(prepared())).status is CommitStatus.PREPARED
 
 
 def test_what_another_connector_prepared_is_not_on_this_cluster(side: Side) -> None:
@@ -321,7 +349,7 @@ def test_a_transaction_coordinator_that_was_replaced_does_not_lose_a_commit(side
 def test_a_coordinator_that_cannot_prove_that_it_is_current_gives_no_answer(side: Side) -> None:
     side.committer._rpc._patience = 2.0
     side.broker.script(OFFSET_COMMIT, lambda request: side.at.stored(request, ErrorCode.request_timed_out))
-    side.broker.script(METADATA, topics(side, ErrorCode.none))
+    side.broker.script(METADATA, topics(side.broker, ErrorCode.none))
 
     with pytest.raises(Retryable, match="OffsetFetch for 'job.group' .* no answer in 2 s"):
         side.committer.probe(stored(prepared()))
@@ -332,16 +360,16 @@ def deleted_topic(side: Side) -> None:
     side.committer._rpc._patience = 0.3
     unknown = ErrorCode.unknown_topic_or_partition
     side.broker.script(OFFSET_COMMIT, lambda request: side.at.stored(request, unknown))
-    side.broker.script(METADATA, topics(side, unknown))
+    side.broker.script(METADATA, topics(side.broker, unknown))
 
 
-def topics(side: Side, error: ErrorCode) -> Callable[[Any], object]:
-    """Return a handler whose metadata shows this error for every topic."""
-    brokers, topic = side.broker._self, MetadataResponseTopic
+def topics(broker: ScriptedBroker, error: ErrorCode, topic_id: str = TOPIC_ID) -> Callable[[Any], object]:
+    """Return a handler whose metadata shows this error and this id for every topic."""
+    brokers, topic = broker._self, MetadataResponseTopic
 
     def describe(request: Any) -> object:
-        names = [each.name for each in request.topics]
-        seen = tuple(topic(error_code=error, name=name, topic_id=None, partitions=()) for name in names)
+        names = [each.name for each in request.topics or ()]
+        seen = tuple(topic(error_code=error, name=name, topic_id=UUID(topic_id), partitions=()) for name in names)
         return replace(brokers(request), topics=seen)
 
     return describe
@@ -356,7 +384,26 @@ def test_what_is_lost_with_its_topic_is_unknown(side: Side, held: Held | None, v
     probe = side.committer.probe(stored(prepared(end_txn_version=version)))
 
     assert probe.status is CommitStatus.UNKNOWN
-    assert "the topic out, which would show whether it was committed, was deleted" in probe.detail
+    assert "the topic out, which would show whether it was committed, was deleted or recreated" in probe.detail
+
+
+@pytest.mark.parametrize(("held", "version"), [(None, 5), (EMPTY, 5), (Held(), 4)])
+def test_what_is_lost_with_its_topic_stays_unknown_when_the_topic_is_created_again(
+    side: Side, held: Held | None, version: int
+) -> None:
+    """The new topic has no marker, whether the transaction was committed or not: it would pass for lost."""
+    side.at.ids.update({NAME: held} if held else {})
+    ours = prepared(end_txn_version=version)
+    expected = CommitStatus.LOST if version == 5 else CommitStatus.PREPARED
+    assert side.committer.probe(stored(ours)).status is expected
+
+    side.broker.script(METADATA, topics(side.broker, ErrorCode.none, RECREATED))
+
+    assert side.committer.probe(stored(ours)).status is CommitStatus.UNKNOWN
+    with pytest.raises(CommittableLost, match="the topic out, .* was deleted or recreated; look for its records"):
+        side.commit(ours)
+    side.show_marker()
+    assert side.committer.probe(stored(ours)).status is CommitStatus.COMMITTED
 
 
 @pytest.mark.parametrize("held", [COMMITTED, Held()])

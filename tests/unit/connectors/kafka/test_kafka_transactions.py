@@ -19,7 +19,7 @@ from kafka_eos.connectors.kafka.rpc.transaction_status import (
 from kafka_eos.core.errors import CorruptCheckpoint
 
 OURS = KafkaCommittable(
-    "job-1", 7, 3, 5, "uuid", "group", "topic", 0, prepared_at=0, timeout_ms=60_000, term=1, cluster_id="here"
+    "job-1", 7, 3, 5, "uuid", "group", "topic", "id", 0, prepared_at=0, timeout_ms=60_000, term=1, cluster_id="here"
 )
 BY_V4 = msgspec.structs.replace(OURS, end_txn_version=4)
 STORED = {
@@ -30,6 +30,7 @@ STORED = {
     "uuid": "uuid",
     "marker_group": "group",
     "marker_topic": "topic",
+    "marker_topic_id": "id",
     "marker_partition": 0,
     "prepared_at": 0,
     "timeout_ms": 60_000,
