@@ -6,13 +6,23 @@ Rule: a row is never changed to make it fit; a row that does not fit raises a Va
 from __future__ import annotations
 
 import json
+import typing
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pydantic
 
-from kafka_eos.codecs.type_inspection import from_plain, is_codec, is_model, is_record, reason, type_name
+from kafka_eos.codecs.json_codec import json_codec_of
+from kafka_eos.codecs.type_inspection import (
+    from_plain,
+    holds_values,
+    is_codec,
+    is_model,
+    is_record,
+    reason,
+    type_name,
+)
 from kafka_eos.core.errors import ConfigError
 
 
@@ -20,16 +30,19 @@ def build_converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[
     """Return a function that converts dicts to values of the type; for None it returns the dicts.
 
     ``what``: the name of the reader, for messages.
-    ``of_texts``: all cells are text, and are parsed as the type requires.
+    ``of_texts``: all cells are text, and are parsed as the type requires; lists, dicts and records are JSON.
     """
     if tp is None:
         return lambda row: row
     if is_codec(tp):
         raise ConfigError(f"{what}: value= is a type, whose fields are the columns; no codec")
     validate = tp.__pydantic_validator__.validate_python if is_model(tp) else None
+    of_json = _json_columns(tp) if of_texts else {}
 
     def decode(row: Any) -> Any:
         try:
+            if of_json:
+                row = {**row, **{name: of_json[name](row[name].encode()) for name in of_json if row.get(name)}}
             return (
                 msgspec.convert(row, tp, strict=not of_texts, dec_hook=from_plain)
                 if validate is None
@@ -39,6 +52,26 @@ def build_converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[
             raise ValueError(f"not a valid {type_name(tp)}: {reason(error)}") from error
 
     return decode
+
+
+def _json_columns(tp: Any) -> dict[str, Callable[[bytes], Any]]:
+    """Return the decoders of the columns with JSON in their cells, by name."""
+    if not is_model(tp) and not is_record(tp):
+        return {}
+    is_struct = issubclass(tp, msgspec.Struct)
+    names = dict(zip(tp.__struct_fields__, tp.__struct_encode_fields__, strict=True)) if is_struct else {}
+    hints = typing.get_type_hints(tp, include_extras=True)
+    return {names.get(field, field): json_codec_of(of).decode for field, of in hints.items() if holds_values(of)}
+
+
+def build_cell_reader(tp: Any, *, of_model: bool) -> Callable[[str], Any]:
+    """Return the function that reads the text of a cell as a field's type; see ``build_converter``.
+
+    ``of_model``: whether the field is one of a pydantic model.
+    """
+    if of_model:
+        return pydantic.TypeAdapter(tp).validate_python
+    return lambda text: msgspec.convert(text, tp, strict=False, dec_hook=from_plain)
 
 
 def columns_taken(tp: Any) -> frozenset[str]:

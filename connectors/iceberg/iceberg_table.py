@@ -385,7 +385,7 @@ def _manifests_after(table: Table, staged: Iterable[PartId]) -> Sequence[Manifes
 
 def _is_before(snapshot: Snapshot, life: str, epoch: EpochId) -> bool:
     """Return whether a snapshot of the incarnation is earlier than each that can name a file of the epoch."""
-    summary = snapshot.summary or {}
+    summary: Mapping[str, str] = snapshot.summary or {}
     if summary.get(f"{_PREFIX}.job") != life:
         return False
     term, committed = Term(int(summary[f"{_PREFIX}.term"])), summary.get(f"{_PREFIX}.epoch")

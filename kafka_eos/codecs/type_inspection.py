@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import msgspec
 import pydantic
@@ -16,6 +16,12 @@ from msgspec import inspect
 from kafka_eos.abc.codec import Codec
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
+
+_HOLDERS: Final = (
+    inspect.CollectionType, inspect.TupleType, inspect.DictType, inspect.TypedDictType, inspect.NamedTupleType,
+    inspect.StructType, inspect.DataclassType,
+)  # fmt: skip
+"""Types in msgspec's words whose values hold other values."""
 
 
 def is_model(tp: object) -> bool:
@@ -182,6 +188,17 @@ def without_none(tp: Any) -> Any:
     parts = typing.get_args(tp) if typing.get_origin(tp) in (typing.Union, types.UnionType) else ()
     others = [part for part in parts if part is not type(None)]
     return typing.Union[tuple(others)] if others else tp  # noqa: UP007 (as many as there are)
+
+
+def holds_values(tp: Any) -> bool:
+    """Return whether each value of a type, other than None, holds others: a list, a dict or a record, never a text."""
+    try:
+        found = inspect.type_info(tp)
+    except TypeError:
+        return False
+    parts = found.types if isinstance(found, inspect.UnionType) else (found,)
+    parts = tuple(part for part in parts if not isinstance(part, inspect.NoneType))
+    return bool(parts) and all(isinstance(p, _HOLDERS) or is_model(getattr(p, "cls", None)) for p in parts)
 
 
 def dict_without_text_keys(tp: Any) -> str | None:

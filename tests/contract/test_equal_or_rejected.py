@@ -84,6 +84,17 @@ class Nested(msgspec.Struct):
     more: Any
 
 
+class Lists(msgspec.Struct):
+    """What a cell of CSV can be read as, with JSON in some."""
+
+    shares: list[float | None]
+    pairs: list[tuple[int, str]] | None
+    by_name: dict[str, list[bytes]]
+    within: Cells | None
+    either: int | str | None
+    more: Any
+
+
 class Holder(msgspec.Struct):
     """A declared class with a field of type Any."""
 
@@ -129,6 +140,15 @@ nested = st.builds(
 cells = st.builds(
     Cells, st.none() | st.text(), st.none() | st.integers(), st.none() | st.floats(), st.none() | st.binary()
 )
+of_lists = st.builds(
+    Lists,
+    st.lists(st.none() | st.floats()),
+    st.none() | st.lists(st.tuples(st.integers(), st.text())),
+    st.dictionaries(st.text(), st.lists(st.binary())),
+    st.none() | cells,
+    st.none() | st.integers() | st.text() | st.integers().map(str),
+    anything,
+)
 messages: st.SearchStrategy[Any] = st.deferred(
     lambda: st.builds(
         Message,
@@ -147,6 +167,7 @@ VALUES: Final = {
     Scalars: scalars,
     Nested: nested,
     Cells: cells,
+    Lists: of_lists,
     Holder: st.builds(Holder, anything),
     Message: messages,
     str: st.text(min_size=1),
@@ -157,6 +178,7 @@ HARD: Final = {
         "", 2**53 + 1, 0.1, True, decimal.Decimal("sNaN"), datetime.date.min, datetime.datetime.min, uuid.UUID(int=0)
     ),
     Cells: Cells("", 2**53 + 1, math.nan, b""),
+    Lists: Lists([0.5, None], [(1, 'a "b", c\n')], {"": [b"x"]}, Cells("", 1, 0.5, b""), "5", None),
     Holder: Holder({"a": [(1, 2)]}),
 }
 """Values that are tried in each run."""
@@ -289,7 +311,7 @@ CARRIERS: Final = {
     "state": (by_codec(state_codec), (Any, Scalars, Cells, Holder, Message)),
     "provenance": (by_codec(ProvenanceNames), (str,)),
     "JSON lines": (by_file("jsonl"), (Any, Scalars, Nested)),
-    "CSV": (by_file("csv"), (Scalars,)),
+    "CSV": (by_file("csv"), (Scalars, Lists)),
     "Avro files": (by_file("avro"), (Cells,)),
     "Parquet": (by_file("parquet"), (Cells,)),
     "HTTP": (by_request, (Any, Nested)),
