@@ -17,8 +17,8 @@ from kafka_eos.abc.committer import Committable
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.protocol.split_assignment import select_positions
+from kafka_eos.runtime.worker.chain_snapshot import ChainSnapshot
 from kafka_eos.runtime.worker.control_messages import StartSession
-from kafka_eos.runtime.worker.segment_task import ChainSnapshot
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
 from tests.schedules.job import IDENTITY, Job
 

@@ -12,17 +12,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from kafka_eos._util import log_context
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.sink import PreCommit, Writer
 from kafka_eos.abc.source import Reader
-from kafka_eos.abc.state import StateBackend, Upload
+from kafka_eos.abc.state import StateBackend
 from kafka_eos.core.errors import Bug
 from kafka_eos.core.ids import Epoch, EpochId, Term
-from kafka_eos.core.json_values import Positions
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, RecordCounts, Watermark
 from kafka_eos.plan import ChainSpec
@@ -32,6 +31,7 @@ from kafka_eos.runtime.epoch_reports import PhaseSpan, TimedPreCommit
 from kafka_eos.runtime.exchange.in_flight_rows import InFlightLog
 from kafka_eos.runtime.exchange.input_queues import Barrier, BatchOrFrame, InputChannel, Queue
 from kafka_eos.runtime.operators.operator_chain import OperatorChain
+from kafka_eos.runtime.worker.chain_snapshot import ChainSnapshot, OpenSnapshot
 from kafka_eos.runtime.worker.task_resources import pending_timers
 from kafka_eos.runtime.worker.task_stats import ChainTimes
 
@@ -40,50 +40,6 @@ T = TypeVar("T")
 
 _LONG = 0.02
 """Seconds of work after which an unaligned barrier must not wait for more rows."""
-
-
-@dataclass(slots=True)
-class ChainSnapshot:
-    """The part of one operator chain in an epoch: positions, uploads, pre-commits, in-flight rows.
-
-    The in-flight rows, by exchange, are complete when the gate says so.
-    """
-
-    positions: dict[str, Positions]
-    uploads: list[Upload]
-    precommits: list[TimedPreCommit]
-    tally: RecordCounts
-    """Counts of the chain since the session began."""
-    timers: dict[str, int] = field(default_factory=dict)
-    """Pending timers by operator."""
-    received: dict[int, InFlightLog] = field(default_factory=dict)
-    """Rows that had arrived here, or arrived before the barrier of their channel."""
-    overtaken: dict[int, InFlightLog] = field(default_factory=dict)
-    """Rows that had not been sent yet: they come after those that the receivers had."""
-    has_overdue_request: bool = False
-    """Whether a row's request has been pending since the session's first barrier."""
-    blocked: float = 0.0
-    """Seconds that the snapshot kept the worker from processing."""
-    aligning: float = 0.0
-    """Seconds from the first barrier to the last."""
-    spans: list[PhaseSpan] = field(default_factory=list)
-
-    def drop(self) -> None:
-        """Delete its in-flight rows: they are stored, or not needed."""
-        for log in (*self.received.values(), *self.overtaken.values()):
-            log.drop()
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSnapshot:
-    """An epoch that a chain has captured, and whose barriers have not all arrived.
-
-    ``since``: when the first one arrived.
-    """
-
-    epoch: int
-    captured: ChainSnapshot
-    since: float
 
 
 class TaskSession(Protocol):
@@ -477,7 +433,7 @@ class Task:
         timers = pending_timers(self.parts.backends)
         counts = self.chain.counts.plus(RecordCounts())
         captured = ChainSnapshot(positions, uploads, self._seal(epoch), counts, timers)
-        self._open = OpenSnapshot(epoch, captured, min(since, began))
+        opened = self._open = OpenSnapshot(epoch, captured, min(since, began), self._log_opener(epoch))
         for edge, head in self._heads.items():
             self._log(edge, self.chain.list_pending_rows(head))
             captured.has_overdue_request |= self.chain.pass_barrier(head)
@@ -485,8 +441,7 @@ class Task:
             self._log(edge, queue)
         self._log_waiting(epoch)
         for edge in self._tails:
-            for frame in self._wires.send_barrier(edge, epoch, snapshot.unaligned, snapshot.aligned):
-                self._log_of(edge, captured.overtaken, "overtaken").add(frame)
+            opened.log_overtaken(edge, self._wires.send_barrier(edge, epoch, snapshot.unaligned, snapshot.aligned))
         captured.blocked = time.monotonic() - began
         ended, head = time.time(), self.segment.heads[0]
         captured.spans.append(PhaseSpan("snapshot", ended - captured.blocked, ended, head))
@@ -503,12 +458,7 @@ class Task:
 
     def _log(self, edge: int, rows: Iterable[BatchOrFrame]) -> None:
         """Add rows to the logs of the epoch that is being captured."""
-        logs = self._capturing.captured.received
-        for part in rows:
-            self._log_of(edge, logs, "received").add(self._wires.freeze(edge, part))
-            hit("in-flight.logged")
+        self._capturing.log_received(edge, (self._wires.freeze(edge, part) for part in rows))
 
-    def _log_of(self, edge: int, logs: dict[int, InFlightLog], name: str) -> InFlightLog:
-        if edge not in logs:
-            logs[edge] = self._session.open_log(self.segment, edge, self._capturing.epoch, name)
-        return logs[edge]
+    def _log_opener(self, epoch: int) -> Callable[[int, str], InFlightLog]:
+        return lambda edge, name: self._session.open_log(self.segment, edge, epoch, name)

@@ -34,6 +34,7 @@ from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.records import RecordCounts
 from kafka_eos.protocol.input_loss import LossResponse, respond
 from kafka_eos.runtime.epoch_reports import PhaseSpan, sum_by_name
+from kafka_eos.runtime.worker.chain_snapshot import ChainSnapshot
 from kafka_eos.runtime.worker.control_messages import (
     AcknowledgeCheckpoint,
     AssignSplits,
@@ -62,7 +63,6 @@ from kafka_eos.runtime.worker.control_messages import (
     send,
 )
 from kafka_eos.runtime.worker.liveness_pulse import HeartbeatThread
-from kafka_eos.runtime.worker.segment_task import ChainSnapshot
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
 from kafka_eos.storage import provenance_files as provenance
 

@@ -39,8 +39,9 @@ from kafka_eos.runtime.operators.watermark_generation import TimestampsOperator
 from kafka_eos.runtime.state.restore_progress import ProgressListener
 from kafka_eos.runtime.state.rocksdb_options import spread
 from kafka_eos.runtime.state.ttl_clock import UNKNOWN, ProcessingTimeClock, wall_clock
+from kafka_eos.runtime.worker.chain_snapshot import ChainSnapshot
 from kafka_eos.runtime.worker.control_messages import StartSession
-from kafka_eos.runtime.worker.segment_task import ChainSnapshot, CountingWriter, Task, TaskParts
+from kafka_eos.runtime.worker.segment_task import CountingWriter, Task, TaskParts
 from kafka_eos.runtime.worker.task_resources import (
     RestoredCheckpoint,
     SubtaskRuntime,

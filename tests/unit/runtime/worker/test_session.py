@@ -24,6 +24,7 @@ from kafka_eos.abc.storage import FileRef
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import InputLost, LossCause
 from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.runtime.worker.chain_snapshot import ChainSnapshot
 from kafka_eos.runtime.worker.control_messages import (
     AcknowledgeCheckpoint,
     BeginProcessing,
@@ -34,7 +35,6 @@ from kafka_eos.runtime.worker.control_messages import (
     TriggerCheckpoint,
     receive_as_supervisor,
 )
-from kafka_eos.runtime.worker.segment_task import ChainSnapshot
 from kafka_eos.runtime.worker.session import ControlSender, failure, run_session
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
 from kafka_eos.storage import object_names as paths

@@ -25,6 +25,7 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.plan import Plan
+from kafka_eos.runtime.worker.chain_snapshot import ChainSnapshot
 from kafka_eos.runtime.worker.control_messages import (
     AcknowledgeCheckpoint,
     AssignSplits,
@@ -40,7 +41,6 @@ from kafka_eos.runtime.worker.control_messages import (
     TriggerCheckpoint,
     receive_as_supervisor,
 )
-from kafka_eos.runtime.worker.segment_task import ChainSnapshot
 from kafka_eos.runtime.worker.session import ControlSender, run_session
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
 from kafka_eos.storage.job_storage import MemoryStorage

@@ -24,7 +24,8 @@ from kafka_eos.plan import ChainSpec
 from kafka_eos.protocol.barrier_alignment import CheckpointMode
 from kafka_eos.runtime.exchange.input_queues import Barrier, BatchOrFrame, InputChannel
 from kafka_eos.runtime.exchange.spilling_queue import SpillingQueue, size_of
-from kafka_eos.runtime.worker.segment_task import ChainSnapshot, Task, TaskParts
+from kafka_eos.runtime.worker.chain_snapshot import ChainSnapshot
+from kafka_eos.runtime.worker.segment_task import Task, TaskParts
 from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import seeds
 
