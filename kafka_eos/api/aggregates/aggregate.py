@@ -5,16 +5,15 @@ Rule: an accumulator is never modified. ``add`` and ``merge`` return a new one, 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from dataclasses import replace
+from typing import Any, Generic, Self, TypeAlias, TypeVar, cast, overload
 
 from kafka_eos.codecs.field_access import read_field
 from kafka_eos.core.errors import PlanError
 
 T = TypeVar("T")
 V = TypeVar("V")
-G = TypeVar("G", bound="Aggregate[Any, Any, Any]")
 
 T_contra = TypeVar("T_contra", contravariant=True)
 A = TypeVar("A")
@@ -43,12 +42,14 @@ class Aggregate(Generic[T_contra, A, R_co]):
         """Return whether ``add`` takes pairs of a value and its event-time sort key (``Batch.with_sort_keys``)."""
         return False
 
-    def for_type(self, values: Any) -> Aggregate[T_contra, Any, R_co]:
+    def for_type(self, values: Any) -> Self:
         """Return the aggregate for values of a type; None is a type that is unknown.
 
         Raises PlanError if the aggregate reads a field by name that such values do not have.
         """
-        return self
+        named = {name: fn for name, fn in vars(self).items() if isinstance(fn, FieldReader)}
+        read = {name: read_field(fn.name, values) for name, fn in named.items()}
+        return cast("Self", replace(cast("Any", self), **read)) if read else self
 
     def create(self) -> A:
         """Return the accumulator of no values."""
@@ -87,19 +88,6 @@ def as_function(field: FieldOr[T, V] | None) -> Callable[[T], V] | None: ...
 def as_function(field: FieldOr[T, V] | None) -> Callable[[T], V] | None:
     """Return the function of a value that an argument is, or names."""
     return FieldReader(field) if isinstance(field, str) else field
-
-
-def bind_fields(aggregate: G, values: Any) -> G:
-    """Return a dataclass of an aggregate with the fields that it reads by name bound to the type of the values.
-
-    Raises PlanError if values of that type do not have such a field.
-    """
-    bound = {
-        each.name: read_field(read.name, values)
-        for each in dataclasses.fields(aggregate)  # type: ignore[arg-type]
-        if isinstance(read := getattr(aggregate, each.name), FieldReader)
-    }
-    return dataclasses.replace(aggregate, **bound) if bound else aggregate  # type: ignore[type-var]
 
 
 def ensure_plain(value: Any, of: str) -> Any:

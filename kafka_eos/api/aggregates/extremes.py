@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, Self, TypeAlias, TypeVar, overload
 
 import msgspec
 
@@ -20,7 +20,6 @@ from kafka_eos.api.aggregates.aggregate import (
     Aggregate,
     FieldOr,
     as_function,
-    bind_fields,
     ensure_plain,
     to_sort_key,
 )
@@ -45,8 +44,8 @@ class ExtremeAggregate(Aggregate[Any, Any, Any]):
     before: Callable[[Any, Any], bool]
     state: Any
 
-    def for_type(self, values: Any) -> ExtremeAggregate:
-        bound = bind_fields(self, values)
+    def for_type(self, values: Any) -> Self:
+        bound = super().for_type(values)
         return bound if self.state is not None else replace(bound, state=_type_read(bound.fn, values))
 
     @cached_property
@@ -93,8 +92,8 @@ class RankedAggregate(Aggregate[Any, _Ranked, Any]):
     listed: bool = False
     """The result is a list."""
 
-    def for_type(self, values: Any) -> RankedAggregate:
-        bound = bind_fields(self, values)
+    def for_type(self, values: Any) -> Self:
+        bound = super().for_type(values)
         return bound if self.state is not None else replace(bound, state=_type_read(bound.value, values))
 
     @property

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from kafka_eos.api.aggregates.aggregate import Aggregate, FieldOr, as_function, bind_fields
+from kafka_eos.api.aggregates.aggregate import Aggregate, FieldOr, as_function
 from kafka_eos.codecs.msgpack_codec import KeyCodec
 from kafka_eos.core.errors import PlanError
 
@@ -45,9 +45,6 @@ class DistinctAggregate(Aggregate[Any, Registers, int]):
     name = "distinct"
     accumulator = Registers
     returns = int
-
-    def for_type(self, values: Any) -> DistinctAggregate:
-        return bind_fields(self, values)
 
     def create(self) -> Registers:
         return ()
@@ -99,9 +96,6 @@ class QuantilesAggregate(Aggregate[Any, Buckets, list[float]]):
     name = "quantiles"
     accumulator = Buckets
     returns = list[float]
-
-    def for_type(self, values: Any) -> QuantilesAggregate:
-        return bind_fields(self, values)
 
     def create(self) -> Buckets:
         return Buckets()

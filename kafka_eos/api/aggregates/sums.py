@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, Self, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from kafka_eos.api.aggregates.aggregate import Aggregate, FieldOr, as_function, bind_fields
+from kafka_eos.api.aggregates.aggregate import Aggregate, FieldOr, as_function
 from kafka_eos.codecs.type_inspection import can_be, get_return_type, type_name
 from kafka_eos.core.errors import PlanError
 
@@ -68,8 +68,8 @@ class SumAggregate(Aggregate[Any, Sum, Any]):
     accumulator = Sum
     returns = int | float | Decimal
 
-    def for_type(self, values: Any) -> SumAggregate:
-        return _expect_numbers(bind_fields(self, values))
+    def for_type(self, values: Any) -> Self:
+        return _expect_numbers(super().for_type(values))
 
     def create(self) -> Sum:
         return 0
@@ -99,8 +99,8 @@ class MeanAggregate(Aggregate[Any, Total, Any]):
     accumulator = Total
     returns = float | Decimal | None
 
-    def for_type(self, values: Any) -> MeanAggregate:
-        return _expect_numbers(bind_fields(self, values))
+    def for_type(self, values: Any) -> Self:
+        return _expect_numbers(super().for_type(values))
 
     def create(self) -> Total:
         return Total()
@@ -149,7 +149,7 @@ def mean(fn: FieldOr[T, N | None] | None = None) -> Aggregate[T, Any, Any]:
     return MeanAggregate(as_function(fn))
 
 
-_G = TypeVar("_G", SumAggregate, MeanAggregate)
+_G = TypeVar("_G", bound=SumAggregate | MeanAggregate)
 
 
 def _expect_numbers(aggregate: _G) -> _G:
