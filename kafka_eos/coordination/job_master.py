@@ -123,8 +123,8 @@ class JobMaster:
         history = History(storage, self.notice, None if here else self._directory)
         self._observers.add(StatusFile(self._directory), _HistoryObserver(history), _TimeUnitObserver(self.notice))
         armed = failpoints.armed_script()
-        told = {"app": None if self._app is None else str(self._app), "failpoints": armed}
-        self.emit("started", job=self._plan.name, **{name: text for name, text in told.items() if text is not None})
+        optional = {"app": None if self._app is None else str(self._app), "failpoints": armed}
+        self.emit("started", job=self._plan.name, **{name: text for name, text in optional.items() if text is not None})
         self.emit("plan", **describe_plan(self._plan, self._settings))
         if armed is not None:
             self.notice(failpoints.ARMED.format(script=armed))
