@@ -69,9 +69,9 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "rows that take no bytes": (header(EMPTY) + block(1 << 40, b""), "any number of values"),
     "a text that says it has a terabyte": (header(TEXTS) + block(1, long(1 << 40)), "Expected 1099511627776 bytes"),
     "a text of less than nothing": (header(TEXTS) + block(1, b"\x01"), "-1"),
-    "a block that says it has a terabyte": (header(TEXTS) + long(1) + long(1 << 40), "largest_block"),
+    "a block that says it has a terabyte": (header(TEXTS) + long(1) + long(1 << 40), "largest_part"),
     "a block of less than nothing": (header(TEXTS) + long(1) + b"\x01", "a size that is none"),
-    "a name that says it has a terabyte": (b"Obj\x01" + long(1) + long(1 << 40), "largest_block"),
+    "a name that says it has a terabyte": (b"Obj\x01" + long(1) + long(1 << 40), "largest_part"),
     "a name of less than nothing": (b"Obj\x01" + long(1) + b"\x01", "below zero"),
     "a schema nested five thousand deep": (header(DEEP), "recursion"),
     "more bytes than records": (header(TEXTS) + block(1, sized(b"a") * 2), "more bytes than its records"),
@@ -88,13 +88,13 @@ def test_a_hostile_file_of_avro_is_named_and_takes_no_memory(what: str, tmp_path
 
 @pytest.mark.parametrize("codec", PACKED)
 def test_a_block_of_avro_that_unpacks_to_far_too_much_takes_no_memory(codec: str, tmp_path: Path) -> None:
-    refused(tmp_path, header(TEXTS, codec) + block(1, PACKED[codec](sized(bytes(64 * MIB)))), "largest_block")
+    refused(tmp_path, header(TEXTS, codec) + block(1, PACKED[codec](sized(bytes(64 * MIB)))), "largest_part")
 
 
 def refused(directory: Path, data: bytes, wrong: str) -> None:
     """A file of Avro with that data."""
     (directory / "a.avro").write_bytes(data)
-    reader = opened(FileSource(directory, format="avro", largest_block=MIB))
+    reader = opened(FileSource(directory, format="avro", largest_part=MIB))
 
     memory = Memory.watched()
     with pytest.raises(ConfigError, match=rf"a\.avro cannot be read behind row 0: .*{wrong}.*Nothing was skipped"):
@@ -118,7 +118,7 @@ def test_a_file_of_avro_is_read_from_any_row_on(tmp_path: Path) -> None:
     texts = ["a", "b", "c", "d", "e"]
     blocks = [block(len(some), b"".join(sized(each.encode()) for each in some)) for some in (texts[:2], [], texts[2:])]
     (tmp_path / "a.avro").write_bytes(header(TEXTS) + b"".join(blocks))
-    rows = read_format("avro", None, longest=1, largest=MIB).rows
+    rows = read_format("avro", None, largest=MIB).rows
 
     for first in range(7):
         assert [row["text"] for row in rows(tmp_path / "a.avro", first)] == texts[first:]
@@ -152,11 +152,11 @@ def test_one_row_of_parquet_that_goes_on_through_many_pages_is_named(
     pyarrow.parquet.write_table(lists(*[3] * 1000, 600_000, 3), tmp_path / "a.parquet", **options)
     pyarrow.parquet.write_table(lists(*[300] * 2000), tmp_path / "b.parquet", **options)
     a, b = (
-        FileSource(tmp_path, format="parquet", files=name, largest_block=4 * MIB) for name in ("a.parquet", "b.parquet")
+        FileSource(tmp_path, format="parquet", files=name, largest_part=4 * MIB) for name in ("a.parquet", "b.parquet")
     )
 
     with pytest.raises(
-        ConfigError, match=r"a\.parquet cannot be read behind row 0: BlockTooLarge: .*largest_block= allows"
+        ConfigError, match=r"a\.parquet cannot be read behind row 0: PartTooLarge: .*largest_part= allows"
     ):
         read(opened(a))
     assert len(read(opened(b), 2000)) == 2000
@@ -169,7 +169,7 @@ def test_no_more_rows_of_parquet_are_unpacked_at_once_than_is_allowed(tmp_path: 
         data_page_size=1, write_batch_size=1,
     )  # fmt: skip
     assert (tmp_path / "a.parquet").stat().st_size < MIB
-    reader = opened(FileSource(tmp_path, format="parquet", largest_block=16 * MIB))
+    reader = opened(FileSource(tmp_path, format="parquet", largest_part=16 * MIB))
 
     memory = Memory.watched()
     assert [len(row["a"]) for row in read(reader, 4)] == [4 * MIB] * 4
@@ -180,11 +180,11 @@ def test_no_more_rows_of_parquet_are_unpacked_at_once_than_is_allowed(tmp_path: 
 def test_a_hostile_file_of_parquet_is_named_and_takes_no_memory(what: str, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(BOMBS[what](), tmp_path / "a.parquet", compression="zstd", use_dictionary=False)
     assert (tmp_path / "a.parquet").stat().st_size < MIB
-    reader = opened(FileSource(tmp_path, format="parquet", largest_block=16 * MIB))
+    reader = opened(FileSource(tmp_path, format="parquet", largest_part=16 * MIB))
 
     memory = Memory.watched()
     with pytest.raises(
-        ConfigError, match=r"a\.parquet cannot be read behind row 0: BlockTooLarge: .*largest_block= allows"
+        ConfigError, match=r"a\.parquet cannot be read behind row 0: PartTooLarge: .*largest_part= allows"
     ):
         read(reader)
     assert memory.most < 48 * MIB
@@ -193,7 +193,7 @@ def test_a_hostile_file_of_parquet_is_named_and_takes_no_memory(what: str, tmp_p
 def test_a_large_value_that_a_file_of_parquet_has_once_is_not_unpacked_for_all_its_rows(tmp_path: Path) -> None:
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 8192, pa.int32()), ["x" * MIB])
     pyarrow.parquet.write_table(table(a=repeated), tmp_path / "a.parquet", compression="zstd")
-    reader = opened(FileSource(tmp_path, format="parquet", largest_block=16 * MIB))
+    reader = opened(FileSource(tmp_path, format="parquet", largest_part=16 * MIB))
 
     memory = Memory.watched()
     assert [len(row["a"]) for row in read(reader, 4)] == [MIB] * 4
@@ -220,5 +220,5 @@ def test_a_row_of_csv_may_be_longer_than_what_is_read_at_a_time(tmp_path: Path) 
 def test_a_row_of_csv_that_is_too_long_says_what_to_do(character: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"id,text\n1,{character * (2 * MIB)}\n2,y\n")
 
-    with pytest.raises(ConfigError, match=r"a\.csv cannot be read behind row 0: .*longest_row= allows.*allow more"):
-        read(opened(FileSource(tmp_path, format="csv", longest_row=MIB)))
+    with pytest.raises(ConfigError, match=r"a\.csv cannot be read behind row 0: .*largest_part= allows.*allow more"):
+        read(opened(FileSource(tmp_path, format="csv", largest_part=MIB)))

@@ -22,7 +22,7 @@ from kafka_eos._util.extras import ensure_extra
 from kafka_eos.codecs.avro.foreign_schemas import create_safe_reader, parse_schema
 from kafka_eos.codecs.avro.inlined_types import inline_named_types
 from kafka_eos.connectors.files.source.avro_stored import as_stored, with_stored_fields
-from kafka_eos.connectors.files.source.bounded_text import BlockTooLarge
+from kafka_eos.connectors.files.source.bounded_text import PartTooLarge
 from kafka_eos.connectors.files.source.unreadable_rows import TypeColumns, UnreadableRow
 from kafka_eos.connectors.files.varints import unsigned
 
@@ -116,7 +116,7 @@ class _LimitedFile:
             raise ValueError("something in it has a size below zero")
         self._left -= size
         if self._left < 0:
-            raise BlockTooLarge(self._largest)
+            raise PartTooLarge(self._largest)
         data = bytes(self._file.read(size))
         if len(data) < size:
             raise EOFError(f"it is cut off: {size} bytes should follow, and there are {len(data)}")
@@ -174,7 +174,7 @@ def _decompressed(stream: Any, data: bytes, largest: int) -> bytes:
 
 def _within(largest: int, data: bytes) -> bytes:
     if len(data) > largest:
-        raise BlockTooLarge(largest)
+        raise PartTooLarge(largest)
     return data
 
 
@@ -187,7 +187,7 @@ def _by_pyarrow(name: str, data: bytes, largest: int) -> bytes:
     body = _LimitedFile(io.BytesIO(data[:-_CHECKSUM]), largest)
     size = unsigned(_rest(body), _NO_SIZE)
     if size > largest:
-        raise BlockTooLarge(largest)
+        raise PartTooLarge(largest)
     found = bytes(pyarrow.Codec("snappy").decompress(data[:-_CHECKSUM], decompressed_size=size, asbytes=True))
     if zlib.crc32(found) != int.from_bytes(data[-_CHECKSUM:], "big"):
         raise ValueError("a block does not have the checksum that follows it: its bytes were changed")

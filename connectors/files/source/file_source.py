@@ -11,7 +11,7 @@ import fnmatch
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.sink import Sink
@@ -31,10 +31,6 @@ from kafka_eos.core.json_values import Json, Positions
 T = TypeVar("T")
 
 Until: TypeAlias = Literal["latest"]
-LONGEST_ROW: Final = 16 << 20
-"""The default for the most bytes of a row. A worker holds at most ``batch_size`` rows."""
-LARGEST_BLOCK: Final = 256 << 20
-"""The default for the most bytes of a block. Writers usually create blocks of 10 kB to a few MB."""
 
 
 class FileSource(Source[T]):
@@ -50,10 +46,9 @@ class FileSource(Source[T]):
     ``until``: "latest": only the files that exist at the job's first start. Default: unbounded.
     ``in_order``: you guarantee that the order of names is the order of event times: no row of a file is late because of
     files with earlier names. Then the watermark advances file by file; otherwise it waits until each file was begun.
-    ``longest_row``: most bytes of a row of JSON lines or CSV. A longer row stops the job before it is read to its end.
-    ``largest_block``: most decompressed bytes of an Avro block, or of the Parquet pages that are decompressed together:
-    the largest page of each column. Larger ones stop the job before they are decompressed.
-
+    ``largest_part``: most bytes, decompressed, of what has to be in memory at once: a row of JSON lines or CSV
+    (default: 16 MiB), an Avro block, or the largest page of each column of Parquet (default: 256 MiB). A larger one
+    stops the job before it is decompressed.
     ``allow_feedback``: the pipeline may write into the directory that it reads. Default: such a plan is refused,
     because rows usually circulate forever.
 
@@ -72,8 +67,7 @@ class FileSource(Source[T]):
         partitions: Sequence[str] = (),
         until: Until | None = None,
         in_order: bool = False,
-        longest_row: int = LONGEST_ROW,
-        largest_block: int = LARGEST_BLOCK,
+        largest_part: int | None = None,
         allow_feedback: bool = False,
     ) -> None: ...
 
@@ -88,8 +82,7 @@ class FileSource(Source[T]):
         partitions: Sequence[str] = (),
         until: Until | None = None,
         in_order: bool = False,
-        longest_row: int = LONGEST_ROW,
-        largest_block: int = LARGEST_BLOCK,
+        largest_part: int | None = None,
         allow_feedback: bool = False,
     ) -> None: ...
 
@@ -103,22 +96,17 @@ class FileSource(Source[T]):
         partitions: Sequence[str] = (),
         until: Until | None = None,
         in_order: bool = False,
-        longest_row: int = LONGEST_ROW,
-        largest_block: int = LARGEST_BLOCK,
+        largest_part: int | None = None,
         allow_feedback: bool = False,
     ) -> None:
         if until not in (None, "latest"):
             raise ConfigError(f'until={until!r}: FileSource takes "latest", what is there at the first start')
-        if longest_row < 1:
-            raise ConfigError(f"longest_row={longest_row}: a row has a byte at least")
-        if largest_block < 1:
-            raise ConfigError(f"largest_block={largest_block}: a block has a byte at least")
+        if largest_part is not None and largest_part < 1:
+            raise ConfigError(f"largest_part={largest_part}: a row or a block has a byte at least")
         if files is not None and "/" in files:
             raise ConfigError(f"files={files!r} is a pattern of names in {os.fspath(directory)}: it has no slash")
         self._place, self._levels = _place(directory), PartitionLevels.of(partitions)
-        self._reading: ReadFormat = read_format(
-            format, value, longest=longest_row, largest=largest_block, in_partitions=bool(partitions)
-        )
+        self._reading: ReadFormat = read_format(format, value, largest=largest_part, in_partitions=bool(partitions))
         self._files = (files,) if files is not None else self._reading.names
         self._ended, self._in_order = until is not None, in_order
         self._allow_feedback = allow_feedback

@@ -15,7 +15,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final
 
-from kafka_eos.connectors.files.source.bounded_text import BlockTooLarge
+from kafka_eos.connectors.files.source.bounded_text import PartTooLarge
 from kafka_eos.connectors.files.source.parquet_levels import begins_with_a_row, unpacked
 from kafka_eos.connectors.files.varints import unsigned
 
@@ -103,7 +103,7 @@ def rows_at_once(path: Path, file: Any, number: int, names: Sequence[str], large
     """Return how many rows of a row group may be decoded at once, at most ``most``. ``file``: ``path`` as pyarrow
     opened it; ``names``: the columns that are decoded.
 
-    A dictionary stores a value once, but each row may have it. Raises BlockTooLarge if decompressing a single row
+    A dictionary stores a value once, but each row may have it. Raises PartTooLarge if decompressing a single row
     takes more than ``largest`` bytes. Raises ValueError if a header is damaged, or if the pages have more or fewer
     values than the footer states.
     """
@@ -120,7 +120,7 @@ def rows_at_once(path: Path, file: Any, number: int, names: Sequence[str], large
             column = _column(pages, of_file, highest, largest)
             whole += column.dictionary + column.largest
             if whole > largest:
-                raise BlockTooLarge(largest)
+                raise PartTooLarge(largest)
             if column.dictionary * most > largest // _SHARE:
                 longest += _longest(path, number, of_file, column.dictionary)
             columns.append(column)
@@ -131,7 +131,7 @@ def rows_at_once(path: Path, file: Any, number: int, names: Sequence[str], large
 
 
 def _column(file: Any, column: Any, highest: int, largest: int) -> _ColumnPages:
-    """Return the pages of a column. Raise BlockTooLarge for a page that exceeds the limit.
+    """Return the pages of a column. Raise PartTooLarge for a page that exceeds the limit.
 
     ``highest``: the maximum repetition level, 0 for a column without lists.
     """
@@ -139,7 +139,7 @@ def _column(file: Any, column: Any, highest: int, largest: int) -> _ColumnPages:
     total = column.total_uncompressed_size + column.num_values * _LEVELS
     for page in _pages(file, column):
         if page.unpacked > largest:
-            raise BlockTooLarge(largest)
+            raise PartTooLarge(largest)
         looked_at = highest and total > largest and not page.dictionary
         found.add(page, goes_on=bool(looked_at and not _begins_with_a_row(file, page, column.compression, highest)))
     _expect_values(column, "its pages", found.values)

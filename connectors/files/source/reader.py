@@ -19,7 +19,7 @@ from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.files.hive_partitions import PartitionLevels
 from kafka_eos.connectors.files.os_errors import map_errors
-from kafka_eos.connectors.files.source.bounded_text import LimitExceeded
+from kafka_eos.connectors.files.source.bounded_text import PartTooLarge
 from kafka_eos.connectors.files.source.locations import SourceLocation
 from kafka_eos.connectors.files.source.positions import FileProgress, get_file_name
 from kafka_eos.connectors.files.source.row_formats import ReadFormat
@@ -179,7 +179,7 @@ class FileReader(Reader[Any]):
 
 def _what_to_do(error: Exception, form: str, *, begun: bool) -> str:
     """Return the remedy for an error. ``begun``: rows of the file were processed."""
-    if isinstance(error, LimitExceeded):
+    if isinstance(error, PartTooLarge):
         wrong = "If the file is right, allow more. If not, it is damaged"
     elif isinstance(error, UnicodeDecodeError):
         wrong = "It is not in UTF-8"

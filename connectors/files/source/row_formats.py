@@ -24,13 +24,17 @@ from kafka_eos.codecs import codec_for
 from kafka_eos.connectors._shared.plain_rows import build_converter, encode_row
 from kafka_eos.connectors.files.hive_partitions import Columns, typed
 from kafka_eos.connectors.files.source.avro_rows import avro_rows
-from kafka_eos.connectors.files.source.bounded_text import RowTooLong, csv_rows, lines
+from kafka_eos.connectors.files.source.bounded_text import PartTooLarge, csv_rows, lines
 from kafka_eos.connectors.files.source.unreadable_rows import TypeColumns, rejecting_unreadable
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.limits import LIMITS
 
 FORMATS: Final = ("jsonl", "csv", "avro", "parquet")
 Rows: TypeAlias = Callable[[Path, int], Generator[Any]]
+LARGEST_ROW: Final = 16 << 20
+"""The default for the most bytes of a row of text. A worker holds at most ``batch_size`` rows."""
+LARGEST_BLOCK: Final = 256 << 20
+"""The default for the most bytes of a block or of pages. Writers usually create blocks of 10 kB to a few MB."""
 _LARGEST: Final = (1 << 31) - 1
 """Most characters of a CSV cell; pyarrow's own limit is lower."""
 _END: Final = "kafka_eos_end"
@@ -56,34 +60,36 @@ class ReadFormat:
     encode_raw: Callable[[Any], bytes]
 
 
-def read_format(name: str, tp: Any, *, longest: int, largest: int, in_partitions: bool = False) -> ReadFormat:
+def read_format(name: str, tp: Any, *, largest: int | None, in_partitions: bool = False) -> ReadFormat:
     """Return the reader of a format for a type. Raise ConfigError, or PlanError as codecs do.
 
-    ``in_partitions``: files are in partition directories. ``longest``: most bytes of a row of text.
-    ``largest``: most bytes of an Avro block, or of Parquet pages.
+    ``in_partitions``: files are in partition directories. ``largest``: most bytes of a row of text, an Avro block or
+    Parquet pages; None: the default of the format.
     """
     what = f"FileSource with format={name}"
     columns = TypeColumns.of(tp, in_partitions=in_partitions)
+    row = LARGEST_ROW if largest is None else largest
+    block = LARGEST_BLOCK if largest is None else largest
     match name:
         case "jsonl" if in_partitions:
             decoder = _with_columns(build_converter(f"{what} and partitions", tp), tp, _object)
-            return ReadFormat(name, ("*.jsonl", "*.jsonl.gz"), partial(_lines, longest), decoder, bytes)
+            return ReadFormat(name, ("*.jsonl", "*.jsonl.gz"), partial(_lines, row), decoder, bytes)
         case "jsonl":
             decode = codec_for(Any if tp is None else tp).decode
-            return ReadFormat(name, ("*.jsonl", "*.jsonl.gz"), partial(_lines, longest), lambda columns: decode, bytes)
+            return ReadFormat(name, ("*.jsonl", "*.jsonl.gz"), partial(_lines, row), lambda columns: decode, bytes)
         case "csv":
             ensure_extra("parquet", what)
             decoder = _with_columns(build_converter(what, tp, of_texts=True), tp)
-            return ReadFormat(name, ("*.csv", "*.csv.gz"), partial(_csv, longest, columns), decoder, encode_row)
+            return ReadFormat(name, ("*.csv", "*.csv.gz"), partial(_csv, row, columns), decoder, encode_row)
         case "avro":
             decoder = _with_columns(rejecting_unreadable(build_converter(what, tp)), tp)
-            return ReadFormat(name, ("*.avro",), partial(avro_rows, largest, columns), decoder, encode_row)
+            return ReadFormat(name, ("*.avro",), partial(avro_rows, block, columns), decoder, encode_row)
         case "parquet":
             ensure_extra("parquet", what)
             from kafka_eos.connectors.files.source.parquet_rows import parquet_rows
 
             decoder = _with_columns(rejecting_unreadable(build_converter(what, tp)), tp)
-            return ReadFormat(name, ("*.parquet",), partial(parquet_rows, largest, columns), decoder, encode_row)
+            return ReadFormat(name, ("*.parquet",), partial(parquet_rows, block, columns), decoder, encode_row)
     raise ConfigError(f"format={name!r}: FileSource reads {', '.join(FORMATS[:-1])} and {FORMATS[-1]}")
 
 
@@ -110,7 +116,7 @@ def _object(line: bytes) -> Mapping[str, Any]:
     return found
 
 
-def _lines(longest: int, path: Path, first: int) -> Generator[bytes]:
+def _lines(largest: int, path: Path, first: int) -> Generator[bytes]:
     """Yield the lines that are not blank, without newline and without a leading UTF-8 byte order mark."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rb") as file:
@@ -119,20 +125,20 @@ def _lines(longest: int, path: Path, first: int) -> Generator[bytes]:
             mark.decode("utf-8")  # raises the error: the file is not UTF-8
         if mark != codecs.BOM_UTF8:
             file.seek(0)
-        yield from islice((line.rstrip(b"\r\n") for line in lines(file, longest) if not line.isspace()), first, None)
+        yield from islice((line.rstrip(b"\r\n") for line in lines(file, largest) if not line.isspace()), first, None)
 
 
-def _csv(longest: int, columns: TypeColumns, path: Path, first: int) -> Generator[Any]:
+def _csv(largest: int, columns: TypeColumns, path: Path, first: int) -> Generator[Any]:
     """Yield rows as dicts of text, by the names in the first line; an empty cell is None, and ``""`` the empty text."""
     opened: Any = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8-sig", newline="") as text:  # pyarrow also skips a BOM and empty lines
         csv.field_size_limit(_LARGEST)
-        strict_rows = csv_rows(text, longest)
+        strict_rows = csv_rows(text, largest)
         names: Sequence[str] = next(strict_rows, [])
         if len(set(names)) < len(names):
             raise ValueError(f"two columns have one name: {', '.join(names)}")
         if names:
-            rows = islice(_cross_check(_cells(path, names, longest), strict_rows), first, None)
+            rows = islice(_cross_check(_cells(path, names, largest), strict_rows), first, None)
             for row in islice(rows, 1):
                 columns.select(names)
                 yield row
@@ -153,7 +159,7 @@ def _cross_check(rows: Iterator[Any], strictly: Iterator[Sequence[str]]) -> Iter
         raise ValueError("it has cells that hold several rows")
 
 
-def _cells(path: Path, names: Sequence[str], longest: int) -> Iterator[Any]:
+def _cells(path: Path, names: Sequence[str], largest: int) -> Iterator[Any]:
     import pyarrow
     import pyarrow.csv
 
@@ -166,7 +172,7 @@ def _cells(path: Path, names: Sequence[str], longest: int) -> Iterator[Any]:
     )
     whole_cells = pyarrow.csv.ParseOptions(newlines_in_values=True)
     # A row must fit into a block. With threads pyarrow would read as many blocks ahead as there are processors.
-    blocks = pyarrow.csv.ReadOptions(block_size=max(longest, LIMITS.csv_block_bytes), use_threads=False)
+    blocks = pyarrow.csv.ReadOptions(block_size=max(largest, LIMITS.csv_block_bytes), use_threads=False)
     with opened(path, "rb") as file:
         ended = _FileWithTrailer(file, f"\n{_END}{',' * (len(names) - 1)}\n".encode())
         try:
@@ -175,7 +181,7 @@ def _cells(path: Path, names: Sequence[str], longest: int) -> Iterator[Any]:
                 yield from _before_end(rows, names[0])
         except pyarrow.ArrowInvalid as error:
             if "straddling" in str(error):  # pyarrow's message for a row that does not fit
-                raise RowTooLong(longest) from None
+                raise PartTooLarge(largest) from None
             raise
 
 

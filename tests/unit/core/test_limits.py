@@ -113,7 +113,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/files/source/avro_rows.py _MOST_OF_XZ
         connectors/files/sink/open_files.py MOST_FILES
         connectors/files/source/parquet_pages.py _DEEPEST _SHARE
-        connectors/files/source/file_source.py LONGEST_ROW LARGEST_BLOCK
+        connectors/files/source/row_formats.py LARGEST_ROW LARGEST_BLOCK
         connectors/http/client.py _MOST_BYTES
         connectors/kafka/sink/producer_pool.py MAX_SLOTS
         connectors/kafka/rpc/connection.py _LARGEST_ANSWER
