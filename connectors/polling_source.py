@@ -12,7 +12,6 @@ offset to read next.
 
 from __future__ import annotations
 
-import reprlib
 import time
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any, TypeVar
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.source import Reader, Source
+from kafka_eos.core.error_messages import show_value
 from kafka_eos.core.errors import ConfigError, InputLost, LossCause
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Json, Position, Positions
@@ -168,7 +168,7 @@ def _checked_records(source: PollingSource[Any], split: SplitId, first: int, mos
     found: Any = source.read(split, first, most)
     if not isinstance(found, Sequence):
         raise ConfigError(
-            f"{called} returned {reprlib.repr(found)}: return a list of (offset, bytes), empty for none yet"
+            f"{called} returned {show_value(found)}: return a list of (offset, bytes), empty for none yet"
         )
     if len(found) > most:
         raise ConfigError(f"{called} returned {len(found)} records: return {most} at most, the last argument")
@@ -177,7 +177,7 @@ def _checked_records(source: PollingSource[Any], split: SplitId, first: int, mos
             case (int(), bytes()):
                 continue
         raise ConfigError(
-            f"{called} returned a record {reprlib.repr(record)}: return pairs of an int, the offset, and bytes"
+            f"{called} returned a record {show_value(record)}: return pairs of an int, the offset, and bytes"
         )
     return found
 

@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 
 from kafka_eos._util.jvm.jars import RELEASES
+from kafka_eos.core.error_messages import show_error_messages
 from kafka_eos.devtools.broker import Broker
 from tests import registry_server
 from tests.bytecode import Kept, compile_library
@@ -125,6 +126,12 @@ def limits(request: pytest.FixtureRequest) -> Iterator[None]:
     """The limits of this test, as its room, the test and the run say."""
     with limits_of(request.node):
         yield
+
+
+@pytest.fixture(autouse=True)
+def messages_are_shown() -> None:
+    """Errors in this process tell the messages of exceptions; jobs in processes of their own do not."""
+    show_error_messages(True)
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ from kafka_eos.connectors.files.file_names import FileCommittable
 from kafka_eos.connectors.files.formats.format import FileLayout
 from kafka_eos.connectors.files.os_errors import map_errors
 from kafka_eos.connectors.files.sink.committer import FileCommitter
+from kafka_eos.core.error_messages import shows_all_messages
 from kafka_eos.core.errors import Bug, ConfigError, PartialProgress, Retryable
 
 AT_A_STRETCH: Final = 10.0
@@ -173,9 +174,10 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
     def _refuse(self, refused: Row, answer: str, progress: _DeliveryProgress) -> None:
         if len(progress.refused) >= self._rules.set_aside:
             raise ConfigError(
-                f"{self._receiver.name} refuses a row: {answer}. It comes from {refused.provenance}, and its key is "
-                f"{refused.key}. Nothing is lost: all rows that are not sent are in {self._outbox}. Let the receiver "
-                f"take it and start again; or let such rows be set aside in {self._outbox / REFUSED}: set_aside=…"
+                f"{self._receiver.name} refuses a row{_shown(answer)}. It comes from {refused.provenance}, and its "
+                f"key is {refused.key}. Nothing is lost: all rows that are not sent are in {self._outbox}. Let the "
+                f"receiver take it and start again; or let such rows be set aside in {self._outbox / REFUSED}: "
+                "set_aside=…"
             )
         fields = {"key": refused.key, "provenance": refused.provenance, "answer": answer}
         progress.refused.append(msgspec.json.encode({**fields, "value": msgspec.Raw(refused.value)}))
@@ -193,6 +195,11 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
         lines = b"".join(line + b"\n" for line in refused)
         disk.create_directory(self._outbox / REFUSED, OWNER_ONLY)
         disk.write_whole(self._outbox / REFUSED / promise.build_final_name, lines, mode=0o600)
+
+
+def _shown(answer: str) -> str:
+    """Return the receiver's answer, which may quote the row, for a message."""
+    return f": {answer}" if shows_all_messages() else " (its answer is hidden, show_error_messages=true shows it)"
 
 
 def _rank(error: BaseException) -> int:

@@ -33,6 +33,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.pool import NullPool
 
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
+from kafka_eos.core.error_messages import shows_all_messages
 from kafka_eos.core.errors import ConfigError, KafkaEosError
 
 ROW_ERRORS: Final = (StatementError, ValueError, TypeError, OverflowError)
@@ -173,7 +174,7 @@ class Database:
         of_values = (DataError, IntegrityError, ProgrammingError, NotSupportedError)
         by_class = isinstance(error, of_values) or not isinstance(error, DBAPIError)
         if by_class or self._has_code(error, self.traits.of_row):
-            return ValueError(f"{target}: {format_error(error)}")
+            return ValueError(f"{target}: {format_error(error, whole=True)}")
         return None
 
     def _has_code(self, error: Exception, codes: Sequence[str]) -> bool:
@@ -241,9 +242,14 @@ def _code(backend: str, error: BaseException | None) -> str:
     return str(getattr(error, "errno", None) or first)
 
 
-def format_error(error: Exception) -> str:
-    """Return the driver's message as one line, without the statement that SQLAlchemy adds."""
+def format_error(error: Exception, *, whole: bool = False) -> str:
+    """Return the driver's message as one line, without the statement that SQLAlchemy adds.
+
+    Not ``whole``, the message of a row at fault, which quotes its values, is left out.
+    """
     cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
+    if isinstance(error, DataError | IntegrityError) and not (whole or shows_all_messages()):
+        return type(cause).__name__
     first = cause.args[0] if cause.args else None
     text = first["M"] if isinstance(first, dict) and "M" in first else cause  # pg8000 has no text but the server's
     return f"{type(cause).__name__}: {' '.join(str(text).split())}"

@@ -17,6 +17,7 @@ from typing import Any, Final
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos.connectors._outbox.outbox_rows import Row
 from kafka_eos.connectors.http.responses import HttpRequest, ResponseClass, build_request, classify_response, pause
+from kafka_eos.core.error_messages import shows_all_messages
 from kafka_eos.core.errors import ConfigError, Retryable
 
 ensure_extra("http", "HttpSink")
@@ -43,6 +44,10 @@ class HttpResponse:
 
     def __str__(self) -> str:
         return f"{self.status}{f': {self.body_start}' if self.body_start else ''}"
+
+    def shown(self) -> str:
+        """Return the response for a message: its body may quote the row."""
+        return str(self) if shows_all_messages() else str(self.status)
 
 
 class HttpDeliveryClient:
@@ -93,8 +98,8 @@ class HttpDeliveryClient:
                 return str(answer)
             case ResponseClass.AGAIN:
                 self._not_before = monotonic() + pause(answer.retry_after)
-                raise Retryable(f"{self.name} answers {answer}")
-        raise ConfigError(f"{self.name} answers {answer}: its address, the login or the method is wrong")
+                raise Retryable(f"{self.name} answers {answer.shown()}")
+        raise ConfigError(f"{self.name} answers {answer.shown()}: its address, the login or the method is wrong")
 
     def _send(self, message: HttpRequest) -> HttpResponse:
         """Send a request. Raise Retryable if there is no response."""

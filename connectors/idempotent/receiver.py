@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from kafka_eos.connectors._outbox.outbox_rows import Row
+from kafka_eos.core.error_messages import describe_error
 from kafka_eos.core.errors import ConfigError, KafkaEosError, Retryable
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ class ReceiverAdapter:
             raise
         except Exception as error:
             kind = Retryable if self._receiver.is_retryable(error) else ConfigError
-            raise kind(f"could not {what} {self.name}: {type(error).__name__} {error}".rstrip()) from error
+            raise kind(f"could not {what} {self.name}: {describe_error(error)}") from error
 
 
 def _named(receiver: Receiver) -> str:

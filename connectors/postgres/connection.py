@@ -18,6 +18,7 @@ import psycopg
 from psycopg import conninfo
 
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
+from kafka_eos.core.error_messages import shows_all_messages
 from kafka_eos.core.errors import ConfigError, KafkaEosError, LoginRefused
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
@@ -250,7 +251,7 @@ def find_row_error(error: Exception, target: TargetTable) -> ValueError | None:
     by_client = error.sqlstate is None and isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
     if by_client or (error.sqlstate or "").startswith(_ROW):
         column = _column(error, target)
-        return ValueError(f"{target}{f', column {column!r}' if column else ''}: {_line(error)}")
+        return ValueError(f"{target}{f', column {column!r}' if column else ''}: {_line(error, whole=True)}")
     return None
 
 
@@ -261,8 +262,13 @@ def _column(error: psycopg.Error, target: TargetTable) -> str | None:
     return name if name in target.columns else None
 
 
-def _line(error: psycopg.Error) -> str:
-    """Return the server's message and details as one line, without the user's SQL."""
+def _line(error: psycopg.Error, *, whole: bool = False) -> str:
+    """Return the server's message and details as one line, without the user's SQL.
+
+    Those of a row at fault quote its values: not ``whole``, they have only the names of the class and the constraint.
+    """
     diag = error.diag
+    if not whole and (error.sqlstate or "").startswith(_ROW) and not shows_all_messages():
+        return " ".join(filter(None, [type(error).__name__, diag.column_name, diag.constraint_name]))
     parts = [diag.message_primary, diag.message_detail] if diag.message_primary else [str(error)]
     return " ".join(" ".join(part.split()) for part in parts if part) or type(error).__name__

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
+from kafka_eos.core.error_messages import describe_error
 from kafka_eos.core.errors import PoisonRecord
-from kafka_eos.core.fault_attribution import ErrorRules, describe_error
+from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch, RawRecord
 

@@ -16,6 +16,7 @@ from kafka_eos._util.extras import ensure_extra, has_extra
 from kafka_eos.abc.context import JobContext
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.status_file import Observer, read_status
+from kafka_eos.core.error_messages import show_error_messages
 from kafka_eos.core.ids import AppRef, Term
 from kafka_eos.embedded.supervisor import run as run_embedded
 from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
@@ -57,6 +58,7 @@ def run_with_view(program: Program, settings: Settings, runs: EngineRunner | Non
     """Run a pipeline to its end and show its progress and summary. Without ``runs`` on the embedded engine."""
     stacks.enable_dumps("supervisor")
     plan = program.plan()
+    show_error_messages(settings.show_error_messages)
     logs.configure_logging(plan.name, "supervisor", settings.log_format, settings.log_level)
     with ExitStack() as around:
         watching = _start_observers(plan, settings, around)

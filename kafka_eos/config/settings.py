@@ -259,6 +259,11 @@ class Settings(BaseModel):
     """Format of a running job's log lines: text, or one JSON object per line."""
     log_level: LogLevels = {}
     """Lowest level of log lines, by logger; the logger ``""`` stands for all that are not named."""
+    show_error_messages: bool = False
+    """Show the messages of exceptions of user code, codecs and clients in errors, logs, history and pages.
+
+    They may quote records, and everybody who reads a log or a page then reads them: docs/security.md.
+    """
 
     _origins: dict[str, SettingOrigin] = PrivateAttr(default_factory=dict)
 

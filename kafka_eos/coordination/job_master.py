@@ -128,6 +128,11 @@ class JobMaster:
         self.emit("plan", **describe_plan(self._plan, self._settings))
         if armed is not None:
             self.notice(failpoints.ARMED.format(script=armed))
+        if self._settings.show_error_messages:
+            self.notice(
+                "show_error_messages=true: messages of exceptions, which may quote records, are shown in logs, "
+                "history, status and pages. Leave it off where their readers may not read the records"
+            )
         with closing(SavepointWriter(self._directory, storage)) as savepoints:
             self._savepoints = savepoints
             try:

@@ -10,15 +10,14 @@ Rule: a record is rejected only for its own fault. If something else failed, the
 from __future__ import annotations
 
 import enum
-import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Final
 from zoneinfo import ZoneInfoNotFoundError
 
+from kafka_eos.core.error_messages import IN_PACKAGE, iterate_causes, name_error
 from kafka_eos.core.errors import (
     EnvironmentFailed,
     KafkaEosError,
@@ -26,13 +25,7 @@ from kafka_eos.core.errors import (
     RestartFromCheckpoint,
     Retryable,
 )
-from kafka_eos.core.package import PACKAGE
 
-_PACKAGE: Final = f"{PACKAGE}/"
-_LIBRARIES: Final = tuple(f"{path}/" for name, path in sysconfig.get_paths().items() if "lib" in name)
-_MOST_PLACES: Final = 6
-_MAX_MESSAGE: Final = 4000
-"""Characters of a message that are kept: libraries include their input in a message, however large it is."""
 _ENVIRONMENT: Final = frozenset({Retryable, RestartFromCheckpoint, OSError, MemoryError})
 """OSError: connections, timeouts, name resolution, disks; requests, urllib and many drivers derive theirs from it."""
 _RECORD: Final = frozenset({ZoneInfoNotFoundError})
@@ -60,7 +53,7 @@ class ErrorRules:
     …"""
 
     def classify(self, error: BaseException) -> Fault:
-        for each in _iterate_causes(error):
+        for each in iterate_causes(error):
             fault = self._of_class(type(each))
             if fault is not None:
                 return fault
@@ -104,57 +97,6 @@ def is_plain_data_error(error: Exception) -> bool:
     return plain and error.__cause__ is None and error.__context__ is None
 
 
-def format_message(error: BaseException) -> str:
-    """Return an exception's message, shortened and printable.
-
-    Lone surrogates, which cannot be encoded, are escaped.
-    """
-    whole = str(error)
-    text = whole[:_MAX_MESSAGE].encode(errors="backslashreplace").decode()
-    more = len(whole) - _MAX_MESSAGE
-    return text if more <= 0 else f"{text} … ({more:,} more characters)"
-
-
-def describe_error(error: BaseException) -> str:
-    """Describe an exception: type, message, and the user's lines that raised it."""
-    what, places = f"{type(error).__name__}: {format_message(error)}", _places(error.__traceback__)
-    return f"{what} (raised at {', '.join(places)})" if places else what
-
-
-def describe_frame(frame: FrameType | None) -> str:
-    """Describe where a thread is in the user's code."""
-    return ", ".join(_lines(reversed(list(traceback.walk_stack(frame))))) if frame else "an unknown place"
-
-
-def _places(trace: TracebackType | None) -> list[str]:
-    return _lines(traceback.walk_tb(trace))
-
-
-def _lines(frames: Iterable[tuple[FrameType, int]]) -> list[str]:
-    """Return the innermost lines of the user's code; if there are none, those of libraries."""
-    walked = ((frame.f_code, line) for frame, line in frames)
-    known = [(code, line) for code, line in walked if not code.co_filename.startswith((_PACKAGE, "<"))]
-    own = [(code, line) for code, line in known if not code.co_filename.startswith(_LIBRARIES)]
-    return [f"{code.co_filename}:{line} in {code.co_name}" for code, line in (own or known)[-_MOST_PLACES:]]
-
-
-def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and its causes, as a traceback shows them."""
-    seen: set[int] = set()
-    waiting: list[BaseException] = [error]
-    while waiting:
-        each = waiting.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        yield each
-        before = each.__context__ if each.__cause__ is None and not each.__suppress_context__ else each.__cause__
-        if before is not None:
-            waiting.append(before)
-        if isinstance(each, BaseExceptionGroup):
-            waiting.extend(reversed(each.exceptions))
-
-
 def _reason(error: Exception, operator: str, where: str) -> str:
     again = (
         f"in operator {operator!r}, at the record {where} (topic/partition/offset). That is not the record's fault: it "
@@ -162,11 +104,11 @@ def _reason(error: Exception, operator: str, where: str) -> str:
     )
     if isinstance(error, RegistryUnavailable):  # not raised by a call of the user's function
         return f"{error}, {again}"
-    first, *causes = (f"{type(each).__name__}: {format_message(each)}" for each in _iterate_causes(error))
-    led = f" (caused by {causes[-1]})" if causes else ""
+    first, *causes = iterate_causes(error)
+    led = f" (caused by {name_error(causes[-1])})" if causes else ""
     return (
-        f"{_function(error.__traceback__)} raised {first}{led}, {again}. If the record is to blame, name the "
-        "exception in record_errors=… of the source"
+        f"{_function(error.__traceback__)} raised {name_error(first)}{led}, {again}. If the record is to "
+        "blame, name the exception in record_errors=… of the source"
     )
 
 
@@ -174,6 +116,6 @@ def _function(trace: TracebackType | None) -> str:
     """Return the outermost function outside this package, with its line; codecs written in C have no frame."""
     for frame, line in traceback.walk_tb(trace):
         code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
+        if not code.co_filename.startswith(IN_PACKAGE):
             return f"{code.co_qualname} ({Path(code.co_filename).name}, line {line})"
     return "a function or codec"

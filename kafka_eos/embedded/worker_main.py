@@ -27,6 +27,7 @@ from kafka_eos._util import logging_setup as logs
 from kafka_eos._util import thread_dumps as stacks
 from kafka_eos._util.gc_tuning import freeze_imports, tune_gc_for_batches
 from kafka_eos.config.settings import Settings
+from kafka_eos.core.error_messages import show_error_messages
 from kafka_eos.core.ids import AppRef
 from kafka_eos.embedded.worker_startup import RestoreReporter
 from kafka_eos.runtime.program import CodeFingerprint, load_program
@@ -84,6 +85,7 @@ def _prepare(app: AppRef, given: WorkerConfig, subtask: str) -> Work:
     plan = load_program(app).plan()
     CodeFingerprint.compute(app.path, plan).ensure_equal(given.code, app.path)
     resolved = Settings.from_json(given.settings)
+    show_error_messages(resolved.show_error_messages)
     logs.configure_logging(plan.name, f"worker {subtask}", resolved.log_format, resolved.log_level)
     storage = open_storage(resolved.checkpoint_location(plan.name))
     local = [directory / subtask for directory in resolved.local_dirs(plan.name)]

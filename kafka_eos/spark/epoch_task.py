@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import socket
 import time
-import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -28,7 +27,17 @@ from kafka_eos._util import logging_setup as logs
 from kafka_eos._util.gc_tuning import tune_gc_for_batches
 from kafka_eos.abc.services import Resources
 from kafka_eos.config.settings import Settings
-from kafka_eos.core.errors import Bug, ConfigError, EnvironmentFailed, Fatal, InputLost, TransientConfigError, UserError
+from kafka_eos.core.error_messages import describe_error, explain_failure, format_traceback, show_error_messages
+from kafka_eos.core.errors import (
+    Bug,
+    ConfigError,
+    EnvironmentFailed,
+    Fatal,
+    InputLost,
+    KafkaEosError,
+    TransientConfigError,
+    UserError,
+)
 from kafka_eos.core.failure_causes import failing_record
 from kafka_eos.core.ids import AppRef, Epoch, Term
 from kafka_eos.protocol.input_loss import LossResponse, respond
@@ -77,6 +86,10 @@ def _run(spec: StageSpec, batches: Iterable[pa.RecordBatch], subtask: int, attem
         report = msgspec.structs.replace(report, inputs=inbox.inputs, seconds=times, spans=spans)
     except (UserError, Fatal, EnvironmentFailed) as error:
         report = TaskReport(level=spec.level, subtask=subtask, attempt=attempt, failure=_failure(error))
+    except (KafkaEosError, OSError):
+        raise
+    except Exception as error:  # noqa: BLE001 - Spark writes the message of what a task raises into logs and events
+        raise RuntimeError(f"{describe_error(error)}\n{format_traceback(error)}") from None
     outbox.report(encode(report))
     if not spec.last:
         outbox.send_end()
@@ -137,6 +150,7 @@ class _WorkerState:
         self.plan = load_program(AppRef(path, spec.pipeline)).plan()
         CodeFingerprint.compute(path, self.plan).ensure_equal(spec.code, path)
         self.settings = Settings.from_json(spec.settings)
+        show_error_messages(self.settings.show_error_messages)
         logs.configure_logging(self.plan.name, "task", self.settings.log_format, self.settings.log_level)
         storage = open_shared_storage(self.settings.checkpoint_location(self.plan.name), spec)
         roots = self.settings.local_dirs(self.plan.name)
@@ -203,9 +217,8 @@ def _key(spec: StageSpec) -> Sequence[Any]:
 
 
 def _failure(error: UserError | Fatal | EnvironmentFailed) -> TaskFailure:
-    details = "".join(traceback.format_exception(error))
     return TaskFailure(
-        _kind(error), type(error).__name__, str(error) or type(error).__name__, details, **failing_record(error)
+        _kind(error), type(error).__name__, explain_failure(error), format_traceback(error), **failing_record(error)
     )
 
 

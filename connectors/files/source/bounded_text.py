@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from kafka_eos.core.error_messages import UnfitValue
 
-class PartTooLarge(ValueError):
+class PartTooLarge(UnfitValue):
     """A row, a block or pages are larger than ``largest_part`` allows, when they are decompressed."""
 
     def __init__(self, largest: int) -> None:

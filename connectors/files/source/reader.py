@@ -23,6 +23,7 @@ from kafka_eos.connectors.files.source.bounded_text import PartTooLarge
 from kafka_eos.connectors.files.source.locations import SourceLocation
 from kafka_eos.connectors.files.source.positions import FileProgress, get_file_name
 from kafka_eos.connectors.files.source.row_formats import ReadFormat
+from kafka_eos.core.error_messages import describe_error
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
@@ -132,7 +133,7 @@ class FileReader(Reader[Any]):
             if isinstance(error, OSError) and error.errno is not None:
                 raise RestartFromCheckpoint(f"could not read {self._path(name)}: {error}") from error
             self._expect_unchanged(name, at)
-            cause = f"{type(error).__name__}: {error}".rstrip(".")
+            cause = describe_error(error).rstrip(".")
             raise ConfigError(
                 f"{self._path(name)} cannot be read behind row {at.row}: {cause}. "
                 f"{_what_to_do(error, self._reading.name, begun=at.begun)}. Nothing was skipped"

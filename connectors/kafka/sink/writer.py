@@ -33,6 +33,7 @@ from kafka_eos.connectors.kafka.sink.record_encoders import Encoder, ProducerCol
 from kafka_eos.connectors.kafka.sink.record_sizes import ProvenanceHeaders, TopicLimits, batch_bytes, oversized
 from kafka_eos.connectors.kafka.sink.shared_transaction import EpochTransaction, SharedTransactions
 from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
+from kafka_eos.core.error_messages import UnfitValue
 from kafka_eos.core.errors import EnvironmentFailed, LoginRefused, RestartFromCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.provenance import HEADER, fans_out, number_outputs, prefix
@@ -120,7 +121,7 @@ def produce_all(
     tried = search.find_refused(to.topic, _rows(columns, stamps, reasons))
     refused = {*reasons, *tried}
     for index, reason in sorted({**dict.fromkeys(tried, _refused_by_broker(to.topic)), **reasons}.items()):
-        refuse(index, ValueError(reason))
+        refuse(index, UnfitValue(reason))
     produce, topic = producer.produce, to.topic
     with map_errors(f"produce to {topic}"):
         for index, (value, key, at, header, place) in _rows(columns, stamps, frozenset(refused)):
@@ -164,7 +165,7 @@ def _the_rows_fault(error: Exception, to: TopicLimits, value: object, key: objec
     if not too_large(error.args[0]):
         raise error
     pairs = headers.items() if isinstance(headers, dict) else headers or ()
-    return ValueError(to.refusal(batch_bytes(value, key, pairs)))
+    return UnfitValue(to.refusal(batch_bytes(value, key, pairs)))
 
 
 def _joined(user_headers: Sequence[Any], stamps: Sequence[Any] | None) -> list[list[Any]]:

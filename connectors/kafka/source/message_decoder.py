@@ -14,6 +14,7 @@ from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.codec import Codec, SupportsHeaders
 from kafka_eos.connectors.kafka.client.librdkafka import Message
 from kafka_eos.connectors.kafka.record_headers import read_headers, read_raw_headers
+from kafka_eos.core.error_messages import UnfitValue
 from kafka_eos.core.records import Batch, Headers, Origin, RawRecord, Record
 
 Reject: TypeAlias = Callable[[RawRecord, Exception], None]
@@ -99,7 +100,7 @@ def _with_headers(decode_with: Callable[[bytes, Headers], Any]) -> Columns:
 
 def _expect_value(value: bytes | None) -> bytes:
     if value is None:
-        raise ValueError("the record is a tombstone (no value); read it with KafkaSource.records")
+        raise UnfitValue("the record is a tombstone (no value); read it with KafkaSource.records")
     return value
 
 

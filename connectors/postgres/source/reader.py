@@ -21,6 +21,7 @@ from kafka_eos.connectors._shared.plain_rows import encode_row
 from kafka_eos.connectors.postgres.connection import Connection, map_errors
 from kafka_eos.connectors.postgres.source.snapshot import Key, RangeProgress, is_end
 from kafka_eos.connectors.postgres.source.snapshot_queries import SnapshotQuery
+from kafka_eos.core.error_messages import show_value
 from kafka_eos.core.errors import InputLost, RestartFromCheckpoint
 from kafka_eos.core.ids import SplitId
 from kafka_eos.core.json_values import Positions
@@ -83,16 +84,18 @@ class SnapshotReader(Reader[Any]):
                 raise
         if not found:
             raise InputLost(
-                f"{self._name} has lost rows of its snapshot: of {at.rows:,} rows up to key {at.until} {at.row:,} were "
-                f"read, and the others have been changed, deleted or detached since the job's first start. What was "
-                "read is in the results. Read what does not change: rows told by where=, a closed partition, or a copy "
+                f"{self._name} has lost rows of its snapshot: of {at.rows:,} rows up to key {show_value(at.until)} "
+                f"{at.row:,} were read, and the others have been changed, deleted or detached since "
+                "the job's first start. What was read is in the results. Read what does not change: rows told by "
+                "where=, a closed partition, or a copy "
                 "(CREATE TABLE … AS), by a source with a new name"
             )
         if len(found) > left:
             raise InputLost(
-                f"{self._name} has rows that its snapshot did not have: more than {at.rows:,} up to key {at.until}. "
-                "where= is true of other rows than it was at first. What was read is in the results, and some of it "
-                "may not be the snapshot's. Read what does not change, by a source with a new name"
+                f"{self._name} has rows that its snapshot did not have: more than {at.rows:,} up to "
+                f"key {show_value(at.until)}. where= is true of other rows than it was at first. What was read is in "
+                "the results, and some of it may not be the snapshot's. Read what does not change, by a source with a "
+                "new name"
             )
         columns = len(reading.columns)
         rows = [dict(zip(reading.columns, row, strict=False)) for row in found]

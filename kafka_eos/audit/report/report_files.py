@@ -43,7 +43,7 @@ class Context:
 
 def write(directory: Path, verdict: Verdict, context: Context) -> None:
     """Write report.json and report.html into ``directory``, which is made if absent."""
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     content = as_json(verdict, context)
     (directory / "report.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     (directory / "report.html").write_text(as_html(content, context), encoding="utf-8")

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from kafka_eos._util.extras import ensure_extra
 from kafka_eos._util.secrets import FROM_FILE, mask_config, read_secret_files, strip_credentials
+from kafka_eos.core.error_messages import UnfitValue
 from kafka_eos.core.errors import ConfigError, RegistryUnavailable
 
 _DEFAULTS: Final[Mapping[str, Any]] = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 200}
@@ -140,7 +141,7 @@ class Registry:
                 if error.http_status_code != HTTPStatus.BAD_REQUEST or error.error_code in _NOT_ITS_OWN:
                     raise
                 wrong = error.error_message
-        raise ValueError(f"the schema registry {self.url} cannot tell what schema {schema_id} is: {wrong}")
+        raise UnfitValue(f"the schema registry {self.url} cannot tell what schema {schema_id} is: {wrong}")
 
     def referenced(self, reference: Reference) -> RegisteredSchema | None:
         """Return a referenced schema, also one that was deleted since: schemas that refer to it are still read."""

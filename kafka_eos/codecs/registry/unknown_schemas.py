@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, TypeVar
 
+from kafka_eos.core.error_messages import UnfitValue
+
 T = TypeVar("T")
 
 PAUSES: Final = (0.25, 0.75, 2.0)
@@ -24,7 +26,7 @@ _MOST_IDS: Final = 1000
 """Maximum number of such ids in memory."""
 
 
-class SchemaNotFound(ValueError):
+class SchemaNotFound(UnfitValue):
     """The registry does not have a schema, or one that it refers to."""
 
 

@@ -26,6 +26,7 @@ from kafka_eos.codecs.registry.schema_registration import (
 )
 from kafka_eos.codecs.registry.unknown_schemas import PAUSES, SchemaLookupRetry, SchemaNotFound
 from kafka_eos.codecs.type_inspection import type_name
+from kafka_eos.core.error_messages import UnfitValue
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.json_values import Json
 
@@ -272,7 +273,7 @@ class RegistryCodec(Codec[T]):
         if writer is None:
             raise SchemaNotFound(f"the schema registry {self._registry.url} does not know schema {schema_id}")
         if writer.kind != self._language.schema_type:
-            raise ValueError(f"schema {schema_id} is one of kind {writer.kind}, not {self._language.schema_type}")
+            raise UnfitValue(f"schema {schema_id} is one of kind {writer.kind}, not {self._language.schema_type}")
         try:
             decode = self._language.decoder(writer, self._registry)
         except ValueError as error:

@@ -16,6 +16,7 @@ from typing import IO, Any
 from kafka_eos.abc.codec import ListCodec
 from kafka_eos.abc.state import InFlightRows
 from kafka_eos.abc.storage import CheckpointStorage, StoredFiles
+from kafka_eos.core.error_messages import show_message
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, PlanError, UserError
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch
@@ -144,7 +145,7 @@ def _refusal(part: InFlightRows, node: Node, reason: BaseException) -> ConfigErr
         hint = "Run the old version until it has stopped: its last checkpoint contains no such rows."
     return ConfigError(
         f"in-flight rows of exchange {part.exchange!r} were written with {dict(part.codec)}, but the pipeline now "
-        f"declares {describe_codec(node.exchange_codec)} ({reason}). {hint}"
+        f"declares {describe_codec(node.exchange_codec)} ({show_message(reason)}). {hint}"
     )
 
 

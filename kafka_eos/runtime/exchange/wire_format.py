@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from kafka_eos.abc.codec import ListCodec
+from kafka_eos.core.error_messages import show_message
 from kafka_eos.core.errors import Bug, PlanError, RestartFromCheckpoint
 from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.records import Batch, Headers, Origin, RawRecord
@@ -102,7 +103,9 @@ def encode_at(plan: Plan, node: Node, batches: Sequence[Batch[Any]]) -> bytes:
         if not isinstance(error, ValueError):
             raise
         hint = "; there is none to see: write .forward(values=...)" if together and node.has_generated_name else ""
-        raise PlanError(f"values cannot pass {node.kind} {node.name!r}: {error}{hint}\n  {node.code_line}") from error
+        raise PlanError(
+            f"values cannot pass {node.kind} {node.name!r}: {show_message(error)}{hint}\n  {node.code_line}"
+        ) from error
 
 
 def encode(batch: Batch[Any], codec: ListCodec[Any], keep_raw: bool, keep_rows: bool = False) -> bytes:
@@ -191,8 +194,8 @@ def decode(
             raise
         raise PlanError(
             f"a value made of the record at {where} (topic/partition/offset) is not of the type that is declared "
-            f"where it changes subtasks, by values=... or as what the last function returns: {error}. Let the "
-            "function return that, or declare what it returns"
+            f"where it changes subtasks, by values=... or as what the last function returns: {show_message(error)}. "
+            "Let the function return that, or declare what it returns"
         ) from error
     return Batch(
         values=values,

@@ -17,8 +17,8 @@ import msgspec
 
 from kafka_eos.abc.codec import ListCodec
 from kafka_eos.codecs.msgpack_codec import as_key
+from kafka_eos.core.error_messages import UnfitValue, describe_error
 from kafka_eos.core.errors import PlanError, PoisonRecord
-from kafka_eos.core.fault_attribution import describe_error
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, Origin, RawRecord
 from kafka_eos.runtime.operators.operator import OperatorContext
@@ -50,7 +50,7 @@ class PartialMerge:
         try:
             self.codec.encode((acc,))
         except ValueError as error:
-            raise ValueError(describe_unstorable(ACCUMULATOR, error, ACCUMULATOR_HINT)) from error
+            raise UnfitValue(describe_unstorable(ACCUMULATOR, error, ACCUMULATOR_HINT)) from error
 
 
 class KeyedBundle:

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from kafka_eos._util import log_context
+from kafka_eos.core.error_messages import UnfitValue, show_value
 from kafka_eos.core.records import Batch
 
 
@@ -23,7 +24,9 @@ class UserCounter:
 
     def inc(self, n: int = 1) -> None:
         if type(n) is not int or n < 0:
-            raise ValueError(f"a counter can only grow by a whole number that is not negative (got inc({n!r}))")
+            raise UnfitValue(
+                f"a counter can only grow by a whole number that is not negative (got inc({show_value(n)}))"
+            )
         self.count += n
 
 

@@ -20,8 +20,9 @@ from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor, StateKind, Ttl
 from kafka_eos.codecs import KeyCodec, state_codec
+from kafka_eos.core.error_messages import describe_error, show_value
 from kafka_eos.core.errors import Bug, EnvironmentFailed, PlanError, RestartFromCheckpoint
-from kafka_eos.core.fault_attribution import ErrorRules, Fault, describe_error
+from kafka_eos.core.fault_attribution import ErrorRules, Fault
 from kafka_eos.core.ids import ensure_name
 from kafka_eos.core.provenance import PROCESSING_TIMERS
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
@@ -342,7 +343,7 @@ class _DeclaredState:
     """Replaces a state while a function is opened only to list its states."""
 
     def get(self, key: Any) -> Any:
-        raise Bug(f"a state was read for key {key!r} where no record is processed")
+        raise Bug(f"a state was read for key {show_value(key)} where no record is processed")
 
     def advance(self, timestamp: int) -> None:
         raise Bug(f"time went on to {timestamp} where no record is processed")

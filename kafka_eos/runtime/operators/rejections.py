@@ -13,8 +13,8 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
+from kafka_eos.core.error_messages import describe_error, format_message, summarize_error
 from kafka_eos.core.errors import PoisonRecord
-from kafka_eos.core.fault_attribution import describe_error, format_message
 from kafka_eos.core.record_preview import RecordExcerpt
 from kafka_eos.core.records import Batch, RawOrigin, RawRecord, RecordCounts, RejectedRecord, Rejection
 from kafka_eos.plan import Plan
@@ -86,9 +86,11 @@ class RejectionHandler:
 
     def _reject(self, source: str, operator: str, raw: RawRecord, branch: str, error: Exception) -> None:
         self._expect_permitted(source, operator, raw, error)
-        reason = f"{type(error).__name__}: {format_message(error)}"
-        excerpt = RecordExcerpt.of(raw.timestamp, raw.key, raw.value, raw.headers, reason)
-        self._counts.add_rejection(source, Rejection(raw.location, operator, reason[:_LONGEST], excerpt))
+        whole = f"{type(error).__name__}: {format_message(error)}"  # for those who may read the record itself
+        excerpt = RecordExcerpt.of(raw.timestamp, raw.key, raw.value, raw.headers, whole)
+        self._counts.add_rejection(
+            source, Rejection(raw.location, operator, summarize_error(error)[:_LONGEST], excerpt)
+        )
         self._pending[source].append(
             _PendingDeadLetter(branch, RejectedRecord(raw, operator, type(error).__name__, format_message(error)))
         )

@@ -17,6 +17,7 @@ from typing import Any, Self
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import BackendState, TimerService
 from kafka_eos.codecs import KeyCodec
+from kafka_eos.core.error_messages import UnfitValue, show_value
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.records import EVENT_TIMES
 from kafka_eos.runtime.operators.storability import StorableValues
@@ -139,7 +140,9 @@ class KeyTimers:
 
 def _time(time: int) -> int:
     if type(time) is not int or time not in EVENT_TIMES:
-        raise ValueError(f"a timer is set for a whole number of milliseconds since 1970-01-01T00:00Z, not {time!r}")
+        raise UnfitValue(
+            f"a timer is set for a whole number of milliseconds since 1970-01-01T00:00Z, not {show_value(time)}"
+        )
     return time
 
 
@@ -281,7 +284,7 @@ class KeyedList(_KeyedState):
 
     def add(self, value: Any) -> None:
         if value is None:
-            raise ValueError("None cannot be an element of a list state")
+            raise UnfitValue("None cannot be an element of a list state")
         self._writes.write((*self._parts(), self._writes.state.next_entry()), value)
 
     def add_all(self, values: Iterable[Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.codecs import MsgpackCodec
+from kafka_eos.core.error_messages import UnfitValue, show_message
 from kafka_eos.plan.window_contents import WindowContents
 
 _STORED_NUMBERS: Final[Mapping[type, tuple[Any, Any]]] = {
@@ -47,7 +48,7 @@ class StorableValues:
         try:
             self._codec.encode(value)
         except ValueError as error:
-            raise ValueError(describe_unstorable(self.what, error, self.todo)) from error
+            raise UnfitValue(describe_unstorable(self.what, error, self.todo)) from error
 
 
 def storable_accumulators(codec: Codec[Any]) -> StorableValues:
@@ -92,7 +93,7 @@ def _checked(storable: StorableValues, acc: Any) -> Any:
 
 def describe_unstorable(what: str, error: ValueError, todo: str) -> str:
     """Describe a value that its codec rejects, with the remedy."""
-    return f"{what} cannot be stored: {error}. {todo}"
+    return f"{what} cannot be stored: {show_message(error)}. {todo}"
 
 
 ACCUMULATOR = "its accumulator"

@@ -14,8 +14,8 @@ from itertools import chain, repeat
 from typing import Any
 
 from kafka_eos._util.failpoints import hit
+from kafka_eos.core.error_messages import describe_error, show_value
 from kafka_eos.core.errors import PoisonRecord
-from kafka_eos.core.fault_attribution import describe_error
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, Origin, RawRecord
 from kafka_eos.runtime.operators.operator import OperatorContext
@@ -104,7 +104,7 @@ class Firings:
 
     def make_error(self, key: Any, time: int, error: Exception) -> PoisonRecord:
         """Build the error for a timer whose function raised. Raises what is not the fault of the user's function."""
-        at = f"{describe_timers(self._operator, self._topic)}, key {key!r}, time {time}"
+        at = f"{describe_timers(self._operator, self._topic)}, key {show_value(key)}, time {time}"
         self._attribution(self._operator).expect_record(error, self._operator, at)
         todo = f"A timer's output has no input record to dead-letter. Fix {self._called}"
         return PoisonRecord(at, self._operator, describe_error(error), todo, what="firing")

@@ -13,8 +13,8 @@ from typing import Any
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import StateDescriptor
 from kafka_eos.codecs import KeyCodec, state_codec
+from kafka_eos.core.error_messages import UnfitValue, describe_error, show_value
 from kafka_eos.core.errors import PoisonRecord
-from kafka_eos.core.fault_attribution import describe_error
 from kafka_eos.core.records import EVENT_TIMES, MIN_EVENT_TIME, Batch, Watermark
 from kafka_eos.plan.watermarks import WatermarkGenerator, WatermarkStrategy
 from kafka_eos.protocol.watermark_alignment import SplitProgress
@@ -119,7 +119,7 @@ class TimestampsOperator(Operator):
             try:
                 self._known[split] = on_event(self._known.get(split), value, time)
                 if self._known[split] is None:
-                    raise ValueError("on_event returned None, which is what a split begins with")
+                    raise UnfitValue("on_event returned None, which is what a split begins with")
                 reached = self._newest(self._known[split])
             except Exception as error:
                 raise self._at_fault(batch, index, error) from error
@@ -134,7 +134,9 @@ class TimestampsOperator(Operator):
             return int(state)
         time = self._generator.watermark(state)
         if time is not None and (type(time) is not int or time not in EVENT_TIMES):
-            raise ValueError(f"a watermark is a whole number of milliseconds since 1970-01-01T00:00Z, not {time!r}")
+            raise UnfitValue(
+                f"a watermark is a whole number of milliseconds since 1970-01-01T00:00Z, not {show_value(time)}"
+            )
         return None if time is None else time + 1
 
     def _at_fault(self, batch: Batch[Any], index: int, error: Exception) -> PoisonRecord:
@@ -155,12 +157,12 @@ def _are_times(times: Sequence[Any]) -> bool:
 def _time(found: object) -> int:
     """Return a valid event time. Raises ValueError for anything else."""
     if found is None:
-        raise ValueError(
+        raise UnfitValue(
             "the record has no timestamp: give with_timestamps a function that returns the time of a value"
         )
     if type(found) is not int or found not in EVENT_TIMES:
-        raise ValueError(
-            f"an event time is a whole number of milliseconds since 1970-01-01T00:00Z, not {found!r}; of a datetime "
-            "with a time zone it is round(when.timestamp() * 1000)"
+        raise UnfitValue(
+            f"an event time is a whole number of milliseconds since 1970-01-01T00:00Z, not {show_value(found)}; "
+            "of a datetime with a time zone it is round(when.timestamp() * 1000)"
         )
     return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_eos.abc.state import StateHandle
+from kafka_eos.core.error_messages import show_value
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.row_store import Row, StateRows
@@ -50,7 +51,7 @@ def check_new(rows: StateRows, imported: Sequence[Row], operator: str, state: st
     for key, found in zip(keys, rows.get(keys), strict=True):
         if found is not None:
             raise ConfigError(
-                f"state {state!r} of operator {operator!r} has one key in two workers (stored as {key!r}): with "
-                "key_by(local=True) its records were not in partitions of one worker. kafka_eos cannot merge the two "
-                "values (docs/aggregation.md)"
+                f"state {state!r} of operator {operator!r} has one key in two workers (stored as {show_value(key)}): "
+                "with key_by(local=True) its records were not in partitions of one worker. kafka_eos cannot merge "
+                "the two values (docs/aggregation.md)"
             )

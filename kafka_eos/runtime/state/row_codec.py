@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from kafka_eos._util.bulk_calls import map_rows
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.error_messages import show_message, show_value
 from kafka_eos.core.errors import Bug, ConfigError
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS, group_prefix
 from kafka_eos.runtime.state.row_keys import RowKeyCodec
@@ -49,9 +50,9 @@ class EncodedState(Generic[T]):
     def _unreadable(self, error: ValueError) -> ConfigError:
         codec = self.descriptor.value.name
         return ConfigError(
-            f"{self._where}: a stored value cannot be read by codec {codec!r}: {error}. Declare a type that reads "
-            "old values too, such as int | str if there are both; or start from a savepoint in which the values are "
-            "converted (docs/savepoints.md)"
+            f"{self._where}: a stored value cannot be read by codec {codec!r}: {show_message(error)}. Declare "
+            "a type that reads old values too, such as int | str if there are both; or start from a savepoint "
+            "in which the values are converted (docs/savepoints.md)"
         )
 
     def _row_keys(self, keys: Sequence[Any]) -> list[bytes]:
@@ -73,5 +74,6 @@ class EncodedState(Generic[T]):
 
     def _refuse(self, what: str, codec: Codec[Any], keys: Sequence[Any], index: int, error: Exception) -> None:
         raise ConfigError(
-            f"{self._where}: the {what} of key {keys[index]!r} cannot be encoded by codec {codec.name!r}: {error}"
+            f"{self._where}: the {what} of key {show_value(keys[index])} cannot be encoded by codec "
+            f"{codec.name!r}: {show_message(error)}"
         ) from error

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.error_messages import show_message
 from kafka_eos.core.errors import ConfigError, UserError
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.limits import LIMITS
@@ -150,7 +151,7 @@ class StateMigration:
         except ValueError as error:
             raise ConfigError(
                 f"{self._where}: a stored value cannot be read as what the job declares: "
-                f"{_changes(self._stored, self._declared)} ({error}). {_DECLARE_OLD}"
+                f"{_changes(self._stored, self._declared)} ({show_message(error)}). {_DECLARE_OLD}"
             ) from error
 
     def _rewritten(self, data: bytes, value: Callable[[bytes], bytes]) -> bytes | None:

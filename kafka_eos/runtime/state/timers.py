@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.error_messages import show_message, show_value
 from kafka_eos.core.errors import Bug, ConfigError
 from kafka_eos.core.ids import KeyGroup
 from kafka_eos.core.json_values import Json
@@ -156,7 +157,7 @@ class PendingTimers:
 
     def add(self, key: Any, time: int) -> None:
         if time <= self.get_time(key):
-            raise Bug(f"{self._where}: cannot set a timer at {time} for key {key!r}: that time has passed")
+            raise Bug(f"{self._where}: cannot set a timer at {time} for key {show_value(key)}: that time has passed")
         row = self._row(key, time)
         group = self._group(row)
         timer = _turned(row)
@@ -306,7 +307,9 @@ class PendingTimers:
         try:
             return self._layout.encode((key, time))
         except ValueError as error:
-            raise ConfigError(f"{self._where}: {key!r} at {time!r} cannot be a timer: {error}") from error
+            raise ConfigError(
+                f"{self._where}: {show_value(key)} at {time!r} cannot be a timer: {show_message(error)}"
+            ) from error
 
     def _group(self, row: bytes) -> KeyGroup:
         group = KeyGroup(int.from_bytes(row[:GROUP_BYTES], "big"))

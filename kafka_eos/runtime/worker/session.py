@@ -17,7 +17,6 @@ import shutil
 import socket
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -28,6 +27,7 @@ from typing import Literal, TypeAlias
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.storage import CheckpointStorage
+from kafka_eos.core.error_messages import explain_failure, format_traceback
 from kafka_eos.core.errors import EnvironmentFailed, Fatal, InputLost, TransientConfigError, UserError
 from kafka_eos.core.failure_causes import failing_record
 from kafka_eos.core.ids import Epoch, EpochId, Term
@@ -315,8 +315,8 @@ def failure(session: int, error: BaseException) -> SessionFailed:
         session=session,
         kind=_kind(error),
         error=type(error).__name__,
-        reason=str(error) or type(error).__name__,
-        details="".join(traceback.format_exception(error)),
+        reason=explain_failure(error),
+        details=format_traceback(error),
         **failing_record(error),
     )
 

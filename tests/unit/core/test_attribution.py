@@ -17,6 +17,7 @@ from kafka_eos import Pipeline
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.abc.context import TaskContext
 from kafka_eos.abc.sink import DeadLetters
+from kafka_eos.core.error_messages import describe_error
 from kafka_eos.core.errors import (
     ConfigError,
     EnvironmentFailed,
@@ -26,7 +27,7 @@ from kafka_eos.core.errors import (
     RestartFromCheckpoint,
     Retryable,
 )
-from kafka_eos.core.fault_attribution import ErrorRules, Fault, describe_error
+from kafka_eos.core.fault_attribution import ErrorRules, Fault
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import Plan
 from kafka_eos.plan.explain import explain

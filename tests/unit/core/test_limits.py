@@ -25,6 +25,7 @@ NOT_LOOKED_AT = (
 
 NO_SIZES: Mapping[str, str] = {
     "prescribed by a format, a protocol or a server": """
+        connectors/_outbox/committer.py OWNER_ONLY
         kafka_eos/storage/local_files.py _PRIVATE
         kafka_eos/storage/epoch_ledger.py _DIGITS
         kafka_eos/storage/rolling_log.py _LEVEL
@@ -93,7 +94,7 @@ NO_SIZES: Mapping[str, str] = {
         connectors/kafka/rpc/messages/transactions.py _PROOF_TIMEOUT_MS
     """,
     "shown to people": """
-        kafka_eos/core/fault_attribution.py _MOST_PLACES _MAX_MESSAGE
+        kafka_eos/core/error_messages.py _MOST_PLACES _MAX_MESSAGE
         kafka_eos/ops/dead_letters/selection.py _MOST_NAMES _LONGEST_NAME
         kafka_eos/ops/dead_letters/text_output.py _MOST_REASONS
         kafka_eos/embedded/worker_startup.py _SHOWN
@@ -117,7 +118,6 @@ NO_SIZES: Mapping[str, str] = {
         connectors/http/client.py _MOST_BYTES
         connectors/kafka/sink/producer_pool.py MAX_SLOTS
         connectors/kafka/rpc/connection.py _LARGEST_ANSWER
-        connectors/kafka/rpc/sasl.py _MOST_ITERATIONS
         connectors/postgres/source/snapshot_queries.py _RECENT
         kafka_eos/codecs/avro/foreign_decimals.py _MOST_DIGITS
         kafka_eos/codecs/avro/foreign_schemas.py _SHALLOW

@@ -75,7 +75,7 @@ def test_what_close_raises_is_said(run: Run) -> None:
     done = run(closes="raise RuntimeError('still open')")
 
     assert done.returncode == 0, done.stderr
-    assert "close of operator 'opened' raised RuntimeError: still open (raised at " in done.stderr
+    assert "close of operator 'opened' raised RuntimeError (raised at " in done.stderr
 
 
 def test_what_open_raises_is_said_with_its_operator_and_line(run: Run, tmp_path: Path) -> None:
@@ -83,7 +83,8 @@ def test_what_open_raises_is_said_with_its_operator_and_line(run: Run, tmp_path:
 
     assert done.returncode == 1
     place = f"(raised at {tmp_path / 'app.py'}:12 in open)"
-    assert f"open of operator 'opened' raised RuntimeError: no price list {place}" in done.stderr
+    assert f"open of operator 'opened' raised RuntimeError {place}" in done.stderr
+    assert "no price list" not in done.stderr
 
 
 def test_a_state_of_a_type_that_cannot_be_stored_stops_the_job_at_once(run: Run) -> None:

@@ -14,7 +14,7 @@ import threading
 import warnings
 from typing import Final
 
-from kafka_eos.core.fault_attribution import describe_frame
+from kafka_eos.core.error_messages import describe_frame
 
 _EVERY: Final = 1.0
 """Seconds between two probes."""

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_eos.core.error_messages import name_error
 from kafka_eos.core.errors import Bug, EnvironmentFailed
 from kafka_eos.plan.function_checks import asynchronous, describe_function
 from kafka_eos.plan.retries import Breaker, Circuit, Retries
@@ -205,7 +206,7 @@ async def _in_thread(threads: DaemonThreadPool, fn: Callable[[Any], Any], value:
 
 
 def _as_exception(error: BaseException) -> Exception:
-    wrapped = RuntimeError(f"the function raised {type(error).__name__}: {error}")
+    wrapped = RuntimeError(f"the function raised {name_error(error)}")
     wrapped.__cause__ = error
     return wrapped
 

@@ -21,6 +21,7 @@ from itertools import chain
 from typing import Any, Final
 
 from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.error_messages import UnfitValue
 from kafka_eos.core.errors import Bug
 from kafka_eos.core.provenance import TIMERS as EVENT_TIMERS
 from kafka_eos.core.records import Batch
@@ -178,7 +179,7 @@ class WindowOperator(Operator):
 
 def make_none_error() -> ValueError:
     """Build the error for a function that returns None for a window's contents."""
-    return ValueError("the contents of a window cannot be None")
+    return UnfitValue("the contents of a window cannot be None")
 
 
 def times_of(batch: Batch[Any], operator: str) -> Sequence[int]:
