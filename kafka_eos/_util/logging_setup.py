@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
 from kafka_eos._util.log_context import RowPosition, current_position
+from kafka_eos._util.printable_text import as_message, printable_json
 
 LogFormat: TypeAlias = Literal["text", "json"]
 Levels: TypeAlias = Mapping[str, str]
@@ -148,6 +149,9 @@ class _TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__(f"%(asctime)s %(levelname)s %({_WHO_FIELD})s: %(message)s (%(name)s)", "%H:%M:%S")
 
+    def format(self, record: logging.LogRecord) -> str:
+        return as_message(super().format(record))
+
 
 class _JsonFormatter(logging.Formatter):
     """Formats log lines as one JSON object per line."""
@@ -180,7 +184,7 @@ def _as_json(line: Mapping[str, object]) -> str:
         text = json.dumps(line, default=str, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         text = json.dumps({name: _shown(value) for name, value in line.items()}, ensure_ascii=False)
-    return text.encode("utf-8", "backslashreplace").decode()  # a lone surrogate cannot be encoded
+    return printable_json(text.encode("utf-8", "backslashreplace").decode())  # a lone surrogate cannot be encoded
 
 
 def _shown(value: object) -> object:

@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from kafka_eos import __version__
 from kafka_eos._util.gc_tuning import freeze_imports, without_gc
+from kafka_eos.cli.output import echo
 from kafka_eos.monitoring.terminal.exit_codes import exit_on_error
 
 _COMMANDS = {
@@ -131,7 +132,7 @@ app = _typer(
 
 def _version(show: bool) -> None:
     if show:
-        typer.echo(f"kafka-eos {__version__}")
+        echo(f"kafka-eos {__version__}")
         raise typer.Exit
 
 

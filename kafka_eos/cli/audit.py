@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job_storage
+from kafka_eos.cli.output import echo
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.monitoring.terminal.live_view import console, print_message
@@ -188,15 +189,15 @@ def conclude_on_error(what: str, report_dir: Path) -> Iterator[Callable[[str], N
 
 def exit_with_verdict(verdict: Verdict, report_dir: Path, *, at_least: int = 0) -> NoReturn:
     """Print the verdict and end the command with its exit code, or with ``at_least`` if that is not 0."""
-    typer.echo(verdict.headline)
+    echo(verdict.headline)
     for finding in verdict.findings:
-        typer.echo(f"\n{finding.check.question} {finding.count:,} found, the first:")
+        echo(f"\n{finding.check.question} {finding.count:,} found, the first:")
         for offender in finding.examples:
-            typer.echo(f"  {offender}")
+            echo(f"  {offender}")
     if verdict.performed:
         for check, reason in verdict.skipped.items():
-            typer.echo(f"not checked, {check.value}: {reason}")
+            echo(f"not checked, {check.value}: {reason}")
     for note in verdict.facts.notes:
-        typer.echo(f"note: {note}")
-    typer.echo(f"report: {report_dir}")
+        echo(f"note: {note}")
+    echo(f"report: {report_dir}")
     raise typer.Exit(at_least or verdict.exit_code)

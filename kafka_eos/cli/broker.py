@@ -12,6 +12,7 @@ import typer
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.cli.options import Bootstrap
+from kafka_eos.cli.output import echo
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Term
@@ -51,8 +52,8 @@ def start(
 
     broker = Broker(directory.resolve(), port, daemon=True, release=release)
     broker.start()
-    typer.echo(f"broker {broker.bootstrap} is up (process {broker.pid}, data in {directory})")
-    typer.echo(f"export KAFKA_EOS_BOOTSTRAP_SERVERS={broker.bootstrap}")
+    echo(f"broker {broker.bootstrap} is up (process {broker.pid}, data in {directory})")
+    echo(f"export KAFKA_EOS_BOOTSTRAP_SERVERS={broker.bootstrap}")
 
 
 @app.command()
@@ -64,7 +65,7 @@ def stop(directory: Directory = _DEFAULT) -> None:
     if broker is None:
         raise ConfigError(f"no broker of {directory} is running")
     broker.stop()
-    typer.echo("stopped")
+    echo("stopped")
 
 
 @app.command()
@@ -74,9 +75,9 @@ def status(directory: Directory = _DEFAULT) -> None:
 
     broker = Broker.attach(directory.resolve())
     if broker is None:
-        typer.echo(f"no broker of {directory} is running")
+        echo(f"no broker of {directory} is running")
         raise typer.Exit(1)
-    typer.echo(f"broker {broker.bootstrap} is up (process {broker.pid})")
+    echo(f"broker {broker.bootstrap} is up (process {broker.pid})")
 
 
 @topic_app.command()
@@ -93,7 +94,7 @@ def create(
     from kafka_eos.devtools.broker.topics import create_topics
 
     create_topics(_cluster(bootstrap_servers, directory), topics, partitions)
-    typer.echo(f"created {', '.join(topics)} ({partitions} partition{'s' if partitions > 1 else ''} each)")
+    echo(f"created {', '.join(topics)} ({partitions} partition{'s' if partitions > 1 else ''} each)")
 
 
 @topic_app.command("list")
@@ -102,7 +103,7 @@ def list_(bootstrap_servers: Bootstrap = None, directory: Directory = _DEFAULT) 
     from kafka_eos.devtools.broker.topics import list_topics
 
     for name, partitions in list_topics(_cluster(bootstrap_servers, directory)).items():
-        typer.echo(f"{name}\t{partitions}")
+        echo(f"{name}\t{partitions}")
 
 
 @topic_app.command()
@@ -111,7 +112,7 @@ def delete(topics: Topics, bootstrap_servers: Bootstrap = None, directory: Direc
     from kafka_eos.devtools.broker.topics import delete_topics
 
     delete_topics(_cluster(bootstrap_servers, directory), topics)
-    typer.echo(f"deleted {', '.join(topics)}")
+    echo(f"deleted {', '.join(topics)}")
 
 
 @app.command()
@@ -169,7 +170,7 @@ def consume(
     )
     with closing(found), suppress(KeyboardInterrupt):
         for line in islice(found, most):
-            typer.echo(line)
+            echo(line)
 
 
 def _cluster(servers: str | None, directory: Path) -> Cluster:

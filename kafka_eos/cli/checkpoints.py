@@ -14,6 +14,7 @@ from rich.text import Text
 from kafka_eos.cli import savepoints as savepoint
 from kafka_eos.cli.audit import Earlier, Master, ReportDir, conclude_on_error, exit_with_verdict
 from kafka_eos.cli.options import Bootstrap, CheckpointDir, Job, locate_job, open_app, open_job_storage
+from kafka_eos.cli.output import echo
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.terms import find_missing, gather_from_outside
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
@@ -28,7 +29,7 @@ from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import JobStorage
 
 app = typer.Typer(help="List, show and verify the checkpoints of a job.", no_args_is_help=True)
-out = typer.echo
+out = echo
 
 
 @app.command("list")

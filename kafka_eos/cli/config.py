@@ -11,6 +11,7 @@ import typer
 
 from kafka_eos._util.secrets import mask_config
 from kafka_eos.abc.context import JobContext
+from kafka_eos.cli.output import echo
 from kafka_eos.config.settings import Settings
 from kafka_eos.config.toml_file import FILE_VARIABLE, NAME, PROFILE_VARIABLE, ConfigFile, read_config_file
 from kafka_eos.core.errors import ConfigError, Retryable
@@ -46,9 +47,9 @@ def show(
     code, file = _code(app), read_config_file()
     settings = Settings.resolve(code=code, file=file)
     if as_json:
-        typer.echo(json.dumps(_described(settings, file)))
+        echo(json.dumps(_described(settings, file)))
         return
-    typer.echo("\n".join([_named(file), *settings_shown(settings)]))
+    echo("\n".join([_named(file), *settings_shown(settings)]))
 
 
 @app.command()
@@ -72,9 +73,9 @@ def _is_wrong(code: Mapping[str, Any], file: ConfigFile, profile: str | None) ->
         if settings.kafka_config:
             _expect_login(settings)
     except ConfigError as error:
-        typer.echo(f"INVALID  {place}: {error}")
+        echo(f"INVALID  {place}: {error}")
         return True
-    typer.echo(f"ok       {place}")
+    echo(f"ok       {place}")
     return False
 
 

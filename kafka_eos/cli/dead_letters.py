@@ -12,6 +12,7 @@ from rich.text import Text
 
 from kafka_eos.api.run import run_with_view
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
+from kafka_eos.cli.output import echo, echo_json
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef
@@ -85,11 +86,11 @@ def show(
         found.add(letter, meant)
         if letter is not None and meant.includes(letter) and (most is None or found.total <= most):
             for line in [_json(as_json(place, letter))] if json else format_dead_letter(place, letter, width):
-                typer.echo(line)
+                (echo_json if json else echo)(line)
     meant.expect_operator(at.operators, found.operators)
     if json and counts:
         for row in found.rows():
-            typer.echo(_json(row))
+            echo_json(_json(row))
     elif not json:
         _summary(at, found, most)
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from kafka_eos.cli.output import echo
 from kafka_eos.monitoring.terminal.live_view import console
 
 
@@ -38,11 +39,9 @@ def demo(
 
     options = Options(orders=orders, seed=seed, directory=directory, port=port, keep_broker=keep_broker, engine=engine)
     result = run_demo(options, console)
-    typer.echo(result.headline)
-    typer.echo(f"report: {directory / 'report.html'}, {directory / 'report.json'}")
-    typer.echo(f"the job in a browser: kafka-eos ui --checkpoint-dir {directory / 'run' / 'checkpoints'}")
+    echo(result.headline)
+    echo(f"report: {directory / 'report.html'}, {directory / 'report.json'}")
+    echo(f"the job in a browser: kafka-eos ui --checkpoint-dir {directory / 'run' / 'checkpoints'}")
     if keep_broker:
-        typer.echo(
-            f"the broker still runs; to stop it: kafka-eos broker stop --directory {directory / 'run' / 'broker'}"
-        )
+        echo(f"the broker still runs; to stop it: kafka-eos broker stop --directory {directory / 'run' / 'broker'}")
     raise typer.Exit(result.exit_code)

@@ -19,6 +19,7 @@ from kafka_eos.cli.options import (
     find_job_storage,
     open_app,
 )
+from kafka_eos.cli.output import echo
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.job_history import History
@@ -104,7 +105,7 @@ def doctor(
             _abort_incarnation(coordinator, job, other)
         if resolve or other is not None:
             staged = coordinator.list_all_staged()
-            typer.echo(f"resolved; {len(staged)} still open")
+            echo(f"resolved; {len(staged)} still open")
     finally:
         coordinator.close()
     raise typer.Exit(1 if staged or bad else 0)
@@ -144,7 +145,7 @@ def _report_missing_checkpoints(app: str, plan: Plan, settings: Settings, asked_
 def _show(staged: list[StagedOutput], job: JobContext, known: bool) -> None:
     """Print the open output. ``known``: the job's directory was found, so its own output can be identified."""
     if not staged:
-        typer.echo("no open output")
+        echo("no open output")
         return
     table = Table("output", "incarnation", "state", "age")
     for item in sorted(staged, key=lambda item: -item.age):

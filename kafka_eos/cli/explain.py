@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app
+from kafka_eos.cli.output import echo
 
 
 def explain(
@@ -31,10 +32,10 @@ def explain(
 
     pipeline, settings = open_app(app, bootstrap_servers=bootstrap_servers, checkpoint_dir=checkpoint_dir)
     if engine == "embedded":
-        typer.echo(render(pipeline.plan(), settings, with_defaults=with_defaults))
+        echo(render(pipeline.plan(), settings, with_defaults=with_defaults))
         return
     from kafka_eos.spark.explain_notes import explain_differences
 
     plan = pipeline.plan()
     differences = explain_differences(plan, settings)
-    typer.echo(render(plan, settings, differences, has_barriers=False, with_defaults=with_defaults))
+    echo(render(plan, settings, differences, has_barriers=False, with_defaults=with_defaults))

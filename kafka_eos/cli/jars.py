@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import typer
-
 from kafka_eos._util.jvm.jars import fetch_jars
+from kafka_eos.cli.output import echo
 
 
 def jars() -> None:
@@ -15,4 +14,4 @@ def jars() -> None:
 
     Example: `spark-submit --jars "$(kafka-eos jars)" query.py`
     """
-    typer.echo(",".join(map(str, fetch_jars("spark"))))
+    echo(",".join(map(str, fetch_jars("spark"))))

@@ -16,6 +16,7 @@ import typer
 from kafka_eos._util.thread_dumps import DumpTarget
 from kafka_eos.cli.job_processes import list_job_processes
 from kafka_eos.cli.options import CheckpointDir, Job, locate_job
+from kafka_eos.cli.output import echo
 from kafka_eos.core.errors import ConfigError, Fatal
 from kafka_eos.monitoring.terminal.live_view import print_message
 
@@ -68,7 +69,7 @@ def profile(
     if error is not None:
         # For several processes py-spy reports only that it found none.
         raise _explained(_run([tool, "dump", "--pid", str(target.pid)]) or error, target)
-    typer.echo(str(file))
+    echo(str(file))
 
 
 def _run(command: list[str]) -> str | None:

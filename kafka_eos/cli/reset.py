@@ -12,6 +12,7 @@ import typer
 
 from kafka_eos._util.retry import Retrier
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, open_app, open_job_storage
+from kafka_eos.cli.output import echo
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.coordinator import Coordinator
 from kafka_eos.coordination.identity import load_newest_manifest
@@ -57,7 +58,7 @@ def reset(
         if isinstance(settings.checkpoint_location(name), str):
             _delete_objects(storage)
         kept = _move_aside(directory)
-    typer.echo(f"reset {name}; its directory is now {kept}. Delete it when you are sure")
+    echo(f"reset {name}; its directory is now {kept}. Delete it when you are sure")
 
 
 def describe_cost(job: str, newest: Manifest | None) -> str:

@@ -18,6 +18,7 @@ import typer
 from rich.table import Table
 
 from kafka_eos.cli.options import Bootstrap, CheckpointDir, Job, find_job_storage, open_job_storage, resolve_job
+from kafka_eos.cli.output import echo, echo_json
 from kafka_eos.config.settings import Settings, parse_duration
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.job_lock import job_lock
@@ -75,7 +76,7 @@ def trigger(
         _ask(directory, requests.TakeSavepoint(path=str(target)), timeout)
     else:
         write_offline_savepoint(settings, job, target)
-    typer.echo(str(target))
+    echo(str(target))
 
 
 def write_offline_savepoint(settings: Settings, job: str, target: Path) -> None:
@@ -132,14 +133,14 @@ def list_(
         )
     if as_json:
         for described in found:
-            typer.echo(msgspec.json.encode(described).decode())
+            echo_json(msgspec.json.encode(described))
     elif found:
         table = Table("path", "job", "id", "epoch", "created", "bytes", "problem")
         for described in found:
             table.add_row(*map(str, described.values()))
         print_output(table)
     else:
-        typer.echo(f"no savepoints {where}")
+        echo(f"no savepoints {where}")
 
 
 def _of_job(settings: Settings, job: str) -> tuple[list[dict[str, object]], str]:
@@ -199,8 +200,8 @@ def verify(path: Annotated[Path, typer.Argument(help="Directory of a savepoint."
     """
     problems = savepoints.find_damage(path)
     for problem in problems:
-        typer.echo(problem)
-    typer.echo(f"{len(savepoints.read_savepoint(path).files)} files: {len(problems)} problems")
+        echo(problem)
+    echo(f"{len(savepoints.read_savepoint(path).files)} files: {len(problems)} problems")
     raise typer.Exit(1 if problems else 0)
 
 
@@ -214,7 +215,7 @@ def drop(path: Annotated[Path, typer.Argument(help="Directory of a savepoint.")]
         savepoints.delete_savepoint(path)
     except OSError as error:
         raise ConfigError(f"savepoint {path} cannot be dropped: {error.strerror or error}") from error
-    typer.echo(f"dropped {path}")
+    echo(f"dropped {path}")
 
 
 # ---------------------------------------------------------------- commands of other groups
@@ -253,7 +254,7 @@ def stop(
         time.sleep(_NAP)
     print_message(f"{job} has stopped")
     if target is not None:
-        typer.echo(str(target))
+        echo(str(target))
 
 
 def trigger_checkpoint(
@@ -268,7 +269,7 @@ def trigger_checkpoint(
     if not requests.is_running(directory):
         raise ConfigError(f"job {job!r} does not run in {directory.parent}")
     answer = _ask(directory, requests.TakeCheckpoint(), timeout)
-    typer.echo(f"epoch {answer.epoch} is committed")
+    echo(f"epoch {answer.epoch} is committed")
 
 
 def _target(settings: Settings, job: str, path: Path | None) -> Path:

@@ -15,6 +15,7 @@ from kafka_eos.abc.sink import Sink
 from kafka_eos.abc.source import Source
 from kafka_eos.audit.state.uncertain_state import declared, stored
 from kafka_eos.cli.options import App, Bootstrap, CheckpointDir, find_job_storage, open_app
+from kafka_eos.cli.output import echo
 from kafka_eos.cli.state import open_snapshot
 from kafka_eos.codecs import Registry
 from kafka_eos.codecs.avro.generated_models import as_models
@@ -56,9 +57,9 @@ def check(
     """
     wrong = False
     for place, found in _compare_schemas(app, from_, bootstrap_servers, checkpoint_dir):
-        typer.echo(f"{_result(found):<12}  {place}: {found.counterpart}")
+        echo(f"{_result(found):<12}  {place}: {found.counterpart}")
         for line in found.problems:
-            typer.echo(f"              {line}")
+            echo(f"              {line}")
         wrong |= bool(found.problems)
     raise typer.Exit(1 if wrong else 0)
 
@@ -76,9 +77,9 @@ def diff(
     differs = False
     for place, found in _compare_schemas(app, from_, bootstrap_servers, checkpoint_dir):
         if found.differences:
-            typer.echo(f"{place}: {found.counterpart}")
+            echo(f"{place}: {found.counterpart}")
             for line in found.differences:
-                typer.echo(f"  {line}")
+                echo(f"  {line}")
         differs |= bool(found.differences)
     raise typer.Exit(1 if differs else 0)
 
@@ -98,7 +99,7 @@ def model(
     """
     try:
         with _advised(schema):
-            typer.echo(_models(schema, registry), nl=False)
+            echo(_models(schema, registry).removesuffix("\n"))
     except (ValueError, OSError) as error:
         raise ConfigError(f"{schema}: {error}") from None
 

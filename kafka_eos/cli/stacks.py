@@ -7,6 +7,7 @@ import typer
 from kafka_eos._util import thread_dumps as of
 from kafka_eos.cli.job_processes import list_job_processes
 from kafka_eos.cli.options import CheckpointDir, Job, locate_job
+from kafka_eos.cli.output import echo
 from kafka_eos.monitoring.terminal.live_view import print_message
 
 
@@ -25,9 +26,9 @@ def stacks(
     places = list_job_processes(job, checkpoint_dir)
     silent = False
     for place in places:
-        typer.echo(f"=== {place.what}, process {place.pid}")
+        echo(f"=== {place.what}, process {place.pid}")
         try:
-            typer.echo(of.read_stacks(place))
+            echo(of.read_stacks(place))
         except of.NoStacks as error:
             silent = True
             print_message(f"{place.what}: {error}")

@@ -14,6 +14,7 @@ import msgspec
 import typer
 from rich.table import Table
 
+from kafka_eos.cli.output import echo, echo_json
 from kafka_eos.core.errors import ConfigError, KafkaEosError
 from kafka_eos.monitoring.terminal.live_view import print_output
 from kafka_eos.savepoints import Snapshot
@@ -50,11 +51,11 @@ def list_(
     states = [state for operator in snapshot.operators() for state in snapshot.states(operator).values()]
     if as_json:
         for state in states:
-            typer.echo(msgspec.json.encode(state).decode())
+            echo_json(msgspec.json.encode(state))
         return
-    typer.echo(f"job {snapshot.job}, epoch {snapshot.epoch}")
+    echo(f"job {snapshot.job}, epoch {snapshot.epoch}")
     for source, splits in snapshot.sources.items():
-        typer.echo(f"source {source}: {', '.join(f'{split} {at}' for split, at in sorted(splits.items()))}")
+        echo(f"source {source}: {', '.join(f'{split} {at}' for split, at in sorted(splits.items()))}")
     table = Table("operator", "state", "kind", "key", "value", "bytes")
     for state in states:
         codecs = [state.description[part]["name"] for part in ("key", "value")]  # type: ignore[index,call-overload]
@@ -157,7 +158,7 @@ def _target(output: Path | None) -> Iterator[BinaryIO]:
             yield file
     except FileExistsError:
         raise ConfigError(f"{output} exists already") from None
-    typer.echo(f"wrote {output}", err=True)
+    echo(f"wrote {output}", err=True)
 
 
 def _parquet(snapshot: Snapshot, operator: str, state: str | None, key: str | None, output: Path | None) -> None:

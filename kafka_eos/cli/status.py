@@ -22,6 +22,7 @@ from kafka_eos.cli.options import (
     resolve_jobs_dir,
     resolve_settings,
 )
+from kafka_eos.cli.output import echo_json
 from kafka_eos.config.settings import parse_duration
 from kafka_eos.coordination import job_status as elsewhere
 from kafka_eos.coordination.job_lock import is_held
@@ -200,7 +201,7 @@ def _pid(directory: Path) -> int:
 
 
 def _print_json(found: JobStatus) -> None:
-    typer.echo(msgspec.json.encode(found.as_json()).decode())
+    echo_json(msgspec.json.encode(found.as_json()))
 
 
 def _lines(found: JobStatus) -> Iterator[tuple[str, str]]:

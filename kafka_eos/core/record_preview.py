@@ -64,10 +64,3 @@ class RecordExcerpt:
     ) -> RecordExcerpt:
         shown = tuple((name[:_KEY], Excerpt.of(each, _KEY)) for name, each in islice(headers, _HEADERS))
         return cls(timestamp, Excerpt.of(key, _KEY), Excerpt.of(value, _VALUE), shown, error[:_MESSAGE])
-
-
-def printable(text: str, keep: str = "") -> str:
-    """Escape all unprintable characters, as in ``\\x1b``, except those of ``keep``."""
-    return "".join(
-        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text
-    )

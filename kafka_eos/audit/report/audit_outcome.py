@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from kafka_eos._util.printable_text import as_message
 from kafka_eos.audit.checks.verdict import Conclusion, Observations, Verdict, judge
 from kafka_eos.audit.report.report_files import Context, write
 from kafka_eos.core.errors import Bug, KafkaEosError
@@ -82,7 +83,7 @@ class ReportWriter:
         advice = _advice(traceback_text) or "choose another --report-dir"
         reasons = (*verdict.reasons, f"the report cannot be written to {self._directory}: {_said(error)}; {advice}")
         verdict = replace(verdict, conclusion=conclusion, reasons=reasons, traceback=verdict.traceback + traceback_text)
-        print(verdict.traceback, file=sys.stderr)
+        print(as_message(verdict.traceback), file=sys.stderr)
         return verdict
 
     def _write(self, verdict: Verdict) -> None:

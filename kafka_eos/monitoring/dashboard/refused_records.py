@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kafka_eos._util.printable_text import printable
 from kafka_eos.core.json_values import Json
-from kafka_eos.core.record_preview import Excerpt, printable
+from kafka_eos.core.record_preview import Excerpt
 from kafka_eos.core.records import Rejection
 
 _LINES = "\n\t"

@@ -12,19 +12,44 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, cast
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
 from rich.filesize import decimal
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from kafka_eos._util import logging_setup as logs
+from kafka_eos._util.printable_text import as_message, printable
 from kafka_eos.monitoring.terminal.event_log import LOG
 from kafka_eos.monitoring.terminal.run_totals import Totals
 from kafka_eos.protocol.dead_letter_limit import format_counts
 from kafka_eos.protocol.source_dependencies import describe_waiting
 
-console = Console(stderr=True)
+
+class _Escaped:
+    """What is printed, with unprintable characters of its text escaped; the styles and the cursor are the console's."""
+
+    def __init__(self, inner: RenderableType) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._inner, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text, "\n"))
+
+
+class _EscapeHook(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Escaped(each) for each in renderables]
+
+
+def _open_console(**given: Any) -> Console:
+    """Return a console that escapes unprintable characters."""
+    made = Console(**given)
+    made.push_render_hook(_EscapeHook())
+    return made
+
+
+console = _open_console(stderr=True)
 _WIDE = 1000
 """Columns of output that does not go to a terminal."""
 
@@ -52,7 +77,9 @@ def print_message(*parts: str | tuple[str, str], level: int = logging.INFO) -> N
 
     An error of the output, such as a full disk, is ignored: the console prints the text with the next message.
     """
-    text = Text.assemble(*parts)
+    text = Text.assemble(
+        *(as_message(part) if isinstance(part, str) else (as_message(part[0]), part[1]) for part in parts)
+    )
     if logs.is_json():
         LOG.log(level, "%s", text.plain)
     else:
@@ -62,8 +89,8 @@ def print_message(*parts: str | tuple[str, str], level: int = logging.INFO) -> N
 
 def open_stdout_console() -> Console:
     """Return a console for stdout, with very wide lines if stdout is not a terminal."""
-    found = Console()
-    return found if found.is_terminal else Console(width=_WIDE)
+    found = _open_console()
+    return found if found.is_terminal else _open_console(width=_WIDE)
 
 
 def print_output(asked: RenderableType) -> None:

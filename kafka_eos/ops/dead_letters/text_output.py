@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from kafka_eos._util.printable_text import printable
 from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter
-from kafka_eos.core.record_preview import Excerpt, printable
+from kafka_eos.core.record_preview import Excerpt
 from kafka_eos.ops.dead_letters.selection import Selection
 
 _MOST_REASONS: Final = 1000

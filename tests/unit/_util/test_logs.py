@@ -47,7 +47,7 @@ def test_a_line_of_text_says_whose_it_is(tmp_path: Path) -> None:
     lines = said(tmp_path, f"{BEGIN}logs.configure_logging('orders', 'worker 1', 'text', {{}}){SPEAK}")
 
     assert lines[0].endswith(" WARNING orders worker 1 term 3: no price for tea (prices)")
-    assert lines[-1] == "ZeroDivisionError: division by zero"
+    assert lines[-1] == "  ZeroDivisionError: division by zero"
 
 
 ODD = """
