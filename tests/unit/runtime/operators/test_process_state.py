@@ -46,7 +46,7 @@ def test_counters_are_made_in_open_and_only_grow(bench: Any) -> None:
 
     assert bench.run(verbs(function(declare, step)), ["a1", "a2", "a3", "a1"]).values == [3, 4]
     assert [why for _, why in bench.refused] == [
-        f"ValueError: a counter can only grow by a whole number that is not negative (got inc({n}))" for n in (-1, 0.5)
+        f"UnfitValue: a counter can only grow by a whole number that is not negative (got inc({n}))" for n in (-1, 0.5)
     ]
 
     with pytest.raises(PlanError, match=r"the name of a counter is a text, not ''"):

@@ -142,7 +142,7 @@ def test_none_cannot_be_held_by_a_window_of_rows(bench: Any) -> None:
     line = bench.line(lambda s: s.key_by(letter).window(rows(3)).reduce(lambda a, b: None, name="sums", state=str))
     bench.push(line, ["a1", "a2"])
 
-    assert [error for _, error in bench.refused] == ["ValueError: the contents of a window cannot be None"]
+    assert [error for _, error in bench.refused] == ["UnfitValue: the contents of a window cannot be None"]
     assert stored(bench, "sums", "windows") == 1
 
 
