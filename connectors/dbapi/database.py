@@ -118,6 +118,11 @@ class Database:
                 "DbApiSink cannot read the URL of its database. Write it as SQLAlchemy does: "
                 '"mysql+pymysql://user@host/database". (It is not shown, as a password may be in it.)'
             ) from None
+        if any("@" in (part or "") for part in (self._url.host, self._url.database)) and self._url.password is not None:
+            raise ConfigError(
+                "DbApiSink has a URL with an @ in the name of its host or database, so a password may have been cut "
+                "there. Percent-encode each @ / ? # in it: %40 %2F %3F %23. (The URL is not shown.)"
+            )
         self._backend = self._url.get_backend_name()
         self._connect_args = connect_args
         self.traits = _TRAITS.get(self._backend, DatabaseTraits())

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any, Final
 
 from kafka_eos._util.extras import ensure_extra
+from kafka_eos._util.secrets import show_address
 from kafka_eos.connectors._outbox.outbox_rows import Row
 from kafka_eos.connectors.http.responses import HttpRequest, ResponseClass, build_request, classify_response, pause
 from kafka_eos.core.error_messages import shows_all_messages
@@ -79,8 +80,8 @@ class HttpDeliveryClient:
 
     @property
     def name(self) -> str:
-        """Return the address without parts that may be secret: user, password, query."""
-        return str(self._url.copy_with(username=None, password=None, query=None, fragment=None))
+        """Return scheme, host and port of the address. The path of a webhook is a secret, like user and query."""
+        return show_address(str(self._url), path=False)
 
     @property
     def plain(self) -> bool:

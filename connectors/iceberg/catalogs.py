@@ -36,8 +36,11 @@ def opened(name: str, properties: Mapping[str, str]) -> Catalog:
     try:
         catalog = load_catalog(name, **{**properties, **_FILE_IO})
     except (ValueError, ArgumentError) as error:
+        cause = " ".join(str(error).split())
+        if "@" in properties.get("uri", ""):  # the message may quote a part of a login
+            cause = f"{type(error).__name__} in its uri, which is not shown (percent-encode each @ / ? # in a login)"
         raise ConfigError(
-            f"catalog {name!r} cannot be opened: {' '.join(str(error).split())}. Say where it is in "
+            f"catalog {name!r} cannot be opened: {cause}. Say where it is in "
             f"properties={{…}}, in .pyiceberg.yaml or in PYICEBERG_CATALOG__{name.upper()}__URI"
         ) from error
     if (session := getattr(catalog, "_session", None)) is not None:  # a REST session would wait forever

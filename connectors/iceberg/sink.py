@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
-from urllib.parse import urlsplit
 
 from kafka_eos._util.extras import ensure_extra
+from kafka_eos._util.secrets import show_address
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors._lake.lake_sink import LakeSink
 from kafka_eos.core.errors import ConfigError
@@ -89,6 +89,10 @@ def _expect_name(table: object) -> None:
 
 
 def _address(uri: str) -> str:
-    """Return the address of the catalog, without user and password."""
-    parts = urlsplit(uri)
-    return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
+    """Return the host, port and path of the catalog. Raise ConfigError if they cannot be told from a login."""
+    if "://" not in uri:
+        return ""
+    try:
+        return show_address(uri).partition("://")[2]
+    except ValueError as error:
+        raise ConfigError(f"IcebergSink: uri of the catalog (it is not shown): {error}") from None

@@ -15,8 +15,8 @@ FROM_FILE = ".from_file"
 """Suffix of a name whose value is stored in a separate file, which can have stricter permissions than the rest."""
 MASK = "********"
 _SECRET = re.compile(
-    r"password|passwd|secret|token|credential|jaas|private|user\.info|\.pem|\.key\b|[_-]key$|(api|account|access)key$"
-    r"|oauth.*config|_cb$",
+    r"password|passwd|passphrase|secret|token|credential|jaas|private|user\.info|\.pem|\.key\b|[_-]key$"
+    r"|(api|account|access)key$|signature|authorization|(^|[._-])(pwd|sig)$|oauth.*config|_cb$",
     re.IGNORECASE,
 )
 
@@ -35,6 +35,12 @@ _QUERY = re.compile(r"(://[^?\s]*)\?(?:" + _LIST + r"\S)*", re.IGNORECASE)
 
 _PAIR = re.compile(r"([\w.-]+)(\s*=\s*)('(?:[^'\\]|\\.)*'|\"[^\"]*\"|[^\s;&]*)")
 """``name=value``, as in libpq, ODBC and JDBC: a value with spaces is quoted."""
+_MEMBER = re.compile(r"""((["'])([^"'\n]+)\2\s*:\s*)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,}\]]+)""")
+"""A member of JSON, or of a dict as Python prints it."""
+_SCHEME_AND_TOKEN = re.compile(r"\b(Bearer|Basic|Negotiate|SharedAccessSignature)\s+[\w.~+/=%&*-]+", re.IGNORECASE)
+"""The value of an Authorization header."""
+_HOST = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?(?:,(?:[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?)*", re.ASCII)
+_PATH = re.compile(r"[\w./+~-]*")
 
 
 def mask_config(config: Mapping[str, Any]) -> dict[str, str]:
@@ -85,7 +91,31 @@ def strip_credentials(text: str) -> str:
     Also removes the secrets of strings like ``host=db password=…``.
     """
     addresses = _PORT_OR_LOGIN.sub(rf"\1{MASK}@", _LOGIN.sub("://", text))
-    return _PAIR.sub(_pair, _QUERY.sub(r"\1", addresses))
+    without = _PAIR.sub(_pair, _QUERY.sub(r"\1", addresses))
+    return _SCHEME_AND_TOKEN.sub(rf"\1 {MASK}", _MEMBER.sub(_member, without))
+
+
+def _member(found: re.Match[str]) -> str:
+    return f"{found[1]}{MASK}" if is_secret_name(found[3]) else found[0]
+
+
+def show_address(address: str, *, path: bool = True) -> str:
+    """Return the scheme, the hosts with their ports, and with ``path`` the path of an address; nothing else.
+
+    Raises ValueError, without any part of the address, if it cannot be told where a login ends.
+    """
+    scheme, separator, rest = address.partition("://")
+    if not separator or not re.fullmatch(r"[A-Za-z][\w+.-]*", scheme):
+        raise ValueError("it is no address such as scheme://host:port/path")
+    authority, *behind = re.split(r"[/?#]", rest, maxsplit=1)
+    _, at, host = authority.rpartition("@")
+    # In a:1/2@b either 1 is a port, or 1/2 is a password.
+    if ((":" in authority or at) and any("@" in each for each in behind)) or not _HOST.fullmatch(host or "_"):
+        raise ValueError("its login, if it has one, cannot be told from the rest: percent-encode each @ / ? # in it")
+    shown = re.split(r"[?#]", rest, maxsplit=1)[0][len(authority) :] if path else ""
+    if authority and not _PATH.fullmatch(shown):
+        shown = MASK
+    return f"{scheme}://{host}{shown}"
 
 
 def _pair(found: re.Match[str]) -> str:

@@ -489,6 +489,13 @@ def test_an_answer_of_no_catalog_may_come_later(lake: IcebergLake) -> None:
         IcebergSink("shop.rows", catalog="test", properties=away).check(JOB)
 
 
+@pytest.mark.parametrize("mark", "/?#")
+def test_a_catalog_whose_password_cannot_be_told_from_its_path_is_refused(mark: str) -> None:
+    with pytest.raises(ConfigError, match="percent-encode") as refused:
+        IcebergSink("shop.rows", properties={"type": "sql", "uri": f"postgresql://me:top{mark}secret@host:5432/db"})
+    assert "top" not in str(refused.value)
+
+
 def test_secrets_of_a_catalog_are_shown_nowhere() -> None:
     properties = {
         "type": "sql",

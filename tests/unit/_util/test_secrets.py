@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_eos._util.secrets import mask_config, strip_credentials
+from kafka_eos._util.secrets import mask_config, show_address, strip_credentials
 from kafka_eos.codecs import Registry
 from kafka_eos.core.errors import ConfigError
 
@@ -35,10 +35,54 @@ from kafka_eos.core.errors import ConfigError
         ("Server=db;User=app;Password=hunter2;Port=1", "Server=db;User=app;Password=********;Port=1"),
         ("Server=db;AccountKey=aHVu/dGVy==;Port=1", "Server=db;AccountKey=********;Port=1"),
         ("a = b, rate=5", "a = b, rate=5"),
+        ("Server=db;UID=app;PWD=hunter2;Port=1", "Server=db;UID=app;PWD=********;Port=1"),
+        ("401 for Authorization: Bearer eyJhbGci.hunter2-_", "401 for Authorization: Bearer ********"),
+        ("SharedAccessSignature=sv=2024;Port=1", "SharedAccessSignature=********;Port=1"),
+        ("SharedAccessSignature sr=a&sig=hunter2", "SharedAccessSignature ********"),
+        ("SharedAccessKeyName=root;SharedAccessKey=aHVu=", "SharedAccessKeyName=root;SharedAccessKey=********"),
+        ("se=2026&sig=hunter2", "se=2026&sig=********"),
+        ('{"user": "app", "password": "hun\\"ter2", "n": 1}', '{"user": "app", "password": ********, "n": 1}'),
+        ("{'user': 'app', 'api_key': 'hunter2'}", "{'user': 'app', 'api_key': ********}"),
     ],
 )
 def test_an_address_is_shown_without_its_login_and_its_question(text: str, shown: str) -> None:
     assert strip_credentials(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://app:hunter2@db:5432/shop?sslpassword=hunter2", "postgresql://db:5432/shop"),
+        ("https://hooks.example.com/services/a-b/c", "https://hooks.example.com/services/a-b/c"),
+        ("https://hooks.example.com/services;hunter2", "https://hooks.example.com********"),
+        ("postgresql://app@db/shop#hunter2", "postgresql://db/shop"),
+        ("postgresql://a:hunter2@one:1,two:2/shop", "postgresql://one:1,two:2/shop"),
+        ("postgresql://app:hunter@2@db/shop", "postgresql://db/shop"),
+        ("sqlite:////var/a@b/catalog.db", "sqlite:////var/a@b/catalog.db"),
+        ("thrift://[::1]:9083", "thrift://[::1]:9083"),
+    ],
+)
+def test_of_an_address_only_scheme_hosts_and_path_are_shown(address: str, shown: str) -> None:
+    assert show_address(address) == shown
+
+
+@pytest.mark.parametrize("mark", "/?#")
+@pytest.mark.parametrize("address", ["postgresql://app:hunter{}2@db/shop", "https://app:12{}hunter2@db/shop"])
+def test_where_a_password_ends_is_not_guessed(address: str, mark: str) -> None:
+    with pytest.raises(ValueError, match="percent-encode") as caught:
+        show_address(address.format(mark))
+    assert "hunter" not in str(caught.value)
+
+
+def test_the_path_of_a_webhook_is_not_shown() -> None:
+    assert show_address("https://app:x@hooks.example.com:8/T0/hunter2", path=False) == "https://hooks.example.com:8"
+
+
+@pytest.mark.parametrize("address", ["hunter2", "://hunter2", "app:hunter2@host", "https://app:hunter2"])
+def test_what_is_no_address_is_not_shown(address: str) -> None:
+    with pytest.raises(ValueError, match="it is no address|cannot be told") as caught:
+        show_address(address)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_of_settings_only_secrets_are_hidden() -> None:
