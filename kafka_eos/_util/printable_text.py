@@ -1,4 +1,4 @@
-"""Text for terminals, logs and pages. Names, messages and records may come from anybody who writes to a topic.
+"""Text for terminals, logs and pages. Names, messages and records may come from every user who writes to a topic.
 
 Rule: every sink of text passes it through here. A control character could change a terminal or hide a line, and a line
 that begins within a message could look like one of the job.

@@ -93,7 +93,7 @@ def test_what_passes_is_asked_again_under_the_same_keys_by_whatever_process(tmp_
     service = Service(script)
     made = sink(service, tmp_path)
     committables = prepared(made, 1, 2, 3)
-    with pytest.raises(Retryable, match="could not send to service:test: TimeoutError no answer"):
+    with pytest.raises(Retryable, match="could not send to service:test: TimeoutError: no answer"):
         sent(made, committables)
 
     assert sent(sink(service, tmp_path), committables) == [CommitOutcome.COMMITTED]
@@ -135,7 +135,7 @@ def test_what_does_not_pass_stops_the_job_and_nothing_is_lost(tmp_path: Path) ->
     service = Service(script)
     made = sink(service, tmp_path)
     committables = prepared(made, 1)
-    with pytest.raises(ConfigError, match=r"could not send to service:test: ValueError the login is over\. Nothing is"):
+    with pytest.raises(ConfigError, match=r"could not send to service:test: ValueError: the login is over .*\. Nothing is"):
         sent(made, committables)
     broken.pop()
 
@@ -165,7 +165,7 @@ def test_a_receiver_that_is_away_at_the_start_ends_it(tmp_path: Path) -> None:
         def check_reachable(self) -> None:
             raise ConnectionRefusedError("nobody is there")
 
-    with pytest.raises(Retryable, match="could not look for service:test: ConnectionRefusedError nobody is there"):
+    with pytest.raises(Retryable, match="could not look for service:test: ConnectionRefusedError: nobody is there"):
         sink(Away(lambda values: None), tmp_path).check(JOB)
 
 

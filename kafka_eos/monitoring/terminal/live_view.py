@@ -26,8 +26,8 @@ from kafka_eos.protocol.dead_letter_limit import format_counts
 from kafka_eos.protocol.source_dependencies import describe_waiting
 
 
-class _Escaped:
-    """What is printed, with unprintable characters of its text escaped; the styles and the cursor are the console's."""
+class _EscapedRenderable:
+    """A renderable whose text has its unprintable characters escaped. Styles and cursor moves stay."""
 
     def __init__(self, inner: RenderableType) -> None:
         self._inner = inner
@@ -39,7 +39,7 @@ class _Escaped:
 
 class _EscapeHook(RenderHook):
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Escaped(each) for each in renderables]
+        return [_EscapedRenderable(each) for each in renderables]
 
 
 def _open_console(**given: Any) -> Console:
