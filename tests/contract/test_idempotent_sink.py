@@ -135,7 +135,7 @@ def test_what_does_not_pass_stops_the_job_and_nothing_is_lost(tmp_path: Path) ->
     service = Service(script)
     made = sink(service, tmp_path)
     committables = prepared(made, 1)
-    with pytest.raises(ConfigError, match=r"could not send to service:test: ValueError: the login is over .*\. Nothing is"):
+    with pytest.raises(ConfigError, match=r"to service:test: ValueError: the login is over .*\. Nothing is"):
         sent(made, committables)
     broken.pop()
 
@@ -174,7 +174,7 @@ def test_a_receiver_that_refuses_before_it_got_a_row_ends_the_start_with_its_rea
         def check_reachable(self) -> None:
             raise DeliveryRefused("closed for good")
 
-    with pytest.raises(ConfigError, match="could not look for service:test: DeliveryRefused closed for good"):
+    with pytest.raises(ConfigError, match="could not look for service:test: DeliveryRefused: closed for good"):
         sink(Closed(lambda values: None), tmp_path).check(JOB)
 
 
