@@ -135,7 +135,7 @@ def _find_message(error: BaseException) -> str | None:
     """Return an exception's message if it may be shown, else None."""
     if _shows_all or isinstance(error, KafkaEosError | UnfitValue):
         return format_message(error)
-    if isinstance(error, OSError) and error.errno in errno.errorcode:
+    if isinstance(error, OSError) and error.errno is not None and error.errno in errno.errorcode:
         return f"[Errno {error.errno}] {os.strerror(error.errno)}"
     if _is_of_codec(error) and _OF_TYPES.fullmatch(str(error)):
         return str(error)
@@ -146,8 +146,8 @@ def _is_of_codec(error: BaseException) -> bool:
     """Return whether msgspec or this package raised the error, and not the user's code."""
     if isinstance(error, msgspec.ValidationError):
         return True
-    *_, innermost = [None, *traceback.walk_tb(error.__traceback__)]
-    return innermost is not None and innermost[0].f_code.co_filename.startswith(IN_PACKAGE)
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(files) and files[-1].startswith(IN_PACKAGE)
 
 
 def _places(error: BaseException) -> str:

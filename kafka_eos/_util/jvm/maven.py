@@ -24,7 +24,6 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from email.message import Message as HTTPMessage
 from pathlib import Path
 from typing import IO, Final
 from urllib.parse import unquote, urlsplit
@@ -160,7 +159,13 @@ class _LoginForOneServer(urllib.request.HTTPRedirectHandler):
     """Follows redirects. The login is sent to the server that the user named, and to no other."""
 
     def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
     ) -> urllib.request.Request | None:
         followed = super().redirect_request(req, fp, code, msg, headers, newurl)
         if followed is not None and urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:  # scheme, host and port
