@@ -13,6 +13,7 @@ from typing import Any
 
 from kafka_eos.core.error_messages import UnfitValue
 
+
 class PartTooLarge(UnfitValue):
     """A row, a block or pages are larger than ``largest_part`` allows, when they are decompressed."""
 
