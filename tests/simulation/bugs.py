@@ -95,6 +95,11 @@ def _often_crashed_in_commits(scenario: Scenario) -> Scenario:
     return replace(scenario, interval=30, exchanges=1, loop=None, shortcut=None, faults=faults)
 
 
+def _often_renamed(scenario: Scenario) -> Scenario:
+    """Return the scenario with unfinished epochs that the next start knows by another name."""
+    return replace(_often_crashed_in_commits(scenario), renamed=True)
+
+
 # ---------------------------------------------------------------- barriers
 
 
@@ -314,6 +319,16 @@ def _marker_is_not_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(durable, "needs_marker", lambda ours, seen: False)
 
 
+def _first_cluster_is_believed(patch: pytest.MonkeyPatch) -> None:
+    """Output under another name is sought with one connection, which may lead to another cluster."""
+    patch.setattr(durable, "LOOKS", 1)
+
+
+def _cleanup_takes_any_term(patch: pytest.MonkeyPatch) -> None:
+    """A process that has failed takes a term above all others, also that of its successor, and fences it."""
+    patch.setattr(Coordinator, "_claim_next", lambda coordinator, mine: coordinator._job.claim())
+
+
 # ---------------------------------------------------------------- the attempt
 
 
@@ -512,6 +527,10 @@ BUGS = [
         "a broker that was replaced is believed", _replaced_broker_is_believed, 50, narrowed=_often_crashed_in_commits
     ),
     PlantedBug("the marker of a commit is not read", _marker_is_not_read, 50, narrowed=_often_crashed_in_commits),
+    PlantedBug(
+        "the first cluster that is reached is believed", _first_cluster_is_believed, 50, narrowed=_often_renamed
+    ),
+    PlantedBug("a failed job takes a term from its successor", _cleanup_takes_any_term, 400),
     PlantedBug("the number of an epoch is used again", _number_is_used_again, 400),
     PlantedBug("the last epoch leaves rows under way", _last_epoch_is_like_any_other, 400),
     PlantedBug("a job ends before its last epoch is committed", _over_when_decided, 400),

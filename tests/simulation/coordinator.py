@@ -61,8 +61,12 @@ class Drained(Exception):
     """The job has ended cleanly: all that was read is committed."""
 
 
+class Failed(Exception):
+    """The job has failed for good, and what it had open is cleaned up as far as possible."""
+
+
 class NeedsAPerson(Exception):
-    """Part of a decided epoch is committed and part of it is lost."""
+    """Part of a decided epoch is committed and part of it is lost, or its output is not found."""
 
 
 class Crew(Protocol):
@@ -96,7 +100,9 @@ class Coordinator:
         retained: int,
         chance: random.Random,
         fate: random.Random,
+        renamed: bool,
     ) -> None:
+        self._renamed = renamed
         self._job, self._sink, self._crew, self._cadence, self._chance = job, sink, crew, cadence, chance
         self._fate = fate
         self.now = 0.0
@@ -133,6 +139,29 @@ class Coordinator:
             policy, EpochId(self._next, self.term), base[0].id, housekeeping, self.now, under_way=False
         )
         yield from self._serve()
+
+    def clean_up(self) -> Program:
+        """Finish what is decided and abort the rest, after the job has failed. Raises Failed, Fenced, NeedsAPerson.
+
+        A process that was replaced meanwhile must not end the output of its successor, nor take a term from it.
+        """
+        mine = self.term
+        self._check()
+        yield
+        try:
+            self.term = self._claim_next(mine)
+        except Refused:
+            raise Fenced from None
+        self._job.past.successions[self.term] = mine
+        self._job.seen["a failed job that cleaned up"] += 1
+        yield
+        if self._job.manifests:
+            with suppress(Restart):
+                yield from self._recover([])
+        raise Failed
+
+    def _claim_next(self, mine: Term) -> Term:
+        return self._job.claim_next(mine)
 
     @property
     def busy(self) -> bool:
@@ -442,6 +471,10 @@ class Coordinator:
         )
 
     def _probe(self, manifest: Manifest) -> list[Probe]:
+        for transaction in manifest.committables:
+            other = self._renamed and self._sink.terms[transaction] != self.term
+            if other and not self._sink.has_prepared(transaction):
+                raise NeedsAPerson
         return [self._sink.probe(transaction) for transaction in manifest.committables]
 
     def _commit(self, manifest: Manifest, decision: CommitAuthorized) -> Program:

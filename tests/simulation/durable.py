@@ -29,6 +29,10 @@ OUTDATED = 0.1
 """The share of first responses that come from a replaced broker, which knows nothing of the transaction."""
 FORGOTTEN = 0.5
 """The share of committed transactions whose id was used again."""
+MISLED = 0.3
+"""The share of connections that lead to a broker of another cluster."""
+LOOKS = 20
+"""Connections that a committer makes before it believes that output is on another cluster."""
 
 State = dict[tuple[int, int], list[tuple[tuple[int, int], int]]]
 """(segment, key) -> visits in order, each (row id, how many visits of that row came before)."""
@@ -73,6 +77,8 @@ class Past:
     bases: dict[Term, EpochId | None] = field(default_factory=dict)
     manifests: dict[EpochId, Manifest] = field(default_factory=dict)
     receipts: set[EpochId] = field(default_factory=set)
+    successions: dict[Term, Term] = field(default_factory=dict)
+    """Of each term that a process took to clean up, the term in which it had failed."""
     highest: dict[Term, Epoch] = field(default_factory=dict)
     """The highest number of an epoch that was decided before the term was claimed."""
 
@@ -94,11 +100,22 @@ class Job:
     """What has happened in this run, for the report: no part of the world."""
 
     def claim(self) -> Term:
+        """Claim a term above all others."""
         term = max(self.claims, default=Term(0)).next()
+        self._claim(term)
+        return term
+
+    def claim_next(self, mine: Term) -> Term:
+        """Claim the term after ``mine``. Raises Refused if another process has claimed it."""
+        if mine.next() in self.claims:
+            raise Refused(f"term {mine.next()} is claimed")
+        self._claim(mine.next())
+        return mine.next()
+
+    def _claim(self, term: Term) -> None:
         self.claims.add(term)
         self.past.highest[term] = max((epoch.epoch for epoch in self.past.manifests), default=Epoch(-1))
         self.version += 1
-        return term
 
     def base(self, term: Term, epoch: EpochId | None) -> None:
         if term in self.bases:
@@ -180,10 +197,12 @@ class Sink:
     """A log of outputs in the order of their writing; an output is visible once its transaction is committed.
 
     The brokers describe a transaction as Kafka's do, and the status is derived as in the Kafka committer. ``fate``
-    decides which broker responds: sometimes one that was replaced.
+    decides which broker responds: sometimes one that was replaced. ``paths`` decides whether a connection leads to this
+    cluster.
     """
 
     fate: random.Random
+    paths: random.Random
     seen: Counter[str]
     """The counter of the job, shared with this log."""
     log: list[tuple[int, tuple[int, int], tuple[int, int]]] = field(default_factory=list)
@@ -191,6 +210,15 @@ class Sink:
     state: list[Transaction] = field(default_factory=list)
     terms: list[Term] = field(default_factory=list)
     version: int = 0
+
+    def has_prepared(self, transaction: int) -> bool:
+        """Return whether a transaction is on this cluster, as the Kafka committer does for one of another name."""
+        self.seen["output that an attempt knew by another name"] += 1
+        for _ in range(LOOKS):
+            if self.paths.random() >= MISLED:
+                return True
+            self.seen["a connection to another cluster"] += 1
+        return False
 
     def begin(self, term: Term) -> int:
         self.state.append(Transaction.OPEN)

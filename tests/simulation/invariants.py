@@ -42,6 +42,7 @@ class Invariants:
         self._retained(history)
         self._only_decided_output(history)
         self._receipts(history)
+        self._no_successor_replaced()
         self.delivered = len(self.visible) == len(self._rows) and history[-1] in self._job.receipts
 
     # ------------------------------------------------------------ state(n)
@@ -129,6 +130,11 @@ class Invariants:
         self.visible = {row for _, row in visible}
         if self._scenario.exact and len(self.visible) < len(visible):
             raise Violation(f"visible twice: {[row for row, n in Counter(r for _, r in visible).items() if n > 1]}")
+
+    def _no_successor_replaced(self) -> None:
+        """A process that cleans up takes the term after its own, and so no term above its successor's."""
+        if taken := {t: mine for t, mine in self._job.past.successions.items() if t != mine.next()}:
+            raise Violation(f"terms {taken} were taken to clean up, although there was a successor")
 
     def _receipts(self, history: list[EpochId]) -> None:
         """An epoch with a receipt is visible as a whole, and so is everything before it: no more, no less."""

@@ -74,7 +74,8 @@ class Scenario:
     from the first, beside the other way there. ``interval`` is in steps. A channel is slow
     with the probability ``slow``: barriers then come at very different times. ``pace`` is how eagerly sources read: the
     input lasts for many epochs. ``saves`` is the share of epochs of which a savepoint is made: they leave nothing under
-    way. Old ones are dropped every ``sweep_every`` decisions; of the committed ones ``retained`` stay.
+    way. Old ones are dropped every ``sweep_every`` decisions; of the committed ones ``retained`` stay. With ``renamed``
+    each term knows the cluster of the output by another name.
     """
 
     seed: int
@@ -92,6 +93,9 @@ class Scenario:
     saves: float
     retained: int
     faults: tuple[Fault, ...]
+    endings: tuple[Fault, ...] = ()
+    """Steps at which the job fails for good, and its process cleans up before another one starts."""
+    renamed: bool = False
 
     @property
     def segments(self) -> int:
@@ -170,7 +174,16 @@ def generate(seed: int) -> Scenario:
         saves=random.Random(f"{seed} saves").choice([0.0, 0.0, 0.4]),
         retained=random.Random(f"{seed} retained").randint(1, 3),
         faults=_faults(chance, chance.randint(0, 7)),
+        endings=_endings(random.Random(f"{seed} endings")),
+        renamed=random.Random(f"{seed} renamed").random() < 0.3,
     )
+
+
+def _endings(chance: random.Random) -> tuple[Fault, ...]:
+    """In three of ten scenarios, from a source of its own: the schedules of the others stay as they were."""
+    if chance.random() >= 0.3:
+        return ()
+    return (Fault(chance.randint(100, LAST_FAULT), "fail job", chance.randrange(1000)),)
 
 
 def _faults(chance: random.Random, number: int) -> tuple[Fault, ...]:

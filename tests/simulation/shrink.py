@@ -36,6 +36,10 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, faults=())
     for n in range(len(scenario.faults)):
         yield replace(scenario, faults=scenario.faults[:n] + scenario.faults[n + 1 :])
+    if scenario.endings:
+        yield replace(scenario, endings=())
+    if scenario.renamed:
+        yield replace(scenario, renamed=False)
     if scenario.rows > 1:
         yield replace(scenario, rows=scenario.rows // 2)
         yield replace(scenario, rows=scenario.rows - 1)

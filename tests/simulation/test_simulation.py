@@ -21,7 +21,9 @@ HAPPENS = {
     "a base dropped",
     "a claim dropped",
     "a commit that only its marker shows",
+    "a connection to another cluster",
     "a crash while old epochs were dropped",
+    "a failed job that cleaned up",
     "a file dropped",
     "a manifest dropped",
     "a probe that a replaced broker answered",
@@ -40,6 +42,7 @@ HAPPENS = {
     "an epoch that left nothing under way decided",
     "expired records that a checkpoint showed to be read",
     "output of an aborted epoch decided",
+    "output that an attempt knew by another name",
     "overtaken rows in a snapshot",
     "rows received before their barrier in a snapshot",
 }

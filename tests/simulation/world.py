@@ -11,7 +11,7 @@ import random
 from kafka_eos.core.errors import Bug
 from kafka_eos.core.ids import EpochId, Term
 from kafka_eos.protocol.checkpoint_schedule import Cadence
-from tests.simulation.coordinator import Coordinator, Drained, Fenced, NeedsAPerson, Program, Restart
+from tests.simulation.coordinator import Coordinator, Drained, Failed, Fenced, NeedsAPerson, Program, Restart
 from tests.simulation.durable import Job, Manifest, Sink, Transaction, Violation
 from tests.simulation.invariants import Invariants
 from tests.simulation.scenario import LAST_FAULT, Fault, Scenario
@@ -43,7 +43,7 @@ class Session:
         cadence = Cadence(scenario.interval, 5.0, timeout=500.0 + 100.0 * size)
         self.coordinator: Coordinator | None = Coordinator(
             world.job, world.sink, self, cadence, scenario.sweep_every, scenario.saves, scenario.retained, world.chance,
-            random.Random(f"{scenario.seed} attempt {world.started}"),
+            random.Random(f"{scenario.seed} attempt {world.started}"), scenario.renamed,
         )  # fmt: skip
         self._program: Program = self.coordinator.run()
 
@@ -117,6 +117,16 @@ class Session:
         self.paused_until = now + lasting
         self._world.start_by(now + lasting / 6)
 
+    def fail(self, now: float, lasting: float) -> None:
+        """The job fails for good. Its process cleans up, and may sleep just before it takes a term for that."""
+        if self.coordinator is None or self.coordinator.term == Term(0):
+            return
+        for worker in self.workers:
+            worker.dead = True
+        self._program = self.coordinator.clean_up()
+        next(self._program)
+        self.pause(now, lasting) if lasting else self._world.start_by(now + 100)
+
     def crash(self, now: float, lingering: float) -> None:
         """The coordinator is gone; its workers find out after ``lingering`` steps."""
         self.coordinator, self.dies_at = None, now + lingering
@@ -130,7 +140,8 @@ class World:
         self.scenario = scenario
         self.chance = random.Random(f"{scenario.seed} world")
         self.job = Job()
-        self.sink = Sink(random.Random(f"{scenario.seed} brokers"), self.job.seen)
+        seed = scenario.seed
+        self.sink = Sink(random.Random(f"{seed} brokers"), random.Random(f"{seed} paths"), self.job.seen)
         self.input = scenario.input()
         self.rows = {row.id: row for split in self.input for row in split}
         self.edges = [(n, n + 1) for n in range(scenario.exchanges)] + ([scenario.loop] if scenario.loop else [])
@@ -145,7 +156,8 @@ class World:
 
     def run(self) -> None:
         """Until all input is committed, or a person is needed. Raises Violation."""
-        faults = list(reversed(self.scenario.faults))
+        scenario = self.scenario
+        faults = sorted((*scenario.faults, *scenario.endings), key=lambda fault: fault.at, reverse=True)
         while not self.stopped:
             self.steps += 1
             while faults and faults[-1].at <= self.steps:
@@ -167,6 +179,8 @@ class World:
             session.step(self.steps)
         except Fenced:
             self.job.seen["a session fenced"] += 1
+            self.sessions.remove(session)
+        except Failed:
             self.sessions.remove(session)
         except Restart:
             self.sessions.remove(session)
@@ -222,6 +236,11 @@ class World:
                 coordinator.stopping = True
             case "expire output":
                 self._expire(pick)
+            case "fail job":
+                try:
+                    session.fail(self.steps, pick % 200 if pick % 2 else 0)
+                except Fenced:
+                    self.sessions.remove(session)
             case "crash worker" if worker is not None:
                 worker.dead = True
                 session.inbox.append(("died", None, worker.index, None))
