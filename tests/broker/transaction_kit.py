@@ -15,12 +15,19 @@ from confluent_kafka.cimpl import NewTopic
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.transaction_status import KafkaCommittable, TransactionDescription
+from kafka_eos.connectors.kafka.rpc.twin_names import hash_code
 from tests.waiting import PATIENCE, eventually
 
 
 def create_topic(bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, 1)])[name].result(PATIENCE)
+
+
+def coordinator_partition(name: str, partitions: int) -> int:
+    """The partition of a coordinator's log for a transactional id or a group, as Kafka chooses it."""
+    code = hash_code(name)
+    return min(code, 2**32 - code) % partitions  # the absolute value of Java's signed number
 
 
 @dataclass

@@ -15,12 +15,11 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.transaction_status import KafkaCommittable
-from kafka_eos.connectors.kafka.rpc.twin_names import hash_code
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.core.errors import Retryable
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.devtools.broker import Broker
-from tests.broker.transaction_kit import mark, new_writer, write
+from tests.broker.transaction_kit import coordinator_partition, mark, new_writer, write
 from tests.cluster.brokers import Brokers
 from tests.waiting import PATIENCE, eventually
 
@@ -112,8 +111,7 @@ def _name_at(cluster: Brokers, log: str, node: int, end: str) -> str:
     leaders = cluster.leaders([log])
     while True:
         name = f"stale-{uuid.uuid4().hex[:8]}.{end}"
-        partition = (hash_code(name) & 0x7FFFFFFF) % len(leaders)
-        if leaders[TopicPartition(log, partition)] == node:
+        if leaders[TopicPartition(log, coordinator_partition(name, len(leaders)))] == node:
             return name
 
 
