@@ -42,7 +42,7 @@ def build_converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[
     def decode(row: Any) -> Any:
         try:
             if of_json:
-                row = {**row, **{name: of_json[name](row[name].encode()) for name in of_json if row.get(name)}}
+                row = {**row, **{name: of_json[name](row[name]) for name in of_json if row.get(name)}}
             return (
                 msgspec.convert(row, tp, strict=not of_texts, dec_hook=from_plain)
                 if validate is None
@@ -54,14 +54,31 @@ def build_converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[
     return decode
 
 
-def _json_columns(tp: Any) -> dict[str, Callable[[bytes], Any]]:
+def _json_columns(tp: Any) -> dict[str, Callable[[str], Any]]:
     """Return the decoders of the columns with JSON in their cells, by name."""
     if not is_model(tp) and not is_record(tp):
         return {}
-    is_struct = issubclass(tp, msgspec.Struct)
-    names = dict(zip(tp.__struct_fields__, tp.__struct_encode_fields__, strict=True)) if is_struct else {}
     hints = typing.get_type_hints(tp, include_extras=True)
-    return {names.get(field, field): json_codec_of(of).decode for field, of in hints.items() if holds_values(of)}
+    decoders = {field: _cell_decoder(field, of) for field, of in hints.items() if holds_values(of)}
+    if is_model(tp):
+        aliases = {field: tp.model_fields[field].validation_alias for field in decoders if field in tp.model_fields}
+    elif issubclass(tp, msgspec.Struct):
+        aliases = dict(zip(tp.__struct_fields__, tp.__struct_encode_fields__, strict=True))
+    else:
+        aliases = {}
+    return decoders | {name: decoders[of] for of, name in aliases.items() if of in decoders and isinstance(name, str)}
+
+
+def _cell_decoder(field: str, tp: Any) -> Callable[[str], Any]:
+    read = json_codec_of(tp).decode
+
+    def decode(cell: str) -> Any:
+        try:
+            return read(cell.encode())
+        except ValueError as error:
+            raise ValueError(f"field {field}: {error}") from error
+
+    return decode
 
 
 def build_cell_reader(tp: Any, *, of_model: bool) -> Callable[[str], Any]:

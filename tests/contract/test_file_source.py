@@ -27,6 +27,7 @@ from pydantic import BaseModel, Field
 from kafka_eos.abc.committer import CommitPermit
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
+from kafka_eos.connectors._shared.plain_rows import build_converter
 from kafka_eos.connectors.files import FileSink, FileSource
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint, InputLost, PoisonRecord
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
@@ -368,6 +369,32 @@ def test_cells_of_csv_are_what_their_fields_say_and_a_nothing_is_no_empty_text(t
     assert read(opened(FileSource(tmp_path, value=Cells, format="csv"))) == rows
     plain = read(opened(FileSource(tmp_path, format="csv")))
     assert [row["text"] for row in plain] == ['a,\n"b"', None, ""]
+
+
+class Aliased(BaseModel):
+    tags: list[int] = Field(alias="Tags")
+    within: dict[str, int] | None = None
+
+
+class Camel(msgspec.Struct, rename="camel"):
+    my_tags: list[bytes]
+
+
+@pytest.mark.parametrize(
+    ("tp", "cells", "value"),
+    [
+        (Aliased, {"Tags": "[1,2]", "within": None}, Aliased(Tags=[1, 2])),
+        (Camel, {"myTags": '["eA=="]'}, Camel([b"x"])),
+    ],
+    ids=str,
+)
+def test_a_field_of_a_list_is_read_from_a_cell_of_json(tp: Any, cells: dict[str, Any], value: Any) -> None:
+    (name, *_) = cells
+    decode = build_converter("CSV", tp, of_texts=True)
+
+    assert decode(cells) == value
+    with pytest.raises(ValueError, match="field (tags|my_tags): not a valid list.*truncated"):
+        decode({**cells, name: "[1"})
 
 
 @pytest.mark.parametrize("before", ["\n", "\r\n\n", "\xef\xbb\xbf", "\xef\xbb\xbf\r\n"])
