@@ -10,7 +10,7 @@ Rule: a row is rejected only if the broker has refused it while it was sent alon
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -50,7 +50,17 @@ class RefusalSearch:
         if not tried or not self._is_refused(topic, tried):
             return frozenset()
         record_refusals(self._scope, [topic])
-        return frozenset(row[0] for row in tried if self._is_refused(topic, [row]))
+        return frozenset(self._halve(topic, tried))
+
+    def _halve(self, topic: str, rows: Sequence[Row]) -> Iterator[int]:
+        """Yield the refused rows among some of which at least one is refused, unless that needs several together."""
+        if len(rows) == 1:
+            yield rows[0][0]
+            return
+        middle = len(rows) // 2
+        for half in (rows[:middle], rows[middle:]):
+            if self._is_refused(topic, half):
+                yield from self._halve(topic, half)
 
 
 class AbortedTryOut:

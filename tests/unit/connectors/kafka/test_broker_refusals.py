@@ -54,7 +54,16 @@ def test_all_refused_rows_of_a_batch_are_found_at_once(search: Search) -> None:
     broker = Broker("a")
 
     assert search(broker) == {0, 2}
-    assert broker.sent == [["a", "b", "a"], ["a"], ["b"], ["a"]]
+    assert broker.sent == [["a", "b", "a"], ["a"], ["b", "a"], ["b"], ["a"]]
+
+
+def test_one_refused_row_of_many_is_found_in_few_tries() -> None:
+    """Each try is a transaction."""
+    record_refusals(SCOPE, ["many"])
+    broker = Broker("77")
+
+    assert RefusalSearch(SCOPE, broker).find_refused("many", rows(*map(str, range(1000)))) == {77}
+    assert len(broker.sent) <= 21
 
 
 def test_good_rows_are_sent_once_together(search: Search) -> None:
