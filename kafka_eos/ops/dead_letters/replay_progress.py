@@ -6,19 +6,22 @@ commit is not included. So the replay starts again, and commits that epoch first
 
 from __future__ import annotations
 
-from collections.abc import Set
-from typing import Any
+from collections.abc import Mapping, Set
+from typing import Any, Final
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.config.settings import Settings
 from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter
-from kafka_eos.connectors.kafka.source.positions import partition_of, topic_of
+from kafka_eos.connectors.kafka.source.positions import offset_of, partition_of, topic_of
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.ops.dead_letters.replay_request import OPERATOR
+from kafka_eos.ops.dead_letters.text_output import readable
 from kafka_eos.ops.dead_letters.topics import DeadLetterTopics
 from kafka_eos.savepoints import Snapshot
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.storage_factory import find_storage
+
+_LONGEST_NAME: Final = 200
 
 
 def read_replayed_ids(settings: Settings, job: str) -> Set[Any]:
@@ -42,15 +45,33 @@ class ReplayTarget:
         if sink.topic == at.dead_letter_sink.topic:
             raise ConfigError(f"--to {sink.topic} is the topic of the dead letters: choose another topic")
         sink.check(ctx)
-        there = () if to else (split for split in at.reads.discover(ctx, None) if topic_of(split) == at.topic)
-        self._partitions = None if to else {partition_of(split) for split in there}
+        ends = {} if to else at.reads.get_end_positions(ctx)
+        self._ends = {partition_of(split): offset_of(of) for split, of in ends.items() if topic_of(split) == at.topic}
+        self._in_place = to is None
         self.description = to or f"{at.topic} (each in its original partition)"
         """The topic, for messages."""
 
     def check(self, letter: DeadLetter) -> None:
-        """Raise ConfigError if the partition of the record no longer exists."""
-        if self._partitions is not None and letter.partition not in self._partitions:
-            raise ConfigError(
-                f"the record of {letter.where} was in a partition that topic {letter.topic} no longer has: was the "
-                "topic recreated? Exclude the record (--partition, --until), or write to another topic (--to)"
-            )
+        """Raise ConfigError if the source's topic cannot have had the record: see ``expect_origin``."""
+        if self._in_place:
+            expect_origin(letter, self._ends)
+
+
+def expect_origin(letter: DeadLetter, ends: Mapping[int, int]) -> None:
+    """Raise ConfigError if the origin that a dead letter names is behind the end of its topic.
+
+    Every program that may write to the dead letter topic can write a dead letter of a record that never existed.
+    ``ends``: the end of each partition.
+    """
+    where, topic = readable(letter.where, _LONGEST_NAME), readable(letter.topic, _LONGEST_NAME)
+    todo = "Exclude the record (--partition, --offsets, --until), or write to another topic (--to)"
+    if letter.partition not in ends:
+        raise ConfigError(
+            f"the record of {where} was in a partition that topic {topic} no longer has: was the topic "
+            f"recreated? {todo}"
+        )
+    if letter.offset >= ends[letter.partition]:
+        raise ConfigError(
+            f"a dead letter names the record {where}, and that partition ends at {ends[letter.partition]}: the topic "
+            f"was recreated, or another program than this job has written the dead letter. {todo}"
+        )

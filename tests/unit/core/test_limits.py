@@ -97,6 +97,7 @@ NO_SIZES: Mapping[str, str] = {
     "shown to people": """
         kafka_eos/core/error_messages.py _MOST_PLACES _MAX_MESSAGE
         kafka_eos/ops/dead_letters/selection.py _MOST_NAMES _LONGEST_NAME
+        kafka_eos/ops/dead_letters/replay_progress.py _LONGEST_NAME
         kafka_eos/ops/dead_letters/text_output.py _MOST_REASONS
         kafka_eos/embedded/worker_startup.py _SHOWN
         kafka_eos/core/record_preview.py _KEY _VALUE _HEADERS _MESSAGE

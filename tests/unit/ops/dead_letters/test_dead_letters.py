@@ -12,6 +12,7 @@ from kafka_eos.cli import app
 from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter, RestoredRecordEncoder, encode_dead_letter
 from kafka_eos.core.errors import ConfigError, KafkaEosError
 from kafka_eos.core.records import Headers, RawRecord, Record, RejectedRecord
+from kafka_eos.ops.dead_letters.replay_progress import expect_origin
 from kafka_eos.ops.dead_letters.replay_request import VARIABLE, ReplayRequest
 from kafka_eos.ops.dead_letters.selection import Selection, offsets_of, time_of
 from kafka_eos.ops.dead_letters.text_output import OTHERS, DeadLetterSummary, as_json, format_dead_letter, readable
@@ -110,6 +111,21 @@ def test_what_is_no_letter_is_none(damage: Mapping[str, bytes]) -> None:
     headers = tuple((name, damage.get(name, value)) for name, value in _sent(_raw()).headers) if damage else OURS
 
     assert DeadLetter.from_record(Record(b"k", b"v", headers)) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ({"partition": 9}, r"orders/9/17 was in a partition that topic orders no longer has"),
+        ({"offset": 18}, r"names the record orders/2/18, and that partition ends at 18"),
+        ({"topic": "orders\x1b]0;x\x07", "partition": 9}, r"orders\\x1b\]0;x\\x07"),
+    ],
+)
+def test_a_letter_of_a_record_that_never_existed_is_not_put_back(place: Mapping[str, object], said: str) -> None:
+    expect_origin(_letter(), {2: 18})
+
+    with pytest.raises(ConfigError, match=said):
+        expect_origin(_letter(**place), {2: 18})
 
 
 @pytest.mark.parametrize(
