@@ -48,10 +48,11 @@ unit: env ## The inner loop: what needs neither Java nor a broker, in a minute o
 test: env s3-server ## Every promise once, without planted bugs and campaigns; starts a real Kafka and a real Spark itself
 	@$(PYTEST) $(USUAL) $(TESTS)
 
-lint: env ## Style and common mistakes (ruff), and the words of code and pages (docs/plain_words.py)
+lint: env ## Style, common mistakes and risks (ruff), the words of code and pages (docs/plain_words.py), secrets (docs/find_secrets.py)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python docs/plain_words.py
+	@$(BIN)/python docs/find_secrets.py
 
 format: env ## Let ruff repair what it can
 	@$(BIN)/ruff check --fix .

@@ -53,7 +53,7 @@ def find_key_problem(database: Database, connection: Connection, target: TargetT
     others = sorted(", ".join(sorted(each)) for each in unique - {frozenset(target.key)} if not each & counted)
     if others:
         return (
-            f"({'), ('.join(others)}) is unique too, and ON DUPLICATE KEY UPDATE would also replace a row with equal "
+            f"({'), ('.join(others)}) is unique too, and ON DUPLICATE KEY UPDATE would also replace a row with equal "  # noqa: S608 - a message, no statement
             "values there: drop that index, or use its columns as the key"
         )
     return None

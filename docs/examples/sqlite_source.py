@@ -22,11 +22,11 @@ class SqliteSource(PollingSource[Any]):
         return {"connector": "sqlite", "path": self.path, "table": self.table}
 
     def splits(self) -> Mapping[str, range]:
-        ((first, last),) = self.ask(f"SELECT coalesce(min(id), 1), coalesce(max(id), 0) FROM {self.table}")
+        ((first, last),) = self.ask(f"SELECT coalesce(min(id), 1), coalesce(max(id), 0) FROM {self.table}")  # noqa: S608 - the table is the program's
         return {f"{self.table}/0": range(first, last + 1)}
 
     def read(self, split: str, first: int, most: int) -> Sequence[tuple[int, bytes]]:
-        select = f"SELECT id, value FROM {self.table} WHERE id >= ? ORDER BY id LIMIT ?"
+        select = f"SELECT id, value FROM {self.table} WHERE id >= ? ORDER BY id LIMIT ?"  # noqa: S608 - as above
         return [(number, text.encode()) for number, text in self.ask(select, first, most)]
 
     def decode(self, data: bytes) -> Any:

@@ -302,7 +302,7 @@ class JobMaster:
     def _back_off(self) -> None:
         """Wait before the next attempt, or until a stop is requested."""
         self._backoff = self._backoff.record_failure()
-        pause = self._backoff.pause(random.random())
+        pause = self._backoff.pause(random.random())  # noqa: S311 - spreads restarts
         if pause:
             self.emit("backing-off", seconds=round(pause, 1))
         self.stop_requested.wait(pause)

@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from kafka_eos.core.errors import ConfigError, Retryable
 
-TOKEN: Final = "sasl.oauthbearer.token"
+TOKEN: Final = "sasl.oauthbearer.token"  # noqa: S105 - the name of a setting
 """A setting of this package; librdkafka has none for a token."""
 Answer: TypeAlias = tuple[str, float, str, dict[str, str]]
 """The result of ``oauth_cb``: token, expiry in seconds since the Unix epoch, principal, extensions."""
@@ -110,7 +110,7 @@ _KEEPING: Final = threading.Lock()
 def _asked(of: TokenEndpoint) -> Answer:
     form = {"grant_type": "client_credentials"} | ({} if of.scope is None else {"scope": of.scope})
     quoted = ":".join(urllib.parse.quote(part, safe="") for part in (of.client, of.secret))  # RFC 6749, 2.3.1
-    request = urllib.request.Request(
+    request = urllib.request.Request(  # noqa: S310 - http or https, checked above
         of.url,
         urllib.parse.urlencode(form).encode(),
         {

@@ -152,7 +152,7 @@ class Brokers:
     def _any(self) -> Address:
         """Return an address that has not failed, or the one that failed longest ago; prefer connected ones."""
         known = {*self._nodes.values(), *self._bootstrap}
-        return min(known, key=lambda at: (self._failed.get(at, 0.0), not self._idle.get(at), random.random()))
+        return min(known, key=lambda at: (self._failed.get(at, 0.0), not self._idle.get(at), random.random()))  # noqa: S311 - spreads load
 
     def _asked(self, request: Request[A], at: Address, until: float, proof: Request[int] | None = None) -> A:
         try:

@@ -118,7 +118,7 @@ class PostgresCommitter(StagedTableCommitter[Connection]):
     def _describe_remedy(self, promise: TableCommittable) -> str:
         life = promise.life
         return (
-            f": INSERT INTO {self._catalog.schema}.ledger VALUES ('{promise.id}', '{life.job}', "
+            f": INSERT INTO {self._catalog.schema}.ledger VALUES ('{promise.id}', '{life.job}', "  # noqa: S608 - a statement for people, which nothing runs
             f"'{life.identity_text}', {promise.epoch.term}, {promise.epoch.epoch}, 0, '', true, "
             f"{promise.epoch.epoch}); if it does not, the same with false"
         )

@@ -147,7 +147,7 @@ def _download(home: str, artifact: Artifact, partial: Path) -> None:
 
 def _request(url: str, have: int) -> urllib.request.Request:
     """Build the request for what follows the first ``have`` bytes, with the login from the address, if any."""
-    request = urllib.request.Request(redact_login(url), headers={"Range": f"bytes={have}-"} if have else {})
+    request = urllib.request.Request(redact_login(url), headers={"Range": f"bytes={have}-"} if have else {})  # noqa: S310 - the user's repository; sums are pinned
     parts = urlsplit(url)
     if parts.username is not None:
         login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -219,7 +219,7 @@ def _mirror(settings: Path) -> str | None:
     if not settings.is_file():
         return None
     try:
-        tree = ElementTree.parse(settings)
+        tree = ElementTree.parse(settings)  # noqa: S314 - the user's own file
     except (OSError, ElementTree.ParseError) as error:
         raise ConfigError(f"{settings} cannot be read: {error}. Mend it, or name a repository: {VARIABLE}") from None
     for mirror in tree.iterfind(".//{*}mirror"):

@@ -25,7 +25,7 @@ def main() -> None:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent:
         sys.exit("the parent is gone already")
-    os.execv(command[0], command)
+    os.execv(command[0], command)  # noqa: S606 - becomes the program that this one was given
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ _FLUSH_SECONDS = 60.0
 
 def orders(seed: int, count: int, users: int = USERS) -> Iterator[tuple[str, bytes]]:
     """``count`` orders as (key, JSON): about ninety of a hundred are paid, keyed by user."""
-    dice = random.Random(f"orders of {seed}")
+    dice = random.Random(f"orders of {seed}")  # noqa: S311 - repeated by its seed
     for _ in range(count):
         user = f"user-{dice.randrange(users):04d}"
         paid = dice.random() < _PAID_SHARE
