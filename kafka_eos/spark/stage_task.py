@@ -299,7 +299,7 @@ class StageTask:
             records_in=dict(self._in),
             records_out=dict(self._out),
             lag=total_lag(reader.lag() for reader in self._readers.values()),
-            watermarks=self._chain.watermarks(),
+            watermarks=self._chain.event_time.by_split,
             timers=pending_timers(self._opened.backends),
             next_timer=self._chain.get_next_time(),
             operators=self._done(),

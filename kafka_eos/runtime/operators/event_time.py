@@ -117,7 +117,7 @@ class WatermarkPropagator:
             for name, operator in making
         }
 
-    def making(self, name: str) -> TimestampsOperator:
+    def get_operator(self, name: str) -> TimestampsOperator:
         """Return the operator of that name, which generates watermarks here."""
         return next(operator for making in self._making.values() for other, operator in making if other == name)
 

@@ -46,7 +46,6 @@ from kafka_eos.plan import (
     UnionNode,
     union_lane,
 )
-from kafka_eos.protocol.watermark_alignment import SplitProgress
 from kafka_eos.runtime.operators import build_operator
 from kafka_eos.runtime.operators.async_io.async_map import AsyncMapOperator
 from kafka_eos.runtime.operators.branch_copies import copy_values, list_copying_readers
@@ -70,7 +69,6 @@ from kafka_eos.runtime.operators.operator import (
 )
 from kafka_eos.runtime.operators.operator_stats import OperatorCounters
 from kafka_eos.runtime.operators.rejections import RejectionHandler
-from kafka_eos.runtime.operators.watermark_generation import TimestampsOperator
 from kafka_eos.runtime.state.epoch_scratch import SpillStore, unbounded
 from kafka_eos.runtime.state.ttl_clock import wall_clock
 
@@ -149,17 +147,18 @@ class OperatorChain:
                     self._open(node, backends, partial(scratch, node.name))
             self._closing = opened.pop_all()
         self._due = DueWork(pace.slice, pace.clock)
-        self._event_time = WatermarkPropagator(
+        self.event_time = WatermarkPropagator(
             plan, self._operators, signals or {}, self._running, pace, self._due, waived
         )
+        """The watermarks of this chain. Change them by ``assign`` and ``advance`` of the chain only."""
 
     def assign(self, source: str, splits: Collection[str]) -> None:
         """Add splits of a source that are read here: called before its first row, and when more are found."""
-        self._event_time.assign(source, splits)
+        self.event_time.assign(source, splits)
 
     def advance(self, head: str, watermark: Watermark) -> None:
         """Process a watermark behind ``head``, an exchange that rows have passed. Raises PoisonRecord."""
-        self._event_time.advance(head, watermark)
+        self.event_time.advance(head, watermark)
 
     def resume(self) -> None:
         """Resume the work that was due, and not done, at the restored snapshot.
@@ -212,12 +211,12 @@ class OperatorChain:
             self.counts.add_read(head, len(batch))
         self._forward(head, batch)
         self.flush_rejected(batch.origin.source)
-        self._event_time.on_read(head)
+        self.event_time.on_read(head)
 
     def note_empty_read(self, source: str) -> None:
         """Called after a read without rows: flushes dead letters, may emit a watermark."""
         self.flush_rejected(source)
-        self._event_time.on_read(source)
+        self.event_time.on_read(source)
 
     def flush(self, *, whole: bool = True) -> None:
         """End an epoch: emit watermarks, outputs due by the clock and collected rows, in plan order. Raises
@@ -240,7 +239,7 @@ class OperatorChain:
         if whole:
             self._due.run_all()
         if not self._due.is_pending:
-            self._event_time.end_epoch()
+            self.event_time.end_epoch()
             self.tick()
         if whole:
             self._due.run_all()
@@ -298,13 +297,13 @@ class OperatorChain:
         for made in operator.take_ready():
             if isinstance(made, Watermark):
                 idle = made.idle and not operator.has_pending
-                self._event_time.emit(node.name, replace(made, idle=idle))
+                self.event_time.emit(node.name, replace(made, idle=idle))
                 done += 1
             else:
                 done += len(made)
                 self._emit(node, made)
         if not operator.has_pending:
-            self._event_time.unmark_active(node.name)
+            self.event_time.unmark_active(node.name)
         return done
 
     def _answer_all(self, node: Node) -> None:
@@ -359,19 +358,6 @@ class OperatorChain:
         above = self._plan.node(node.inputs[0])
         return lambda descriptor: backends[above.name].value(replace(descriptor, definition=above.definition))
 
-    def watermarks(self) -> dict[str, dict[str, int]]:
-        """Return the event time of each split that is read here, by the operator that generates its watermarks."""
-        return self._event_time.by_split
-
-    @property
-    def emitted_watermarks(self) -> Mapping[str, tuple[Watermark, Mapping[str, SplitProgress]]]:
-        """Return by operator the watermark that it has emitted, and the progress of its splits."""
-        return self._event_time.emitted
-
-    def get_watermark_operator(self, name: str) -> TimestampsOperator:
-        """Return the watermark operator of that name."""
-        return self._event_time.making(name)
-
     def _forward(self, name: str, batch: Batch[Any]) -> None:
         self.stats[name].rows_out += len(batch)
         copying, whole = self._copying.get(name, ()), batch
@@ -403,7 +389,7 @@ class OperatorChain:
                 worked.busy += perf_counter() - began
                 self._emit(node, out)
                 if node.name in self._awaiting and self._awaiting[node.name].has_pending:
-                    self._event_time.mark_active(node.name)
+                    self.event_time.mark_active(node.name)
 
     def _write(self, node: Node, batch: Batch[Any]) -> None:
         worked, began = self.stats[node.name], perf_counter()

@@ -198,7 +198,7 @@ class SessionRuntime:
         )
 
     def _get_watermark_operator(self, name: str) -> TimestampsOperator:
-        return self._chain_of(name).get_watermark_operator(name)
+        return self._chain_of(name).event_time.get_operator(name)
 
     def _chain_of(self, node: str) -> OperatorChain:
         """Return the chain in which a source or an operator works."""
@@ -347,7 +347,7 @@ class SessionRuntime:
                 emitted.time, emitted.idle, {split: at.time for split, at in progress.items() if not at.idle}
             )
             for task in self.tasks
-            for name, (emitted, progress) in task.chain.emitted_watermarks.items()
+            for name, (emitted, progress) in task.chain.event_time.emitted.items()
         }
 
     def _operators(self) -> dict[str, OperatorMetrics]:
@@ -369,7 +369,7 @@ class SessionRuntime:
 
     def watermarks(self) -> dict[str, dict[str, int]]:
         """Return the event time of each split that is read here, by operator."""
-        return {name: splits for task in self.tasks for name, splits in task.chain.watermarks().items()}
+        return {name: splits for task in self.tasks for name, splits in task.chain.event_time.by_split.items()}
 
     def store(self, captured: ChainSnapshot) -> tuple[InFlightRows, ...]:
         """Upload in-flight rows. Called on the background thread. Raises OSError if they cannot be stored."""

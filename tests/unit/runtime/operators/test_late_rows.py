@@ -113,10 +113,10 @@ def test_how_far_each_split_has_come_is_told(tmp_path: Path, strategy: Any) -> N
     chain, _ = opened(plan(strategy), tmp_path, [])
     with closing(chain):
         chain.assign("source", ["t/0", "t/1", "t/2"])
-        assert chain.watermarks() == {"times": {}}
+        assert chain.event_time.by_split == {"times": {}}
         read(chain, 100)
         read(chain, 300, 200, partition=1)
-        assert chain.watermarks() == {"times": {"t/0": 89, "t/1": 289}}
+        assert chain.event_time.by_split == {"times": {"t/0": 89, "t/1": 289}}
 
 
 def test_late_rows_add_up_and_can_be_told_since_a_count_before() -> None:

@@ -185,7 +185,7 @@ def test_event_time_is_that_of_the_stream_alone(tmp_path: Path) -> None:
         bench = Bench(plan, tmp_path, closing)
         chain = bench.open(splits=("stream/0",))
         told: list[Watermark] = []
-        chain._event_time._handed_on = _noting(chain._event_time._handed_on, told)  # type: ignore[method-assign]
+        chain.event_time._handed_on = _noting(chain.event_time._handed_on, told)  # type: ignore[method-assign]
 
         chain.push("rates", rows(upserts(("a", 1)), [0], source="rates"))
         chain.push("stream", rows([("a", 500)], [0], source="stream"))

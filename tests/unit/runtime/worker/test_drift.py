@@ -54,7 +54,7 @@ class Worker:
             positions = {SplitId(split): {"index": 0} for split in sorted(splits[source.name])}
             self.readers[source.name] = source.source.reader(task, positions)
             chain.assign(source.name, list(positions))
-        self.drift = WatermarkAligner.of(plan, self.readers, chain.get_watermark_operator, ends, alone)
+        self.drift = WatermarkAligner.of(plan, self.readers, chain.event_time.get_operator, ends, alone)
         self._splits: dict[str, list[Any]] = {}
         for source in plan.sources:
             assert isinstance(source.source, ListSource)
@@ -81,14 +81,14 @@ class Worker:
     def idle(self) -> set[str]:
         return {
             split
-            for split, each in self._chain.get_watermark_operator("in-times").get_split_progress().items()
+            for split, each in self._chain.event_time.get_operator("in-times").get_split_progress().items()
             if each.idle
         }
 
     @property
     def time(self) -> int:
         """How far event time has come behind the only source."""
-        return self._chain.get_watermark_operator("in-times").watermark(None).time
+        return self._chain.event_time.get_operator("in-times").watermark(None).time
 
     @property
     def lag(self) -> int:
@@ -97,7 +97,7 @@ class Worker:
     @property
     def times(self) -> dict[str, int]:
         """How far each split is that has brought something."""
-        return {split: time for each in self._chain.watermarks().values() for split, time in each.items()}
+        return {split: time for each in self._chain.event_time.by_split.values() for split, time in each.items()}
 
 
 @contextmanager
