@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import runpy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -154,10 +155,11 @@ def _target(output: Path | None) -> Iterator[BinaryIO]:
         yield typer.get_binary_stream("stdout")
         return
     try:
-        with output.open("xb") as file:
-            yield file
+        fd = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # state is data of the user's records
     except FileExistsError:
         raise ConfigError(f"{output} exists already") from None
+    with open(fd, "wb") as file:
+        yield file
     echo(f"wrote {output}", err=True)
 
 
