@@ -24,6 +24,7 @@ from kafka_eos.connectors._outbox.outbox_rows import Row
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.http.client import HttpDeliveryClient
 from kafka_eos.connectors.http.responses import ResponseClass, classify_response, pause
+from kafka_eos.core.error_messages import show_error_messages
 from kafka_eos.core.errors import Bug, ConfigError, PartialProgress, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.records import Batch
@@ -271,6 +272,17 @@ def test_a_row_that_is_refused_stops_the_job_and_the_rows_behind_it_wait(kit: Ki
         committer.commit_all(permit(), [committable])
 
     assert kit.receiver.values() == ["a", "bad", "b"]
+
+
+@pytest.mark.parametrize("status", [422, 503, 401])
+def test_the_answer_of_a_receiver_is_hidden_because_it_may_quote_the_row(kit: Kit, status: int) -> None:
+    show_error_messages(False)
+    kit.receiver.script = lambda *_: (status, {})
+    committable = kit.prepared(kit.sink(), "a")
+    with committer_of(kit.sink()) as committer, pytest.raises((ConfigError, Retryable)) as stopped:
+        committer.commit_all(permit(), [committable])
+
+    assert "{}" not in str(stopped.value), "the body"
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Generic, Self, TypeAlias, TypeVar, cast, overload
 
 from kafka_eos.codecs.field_access import read_field
+from kafka_eos.core.error_messages import UnfitValue, show_value
 from kafka_eos.core.errors import PlanError
 
 T = TypeVar("T")
@@ -94,8 +95,8 @@ def ensure_plain(value: Any, of: str) -> Any:
     """Return the value if it can be stored without a declared type, else raise PlanError."""
     if type(value) not in _PLAIN:
         raise PlanError(
-            f"agg.{of} keeps {value!r:.80} of type {type(value).__name__}, but this type is not declared: pass "
-            f"it, agg.{of}(..., state={type(value).__name__})"
+            f"agg.{of} keeps {show_value(value, 80)} of type {type(value).__name__}, but this type is not declared: "
+            f"pass it, agg.{of}(..., state={type(value).__name__})"
         )
     return value
 
@@ -105,9 +106,10 @@ def to_sort_key(order: Any, of: str) -> Any:
     if type(order) is tuple:
         return [to_sort_key(part, of) for part in order]
     if type(order) not in _PLAIN:
-        raise ValueError(
-            f"agg.{of} orders by numbers, str, or tuples of these, not by {order!r:.80} of type {type(order).__name__}"
+        raise UnfitValue(
+            f"agg.{of} orders by numbers, str, or tuples of these, not by {show_value(order, 80)} of type "
+            f"{type(order).__name__}"
         )
     if order != order:  # true only for NaN
-        raise ValueError(f"agg.{of} cannot order NaN")
+        raise UnfitValue(f"agg.{of} cannot order NaN")
     return order

@@ -10,15 +10,16 @@ from types import GeneratorType
 from typing import Any, Final
 
 from kafka_eos.codecs.type_inspection import is_model
+from kafka_eos.core.error_messages import UnfitValue, show_value
 
 _USUAL: Final = frozenset((list, tuple, GeneratorType))
 
 
 def list_outputs(made: Any) -> list[Any]:
-    """List a function's outputs. Raises TypeError for anything else, and the errors of a generator."""
+    """List a function's outputs. Raises UnfitValue for anything else, and the errors of a generator."""
     if type(made) not in _USUAL and not _several(made):
-        shown = "None" if made is None else f"{made!r:.80} of type {type(made).__name__}"
-        raise TypeError(
+        shown = "None" if made is None else f"{show_value(made, 80)} of type {type(made).__name__}"
+        raise UnfitValue(
             f"outputs must be returned as a list ([] for none) or with yield; the function returned {shown}"
         )
     return list(made)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from kafka_eos._util.log_context import TrackedRows
 from kafka_eos.abc.state import StateDescriptor
+from kafka_eos.core.error_messages import UnfitValue, show_value
 from kafka_eos.core.records import Batch
 from kafka_eos.plan import SAME_KEYS, TableJoinNode, input_of
 from kafka_eos.runtime.operators.operator import Operator, OperatorContext
@@ -93,9 +94,10 @@ class TableJoinOperator(Operator):
         return frozenset() if known is None else frozenset(key for key in keys if not isinstance(key, known))
 
 
-def _never_found(key: object, node: TableJoinNode) -> TypeError:
+def _never_found(key: object, node: TableJoinNode) -> UnfitValue:
     of = node.keys
     assert of is not None
-    return TypeError(
-        f"key {key!r} is {type(key).__name__}, and the keys of table {node.table!r} are {of.__name__}. {SAME_KEYS}"
+    return UnfitValue(
+        f"key {show_value(key)} is {type(key).__name__}, and the keys of table {node.table!r} are {of.__name__}. "
+        f"{SAME_KEYS}"
     )
