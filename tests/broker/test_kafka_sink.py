@@ -506,7 +506,7 @@ def test_rows_that_cannot_be_written_are_left_out_where_the_policy_takes_them(
     assert sorted(refused) == [
         (1, "out", "ValueError"),
         (2, "out", "TypeError"),
-        (4, "out", "ValueError"),
+        (4, "out", "UnfitValue"),
         (5, "out", "TypeError"),
         (6, "out", "ValueError"),
     ]

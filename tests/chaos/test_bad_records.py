@@ -233,7 +233,7 @@ def test_outputs_over_the_topics_limit_are_in_the_dead_letter_topic_once(
 
     dead = read(job.bootstrap, letters)
     assert Counter(map(_where, dead)) == Counter(_long(job))
-    assert {_fate(letter) for letter in dead} == {("to-kafka", "ValueError")}
+    assert {_fate(letter) for letter in dead} == {("to-kafka", "UnfitValue")}
     ids = [json.loads(m.value())["id"] for m in read(job.bootstrap, job.input) if b'"long-' not in (m.value() or b"")]
     paid = [n for n in ids if n % 10 != 7]
     assert sorted(number for _, _, number in _visible(job)) == sorted(paid)
