@@ -56,7 +56,7 @@ def _recompute(messages: list[Any]) -> tuple[list[tuple[str, int, int]], dict[Wh
     for message in sorted(messages, key=lambda m: (m.partition(), m.offset())):
         where = (message.partition(), message.offset())
         if (message.key() or b"").startswith(b"bad-"):
-            bad[where] = ("payments", "ValueError")
+            bad[where] = ("payments", "UnfitValue" if message.value() is None else "ValueError")
             continue
         payment = json.loads(message.value())
         number, account, amount = payment["id"], payment["account"], payment["amount"]

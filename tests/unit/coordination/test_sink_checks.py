@@ -102,7 +102,7 @@ UNANSWERED: dict[str, tuple[Callable[[Path], Sink[Any]], str]] = {
         lambda _: IcebergSink("shop.rows", properties=CATALOG),
         "catalog 'default' .*PYICEBERG_CATALOG__DEFAULT",
     ),
-    "http": (lambda home: HttpSink(f"http://{NOBODY}/rows", outbox=home / "outbox"), f"http://{NOBODY}/rows runs and"),
+    "http": (lambda home: HttpSink(f"http://{NOBODY}/rows", outbox=home / "outbox"), f"http://{NOBODY} runs and"),
     "idempotent": (lambda home: IdempotentSink(Silent(), outbox=home / "outbox"), "the ledger of accounts runs and"),
 }
 

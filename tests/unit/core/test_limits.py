@@ -45,7 +45,6 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/runtime/state/rocksdb_options.py _MIB _KIB
         kafka_eos/runtime/state/rocksdb_store.py _HEAP_BYTES _NUMBER_BYTES
         kafka_eos/runtime/state/expiring_state.py _STAMP_BYTES
-        connectors/_outbox/committer.py OWNER_ONLY
         connectors/_shared/parquet_files.py _TRAILER _LENGTH
         connectors/delta/delta_log.py _BITS _LONGEST_BOUND
         connectors/files/source/avro_rows.py _SYNC _CHECKSUM
