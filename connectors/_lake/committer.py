@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kafka_eos._util.failpoints import hit
@@ -20,6 +21,7 @@ from kafka_eos.abc.committer import (
     CommitPermit,
     CommitStatus,
     Committable,
+    OutputOwner,
     Probe,
     StagedOutput,
 )
@@ -33,7 +35,7 @@ from kafka_eos.abc.incarnation import (
 )
 from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.commit_status import TAKEN_OVER, LogState, derive_status, is_older_than
-from kafka_eos.connectors._lake.file_names import LakeCommittable
+from kafka_eos.connectors._lake.file_names import LakeCommittable, describe_key
 from kafka_eos.connectors._lake.file_store import TableStore
 from kafka_eos.connectors._lake.lake_table import CommitConflict, CommitMarks, DataFile, LakeIncarnation, LakeTable
 from kafka_eos.connectors._lake.row_replacement import FileReplacement, explain_mismatch, rewrite_files
@@ -55,6 +57,11 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         """The term that this committer has registered; None before that."""
         self._committed: EpochId | None = None
         """The newest epoch that is known to be committed here; a log without it is an older copy."""
+
+    def read_owner(self, committable: Committable) -> OutputOwner:
+        """Return the owner by the name of the staged file; the target is the key of the rows that it replaces."""
+        promise = LakeCommittable.read(committable.payload)
+        return replace(promise.part.owner, target=describe_key(promise.key))
 
     def probe(self, committable: Committable) -> Probe:
         return self.probe_all([committable])[0]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -90,6 +90,11 @@ def partition(place: str) -> dict[str, str | None]:
     """Return the values of a partition's columns as text. ``place``: its directory as Hive spells it, or empty."""
     pairs = (each.partition("=") for each in place.split("/") if each)
     return {name: None if value == DEFAULT_PARTITION else unquote(value) for name, _, value in pairs}
+
+
+def describe_key(key: Sequence[str]) -> str:
+    """Return what a commit does to the table: see ``OutputOwner.target``."""
+    return f"replace rows by key {tuple(key)!r}" if key else "append rows"
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,9 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
         """Return the table's identity: the epoch in a table's log applies to all its sinks."""
         return self._table.identity()
 
+    def get_committable_target(self, ctx: JobContext) -> str:
+        return names.describe_key(self._key)
+
     def writer(self, ctx: TaskContext) -> FileWriter:
         from kafka_eos.connectors._lake.lake_staging import LakeStaging
 

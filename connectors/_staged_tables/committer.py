@@ -19,6 +19,7 @@ from kafka_eos.abc.committer import (
     CommitStatus,
     Committable,
     Committer,
+    OutputOwner,
     Probe,
     StagedOutput,
 )
@@ -117,6 +118,13 @@ class StagedTableCommitter(SupportsRegistration, SupportsLossCheck, Committer, G
         """Return how a user records the outcome of a stage that the catalog does not know."""
 
     # ------------------------------------------------------------ committables
+
+    def read_owner(self, committable: Committable) -> OutputOwner:
+        """Return the owner and the target of the payload. The catalog finds stages of this owner only."""
+        promise = TableCommittable.from_payload(committable.payload)
+        life, epoch = promise.life, promise.epoch
+        target = promise.target.describe()
+        return OutputOwner(self._name(promise), life.job, life.identity, epoch.term, epoch.epoch, target)
 
     def probe(self, committable: Committable) -> Probe:
         promise = TableCommittable.from_payload(committable.payload)

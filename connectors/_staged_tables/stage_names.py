@@ -67,6 +67,10 @@ class TargetTable:
     def __str__(self) -> str:
         return f"{self.schema}.{self.table}" if self.schema else self.table
 
+    def describe(self) -> str:
+        """Return all that a commit needs to know of the table, see ``OutputOwner.target``."""
+        return f"table {self.schema!r}.{self.table!r}, columns {self.columns!r}, key {self.key!r}"
+
 
 @dataclass(frozen=True, slots=True)
 class TableCommittable:

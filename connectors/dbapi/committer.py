@@ -34,14 +34,14 @@ class DbApiCommitter(StagedTableCommitter[Connection]):
         """See the base class. Staging tables of a commit are dropped after it."""
         stages = (*promise.predecessors, promise.id)
         with self._session(what) as connection:
-            marked = [of for of in stages if self._catalog.mark_committed(connection, of, permit)]
+            marked = [of for of in stages if self._catalog.mark_committed(connection, of, promise.life, permit)]
             if done := promise.id in marked:
                 for of in marked:
                     connection.execute(statements.apply(self._database, name_stage(of), promise.target))
             else:
                 connection.rollback()
         with self._session(what) as connection:
-            committed = [of for of in stages if self._catalog.read_state(connection, of) == COMMITTED]
+            committed = [of for of in stages if self._catalog.read_state(connection, of, promise.life) == COMMITTED]
             for of in committed:
                 self._catalog.drop(connection, of)
             if promise.id in committed:

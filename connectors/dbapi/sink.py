@@ -174,6 +174,9 @@ class DbApiSink(NoProvenance, Sink[T]):
             "visible: use transactions (autocommit off, in MySQL the engine InnoDB)"
         )
 
+    def get_committable_target(self, ctx: JobContext) -> str:
+        return self._target.describe()
+
     def writer(self, ctx: TaskContext) -> TableWriter:
         life = Incarnation(ctx.job.job, ctx.job.identity)
         with self._database.mapped(RestartFromCheckpoint, f"open a writer of {self._target}"):

@@ -200,7 +200,7 @@ class DbApiStagingCatalog:
 
     def expect_open(self, connection: Connection, promise: TableCommittable) -> None:
         """Raise Fenced if another process has ended a staging table that is being written."""
-        if self.read_state(connection, promise.id) != OPEN:
+        if self.read_state(connection, promise.id, promise.life) != OPEN:
             raise Fenced(f"{name_stage(promise.id)} is gone: a newer term of job {promise.life.job!r} ended it")
 
     def prepare(self, connection: Connection, promise: TableCommittable, rows: int) -> None:
@@ -210,9 +210,13 @@ class DbApiStagingCatalog:
         if not self._change(connection, promise.id, OPEN, PREPARED, **changes):
             self.expect_open(connection, promise)
 
-    def mark_committed(self, connection: Connection, of: uuid.UUID, permit: EpochId) -> bool:
-        """Set prepared to committed, in the transaction that copies the rows. Return False if it is not prepared."""
-        return self._change(connection, of, PREPARED, COMMITTED, needed_by=permit.epoch.n)
+    def mark_committed(self, connection: Connection, of: uuid.UUID, life: Incarnation, permit: EpochId) -> bool:
+        """Set prepared to committed, in the transaction that copies the rows.
+
+        Return False if the incarnation has not prepared it.
+        """
+        own = _of(_STAGES, life)
+        return self._change(connection, of, PREPARED, COMMITTED, own, needed_by=permit.epoch.n)
 
     def abort(self, connection: Connection, of: uuid.UUID) -> bool:
         """Abort a stage; return whether it was open or prepared. No committable names an open stage."""
@@ -221,16 +225,24 @@ class DbApiStagingCatalog:
         )
 
     def _change(
-        self, connection: Connection, of: uuid.UUID, before: str, after: str, **values: int | Column[int]
+        self,
+        connection: Connection,
+        of: uuid.UUID,
+        before: str,
+        after: str,
+        *conditions: ColumnElement[bool],
+        **values: int | Column[int],
     ) -> bool:
-        statement = update(_STAGES).where(_STAGES.c.id == of.hex, _STAGES.c.state == before)
+        statement = update(_STAGES).where(_STAGES.c.id == of.hex, _STAGES.c.state == before, *conditions)
         return connection.execute(statement.values(state=after, **values)).rowcount == 1
 
-    def read_state(self, connection: Connection, of: uuid.UUID) -> str | None:
-        return connection.execute(select(_STAGES.c.state).where(_STAGES.c.id == of.hex)).scalar()
+    def read_state(self, connection: Connection, of: uuid.UUID, life: Incarnation) -> str | None:
+        """Return the state of an incarnation's stage; None if it has none of this id."""
+        query = select(_STAGES.c.state).where(_STAGES.c.id == of.hex, _of(_STAGES, life))
+        return connection.execute(query).scalar()
 
     def read_status(self, connection: Connection, promise: TableCommittable) -> CommitStatus:
-        state = self.read_state(connection, promise.id)
+        state = self.read_state(connection, promise.id, promise.life)
         return CommitStatus.UNKNOWN if state is None else _STATUS[state]
 
     def find_newest_epoch(self, connection: Connection, life: Incarnation) -> Epoch | None:

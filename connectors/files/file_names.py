@@ -29,6 +29,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kafka_eos.abc.committer import OutputOwner
 from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
@@ -80,6 +81,10 @@ class PartId:
     @property
     def life(self) -> str:
         return self.job if self.identity is None else f"{self.job}.{self.identity}"
+
+    @property
+    def owner(self) -> OutputOwner:
+        return OutputOwner(self.staged, self.job, self.identity, self.epoch.term, self.epoch.epoch)
 
     def build_hidden_name(self, kind: PartState) -> str:
         return f".{kind.value}.{self.life}.{self.epoch.term}.{self.epoch.epoch}.{self.subtask}.{self.numbered}"

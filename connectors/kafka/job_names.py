@@ -22,6 +22,7 @@ from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term, ensure_name
 _LIFE = "[0-9a-f]{12}"
 _NUMBERS = r"\.[0-9]+\.[0-9]+\.[0-9]+"
 _ID = re.compile(rf"([^.]+)(?:\.({_LIFE}))?\.([0-9]+)\.([0-9]+)\.([0-9]+)")
+_GROUP_NUMBERS = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
 _MARK = re.compile(rf"[^.]+\.({_LIFE})")
 _METADATA = re.compile(rf"kafka_eos (\S+) ({_LIFE}|-) ([0-9]+)/([0-9]+) (\S+)/([0-9]+)")
 
@@ -64,6 +65,12 @@ def marked(text: str) -> JobIdentity | None:
 def marker_groups(ctx: JobContext, subtask: int) -> str:
     """Return the prefix of a subtask's marker groups; a dot and the slot follow."""
     return f"{_life(ctx.job, ctx.identity)}.{subtask}"
+
+
+def is_marker_group(name: str, of: TransactionalId) -> bool:
+    """Return whether a marker group is one of the incarnation that a transactional id belongs to."""
+    whose, _, numbers = name.partition(f"{_life(of.job, of.identity)}.")
+    return not whose and _GROUP_NUMBERS.fullmatch(numbers) is not None
 
 
 def ids(job: str, identity: JobIdentity | None) -> str:

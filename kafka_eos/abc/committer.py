@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.core.errors import Bug
-from kafka_eos.core.ids import EpochId, JobIdentity, Term
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 
 
@@ -61,6 +61,24 @@ class UnstoredCommittable(Committable):
     """A committable whose provenance file is not stored yet."""
 
     content: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOwner:
+    """The owner of a committable's output, as its payload states it.
+
+    ``name``    the name of the output, such as a transactional id, for messages
+    ``epoch``   None if the name contains none
+    ``target``  what a commit would change in the scope, such as a table with its columns and key; None if that follows
+                from the scope. It is equal to ``Sink.get_committable_target`` of the sink that wrote the output
+    """
+
+    name: str
+    job: str
+    identity: JobIdentity | None
+    term: Term
+    epoch: Epoch | None = None
+    target: str | None = None
 
 
 class CommitStatus(enum.Enum):
@@ -139,6 +157,17 @@ class Committer(ABC):
 
         Raises Retryable if the result is not known yet, CommittableLost if the committable is LOST or UNKNOWN.
         """
+
+    def read_owner(self, committable: Committable) -> OutputOwner | None:
+        """Return whose output a committable is; None, the default, if its payload does not state it.
+
+        Before an epoch is decided, and before a recovery probes or commits anything, the coordinator compares the
+        result with the job and its sinks, and stops if they differ. A committer that keeps the default must itself
+        refuse output of other jobs: whoever can write to the checkpoints chooses the payload.
+
+        It reads the payload only. Raises CorruptCheckpoint if the payload is not one of this committer.
+        """
+        return None
 
     def probe_all(self, committables: Sequence[Committable]) -> Sequence[Probe]:
         """Probe all committables; return the results in the same order. Default: one after the other."""

@@ -126,6 +126,13 @@ class Sink(ABC, Generic[T]):
         """
         return None
 
+    def get_committable_target(self, ctx: JobContext) -> str | None:
+        """Return the target that its committables may name, see ``OutputOwner``. Default: None, they name none.
+
+        Raises Retryable, ConfigError.
+        """
+        return None
+
     def check(self, ctx: JobContext) -> Sequence[str]:
         """Check the environment at startup; return notices. Raise ConfigError if the guarantee cannot be kept.
 

@@ -23,8 +23,10 @@ from kafka_eos.abc.committer import (
     CommitOutcome,
     Committable,
     Committer,
+    OutputOwner,
     Probe,
 )
+from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.coordination import terms
 from kafka_eos.coordination.dead_letter_counts import DeadLetterMonitor
@@ -33,11 +35,12 @@ from kafka_eos.coordination.incarnations import IncarnationRegistry
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.ownership import Ownership
 from kafka_eos.coordination.terms import now_ms
-from kafka_eos.core.errors import CommittableLost, ConfigError, RestartFromCheckpoint
+from kafka_eos.core.errors import CommittableLost, ConfigError, CorruptCheckpoint, RestartFromCheckpoint
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import COMMIT_MARGIN, CommitAuthorized, EpochRevoked, EpochStuck, authorize
+from kafka_eos.protocol.output_owners import find_foreign
 from kafka_eos.runtime.epoch_reports import CommitResult, EpochContents
 from kafka_eos.runtime.state import broadcast_copies as copies
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
@@ -82,10 +85,12 @@ class EpochManager:
     def decide(self, epoch: EpochId, acked: EpochContents) -> Manifest:
         """Publish the manifest: after this the epoch has happened.
 
-        Raises Fenced if a newer term exists; TooManyDeadLetters, or PlanError for copies of broadcast state that
-        differ, if the epoch must not be decided. Queries no sink, because engines call it on their main thread.
+        Raises Fenced if a newer term exists; TooManyDeadLetters, CorruptCheckpoint for output of another job, or
+        PlanError for copies of broadcast state that differ, if the epoch must not be decided. Queries no sink, because
+        engines call it on their main thread.
         """
         copies.expect_same(acked.states)
+        self._committer.ensure_own(self._ownership.context, epoch, acked.committables)
         if self._refusals is not None:
             self._refusals.check_epoch(epoch, acked.tally)
         manifest = Manifest(
@@ -224,6 +229,25 @@ class EpochCommitter:
     timer: Stopwatch = field(default_factory=Stopwatch)
     dependencies: DependencyMonitor = field(default_factory=DependencyMonitor)
 
+    def read_owners(self, committables: Sequence[Committable]) -> list[tuple[str, OutputOwner]]:
+        """Return the owners of the committables that state one, each with the scope of the plan's sink."""
+        found = [
+            (scope, self.committers[scope].read_owner(each)) for each in committables for scope in [self._scope(each)]
+        ]
+        return [(scope, owner) for scope, owner in found if owner is not None]
+
+    def ensure_own(self, ctx: JobContext, epoch: EpochId, committables: Sequence[Committable]) -> None:
+        """Raise CorruptCheckpoint if a committable of an epoch is output of another job, incarnation or newer term."""
+        owners = [owner for _, owner in self.read_owners(committables)]
+        if foreign := find_foreign(owners, ctx.job, ctx.identity, epoch):
+            raise CorruptCheckpoint(
+                f"epoch {epoch} of job {ctx.job!r}, incarnation {ctx.identity or 'without an identity'}, names output "
+                f"that is not of it: {', '.join(foreign)}. Nothing was committed and nothing was deleted. Another "
+                "program has written to the checkpoints, or records of two jobs were mixed: restore the directory of "
+                "the job from a backup, and check who may write there; see docs/security.md, 'Write access to the "
+                "checkpoints'."
+            )
+
     def probe(self, committables: Sequence[Committable]) -> list[Probe]:
         """Return the status of each committable, in order; wait as long as a server does not respond."""
         groups = self._groups(committables, range(len(committables)))
@@ -325,13 +349,17 @@ class EpochCommitter:
         hit("receipt.after")
 
     def _committer(self, committable: Committable) -> Committer:
-        if (known := self.committers.get(committable.scope)) is not None:
-            return known
+        return self.committers[self._scope(committable)]
+
+    def _scope(self, committable: Committable) -> str:
+        """Return the scope of the sink that commits this: a system may have got another name since."""
+        if committable.scope in self.committers:
+            return committable.scope
         for scope, committer in self.committers.items():
             if self.patience.retry(
                 f"compare {scope} with {committable.scope}", partial(committer.has_prepared, committable)
             ):
-                return committer
+                return scope
         raise ConfigError(
             f"a decided epoch has uncommitted output in {committable.scope!r}, but the pipeline no longer has a "
             "sink there. Run the previous version of the pipeline until it stops by itself, then change it."

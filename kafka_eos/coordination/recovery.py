@@ -151,6 +151,8 @@ class Recovery:
         if isinstance(resumption, NewestCommitted | NewestUncommitted):
             if known is None:
                 self.ownership.adopt_identity_of(resumption.newest)
+            if isinstance(resumption, NewestUncommitted):
+                self._ensure_own_output(resumption.newest)
             self._ensure_output_present(resumption.newest, newest_committed(facts))
             self.lives.register(self.ownership.context)
         match resumption:
@@ -171,6 +173,16 @@ class Recovery:
             self.ownership.save_identity()
         return manifest
 
+    def _ensure_own_output(self, newest: EpochId) -> None:
+        """Raise CorruptCheckpoint or ConfigError if an uncommitted epoch names output that is not of this job and
+        plan."""
+        manifest, ctx = self.ownership.load(newest), self.ownership.context
+        self.committer.ensure_own(ctx, manifest.id, manifest.committables)
+        owners = self.committer.read_owners(manifest.committables)
+        self.patience.retry(
+            "look up the targets of the sinks", lambda: self.outputs.ensure_planned(ctx, manifest.id, owners)
+        )
+
     def _ensure_output_present(self, newest: EpochId, last: EpochId | None) -> None:
         """Raise ConfigError if a sink lacks output that it had committed.
 
@@ -179,6 +191,10 @@ class Recovery:
         if last is None:
             return
         manifest = self.ownership.load(last)
+        known = [
+            each for each in (*manifest.committables, *manifest.carried_over) if each.scope in self.outputs.committers
+        ]
+        self.committer.ensure_own(self.ownership.context, manifest.id, known)  # sinks that are gone are not asked
         later = () if last == newest else self.ownership.load(newest).committables
         self.patience.retry(
             "check that each sink has all committed output",

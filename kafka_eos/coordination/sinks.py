@@ -11,16 +11,17 @@ from typing import Any
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import Retrier
-from kafka_eos.abc.committer import CommitStatus, Committable, Committer, StagedOutput
+from kafka_eos.abc.committer import CommitStatus, Committable, Committer, OutputOwner, StagedOutput
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import SupportsLossCheck
 from kafka_eos.abc.sink import Sink
 from kafka_eos.coordination.job_history import History
 from kafka_eos.core.errors import ConfigError, RegistryUnavailable, Retryable
-from kafka_eos.core.ids import JobIdentity
+from kafka_eos.core.ids import EpochId, JobIdentity
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.commit import COMMIT_MARGIN
+from kafka_eos.protocol.output_owners import find_unplanned
 from kafka_eos.storage.job_records import Manifest
 
 
@@ -78,6 +79,23 @@ class SinkCoordinator:
                         f"the sinks {other!r} and {node.name!r} write to the same table under two names, {known} and "
                         f"{scope}: a commit of one would count for both. Use the same name in both"
                     )
+
+    def ensure_planned(self, ctx: JobContext, epoch: EpochId, owners: Sequence[tuple[str, OutputOwner]]) -> None:
+        """Raise ConfigError if output is for a target that no sink of the plan has, such as a table with other columns.
+
+        ``owners``: the owners of the epoch's output by scope. Raises Retryable if a sink cannot tell its target now.
+        """
+        targets: dict[str, set[str]] = {}
+        for node in self._plan.sinks if any(owner.target is not None for _, owner in owners) else ():
+            if (target := node.sink.get_committable_target(ctx)) is not None:
+                targets.setdefault(node.sink.scope(ctx), set()).add(target)
+        if unplanned := find_unplanned(owners, targets):
+            raise ConfigError(
+                f"epoch {epoch} of job {ctx.job!r} is decided, and names output that no sink of the pipeline has: "
+                f"{'; '.join(unplanned)}. Nothing was committed and nothing was deleted. If the pipeline was changed, "
+                "run its previous version until it stops by itself, then change it. If it was not, another program has "
+                "written to the checkpoints: restore them from a backup"
+            )
 
     def ensure_output_present(self, ctx: JobContext, last: Manifest, later: Sequence[Committable]) -> None:
         """Raise ConfigError if a sink lacks committed output because an older copy was restored.

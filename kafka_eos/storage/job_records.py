@@ -195,6 +195,16 @@ def load(storage: CheckpointStorage, kind: type[R], name: str, job: str) -> R:
     return decode(kind, name, storage.read(name), job)
 
 
+def ensure_usable(handle: StateHandle) -> StateHandle:
+    """Return a stored handle whose names are names, else raise CorruptCheckpoint: engines build paths from them."""
+    for name in (handle.operator, *(state.get("name") for state in handle.states)):
+        paths.ensure_token(name)
+    for file in handle.files:
+        paths.ensure_plain_name(file.name)
+        paths.shared_name(file.sha256)
+    return handle
+
+
 def ensure_same_incarnation(manifest: Manifest, identity: IdentityRecord) -> Manifest:
     """Return the manifest if this incarnation decided it, else raise CorruptCheckpoint."""
     if manifest.identity == identity.identity:
@@ -238,10 +248,7 @@ class _StateHandle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     states: tuple[dict[str, Any], ...]
 
     def handle(self) -> StateHandle:
-        for file in self.files:
-            paths.ensure_plain_name(file.name)
-            paths.shared_name(file.sha256)
-        return StateHandle(self.operator, self.backend, self.key_groups, self.files, self.states)
+        return ensure_usable(StateHandle(self.operator, self.backend, self.key_groups, self.files, self.states))
 
 
 class _Committable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

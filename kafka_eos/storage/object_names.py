@@ -42,8 +42,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from kafka_eos.core.errors import CorruptCheckpoint
-from kafka_eos.core.ids import Epoch, EpochId, Term
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
+from kafka_eos.core.ids import Epoch, EpochId, Term, ensure_name
 
 LOCK = "lock"
 JVM_LOCK = "lock.jvm"
@@ -293,6 +293,14 @@ def ensure_plain_name(name: str) -> str:
     if not _PLAIN.fullmatch(name):
         raise CorruptCheckpoint(f"{name!r} is not a plain file name: nothing is written under it")
     return name
+
+
+def ensure_token(name: object) -> str:
+    """Return the stored name of an operator or a state if a plan may have it, else raise CorruptCheckpoint."""
+    try:
+        return ensure_name(name, "the stored name")
+    except ConfigError as error:
+        raise CorruptCheckpoint(f"{error} Nothing was read under it.") from None
 
 
 def ensure_inside(name: str) -> str:

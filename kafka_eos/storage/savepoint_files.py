@@ -126,11 +126,13 @@ def read_savepoint(path: Path) -> Savepoint:
         raise ConfigError(f"{path} is not a savepoint: it has no {paths.SAVEPOINT}") from None
     try:
         found = manifest.decode(Savepoint, paths.SAVEPOINT, data)
+        for handle in found.operators:
+            manifest.ensure_usable(handle)
+        for ref in found.files:
+            paths.ensure_plain_name(ref.name)
+            paths.shared_name(ref.sha256)
     except CorruptCheckpoint as error:
         raise CorruptCheckpoint(f"savepoint {path}: {error}") from error
-    for ref in found.files:
-        paths.ensure_plain_name(ref.name)
-        paths.shared_name(ref.sha256)
     return found
 
 

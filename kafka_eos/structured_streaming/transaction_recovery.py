@@ -73,9 +73,15 @@ class TransactionResolver:
             self.commit(promise)
 
     def promises(self, batch: int) -> list[PreparedBatch]:
-        """Return the prepared attempts of ``batch`` that were not withdrawn."""
+        """Return the prepared attempts of ``batch`` that were not withdrawn.
+
+        Raises CorruptCheckpoint if one names output that is not of this query.
+        """
         found = (self.ledger.find(attempt) for attempt in self.ledger.attempts(batch))
-        return [promise for promise in found if promise is not None]
+        promises = [promise for promise in found if promise is not None]
+        for promise in promises:
+            self._finisher(promise).ensure_own(self.ctx, promise.id, promise.committables)
+        return promises
 
     def is_partly_visible(self, promise: PreparedBatch) -> bool:
         """Return whether any part of a prepared batch is committed."""

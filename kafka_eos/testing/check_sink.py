@@ -23,7 +23,7 @@ from kafka_eos.abc.committer import (
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.sink import Writer
 from kafka_eos.core.errors import CommittableLost, KafkaEosError
-from kafka_eos.core.ids import EpochId, JobIdentity
+from kafka_eos.core.ids import Epoch, EpochId, JobIdentity
 from kafka_eos.testing.other_process import prepare_and_die
 from kafka_eos.testing.sink_harness import (
     ContractBroken,
@@ -271,12 +271,13 @@ def _own_term(trial: SinkHarness) -> None:
 
 
 def _other_jobs(trial: SinkHarness) -> None:
-    """abort_leftovers spares other jobs, also one whose name begins with this job's name."""
+    """abort_leftovers spares other jobs, also one whose name begins with this job's name; their output is theirs."""
     others = [f"{trial.job}-2", f"{trial.job}-1-1-0-out", f"{trial.job}2"]
     prepared = [trial.prepare(trial.writer(job=job), epoch_id(1), 2 * n, 2 * n + 2) for n, job in enumerate(others)]
     trial.prepare(trial.writer(), epoch_id(1), 6, 8)
     trial.committer(9).abort_leftovers(trial.context(9))
     for job, committables in zip(others, prepared, strict=True):
+        _expect_owner(trial, committables, job, None)
         _expect_standing(
             trial.committer(job=job), committables, CommitStatus.PREPARED, f"abort_leftovers hit job {job}"
         )
@@ -291,9 +292,24 @@ def _other_incarnations(trial: SinkHarness) -> None:
     trial.prepare(trial.writer(identity=own), epoch_id(1), 6, 8)
     trial.committer(9).abort_leftovers(trial.context(9, identity=own))
     for life, committables in zip((other, None), kept, strict=True):
+        _expect_owner(trial, committables, trial.job, life)
         _expect_standing(trial.committer(), committables, CommitStatus.PREPARED, f"abort_leftovers hit life {life}")
         trial.commit(epoch_id(1), committables)
     trial.expect_visible(trial.rows[:4], "after the other lives committed", any_order=True)
+
+
+def _expect_owner(
+    trial: SinkHarness, committables: Sequence[Committable], job: str, identity: JobIdentity | None
+) -> None:
+    """Check that a committer of any job reads the owner of a committable, unless it never does."""
+    target = trial.sink().get_committable_target(trial.context(1))
+    for owner in filter(None, map(trial.committer().read_owner, committables)):
+        found, expected = (owner.job, owner.identity, owner.term.n), (job, identity, 1)
+        expect(found == expected, f"read_owner must return job, identity and term of the writer, {expected}: {found}")
+        expect(owner.epoch in (None, Epoch(1)), f"read_owner must return epoch 1 or None, not {owner.epoch}")
+        expect(
+            owner.target in (None, target), f"read_owner must return the target of the sink, {target}: {owner.target}"
+        )
 
 
 def _zombie(trial: SinkHarness) -> None:

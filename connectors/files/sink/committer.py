@@ -19,6 +19,7 @@ from kafka_eos.abc.committer import (
     CommitStatus,
     Committable,
     Committer,
+    OutputOwner,
     Probe,
     StagedOutput,
 )
@@ -42,6 +43,10 @@ class FileCommitter(SupportsRegistration, Committer):
         self._directory = directory
         self._checked: dict[str, tuple[int, ...]] = {}
         self._traces = CommitMarkers(_DirectoryMarkerStore(directory))
+
+    def read_owner(self, committable: Committable) -> OutputOwner:
+        """Return the owner by the name of the staged file. All names are in the directory, see ``FileCommittable``."""
+        return FileCommittable.read(committable.payload).part.owner
 
     def probe(self, committable: Committable) -> Probe:
         with map_errors(Retryable, f"look into {self._directory}"):

@@ -26,6 +26,7 @@ from kafka_eos.abc.committer import (
     CommitStatus,
     Committable,
     Committer,
+    OutputOwner,
     Probe,
     StagedOutput,
 )
@@ -65,6 +66,10 @@ class UploadCommitter(SupportsRegistration, Committer):
     def __init__(self, bucket: Bucket) -> None:
         self._bucket, self._where = bucket, bucket.address.text
         self._traces = CommitMarkers(_BucketMarkerStore(bucket))
+
+    def read_owner(self, committable: Committable) -> OutputOwner:
+        """Return the owner by the name of the upload. It is below the prefix, see ``UploadCommittable``."""
+        return UploadCommittable.read(committable.payload).part.owner
 
     def probe(self, committable: Committable) -> Probe:
         promise = UploadCommittable.read(committable.payload)

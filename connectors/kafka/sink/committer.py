@@ -18,6 +18,7 @@ from kafka_eos.abc.committer import (
     CommitStatus,
     Committable,
     Committer,
+    OutputOwner,
     Probe,
     StagedOutput,
 )
@@ -43,7 +44,7 @@ from kafka_eos.connectors.kafka.rpc.transaction_status import (
     needs_marker,
     timeout_of,
 )
-from kafka_eos.core.errors import CommittableLost, Fenced, Retryable, TransientConfigError
+from kafka_eos.core.errors import CommittableLost, CorruptCheckpoint, Fenced, Retryable, TransientConfigError
 from kafka_eos.core.ids import EpochId, JobIdentity
 
 FENCED_MS: Final = 1_009
@@ -91,6 +92,17 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
             except OtherCluster:
                 return False
         return True
+
+    def read_owner(self, committable: Committable) -> OutputOwner:
+        """Return the owner by the transactional id. The marker must be of the same owner, see ``Committer``."""
+        prepared = KafkaCommittable.from_payload(committable.payload)
+        of = TransactionalId.parse(prepared.transactional_id)
+        if of is None or of.term.n != prepared.term or not names.is_marker_group(prepared.marker_group, of):
+            raise CorruptCheckpoint(
+                f"{_name(prepared)} with the marker group {prepared.marker_group!r} was not prepared by a job: another "
+                "program has written to the checkpoints"
+            )
+        return OutputOwner(f"transaction {of}", of.job, of.identity, of.term)
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """Raise TransientConfigError if the bootstrap servers lead to another cluster than before.

@@ -72,7 +72,10 @@ class PostgresCommitter(StagedTableCommitter[Connection]):
     def _apply_staged_rows(self, connection: Connection, promise: TableCommittable, permit: EpochId) -> bool:
         with connection.transaction() as transaction:
             ensure_own_session(connection)
-            taken = [(of, self._catalog.delete_entry(connection, of)) for of in (*promise.predecessors, promise.id)]
+            taken = [
+                (of, self._catalog.delete_entry(connection, of, promise.life))
+                for of in (*promise.predecessors, promise.id)
+            ]
             there = taken[-1][1] is not None
             if not there:
                 raise psycopg.Rollback(transaction)
@@ -91,7 +94,7 @@ class PostgresCommitter(StagedTableCommitter[Connection]):
             if entry.strategy is Strategy.PREPARE:
                 prepared.roll_back(connection, entry.id)
             with connection.transaction():
-                taken = self._catalog.delete_entry(connection, entry.id)
+                taken = self._catalog.delete_entry(connection, entry.id, life)
                 if taken is not None:
                     self._catalog.drop_stage(connection, taken, committed=False, needed_by=int(taken[4]))
             return taken is not None

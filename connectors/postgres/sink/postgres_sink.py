@@ -159,6 +159,19 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
             f"Check that PostgreSQL runs there and lets this job in: the sink's conninfo says where it is; {LOGIN_HINT}"
         )
 
+    def get_committable_target(self, ctx: JobContext) -> str:
+        """Return the table as a commit needs it. Its schema is looked up if the sink was given none."""
+        columns = tuple(column.name for column in self._columns)
+        return TargetTable(self._schema or self._find_schema(), self._table, columns, self._key).describe()
+
+    def _find_schema(self) -> str:
+        what = f"look for {self._name} in {self._database.name}"
+        with map_errors(Retryable, what), self._database.connect("kafka_eos check") as connection:
+            table = tables.find(connection, None, self._table)
+        if table is None:
+            raise ConfigError(f"there is no table {self._name} in {self._database.name}, and prepared rows are for it")
+        return table.schema
+
     def writer(self, ctx: TaskContext) -> TableWriter:
         connect = partial(self._database.connect, Incarnation(ctx.job.job, ctx.job.identity).application(WRITER))
         with map_errors(RestartFromCheckpoint, f"open a writer of {self._name}"):

@@ -122,7 +122,7 @@ class PostgresStagingCatalog:
         process that ends this transaction deletes its row first, or waits for it. Raises Fenced if another process has
         ended it.
         """
-        taken = self.delete_entry(connection, promise.id)
+        taken = self.delete_entry(connection, promise.id, promise.life)
         if taken is None:
             raise self._gone(promise)
         self._write_marker(connection, taken[:-1], committed=True, needed_by=_NOT_PERMITTED)
@@ -164,17 +164,18 @@ class PostgresStagingCatalog:
         """Return a committable's status from one query. Raise Retryable at a standby server, which may be behind."""
         # Check this first: it shows the present transactions, the catalog those of the statement's start. So a
         # transaction that ends in between has its row below.
+        own = (promise.id, *_of(promise.life))
         in_doubt = promise.strategy is Strategy.PREPARE and transactions.is_there(connection, promise.id)
         row = connection.execute(
             self._sql(
                 "SELECT pg_is_in_recovery(),"
-                " (SELECT prepared FROM {schema}.staged WHERE id = %s),"
+                " (SELECT prepared FROM {schema}.staged WHERE id = %s AND job = %s AND identity = %s),"
                 # Not to_regclass: it sees commits after the statement began, which the other subqueries do not.
                 " EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
                 " WHERE n.nspname = %s AND c.relname = %s),"
-                " (SELECT committed FROM {schema}.ledger WHERE id = %s)"
+                " (SELECT committed FROM {schema}.ledger WHERE id = %s AND job = %s AND identity = %s)"
             ),
-            (promise.id, self.schema, promise.build_stage_name, promise.id),
+            (*own, self.schema, promise.build_stage_name, *own),
         ).fetchone()
         assert row is not None
         follows, prepared, staged, committed = row
@@ -192,14 +193,14 @@ class PostgresStagingCatalog:
         (number,) = connection.execute(query, (_NOT_PERMITTED, *_of(life))).fetchone() or (None,)
         return None if number is None else Epoch(number)
 
-    def delete_entry(self, connection: Connection, of: uuid.UUID) -> tuple[Any, ...] | None:
-        """Delete an entry in the transaction that ends it; return its row, or None if it has ended."""
+    def delete_entry(self, connection: Connection, of: uuid.UUID, life: Incarnation) -> tuple[Any, ...] | None:
+        """Delete an incarnation's entry in the transaction that ends it; return its row, or None if it has ended."""
         return connection.execute(
             self._sql(
-                "DELETE FROM {schema}.staged WHERE id = %s"
+                "DELETE FROM {schema}.staged WHERE id = %s AND job = %s AND identity = %s"
                 " RETURNING id, job, identity, term, epoch, subtask, operator, prepared"
             ),
-            (of,),
+            (of, *_of(life)),
         ).fetchone()
 
     def drop_stage(self, connection: Connection, taken: tuple[Any, ...], committed: bool, needed_by: int) -> None:
@@ -224,7 +225,7 @@ class PostgresStagingCatalog:
 
     def drop(self, connection: Connection, promise: TableCommittable) -> None:
         """End a stage without rows, which no committable names."""
-        taken = self.delete_entry(connection, promise.id)
+        taken = self.delete_entry(connection, promise.id, promise.life)
         if taken is not None:
             self.drop_stage(connection, (*taken[:-1], False), committed=False, needed_by=0)
 

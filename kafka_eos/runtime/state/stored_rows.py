@@ -92,7 +92,7 @@ def open_handles(
         for number, handle in enumerate(sorted(handles, key=lambda handle: handle.key_groups)):
             if handle.backend not in _KINDS:
                 raise ConfigError(f"the state was stored by backend {handle.backend!r}, which is not known here")
-            directory = scratch / f"{handle.operator}-{number}"
+            directory = scratch / f"handle-{number}"
             directory.mkdir(mode=0o700)
             stack.callback(shutil.rmtree, directory)
             rows = _KINDS[handle.backend](handle, storage, directory)

@@ -148,6 +148,25 @@ def test_a_savepoint_that_names_a_file_elsewhere_is_refused(made: Path, place: s
         savepoints.read_savepoint(made)
 
 
+@pytest.mark.parametrize("name", ["../../x", "/x", "..", "", "a/b", "x.scratch", "x\n"])
+@pytest.mark.parametrize("kind", ["operator", "state"])
+def test_names_of_operators_and_states_lead_nowhere(
+    made: Path, job: tuple[LocalStorage, Manifest], name: str, kind: str
+) -> None:
+    """Engines and tools build paths of names; a savepoint may come from anywhere."""
+    (handle,) = savepoints.read_savepoint(made).operators
+    states = tuple({**state, "name": name} for state in handle.states)
+    forged = replace(handle, operator=name) if kind == "operator" else replace(handle, states=states)
+    record = msgspec.structs.replace(savepoints.read_savepoint(made), operators=(forged,))
+    (made / paths.SAVEPOINT).write_bytes(manifest.encode(record))
+    stored = msgspec.structs.replace(job[1], states=(forged,))
+
+    with pytest.raises(CorruptCheckpoint, match="is not usable as a name"):
+        savepoints.read_savepoint(made)
+    with pytest.raises(CorruptCheckpoint, match="is not usable as a name"):
+        manifest.decode(Manifest, stored.name, manifest.encode(stored))
+
+
 def _torn(data: bytes) -> bytes:
     return data[: len(data) // 2]
 
