@@ -45,13 +45,14 @@ DELETED: Final = "kafka_eos_deleted"
 class ModelColumn:
     """A column as the user's model declares it. ``type`` is empty if only the table defines it.
 
-    ``holds``: the class of its values, if all have the same.
+    ``holds``: the class of its values, if all have the same. ``declared``: their type.
     """
 
     name: str
     type: str = ""
     nullable: bool = True
     holds: typing.Any = dataclasses.field(default=None, compare=False)
+    declared: typing.Any = dataclasses.field(default=Any, compare=False)
 
 
 def columns_of(model: Any, given: Sequence[str] | None) -> tuple[ModelColumn, ...]:
@@ -90,7 +91,7 @@ def _declared(model: Any) -> list[ModelColumn]:
         names = list(model.__struct_fields__)
     else:
         names = [field.name for field in dataclasses.fields(model)]
-    return [ModelColumn(name, *_column_type(hints[name])) for name in names]
+    return [ModelColumn(name, *_column_type(hints[name]), declared=hints[name]) for name in names]
 
 
 def _column_type(tp: Any) -> tuple[str, bool, type | None]:

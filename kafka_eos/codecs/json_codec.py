@@ -30,6 +30,7 @@ from kafka_eos.codecs.type_inspection import (
     to_plain,
     type_name,
 )
+from kafka_eos.codecs.undeclared_parts import UndeclaredParts
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
 
@@ -61,6 +62,7 @@ class JsonCodec(Codec[T]):
             if is_record(tp):
                 self._lines = encoder.encode_lines, decoder.decode_lines
         expect_known(tp, "read and written as JSON")
+        self._undeclared = UndeclaredParts.in_json(tp)
 
     @property
     def schema(self) -> Json:
@@ -88,7 +90,7 @@ class JsonCodec(Codec[T]):
         """Raise ValueError unless the data decode to an equal value."""
         try:
             back = self._decode(data)
-            equal = unchanged(back, value) if self.type is Any else is_equal(back, value, self.type)
+            equal = unchanged(back, value) if self.type is Any else self._is_equal(back, value)
         except (ValueError, TypeError, ArithmeticError, RecursionError, NotImplementedError) as error:
             raise ValueError(
                 f"{value!r:.200} could not be read back from JSON as {type_name(self.type)}: {reason(error)}"
@@ -100,6 +102,12 @@ class JsonCodec(Codec[T]):
                 else "map it to a value that JSON has, or declare another type"
             )
             raise ValueError(f"{value!r:.200} would come back from JSON as {back!r:.200}: {remedy}")
+
+    def _is_equal(self, back: Any, value: Any) -> bool:
+        undeclared = self._undeclared
+        return is_equal(back, value, self.type) and (
+            undeclared is None or undeclared.are_plain([value]) or undeclared.are_unchanged(value, back)
+        )
 
     def decode(self, data: bytes) -> T:
         try:
@@ -117,7 +125,9 @@ class JsonCodec(Codec[T]):
                 return None
             encode_lines, decode_lines = self._lines
             lines = encode_lines(values)
-            equal = decode_lines(lines) == [*values]
+            equal = decode_lines(lines) == [*values] and (
+                self._undeclared is None or self._undeclared.are_plain([*values])
+            )
         except Exception:  # noqa: BLE001 - the row at fault is named when they are encoded one by one
             return None
         encoded = lines.split(b"\n")[:-1]

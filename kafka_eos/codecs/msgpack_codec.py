@@ -1,9 +1,8 @@
 """MessagePack codec, the default for state; and the codec of keys, whose bytes are the identity of a key.
 
 Rule: decoded state equals what was stored. ``encode`` decodes again, because a value that does not match its type, down
-to its fields and elements, could not be read after a restart. Without a declared type, MessagePack would turn a tuple
-into a list or a naive datetime into text, so a value that would change is rejected. Times keep their offsets
-(``time_zones``).
+to its fields and elements, could not be read after a restart. Parts without a declared type, which MessagePack may
+change, are compared (``undeclared_parts``). Times keep their offsets (``time_zones``).
 """
 
 from __future__ import annotations
@@ -13,10 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from kafka_eos.abc.codec import Codec
-from kafka_eos.codecs.returned_values import are_builtins, is_equal, unchanged
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
-    any_part,
     derive_json_schema,
     expect_known,
     from_plain,
@@ -25,6 +22,7 @@ from kafka_eos.codecs.type_inspection import (
     to_plain,
     type_name,
 )
+from kafka_eos.codecs.undeclared_parts import UndeclaredParts
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
 
@@ -53,7 +51,7 @@ class MsgpackCodec(Codec[T]):
             raise PlanError(f"type {type_name(tp)} cannot be stored: {reason(error)}") from error
         expect_known(tp, "stored")
         self._times = tp is not Any and may_hold_times(tp)
-        self._has_any = tp is not Any and any_part(tp, lambda part: isinstance(part, msgspec.inspect.AnyType))
+        self._undeclared = UndeclaredParts.in_msgpack(tp)
 
     @property
     def schema(self) -> Json:
@@ -67,21 +65,21 @@ class MsgpackCodec(Codec[T]):
             data = self._encode(plain)
         except (TypeError, NotImplementedError, OverflowError, RecursionError) as error:
             raise ValueError(f"cannot be stored: {reason(error)}") from error
-        if type(value) is self._atom or (self.type is Any and are_builtins((value,))):
+        undeclared = self._undeclared
+        if undeclared is not None and undeclared.are_plain([value]):
+            undeclared = None
+        if type(value) is self._atom or (self.type is Any and undeclared is None):
             return data
         try:
             back = self._decode(data)
-            equal = (
-                unchanged(back, value) if self.type is Any else not self._has_any or is_equal(back, value, self.type)
-            )
         except (ValueError, RecursionError, NotImplementedError) as error:
             raise ValueError(
                 f"{value!r:.200} could not be read back as {type_name(self.type)}: {reason(error)}"
             ) from error
         if self._times:
             expect_same_times(back, value, in_utc=plain is value)
-        if not equal:
-            raise ValueError(f"{value!r} would come back as {back!r}: declare the type of its contents")
+        if undeclared is not None and not undeclared.are_unchanged(value, back):
+            raise ValueError(f"{value!r:.200} would come back as {back!r:.200}: declare the type of its contents")
         return data
 
     def decode(self, data: bytes) -> T:

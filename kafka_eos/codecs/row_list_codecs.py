@@ -1,8 +1,8 @@
 """Codecs of whole lists, for rows that move between subtasks: one call per batch, not per value.
 
-Rule: decoded values equal the encoded ones. Values without a declared type are accepted only if MessagePack returns
-them unchanged. This check costs more than the encoding, unless the values consist of builtins that MessagePack has. So
-a fast pipeline declares its other types. Times keep their offsets (``time_zones``).
+Rule: decoded values equal the encoded ones. Values and parts without a declared type are accepted only if MessagePack
+returns them unchanged (``undeclared_parts``). This check costs more than the encoding, unless they consist of builtins
+that MessagePack has. So a fast pipeline declares its other types. Times keep their offsets (``time_zones``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from kafka_eos._util.bulk_calls import map_all
 from kafka_eos.abc.codec import Codec, ListCodec
 from kafka_eos.codecs.avro.avro_codec import AvroCodec
 from kafka_eos.codecs.plain_models import PlainModel
-from kafka_eos.codecs.returned_values import are_builtins, unchanged
 from kafka_eos.codecs.time_zones import encode_offsets, expect_same_times, may_hold_times
 from kafka_eos.codecs.type_inspection import (
     derive_json_schema,
@@ -26,6 +25,7 @@ from kafka_eos.codecs.type_inspection import (
     to_plain,
     type_name,
 )
+from kafka_eos.codecs.undeclared_parts import UndeclaredParts
 from kafka_eos.core.errors import ConfigError, PlanError
 from kafka_eos.core.json_values import Json
 
@@ -46,6 +46,7 @@ class MsgpackListCodec(ListCodec[T]):
         except TypeError as error:
             raise PlanError(f"type {type_name(tp)} cannot change subtasks: {reason(error)}") from error
         self._times = tp is not Any and may_hold_times(tp)
+        self._undeclared = UndeclaredParts.in_msgpack(tp)
 
     @property
     def schema(self) -> Json:
@@ -62,13 +63,15 @@ class MsgpackListCodec(ListCodec[T]):
             raise ValueError(f"cannot change subtasks: {reason(error)}") from error
         if self._times:
             expect_same_times(self._decode(data), values, in_utc=plain is values)
-        if self.type is Any and not are_builtins(values):
+        if self._undeclared is not None and not self._undeclared.are_plain([*values]):
             for back, value in zip(self._decode(data), values, strict=True):
-                if not unchanged(back, value):
-                    raise ValueError(
-                        f"{value!r:.200} would arrive as {back!r:.200}: declare the type (values=...) where the "
-                        "stream changes subtasks"
+                if not self._undeclared.are_unchanged(value, back):
+                    remedy = (
+                        "declare the type (values=...) where the stream changes subtasks"
+                        if self.type is Any
+                        else "declare the type of its contents"
                     )
+                    raise ValueError(f"{value!r:.200} would arrive as {back!r:.200}: {remedy}")
         return data
 
     def decode(self, data: bytes) -> list[T]:

@@ -9,7 +9,6 @@ Rule: offsets are kept. The rules of a zone (``Europe/Berlin``) are not, so a ti
 from __future__ import annotations
 
 import datetime
-import functools
 import types
 import uuid
 from collections import Counter
@@ -20,7 +19,7 @@ import msgspec
 import pydantic
 from msgspec import inspect
 
-from kafka_eos.codecs.type_inspection import any_part, to_plain
+from kafka_eos.codecs.type_inspection import any_part, field_names, to_plain
 
 _UTC: Final = (None, datetime.timedelta(0))
 _NO_TIMES: Final = frozenset((str, int, float, bool, bytes, types.NoneType))
@@ -103,10 +102,4 @@ def _iterate_times(value: Any) -> Iterator[Any]:
             waiting += [vars(each), each.__pydantic_extra__]
         else:
             cls: Any = type(each)
-            waiting += [getattr(each, name, None) for name in _field_names(cls)]
-
-
-@functools.lru_cache(maxsize=1000)
-def _field_names(cls: Any) -> list[str]:
-    names = [*getattr(cls, "__struct_fields__", ()), *getattr(cls, "__dataclass_fields__", ())]
-    return names + [attribute.name for attribute in getattr(cls, "__attrs_attrs__", ())]
+            waiting += [getattr(each, name, None) for name in field_names(cls)]

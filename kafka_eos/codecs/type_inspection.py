@@ -6,6 +6,7 @@ import collections.abc
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, TypeGuard
 
@@ -65,6 +66,13 @@ def get_instance_class(tp: object) -> type | None:
 def is_record(tp: object) -> bool:
     """Return whether it is a msgspec Struct or a dataclass."""
     return isinstance(tp, type) and (issubclass(tp, msgspec.Struct) or hasattr(tp, "__dataclass_fields__"))
+
+
+@lru_cache(maxsize=1000)
+def field_names(cls: Any) -> list[str]:
+    """Return the names of the fields of a Struct, a dataclass or an attrs class; none for other classes."""
+    names = [*getattr(cls, "__struct_fields__", ()), *getattr(cls, "__dataclass_fields__", ())]
+    return names + [attribute.name for attribute in getattr(cls, "__attrs_attrs__", ())]
 
 
 def attributes(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -207,7 +215,7 @@ def dict_without_text_keys(tp: Any) -> str | None:
     return next(
         (
             f"dict[{_plain_name(part.key_type)}, …]"
-            for part in _iterate_parts(tp)
+            for part in iterate_parts(inspect.type_info(tp))
             if isinstance(part, inspect.DictType) and not _may_be_text(part.key_type)
         ),
         None,
@@ -216,13 +224,13 @@ def dict_without_text_keys(tp: Any) -> str | None:
 
 def any_part(tp: Any, holds: Callable[[inspect.Type], bool]) -> bool:
     """Return whether a condition is true for a type or a type within it."""
-    return any(map(holds, _iterate_parts(tp)))
+    return any(map(holds, iterate_parts(inspect.type_info(tp))))
 
 
-def _iterate_parts(tp: Any) -> Iterator[inspect.Type]:
+def iterate_parts(tp: inspect.Type) -> Iterator[inspect.Type]:
     """Yield a type and all types within it, in order, in msgspec's words."""
     seen: set[int] = set()
-    waiting: list[Any] = [inspect.type_info(tp)]
+    waiting: list[Any] = [tp]
     while waiting:
         part = waiting.pop()
         if isinstance(part, tuple):

@@ -7,14 +7,13 @@ rejected here. The server decides whether the others fit, when the row is staged
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import pydantic
 
-from kafka_eos.codecs.type_inspection import attributes, to_plain, type_name
+from kafka_eos.codecs.json_codec import json_codec_of
+from kafka_eos.codecs.type_inspection import attributes, type_name
 from kafka_eos.connectors.postgres.columns import PLAIN, ModelColumn
 from kafka_eos.connectors.postgres.sink.column_losses import ColumnLosses
 
@@ -37,7 +36,10 @@ class RowEncoder:
         self._known = frozenset(self._names)
         self._taken = attributes(self._names)
         self._key, self._delete = frozenset(key), delete
-        self._documents = frozenset(name for name in self._names if types.get(name) in ("json", "jsonb"))
+        self._documents = {
+            column.name: column.declared for column in columns if types.get(column.name) in ("json", "jsonb")
+        }
+        """The columns of JSON, with the declared types of their values."""
         self._losses = {name: ColumnLosses(types.get(name, "")) for name in self._names}
         self._unconverted = [
             frozenset({type(None)}) if name in self._documents else PLAIN - self._losses[name].classes
@@ -70,7 +72,7 @@ class RowEncoder:
 
     def _cell(self, name: str, cell: Any) -> Any:
         if name in self._documents and cell is not None:
-            return _json(name, cell)
+            return _json(name, cell, self._documents[name])
         if isinstance(cell, enum.Enum):
             cell = cell.value
         if isinstance(cell, dict | set | frozenset | pydantic.BaseModel):
@@ -80,11 +82,8 @@ class RowEncoder:
         return cell
 
 
-def _json(name: str, cell: Any) -> str:
+def _json(name: str, cell: Any, declared: Any) -> str:
     try:
-        text = msgspec.json.encode(cell, enc_hook=to_plain).decode()
-        if "null" in text:  # it may stand for a number that JSON does not have
-            json.dumps(msgspec.to_builtins(cell, enc_hook=to_plain, str_keys=True), allow_nan=False)
-        return text
-    except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError) as error:
+        return json_codec_of(declared).encode(cell).decode()
+    except ValueError as error:
         raise ValueError(f"column {name!r} cannot hold this as JSON: {error}") from error

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import enum
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import msgspec
 import pytest
 
 from kafka_eos import (
@@ -100,14 +102,18 @@ def test_a_row_with_which_state_could_not_be_stored_is_rejected(state: str, batc
     assert (out, letters) == ([3] if state == "rows" else [1, 3], [1])
 
 
+def timed(stream: Any) -> Any:
+    """Row 9 ends the window and fires the timers of the others."""
+    return stream.with_timestamps(lambda value: 10_000 if value == 9 else 0, watermarks=bounded(seconds=0))
+
+
 @pytest.mark.parametrize("batch_size", [1, 500])
 @pytest.mark.parametrize(
     "window", [tumbling(seconds=1), sliding(seconds=2, every=1), session(gap=1)], ids=["tumbling", "sliding", "session"]
 )
 def test_so_it_is_in_windows(window: Any, batch_size: int) -> None:
     def shape(stream: Any) -> Any:
-        timed = stream.with_timestamps(lambda value: 10_000 if value == 9 else 0, watermarks=bounded(seconds=0))
-        return timed.key_by(lambda value: "k", values=int).window(window).reduce(plus, name="w", state=int)
+        return timed(stream).key_by(lambda value: "k", values=int).window(window).reduce(plus, name="w", state=int)
 
     out, letters = run(flow(shape), {"in": [1, LARGEST, 2, 9]}, batch_size)
 
@@ -144,6 +150,69 @@ def test_a_row_that_an_exchange_cannot_carry_is_rejected_with_one_worker_too(
     exchange: str, batch_size: int, odd: Any
 ) -> None:
     assert run(flow(EXCHANGES[exchange]), {"in": [1, odd, 2]}, batch_size) == ([1, 2], [1])
+
+
+class Paid(enum.StrEnum):
+    YES = "yes"
+
+
+class Held(msgspec.Struct):
+    """Declares its fields, but not what is in one of them."""
+
+    count: int
+    more: Any
+
+
+def held(value: int) -> Held:
+    """Hold what no schema says: of 2 it is an enum, which would come back as a text."""
+    return Held(value, Paid.YES if value == 2 else "yes")
+
+
+def replaced(acc: Held | None, value: int) -> Held:
+    return held(value)
+
+
+class Remembered(ProcessFunction[str, int, int]):
+    def open(self, ctx: Any) -> None:
+        self.timers, self.last = ctx.timers(), ctx.value_state("last", Held)
+
+    def process(self, key: str, value: int) -> Any:
+        self.last.put(held(value))
+        self.timers.register(value)
+        return []
+
+    def on_timer(self, key: str, time: int) -> Any:
+        return [self.last.get().count]
+
+
+def count_of(value: Held) -> int:
+    return value.count
+
+
+UNDECLARED: dict[str, Callable[[Any], Any]] = {
+    "key_by": lambda s: s.map(held).key_by(lambda value: "k", values=Held).process(Kept, name="f").map(count_of),
+    "rebalance": lambda s: s.map(held).rebalance(values=Held).map(count_of),
+    "fold": lambda s: s.key_by(lambda value: "k").fold(
+        name="f", init=lambda: None, step=replaced, emit=lambda key, acc: count_of(acc), state=Held
+    ),
+    "state and timers": lambda s: timed(s).key_by(lambda value: "k", values=int).process(Remembered, name="f"),
+    "window": lambda s: (
+        timed(s)
+        .key_by(lambda value: "k", values=int)
+        .window(tumbling(seconds=1))
+        .fold(name="f", init=lambda: None, step=replaced, emit=lambda key, window, acc: acc.count, state=Held)
+    ),
+}
+
+
+@pytest.mark.parametrize("batch_size", [1, 500])
+@pytest.mark.parametrize("path", UNDECLARED)
+def test_a_part_of_any_class_is_rejected_at_its_row(path: str, batch_size: int) -> None:
+    out, letters = run(flow(UNDECLARED[path]), {"in": [1, 2, 3, 9]}, batch_size)
+
+    assert letters == [1]
+    assert out
+    assert 2 not in out
 
 
 def test_without_dead_letters_the_job_stops_at_the_row() -> None:
