@@ -20,7 +20,7 @@ from kio.schema.list_transactions.v2 import response as listed
 from kio.schema.offset_commit.v8 import response as committed
 from kio.schema.offset_fetch.v8 import response as fetched
 
-from tests.scripted import NOW, Answer
+from tests.scripted_broker import NOW, Answer
 
 OFFSET_COMMIT: Final = 8
 OFFSET_FETCH: Final = 9

@@ -23,7 +23,7 @@ from kio.schema.find_coordinator.v2.response import FindCoordinatorResponse
 from kio.schema.list_offsets.v7 import response as listed
 from kio.schema.metadata.v11 import response as metadata
 
-from tests.scripted import FIND_COORDINATOR, NOW, Answer, ScriptedBroker
+from tests.scripted_broker import FIND_COORDINATOR, NOW, Answer, ScriptedBroker
 from tests.wire import METADATA
 
 FETCH: Final = 1

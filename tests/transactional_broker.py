@@ -28,7 +28,7 @@ from kio.schema.produce.v7 import response as produced
 from kio.schema.txn_offset_commit.v3 import response as marked
 
 from tests.kafka_coordinator import INIT_PRODUCER_ID, Coordinator, Held
-from tests.scripted import FIND_COORDINATOR, NOW, Answer, ScriptedBroker
+from tests.scripted_broker import FIND_COORDINATOR, NOW, Answer, ScriptedBroker
 from tests.wire import METADATA
 
 PRODUCE: Final = 0

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_eos.core.ids import SplitId
 from tests.audit.job import Job, Out, epoch, out, placed
-from tests.audit.pair import ORDERS, Pair
+from tests.audit.topic_pair import ORDERS, Pair
 from tests.contract import s3_server
 
 TOTALS = """

@@ -34,8 +34,8 @@ from kafka_eos.storage.epoch_ledger import EpochLedger
 from kafka_eos.storage.job_records import Manifest, Receipt, TermBase, TermClaim
 from kafka_eos.storage.job_storage import JobStorage, LocalStorage
 from kafka_eos.storage.storage_factory import open_storage
-from tests.audit.beside import rounds, write_beside
-from tests.audit.outs import FED_AT, Out
+from tests.audit.output_records import FED_AT, Out
+from tests.audit.provenance_files import rounds, write_beside
 from tests.producers import in_order
 from tests.waiting import PATIENCE
 

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_eos.audit import Check, Conclusion
 from tests.audit.job import Job
-from tests.audit.ran import fed_at
+from tests.audit.job_runs import fed_at
 from tests.producers import in_order
 from tests.waiting import PATIENCE
 

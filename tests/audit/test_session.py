@@ -14,7 +14,7 @@ from kafka_eos.audit import Conclusion
 from kafka_eos.audit.cluster.spark_session import session
 from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from tests.audit.conftest import Totals
-from tests.audit.test_ending import command
+from tests.audit.test_inconclusive_endings import command
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)

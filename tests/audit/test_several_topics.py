@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.core.provenance import HEADER
 from tests.audit.job import Job
-from tests.audit.ran import told_by
+from tests.audit.job_runs import told_by
 from tests.chaos.harness import read
 from tests.marks import campaign
 from tests.producers import in_order

@@ -19,7 +19,7 @@ from kafka_eos.audit.topics.question import expression, moment
 from kafka_eos.cli import app as cli
 from kafka_eos.core.errors import ConfigError
 from tests.audit.job import Out
-from tests.audit.pair import EARLIER, ORDERS, Pair, first, found
+from tests.audit.topic_pair import EARLIER, ORDERS, Pair, first, found
 from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(300)

@@ -14,8 +14,8 @@ import pytest
 
 from kafka_eos.audit import Check
 from kafka_eos.core.provenance import parse_provenance
+from tests.audit.corrupted_job import Corruption, Outs, Spoil, some_or_every, spoilt, without
 from tests.audit.job import Job
-from tests.audit.spoilt import Corruption, Outs, Spoil, some_or_every, spoilt, without
 from tests.audit.test_window_corruptions import BEGIN, at, other, said, sale
 
 pytestmark = pytest.mark.timeout(600)

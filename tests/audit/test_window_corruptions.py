@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Check
+from tests.audit.corrupted_job import Corruption, Outs, Spoil, spoilt, without
 from tests.audit.job import FED_AT, Job, Out
-from tests.audit.spoilt import Corruption, Outs, Spoil, spoilt, without
 from tests.marks import campaign
 
 pytestmark = pytest.mark.timeout(600)

@@ -24,7 +24,7 @@ from kafka_eos.audit.topics.offset_window import reading_ends, window
 from kafka_eos.audit.topics.topic_audit import _compacted_away
 from kafka_eos.core.errors import ConfigError
 from tests.audit.job import FED_AT, Out
-from tests.audit.pair import EARLIER, ORDERS, Pair, found
+from tests.audit.topic_pair import EARLIER, ORDERS, Pair, found
 from tests.marks import campaign
 from tests.waiting import PATIENCE
 

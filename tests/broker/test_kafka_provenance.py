@@ -25,8 +25,8 @@ from kafka_eos.core.provenance_blocks import decode, decode_block
 from kafka_eos.devtools.broker import Broker
 from kafka_eos.devtools.broker.settings import free_ports
 from tests.broker.kafka_kit import batch, commit, epoch, job, task
-from tests.chaos.forgetful import ForgetfulProxy
 from tests.chaos.harness import create_topic
+from tests.chaos.metadata_proxy import ForgetfulProxy
 from tests.marks import campaign
 from tests.waiting import PATIENCE, eventually
 

@@ -29,8 +29,8 @@ from confluent_kafka import KafkaError, Producer
 
 from kafka_eos.devtools.broker import Broker
 from tests.chaos.harness import Job, open_transactions
-from tests.chaos.loads import Customers, Load, Payments
 from tests.chaos.running import Running, nothing_left, signal_worker
+from tests.chaos.soak_loads import Customers, Load, Payments
 
 LEDGER = Path(__file__).parents[2] / "docs" / "soak.md"
 COLUMNS = (

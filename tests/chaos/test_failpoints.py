@@ -39,7 +39,7 @@ ELSEWHERE = {
     "micro-batch": "tests/structured_streaming",
     "timers": "test_timers.py",
     "bootstrap": "test_backfill.py",
-    "async-map": "test_asked.py",
+    "async-map": "test_service_requests.py",
     "lake": "test_lake.py",
     "outbox": "test_http.py",
     "scratch": "test_local_aggregation.py",

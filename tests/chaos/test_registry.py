@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.answering import HALF, RESET, Answer, Answering, Request, Slowly
 from tests.avro_witness import record, send, told, written
 from tests.chaos.harness import Job, create_topic, open_transactions, read
 from tests.chaos.running import running, signal_worker
-from tests.door import Door
+from tests.closable_port import Door
 from tests.registry_server import RegistryServer
+from tests.scripted_http_server import HALF, RESET, Answer, Answering, Request, Slowly
 from tests.waiting import PATIENCE
 
 NewJob = Callable[..., Job]

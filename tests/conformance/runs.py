@@ -27,7 +27,7 @@ from kafka_eos.runtime.program import load_program
 from kafka_eos.spark import SparkEngine
 from tests.chaos import harness
 from tests.conformance.cases import CASES, Case, Fed, Row
-from tests.conformance.gaps import GAPS
+from tests.conformance.unsupported import GAPS
 from tests.producers import in_order
 from tests.waiting import PATIENCE
 from tests.wire import ongoing

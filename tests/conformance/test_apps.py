@@ -1,7 +1,7 @@
 """Every pipeline of the fault tests, on every engine: what is committed is the same.
 
 Those of ``pipelines`` are made for a comparison; these are made to be killed. Each runs as a process of its own, on
-the same input, until it has caught up. The gaps are those of ``gaps``: what leads back cannot run on Spark.
+the same input, until it has caught up. The gaps are those of ``unsupported``: what leads back cannot run on Spark.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kafka_eos.monitoring.terminal.exit_codes import EXIT_USER
 from tests.chaos.harness import APPS, Job, create_topic, feed, open_transactions, read
 from tests.chaos.running import make_job
 from tests.conformance.cases import Claim, Counts, Row, distinct, field, final, in_order, same, value
-from tests.conformance.gaps import GAPS
 from tests.conformance.runs import REFERENCE, in_log_order, row_of
+from tests.conformance.unsupported import GAPS
 from tests.waiting import PATIENCE
 
 PAYMENTS = 400
@@ -114,7 +114,7 @@ ELSEWHERE = frozenset(
 """They read no Kafka, or several topics, or a format of a registry; or have rows that Spark cannot write; or wait for a
 service that only their test has, or for the clock at the end; or have windows as others have, and take their time over
 them; or run until their metrics have been looked at; or write to a database or a receiver (spark/test_tables.py,
-spark/test_systems.py, spark/test_backfill.py, chaos/test_lake.py)."""
+spark/test_all_sinks.py, spark/test_backfill.py, chaos/test_lake.py)."""
 SHARED = frozenset(("running_totals.py",))
 """What several apps import."""
 LETTERS = ("payments", "letters")

@@ -1,4 +1,4 @@
-"""One pipeline, three engines: what is committed is the same. What cannot be is in ``gaps``, and nowhere else."""
+"""One pipeline commits the same output on three engines. The only exceptions are in ``unsupported``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from kafka_eos.savepoints import Snapshot
 from tests.conformance.cases import CASES, N
-from tests.conformance.gaps import GAPS
 from tests.conformance.runs import ENGINES, REFERENCE, CannotRun, Runs, differences
+from tests.conformance.unsupported import GAPS
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 COUNTED_GAPS = 1

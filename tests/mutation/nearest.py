@@ -17,8 +17,8 @@ from pathlib import Path
 from tests.mutation.signatures import ROOT, files
 
 _CONTRACT, _UNIT = "tests/contract", "tests/unit"
-_SINKS, _PUT_BACK = f"{_CONTRACT}/test_sinks.py", f"{_CONTRACT}/test_put_back.py"
-_LAKES = (f"{_CONTRACT}/test_lake_*.py", f"{_UNIT}/connectors/_lake/test_lake_standings.py", _SINKS)
+_SINKS, _PUT_BACK = f"{_CONTRACT}/test_sinks.py", f"{_CONTRACT}/test_restored_backups.py"
+_LAKES = (f"{_CONTRACT}/test_lake_*.py", f"{_UNIT}/connectors/_lake/test_lake_commit_status.py", _SINKS)
 _OUTBOX = (
     f"{_CONTRACT}/test_outbox.py",
     f"{_CONTRACT}/test_http_sink.py",
@@ -37,10 +37,10 @@ ROOMS: Mapping[str, Sequence[str]] = {
     "kafka_eos/api/aggregates": (),
     "kafka_eos/storage": (f"{_CONTRACT}/test_storage.py", f"{_UNIT}/coordination/test_origin.py"),
     "kafka_eos/coordination": (
-        f"{_UNIT}/storage/test_savepointing.py",
+        f"{_UNIT}/storage/test_live_savepoints.py",
         f"{_UNIT}/storage/test_savepoints.py",
-        "tests/chaos/test_lives.py::test_two_jobs_of_one_name_do_not_share_a_state_dir",
-        "tests/chaos/test_lives.py::test_who_takes_over_on_purpose_ends_the_other_one_for_good",
+        "tests/chaos/test_incarnations.py::test_two_jobs_of_one_name_do_not_share_a_state_dir",
+        "tests/chaos/test_incarnations.py::test_who_takes_over_on_purpose_ends_the_other_one_for_good",
         "tests/chaos/test_requests.py::test_a_savepoint_whose_checkpoint_is_declined_is_refused_and_the_job_goes_on",
         "tests/chaos/test_standby.py::test_a_frozen_leader_of_the_same_machine_is_killed",
         "tests/chaos/test_standby.py::test_a_leader_that_is_told_to_end_hands_over",
@@ -68,7 +68,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
         "tests/chaos/test_failpoints.py",
     ),
     "kafka_eos/savepoints": (f"{_UNIT}/runtime/state",),
-    "kafka_eos/structured_streaming": ("tests/spark/test_parts.py", "tests/structured_streaming"),
+    "kafka_eos/structured_streaming": ("tests/spark/test_without_spark.py", "tests/structured_streaming"),
     "connectors/dbapi": (f"{_UNIT}/connectors/dbapi/test_*.py", f"{_CONTRACT}/test_dbapi_sink.py", _SINKS, _PUT_BACK),
     "connectors/delta": (f"{_CONTRACT}/test_delta_*.py", *_LAKES, _PUT_BACK),
     "connectors/files": (*_FILES, f"{_UNIT}/storage/test_power_cuts.py", f"{_CONTRACT}/test_sources.py"),
@@ -82,7 +82,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
         f"{_UNIT}/connectors/kafka/test_warm_pool.py",
         "tests/broker/test_kafka_sink.py",
         "tests/broker/test_kafka_source.py",
-        "tests/broker/test_lives.py",
+        "tests/broker/test_incarnations.py",
         "tests/broker/test_warm_pool.py",
         "tests/broker/test_kafka_provenance.py",
     ),
@@ -90,7 +90,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
         f"{_UNIT}/connectors/kafka/test_kafka_*.py",
         "tests/broker/test_coordinator_answers.py",
         "tests/broker/test_many_commits.py",
-        "tests/broker/test_lives.py",
+        "tests/broker/test_incarnations.py",
     ),
     "connectors/_lake": (*_LAKES, f"{_CONTRACT}/test_delta_*.py", f"{_CONTRACT}/test_iceberg_*.py", _PUT_BACK),
     "connectors/_outbox": _OUTBOX,
@@ -101,7 +101,7 @@ ROOMS: Mapping[str, Sequence[str]] = {
         _PUT_BACK,
     ),
     "connectors/_staged_tables": (
-        f"{_UNIT}/connectors/_staged_tables/test_tables_remembering.py",
+        f"{_UNIT}/connectors/_staged_tables/test_missing_commits.py",
         f"{_CONTRACT}/test_dbapi_sink.py",
         f"{_CONTRACT}/test_postgres_*.py",
         f"{_CONTRACT}/test_lake_sinks.py",
@@ -121,15 +121,18 @@ longest name that it begins with.
 
 FILES: Mapping[str, Sequence[str]] = {
     "kafka_eos/protocol/split_assignment.py": (f"{_UNIT}/runtime/exchange/test_routing.py",),
-    "kafka_eos/coordination/heartbeats.py": (f"{_UNIT}/coordination/test_standing.py",),
-    "kafka_eos/coordination/job_status.py": (f"{_UNIT}/coordination/test_standing.py",),
-    "kafka_eos/runtime/worker/watermark_alignment.py": ("tests/unit/protocol/test_drift.py",),
-    "kafka_eos/embedded/background_commits.py": (f"{_UNIT}/audit/test_beside.py",),
+    "kafka_eos/coordination/heartbeats.py": (f"{_UNIT}/coordination/test_job_status.py",),
+    "kafka_eos/coordination/job_status.py": (f"{_UNIT}/coordination/test_job_status.py",),
+    "kafka_eos/runtime/worker/watermark_alignment.py": ("tests/unit/protocol/test_watermark_alignment.py",),
+    "kafka_eos/embedded/background_commits.py": (f"{_UNIT}/audit/test_ledger_provenance.py",),
     "kafka_eos/runtime/operators/event_time.py": (f"{_UNIT}/coordination/test_event_times.py",),
     "connectors/_shared/plain_rows.py": (f"{_CONTRACT}/test_dbapi_sink.py", f"{_CONTRACT}/test_file_formats.py"),
     "connectors/polling_source.py": (f"{_CONTRACT}/test_polling_source.py",),
     "connectors/_shared/row_errors.py": (f"{_CONTRACT}/test_lake_sinks.py", f"{_CONTRACT}/test_file_sink.py"),
-    "kafka_eos/runtime/worker/task_resources.py": (f"{_UNIT}/embedded", f"{_UNIT}/runtime/operators/test_opening.py"),
+    "kafka_eos/runtime/worker/task_resources.py": (
+        f"{_UNIT}/embedded",
+        f"{_UNIT}/runtime/operators/test_failed_opening.py",
+    ),
     "kafka_eos/core/provenance_blocks.py": (
         f"{_UNIT}/core/test_origins.py",
         f"{_UNIT}/runtime/exchange/test_provenance.py",
@@ -140,11 +143,11 @@ FILES: Mapping[str, Sequence[str]] = {
     ),
     "kafka_eos/core/records.py": (f"{_UNIT}/core/test_records.py", f"{_UNIT}/embedded"),
     "kafka_eos/runtime/worker/source_readers.py": (
-        f"{_UNIT}/runtime/worker/test_awaited_reader.py",
-        f"{_UNIT}/runtime/worker/test_waiting_reader.py",
+        f"{_UNIT}/runtime/worker/test_table_reader.py",
+        f"{_UNIT}/runtime/worker/test_delayed_reader.py",
     ),
-    "connectors/kafka/sink/producer_pool.py": (f"{_UNIT}/structured_streaming/test_rounds.py",),
-    "connectors/kafka/sink/shared_transaction.py": (f"{_UNIT}/structured_streaming/test_rounds.py",),
+    "connectors/kafka/sink/producer_pool.py": (f"{_UNIT}/structured_streaming/test_process_reuse.py",),
+    "connectors/kafka/sink/shared_transaction.py": (f"{_UNIT}/structured_streaming/test_process_reuse.py",),
     "kafka_eos/plan/window_assigners.py": (
         f"{_UNIT}/runtime/operators/test_assigners.py",
         f"{_UNIT}/runtime/operators/test_windows.py",

@@ -227,9 +227,9 @@ def test_a_test_may_notice_what_it_calls_or_what_a_process_that_it_starts_may_ca
 
 
 def test_a_test_is_named_by_its_file_or_its_function() -> None:
-    once, drawn = "tests/chaos/test_lives.py::test_once", "tests/chaos/test_lives.py::test_once[1]"
+    once, drawn = "tests/chaos/test_incarnations.py::test_once", "tests/chaos/test_incarnations.py::test_once[1]"
 
-    assert is_of(once, once) and is_of(drawn, once) and is_of(once, "tests/chaos/test_lives.py")
+    assert is_of(once, once) and is_of(drawn, once) and is_of(once, "tests/chaos/test_incarnations.py")
     assert not is_of(once, f"{once}_more") and not is_of(f"{once}_more", once)
 
 

@@ -28,7 +28,8 @@ from kafka_eos.runtime.program import CodeFingerprint
 from kafka_eos.spark.driver import AttemptCallbacks, SparkAttempt
 from kafka_eos.spark.messages import ReadLimit, StageSpec
 from kafka_eos.storage import savepoint_files as savepoints
-from tests.schedules import batches, lives, ordered
+from tests.schedules import batches, row_order
+from tests.schedules import single_thread_engine as embedded
 from tests.schedules.job import IDENTITY, Job
 from tests.schedules.pipelines import Case
 
@@ -77,12 +78,12 @@ def test_rows_under_way_are_taken_up_in_the_first_epoch_on_spark_and_in_no_other
     """Some ten epochs follow, and operators with state would see each row that comes again."""
     began = time.monotonic()
     case = Case(Pipeline("moves"), Random(2), most=20)
-    ordered.ordered(case)
+    row_order.ordered(case)
     settings = Settings(checkpoint_mode="unaligned", aligned_timeout=0.0, batch_size=2, state_backend="memory")
     job = Job(case.pipeline.plan(), tmp_path, case.chance, settings, longest_life=1.7)
     while not job.decided.in_flight:
         assert time.monotonic() < began + 60, "nothing is ever under way"
-        lives.live(job, 3, to_the_end=False)
+        embedded.live(job, 3, to_the_end=False)
     for sink in job.sinks:
         sink.forget()
     coordinator, decided = _coordinator(job), job.decided

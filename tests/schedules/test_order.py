@@ -15,7 +15,8 @@ import pytest
 from kafka_eos import Pipeline
 from kafka_eos.config.settings import Settings
 from tests.examples import seeds
-from tests.schedules import batches, lives, ordered
+from tests.schedules import batches, row_order
+from tests.schedules import single_thread_engine as embedded
 from tests.schedules.job import Job
 from tests.schedules.pipelines import Case
 
@@ -42,25 +43,25 @@ def _run(plan_of: Callable[[Case], None], chance: Random, directory: Path) -> Co
     plan_of(case)
     job = Job(case.pipeline.plan(), directory, chance, _settings(chance), longest_life=2.2)
     for life in range(LIVES):
-        engine = chance.choice([lives, lives, batches if case.on_spark else lives])
+        engine = chance.choice([embedded, embedded, batches if case.on_spark else embedded])
         engine.live(job, chance.randint(1, 3), to_the_end=life == LIVES - 1)
     case.check()
     return job.told
 
 
 @pytest.mark.limits("tiny")
-@pytest.mark.parametrize("kind", ordered.CASES)
+@pytest.mark.parametrize("kind", row_order.CASES)
 def test_rows_of_a_key_keep_their_order_in_whichever_life(kind: str, tmp_path: Path) -> None:
     told: Counter[str] = Counter()
     for seed in seeds(SEEDS):
         (tmp_path / str(seed)).mkdir()
-        told += _run(ordered.CASES[kind], Random(f"{kind}-{seed}"), tmp_path / str(seed))
+        told += _run(row_order.CASES[kind], Random(f"{kind}-{seed}"), tmp_path / str(seed))
 
     for seed in range(8 * SEEDS):  # how far a life comes is a matter of the machine, too
         if told["rows under way restored"] >= SEEDS and told["epochs aborted"]:
             break
         (tmp_path / f"more-{seed}").mkdir()
-        told += _run(ordered.CASES[kind], Random(f"{kind}-more-{seed}"), tmp_path / f"more-{seed}")
+        told += _run(row_order.CASES[kind], Random(f"{kind}-more-{seed}"), tmp_path / f"more-{seed}")
 
     assert told["rows under way restored"] >= SEEDS
     assert told["epochs aborted"] > 0

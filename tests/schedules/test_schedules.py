@@ -25,11 +25,12 @@ from kafka_eos.runtime.worker import worker_runtime as open_plan
 from kafka_eos.spark import stage_task as open_level
 from tests.limits import TINY, set_limits, some_limits
 from tests.marks import campaign
-from tests.schedules import batches, expiring, lives, ordered, pipelines, verbs
+from tests.schedules import batches, expiring_windows, pipelines, row_order, timer_pipelines
+from tests.schedules import single_thread_engine as embedded
 from tests.schedules.job import Job
 from tests.schedules.pipelines import Case
 
-CASES = {**pipelines.CASES, **verbs.CASES, **expiring.CASES, **ordered.CASES}
+CASES = {**pipelines.CASES, **timer_pipelines.CASES, **expiring_windows.CASES, **row_order.CASES}
 SEEDS = int(os.environ.get("SEEDS", "40"))
 FEW, FEW_LIVES = 10, 4
 """Rows of a split at most, and lives, of the one that is always run."""
@@ -52,7 +53,7 @@ def in_small_steps(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def _schedules() -> list[Any]:
     """One of each kind, but of those in ``test_order``; in the campaign, many of all."""
-    first = [(kind, 0) for kind in CASES if kind not in ordered.CASES]
+    first = [(kind, 0) for kind in CASES if kind not in row_order.CASES]
     return [*first, *(campaign(kind, seed) for kind in CASES for seed in range(1, SEEDS))]
 
 
@@ -79,7 +80,7 @@ def test_any_schedule_gives_what_a_batch_computation_gives(
     for life in range(number):
         case.clock += chance.choice([0, -50, 100_000])
         case.last_life = case.clock
-        engine = chance.choice([lives, lives, batches if case.on_spark else lives])
+        engine = chance.choice([embedded, embedded, batches if case.on_spark else embedded])
         engine.live(job, chance.randint(1, 3), to_the_end=life == number - 1)
 
     case.check()

@@ -28,7 +28,7 @@ from kafka_eos.spark.stage_task import SparkTaskEnvironment, StageTask
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.list_source import ListOrigin, ListReader
-from tests.unit.runtime.operators.test_due import amid
+from tests.unit.runtime.operators.test_due_work import amid
 
 TASKS = 3
 

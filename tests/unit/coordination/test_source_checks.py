@@ -18,9 +18,9 @@ from kafka_eos.codecs.registry.registry_client import RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.coordination.sources import SourceCoordinator
 from kafka_eos.core.errors import ConfigError
-from tests.answering import Answering
 from tests.avro_witness import Schema, record
 from tests.broker.kafka_kit import job
+from tests.scripted_http_server import Answering
 
 CONTEXT = job("127.0.0.1:1")
 """Nobody asks a broker here."""

@@ -16,7 +16,7 @@ from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.protocol.incarnations import StartAdmitted, admit
 from kafka_eos.protocol.recovery import NoDecidedEpoch, RecordListing, TermSuperseded, decided_epochs, resolve
-from tests.unit.protocol.test_life_handshake import A, B, Shared, Steps, Stopped, schedules
+from tests.unit.protocol.test_registration_races import A, B, Shared, Steps, Stopped, schedules
 
 X, LAST = JobIdentity("e" * 12), JobIdentity("f" * 12)
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_eos.structured_streaming import partition_writer as task
 from tests.micro_batches import Driver
-from tests.scripted import ScriptedBroker
+from tests.scripted_broker import ScriptedBroker
 from tests.transactional_broker import TransactionalBroker
 
 

@@ -12,7 +12,7 @@ from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.core.errors import UserError
 from kafka_eos.structured_streaming import partition_writer as task
 from tests.micro_batches import TIMEOUT_MS, rows
-from tests.scripted import ScriptedBroker
+from tests.scripted_broker import ScriptedBroker
 from tests.transactional_broker import TransactionalBroker
 
 

@@ -36,7 +36,7 @@ from tests.kafka_coordinator import (
     Coordinator,
     Held,
 )
-from tests.scripted import ScriptedBroker
+from tests.scripted_broker import ScriptedBroker
 from tests.waiting import PATIENCE, eventually
 from tests.wire import METADATA
 

@@ -25,7 +25,7 @@ from kafka_eos.connectors.kafka.rpc import retrying_request as asking
 from kafka_eos.connectors.kafka.rpc.brokers import Brokers
 from kafka_eos.connectors.kafka.rpc.messages.cluster import metadata
 from kafka_eos.core.errors import ConfigError, Retryable
-from tests.scripted import FIND_COORDINATOR, HANG_UP, NOW, SILENCE, Half, ScriptedBroker, Stray
+from tests.scripted_broker import FIND_COORDINATOR, HANG_UP, NOW, SILENCE, Half, ScriptedBroker, Stray
 from tests.waiting import PATIENCE, eventually
 from tests.wire import API_VERSIONS, METADATA
 

@@ -15,7 +15,7 @@ from kafka_eos.connectors.kafka.sink.cluster_limits import (
     check_transactions,
     find_timeout_problem,
 )
-from tests.scripted import NOW, ScriptedBroker
+from tests.scripted_broker import NOW, ScriptedBroker
 
 DESCRIBE_CONFIGS = 32
 DAY = 24 * 3_600_000

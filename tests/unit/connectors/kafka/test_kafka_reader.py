@@ -19,7 +19,7 @@ from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import RawRecord
 from tests.kafka_log import Log
-from tests.scripted import ScriptedBroker
+from tests.scripted_broker import ScriptedBroker
 from tests.waiting import PATIENCE, eventually
 
 Opened = Callable[..., Reader[Any]]

@@ -28,7 +28,7 @@ from kafka_eos.core.errors import ConfigError, InputLost, LossCause, Retryable, 
 from kafka_eos.core.ids import Epoch, EpochId, SplitId, Term
 from kafka_eos.core.json_values import Positions
 from tests.kafka_log import LIST_OFFSETS, Log
-from tests.scripted import NOW, SILENCE, ScriptedBroker
+from tests.scripted_broker import NOW, SILENCE, ScriptedBroker
 from tests.waiting import eventually
 from tests.wire import METADATA
 

@@ -22,7 +22,7 @@ from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import RawRecord
 from kafka_eos.ops.dead_letters.topics import find_dead_letter_topics
 from tests.kafka_log import Log
-from tests.scripted import ScriptedBroker
+from tests.scripted_broker import ScriptedBroker
 from tests.waiting import eventually
 
 

@@ -24,7 +24,7 @@ from kafka_eos.testing import ListSource, MemorySink, run_local
 from tests.examples import examples
 from tests.unit.runtime.operators.conftest import Bench as Line
 from tests.unit.runtime.operators.test_event_time import Bench
-from tests.unit.runtime.operators.test_expiring import HOUR, letter, number, stored
+from tests.unit.runtime.operators.test_expiring_state import HOUR, letter, number, stored
 from tests.unit.runtime.operators.test_windows import KINDS, Row, flow, left, listed, push, shown, summed
 
 

@@ -42,7 +42,7 @@ from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.storage.provenance_files import ProvenanceReader
 from kafka_eos.testing import ListSource, MemorySink
 from kafka_eos.testing.memory_sink import MemoryWriter
-from tests.unit.runtime.operators.test_due import amid
+from tests.unit.runtime.operators.test_due_work import amid
 from tests.waiting import PATIENCE
 
 

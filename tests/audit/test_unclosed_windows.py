@@ -26,8 +26,8 @@ from kafka_eos.runtime.operators.operator_chain import OperatorChain
 from kafka_eos.runtime.program import load_program
 from kafka_eos.runtime.state.keyed_backend import open_backend
 from kafka_eos.storage.job_storage import LocalStorage
+from tests.audit.corrupted_job import Outs, found, shown
 from tests.audit.job import FED_AT, Job, Out, epoch
-from tests.audit.spoilt import Outs, found, shown
 
 pytestmark = pytest.mark.timeout(300)
 

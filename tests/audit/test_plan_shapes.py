@@ -13,7 +13,7 @@ import pytest
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from tests.audit.job import Job
-from tests.audit.ran import Ran, fed_at, last_of_a_key
+from tests.audit.job_runs import Ran, fed_at, last_of_a_key
 from tests.producers import in_order
 from tests.waiting import PATIENCE
 

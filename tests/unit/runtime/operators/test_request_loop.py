@@ -231,7 +231,7 @@ def test_a_timeout_names_the_function_and_no_cause() -> None:
 
     assert error is not None and error.__suppress_context__ and error.__cause__ is None
     assert str(error).endswith("gave no answer within timeout=0.01 seconds")
-    assert "forecast (test_asking.py, line " in str(error)
+    assert "forecast (test_request_loop.py, line " in str(error)
 
 
 # ---------------------------------------------------------------- functions that hold up others
@@ -286,7 +286,7 @@ def test_a_coroutine_that_blocks_its_loop_is_named_once_each_time() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [beat.check(now) for now in (100, 101, 102, 500, 501)] == [0, 1, 2, 3, 4], "it was stopped for a while"
-    with pytest.warns(RequestsWarning, match=r"for 5 seconds, at .*test_asking.py:\d+ in blocks"):
+    with pytest.warns(RequestsWarning, match=r"for 5 seconds, at .*test_request_loop.py:\d+ in blocks"):
         beat.check(502)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

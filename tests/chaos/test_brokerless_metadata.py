@@ -12,8 +12,8 @@ from kafka_eos.connectors.kafka import KafkaSource
 from kafka_eos.devtools.broker import Broker
 from kafka_eos.devtools.broker.settings import free_ports
 from tests.broker import kafka_kit as kit
-from tests.chaos.forgetful import ForgetfulProxy
 from tests.chaos.harness import Job, create_topic, feed
+from tests.chaos.metadata_proxy import ForgetfulProxy
 from tests.chaos.running import check_all, running
 from tests.waiting import PATIENCE, eventually
 

@@ -17,7 +17,7 @@ from kafka_eos.audit.tables.partition_placement import PartitionPlacement
 from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from kafka_eos.audit.topics.partitioning_history import placings
 from tests.audit.job import Job, Out, epoch, out
-from tests.audit.pair import first, found
+from tests.audit.topic_pair import first, found
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)

@@ -114,7 +114,7 @@ VERBS_WITH_FUNCTIONS: dict[str, Callable[[Stream[Any], Any], Any]] = {
 def test_what_nothing_would_await_is_refused_with_the_users_line(verb: str, fn: Any) -> None:
     stream = Pipeline("p").source(ListSource([1]), name="in")
 
-    with pytest.raises(PlanError, match=rf"of {verb.split()[0]} is an? .*async.*(?s:.)*test_verbs.py"):
+    with pytest.raises(PlanError, match=rf"of {verb.split()[0]} is an? .*async.*(?s:.)*test_operations.py"):
         VERBS_WITH_FUNCTIONS[verb](stream, fn)
 
 
@@ -135,7 +135,7 @@ def generated(value: Any, *_: Any) -> Iterator[Any]:
 def test_what_cannot_be_called_is_refused_with_the_users_line(verb: str, fn: Any) -> None:
     stream = Pipeline("p").source(ListSource([1]), name="in")
 
-    with pytest.raises(PlanError, match=rf"of {verb.split()[0]} is a function, not {fn!r}(?s:.)*test_verbs.py"):
+    with pytest.raises(PlanError, match=rf"of {verb.split()[0]} is a function, not {fn!r}(?s:.)*test_operations.py"):
         VERBS_WITH_FUNCTIONS[verb](stream, fn)
 
 
@@ -143,7 +143,9 @@ def test_what_cannot_be_called_is_refused_with_the_users_line(verb: str, fn: Any
 def test_a_generator_is_refused_where_one_value_is_expected(verb: str) -> None:
     stream = Pipeline("p").source(ListSource([1]), name="in")
 
-    with pytest.raises(PlanError, match=rf"of {verb.split()[0]} is a generator(?s:.)*flat_map(?s:.)*test_verbs.py"):
+    with pytest.raises(
+        PlanError, match=rf"of {verb.split()[0]} is a generator(?s:.)*flat_map(?s:.)*test_operations.py"
+    ):
         VERBS_WITH_FUNCTIONS[verb](stream, generated)
 
 
@@ -196,7 +198,7 @@ class OneTag(NeedsLimit):
 def test_what_no_session_could_run_is_refused_with_the_users_line(function: Any, why: str) -> None:
     keyed = Pipeline("p").source(ListSource([1]), name="in").key_by(str)
 
-    with pytest.raises(PlanError, match=rf"{why}(?s:.)*test_verbs.py"):
+    with pytest.raises(PlanError, match=rf"{why}(?s:.)*test_operations.py"):
         keyed.process(function, name="fn")
 
 

@@ -18,8 +18,8 @@ from docs.examples import state_machine
 from kafka_eos.devtools.broker import Broker
 from kafka_eos.testing import run_local
 from tests.chaos import machines
-from tests.chaos.loads import Customers
 from tests.chaos.running import nothing_left
+from tests.chaos.soak_loads import Customers
 from tests.chaos.storm import Steps, Storm
 from tests.marks import campaign
 from tests.producers import in_order

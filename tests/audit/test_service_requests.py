@@ -9,7 +9,7 @@ import pytest
 
 from kafka_eos.audit import Check, Conclusion
 from tests.audit.job import Job, out
-from tests.audit.test_uncompared import HEAD, audited
+from tests.audit.test_uncompared_outputs import HEAD, audited
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -16,7 +16,7 @@ from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.codecs import AvroCodec, JsonCodec
 from kafka_eos.storage import object_names as paths
 from tests.audit.job import Job
-from tests.audit.ran import Ran, Rows, fed_at, told_by
+from tests.audit.job_runs import Ran, Rows, fed_at, told_by
 from tests.marks import campaign
 from tests.producers import in_order
 from tests.waiting import PATIENCE

@@ -12,8 +12,8 @@ import pytest
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.state import audit_state
 from kafka_eos.core.ids import AppRef
+from tests.audit.corrupted_job import Corruption, Outs, found, out, shown, some_or_every, spoilt, without
 from tests.audit.job import Input, Job, Out
-from tests.audit.spoilt import Corruption, Outs, found, out, shown, some_or_every, spoilt, without
 from tests.audit.test_window_corruptions import BEGIN
 from tests.chaos.harness import read
 

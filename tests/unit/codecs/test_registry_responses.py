@@ -21,8 +21,8 @@ from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchem
 from kafka_eos.codecs.registry.schema_references import fetch_references
 from kafka_eos.core.errors import ConfigError, Retryable
 from kafka_eos.core.fault_attribution import ErrorRules, Fault
-from tests.answering import HALF, RESET, Answer, Answering, Request, Sent
 from tests.avro_witness import record
+from tests.scripted_http_server import HALF, RESET, Answer, Answering, Request, Sent
 
 
 class Item(BaseModel):

@@ -13,7 +13,7 @@ from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from kafka_eos.audit.topics.partition_growth import grown
 from tests.audit.job import FED_AT, Job, Out
-from tests.audit.pair import found
+from tests.audit.topic_pair import found
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(300)

@@ -131,7 +131,7 @@ def test_a_result_of_a_window_may_be_kept_by_an_aggregate_that_is_told_its_type(
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_users_line(verb: Any, says: str) -> None:
-    with pytest.raises(PlanError, match=rf"{says}(?s:.)*test_window_verbs.py"):
+    with pytest.raises(PlanError, match=rf"{says}(?s:.)*test_window_shortcuts.py"):
         verb(keyed(Pipeline("p")))
 
 

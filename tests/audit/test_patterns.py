@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kafka_eos.audit import Check, Conclusion
+from tests.audit.corrupted_job import Corruption, Outs, shown, some_or_every, spoilt, without
 from tests.audit.job import FED_AT, Input, Job, Out
-from tests.audit.spoilt import Corruption, Outs, shown, some_or_every, spoilt, without
 from tests.chaos.harness import read
 from tests.marks import campaign
 

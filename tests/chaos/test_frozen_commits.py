@@ -2,7 +2,7 @@
 
 A sleeper is a supervisor with its workers, all stopped (SIGSTOP) where a failpoint stopped one of them, and without its
 lock, as on another machine. Each life has a number of workers of its own, so what one has prepared is often committed
-by a job of another size. ``SEEDS=20 make chaos TESTS=tests/chaos/test_sleepers.py`` tries more.
+by a job of another size. ``SEEDS=20 make chaos TESTS=tests/chaos/test_frozen_commits.py`` tries more.
 """
 
 from __future__ import annotations

@@ -203,9 +203,9 @@ def test_what_could_not_be_stored_or_awaited_is_refused_with_the_users_line() ->
     async def waits(known: Any, value: Any, time: int) -> int:
         return 1
 
-    with pytest.raises(PlanError, match=r"(?s)on_event of generated is a coroutine.*test_generated.py"):
+    with pytest.raises(PlanError, match=r"(?s)on_event of generated is a coroutine.*test_watermark_strategies.py"):
         flow(generated(int, on_event=waits, watermark=int))  # type: ignore[arg-type]
-    with pytest.raises(PlanError, match=r"(?s)path.*test_generated.py"):
+    with pytest.raises(PlanError, match=r"(?s)path.*test_watermark_strategies.py"):
         flow(generated(Unstorable, on_event=lambda known, value, time: Unstorable(), watermark=lambda known: 1))
 
 

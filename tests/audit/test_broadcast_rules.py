@@ -14,9 +14,9 @@ import pytest
 
 from kafka_eos.audit import Check
 from kafka_eos.core.ids import SplitId
+from tests.audit.corrupted_job import Corruption, Outs, found, shown, some_or_every, spoilt, without
 from tests.audit.job import Ends, Input, Job, Out, epoch
 from tests.audit.job import out as made
-from tests.audit.spoilt import Corruption, Outs, found, shown, some_or_every, spoilt, without
 from tests.chaos.harness import read
 from tests.waiting import eventually
 

@@ -15,7 +15,7 @@ from kafka_eos.core.provenance_blocks import ProvenanceRecorder, encode
 from kafka_eos.core.records import Batch, Origin, RawRecord
 from kafka_eos.storage import provenance_files as provenance
 from kafka_eos.storage.job_storage import LocalStorage
-from tests.audit.outs import Out
+from tests.audit.output_records import Out
 from tests.waiting import PATIENCE
 
 _NOWHERE = 99
