@@ -33,7 +33,7 @@ from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource
 from kafka_eos.testing.list_source import ListOrigin
 from tests.contract.lakes import DeltaLake
-from tests.contract.test_put_back import Database, SqliteFile
+from tests.contract.test_restored_backups import Database, SqliteFile
 
 
 class System(Protocol):
