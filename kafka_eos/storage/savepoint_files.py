@@ -277,7 +277,6 @@ class SavepointDraft:
     def publish(self, savepoint: Savepoint) -> None:
         """Publish the savepoint under its name, durably. Its files must be stored already."""
         manifest.publish(self.files, savepoint)
-        files.sync_directory(self.content)
         failpoints.hit("savepoint.staged")
         try:
             os.rename(self.content, self._target)

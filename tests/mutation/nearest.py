@@ -56,6 +56,8 @@ ROOMS: Mapping[str, Sequence[str]] = {
         f"{_UNIT}/runtime/exchange/test_forwards.py",
         f"{_UNIT}/testing/test_run_local.py",
         "tests/chaos/test_parallel.py",
+        "tests/chaos/test_hung_workers.py",
+        "tests/chaos/test_restores.py",
     ),
     "kafka_eos/runtime/exchange": ("tests/chaos/test_parallel.py",),
     "kafka_eos/runtime/operators": ("tests/schedules",),

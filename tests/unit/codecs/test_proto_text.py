@@ -105,6 +105,9 @@ def test_names_are_as_short_as_they_can_be() -> None:
     [
         ("message", "line 1: it ends too early"),
         ('syntax = "proto3";\nmessage A { int32 a = 1 }', "line 2: expected ;, found }"),
+        ('syntax = "proto3" message A {}', "line 1: expected ;, found message"),
+        ("package a message A {}", "line 1: expected ;, found message"),
+        ('import "b.proto" message A {}', "line 1: expected ;, found message"),
         ('syntax = "proto9";', "syntax 'proto9' is not known"),
         ("message A {\n repeated group G = 1 {} }", "line 2: groups are not read"),
         ("message A { int32 a = 99999999999; }", "line 1: Value out of range"),

@@ -163,7 +163,7 @@ def test_a_system_that_was_put_back_is_named_and_nobody_goes_on(tmp_path: Path, 
 
 
 def test_a_system_whose_output_is_long_ago_is_asked_for_that(tmp_path: Path) -> None:
-    """What the last epochs had for the other one says nothing of it."""
+    """The last epochs had output for the other one only, and of one subtask: they say nothing of it."""
     job = NotedJob(tmp_path, remembers=("left", "right"))
     running = job.begun()
     first = job.decided(running, "two")
@@ -172,14 +172,14 @@ def test_a_system_whose_output_is_long_ago_is_asked_for_that(tmp_path: Path) -> 
         epoch = running.ownership.next_epoch()
         some = job.prepared(running, epoch, value)
         job.left.abort(JOB, {running.ownership.load_identity().identity}, Term(0))
-        running.epochs.commit(running.epochs.decide(epoch, EpochContents(job.positions, (), some[2:])))
+        running.epochs.commit(running.epochs.decide(epoch, EpochContents(job.positions, (), some[3:])))
 
     job.coordinator().recover()
 
     (asked,) = job.left.asked
     assert [each.payload for each in asked[1]] == [each.payload for each in first.committables[:2]]
     (asked,) = job.right.asked
-    assert [each.payload for each in asked[1]] == [each.payload for each in some[2:]]
+    assert [each.payload for each in asked[1]] == [each.payload for each in some[3:]]
 
 
 # ---------------------------------------------------------------- sources

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,11 +150,13 @@ def test_damaged_state_is_revoked_while_nothing_is_visible() -> None:
     assert decision == EpochRevoked(e(4, 1), "file x: checksum")
 
 
-def test_damaged_state_does_not_keep_the_rest_from_its_commit_once_something_is_visible() -> None:
+@pytest.mark.parametrize("probes", permutations([COMMITTED, PREPARED, PREPARED]))
+def test_damaged_state_does_not_keep_the_rest_from_its_commit_once_something_is_visible(
+    probes: tuple[Probe, ...],
+) -> None:
     """There is no way back then, and what is prepared would expire while somebody restores the file."""
     assert isinstance(
-        decide_unfinished(NewestUncommitted(e(4, 1), e(3, 1)), [COMMITTED, PREPARED], ["file x"], margin=10),
-        CommitAuthorized,
+        decide_unfinished(NewestUncommitted(e(4, 1), e(3, 1)), probes, ["file x"], margin=10), CommitAuthorized
     )
 
 

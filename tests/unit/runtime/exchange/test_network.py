@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -273,6 +274,20 @@ def test_what_waits_for_credit_beyond_a_window_is_on_the_disk(connected: Callabl
     assert [item.frame for item in arrived if isinstance(item, RowsArrived)] == frames
     assert arrived[50] == BarrierArrived(0, 0, 1, aligned=True)
     assert list((tmp_path / "sender").iterdir()) == []
+
+
+def test_a_closed_network_leaves_no_file_open(tmp_path: Path) -> None:
+    def open_files() -> list[str]:
+        paths = [os.path.realpath(each) for each in os.scandir("/proc/self/fd")]
+        return [path for path in paths if path.startswith(str(tmp_path))]
+
+    with ExitStack() as closing:
+        sender, _ = pair(closing, disks=(tmp_path / "sender", tmp_path / "receiver"))
+        for n in range(50):
+            sender.send(0, 1, bytes([n]) * 1000)
+        assert open_files()
+
+    assert open_files() == []
 
 
 def test_three_workers_hear_each_other_and_know_from_whom() -> None:

@@ -271,6 +271,25 @@ def test_threads_that_hang_are_counted_over_all_sessions_and_a_process_has_so_ma
     waiting.cancel()
 
 
+def test_a_pool_starts_as_many_threads_as_it_may_and_no_more() -> None:
+    may_end, began = threading.Event(), threading.Semaphore(0)
+
+    def wait(value: int) -> int:
+        began.release()
+        may_end.wait()
+        return value
+
+    threads = DaemonThreadPool(2, "bounded")
+    try:
+        waiting = [threads.submit(wait, number) for number in range(4)]
+        assert [began.acquire(timeout=20) for _ in range(2)] == [True, True]
+        assert len(threads._threads) == 2
+    finally:
+        may_end.set()
+    assert [future.result(timeout=20) for future in waiting] == [0, 1, 2, 3]
+    threads.close()
+
+
 def test_a_coroutine_that_blocks_its_loop_is_named_once_each_time() -> None:
     loop, done, here = asyncio.new_event_loop(), threading.Event(), threading.Event()
     thread = threading.Thread(target=loop.run_forever, daemon=True)

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_eos.abc.state import StateHandle
 from kafka_eos.codecs import KeyCodec
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import KeyGroup
+from kafka_eos.runtime.state.handle_merging import merge_watermarks
 from kafka_eos.runtime.state.key_groups import (
     MAX_KEY_GROUPS,
     check_key_groups,
@@ -52,6 +54,23 @@ def test_a_row_key_begins_with_its_group(keys: list[bytes], time: bytes) -> None
     assert row_keys(keys, time) == [prefix_of(key) + time + key for key in keys]
     assert groups_of(keys) == [int.from_bytes(prefix_of(key), "big") for key in keys] == list(map(group_of, keys))
     assert all(0 <= group < MAX_KEY_GROUPS for group in groups_of(keys))
+
+
+def test_a_subtask_restores_the_event_times_of_its_own_groups_only() -> None:
+    def handle(*watermarks: list[int]) -> StateHandle:
+        states = ({"name": "total", "watermarks": list(watermarks)}, {"name": "unrelated"})
+        return StateHandle("total", "rocksdb", (watermarks[0][0], watermarks[-1][1]), (), states)
+
+    handles = [handle([0, 9, 50], [10, 42, 60]), handle([43, 60, 40], [61, 84, 70]), handle([85, 127, 80])]
+
+    def merged(first: int, last: int, local: bool = False) -> object:
+        return merge_watermarks(handles, range(first, last + 1), local=local)
+
+    assert merged(0, 127) == {"total": [(0, 9, 50), (10, 42, 60), (43, 60, 40), (61, 84, 70), (85, 127, 80)]}
+    assert merged(9, 43) == {"total": [(9, 9, 50), (10, 42, 60), (43, 43, 40)]}
+    assert merged(10, 42) == {"total": [(10, 42, 60)]}
+    assert merged(61, 85) == {"total": [(61, 84, 70), (85, 85, 80)]}
+    assert merged(10, 42, local=True) == {"total": [(10, 42, 40)]}, "a key may have been in any group"
 
 
 # ---------------------------------------------------------------- how keys are spread
