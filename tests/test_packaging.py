@@ -265,14 +265,6 @@ def test_the_demo_says_which_extra_is_missing(tmp_path: Path, absent: tuple[str,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_dashboard_says_which_extra_is_missing(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WITHOUT.format(absent=MODULES["ui"]), "ui"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 2, done.stderr
-    assert "the dashboard needs starlette, uvicorn: pip install 'kafka-eos[ui]'" in done.stderr
-
-
 def test_a_broker_starts_without_what_the_audit_needs(tmp_path: Path) -> None:
     def command(*arguments: str) -> str:
         code = WITHOUT.format(absent=MODULES["audit"])

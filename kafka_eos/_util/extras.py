@@ -23,7 +23,6 @@ MODULES: Final = {
     "iceberg": ("pyiceberg", "sqlalchemy", "pyarrow"),
     "dbapi": ("sqlalchemy",),
     "http": ("httpx2",),
-    "ui": ("starlette", "uvicorn"),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
 
@@ -32,11 +31,6 @@ def ensure_extra(extra: str, what: str) -> None:
     """Raise ConfigError if something of the extra is not installed."""
     if missing := _missing(extra):
         raise ConfigError(f"{what} needs {', '.join(missing)}: pip install 'kafka-eos[{extra}]'")
-
-
-def has_extra(extra: str) -> bool:
-    """Return whether the extra is completely installed. For features that are skipped without it."""
-    return not _missing(extra)
 
 
 def _missing(extra: str) -> list[str]:

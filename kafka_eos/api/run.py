@@ -12,7 +12,7 @@ from typing import Protocol
 from kafka_eos import __version__
 from kafka_eos._util import logging_setup as logs
 from kafka_eos._util import thread_dumps as stacks
-from kafka_eos._util.extras import ensure_extra, has_extra
+from kafka_eos._util.extras import ensure_extra
 from kafka_eos.abc.context import JobContext
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.status_file import Observer, read_status
@@ -128,23 +128,15 @@ def _serve(
     observed: MetricsObserver, address: tuple[str, int], plan: Plan, settings: Settings, around: ExitStack
 ) -> None:
     """Serve the job's HTTP endpoints at its address until the run ends."""
-    from kafka_eos.monitoring.metrics.http_server import (  # imported only if needed
-        MetricsEndpoints,
-        serve_metrics,
-    )
+    from kafka_eos.monitoring.dashboard.routes import Pages  # imported only if needed
+    from kafka_eos.monitoring.dashboard.server import serve_dashboard
+    from kafka_eos.monitoring.metrics.endpoints import MetricsEndpoints
 
     directory = settings.job_dir(plan.name)
     answers = MetricsEndpoints(observed, settings.http_ready_within, lambda: read_status(directory))
-    if has_extra("ui"):
-        from kafka_eos.monitoring.dashboard import server
-        from kafka_eos.monitoring.dashboard.routes import Pages, build_metrics_routes
-
-        pages, what = Pages(directory.parent, plan.name), f"http={settings.http}"
-        url = around.enter_context(server.serve_dashboard(address, pages, what, build_metrics_routes(answers)))
-        print_message(f"dashboard at {url}/, metrics at {url}/metrics")
-    else:
-        url = around.enter_context(serve_metrics(address, answers))
-        print_message(f"metrics at {url}/metrics (for a dashboard: pip install 'kafka-eos[ui]')")
+    pages, what = Pages(directory.parent, plan.name), f"http={settings.http}"
+    url = around.enter_context(serve_dashboard(address, pages, what, answers.routes()))
+    print_message(f"dashboard at {url}/, metrics at {url}/metrics")
 
 
 def describe_set_aside(rows: Mapping[str, int]) -> str:

@@ -25,11 +25,13 @@ import yaml
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT7
+from starlette.routing import Route
 
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.job_lock import find_holder
 from kafka_eos.core.errors import Retryable, UserError
-from kafka_eos.monitoring.metrics.http_server import ROUTES
+from kafka_eos.monitoring.metrics.endpoints import MetricsEndpoints
+from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from kafka_eos.monitoring.terminal.exit_codes import exit_code
 from kafka_eos.storage import object_names as paths
 from tests.waiting import PATIENCE, eventually
@@ -89,7 +91,8 @@ def test_a_manifest_asks_what_a_job_answers_and_waits_until_it_has_drained(
     (port,) = job["ports"]
     assert settings.http_at is not None and settings.http_at[1] == port["containerPort"]
     probes = {name: job[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness", "startup")}
-    assert {probe["path"] for probe in probes.values()} <= ROUTES.keys()
+    served = MetricsEndpoints(MetricsObserver("orders", "1.0"), 60, lambda: None).routes()
+    assert {probe["path"] for probe in probes.values()} <= {route.path for route in served if isinstance(route, Route)}
     assert {probe["port"] for probe in probes.values()} == {port["name"]}
     assert (probes["liveness"]["path"], probes["startup"]["path"]) == ("/healthz", "/healthz")
     mounted = {mount["name"] for mount in job["volumeMounts"]}

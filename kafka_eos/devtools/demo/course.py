@@ -12,7 +12,6 @@ from contextlib import ExitStack
 
 from rich.console import Console
 
-from kafka_eos._util.extras import has_extra
 from kafka_eos.audit import audit
 from kafka_eos.audit.checks.verdict import Conclusion, Verdict
 from kafka_eos.audit.cluster.spark_session import PendingSession
@@ -121,14 +120,13 @@ class _DemoRun:
         self._watcher.step("running")
 
     def _dashboard(self) -> str:
-        """Serve the dashboard until the end; says where, or how to get it."""
-        if not has_extra("ui"):
-            return "to watch it in a browser: pip install 'kafka-eos[ui]', and start it again"
+        """Serve the dashboard until the end; return where."""
         from kafka_eos.monitoring.dashboard.routes import Pages
         from kafka_eos.monitoring.dashboard.server import serve_dashboard
 
         pages = Pages(self._home.checkpoints, self._pipeline.name)
-        return f"watch it: {self._cleanup.enter_context(serve_dashboard(('127.0.0.1', 0), pages, 'the dashboard'))}/"
+        server = serve_dashboard(("127.0.0.1", 0), pages, "the dashboard")
+        return f"watch it: {self._cleanup.enter_context(server)}/"
 
     def _make_job(self) -> JobProcess:
         if self._options.engine == "embedded":

@@ -1,40 +1,27 @@
 """The dashboard's HTTP routes: the page, its files, and the facts as JSON and as a stream of events.
 
-Rule: no request here changes anything. Nothing is loaded from other sites: a header makes the browser refuse it.
+Rule: no request here changes anything.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kafka_eos.core.json_values import Json
 from kafka_eos.monitoring.dashboard import job_directories as reading
 from kafka_eos.monitoring.dashboard import job_facts as facts
 from kafka_eos.monitoring.dashboard.rates import Rates
 from kafka_eos.monitoring.dashboard.shared_polling import EventStreams
-from kafka_eos.monitoring.metrics.http_server import NON_BLOCKING, ROUTES, MetricsEndpoints
-from kafka_eos.monitoring.metrics.loopback_guard import is_loopback, refusal
 
 _STATIC = Path(__file__).parent / "static"
-
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
 
 
 class Pages:
@@ -96,54 +83,3 @@ class Pages:
 
     def _missing(self, job: str) -> str:
         return f"Job {job} has not run in {self._home}"
-
-
-def build_metrics_routes(answers: MetricsEndpoints) -> list[BaseRoute]:
-    """Build the routes of the metrics endpoints."""
-
-    def route(path: str) -> Route:
-        def ask(request: Request) -> Response:
-            status, content_type, body = ROUTES[path](answers, request.headers.get("Accept", ""))
-            return Response(body, status, media_type=content_type)
-
-        async def ask_here(request: Request) -> Response:
-            return ask(request)
-
-        return Route(path, ask_here if path in NON_BLOCKING else ask)
-
-    return [route(path) for path in ROUTES]
-
-
-class SecurityMiddleware:
-    """ASGI middleware that sets security headers and checks the Host header.
-
-    ``local``: it is served at loopback. Then it answers only who asks for loopback by name; see
-    ``monitoring.metrics.loopback_guard``.
-    """
-
-    def __init__(self, app: ASGIApp, local: bool) -> None:
-        self._app, self._local = app, local
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = Headers(scope=scope).get("host", "")
-        if self._local and not is_loopback(asked):
-            await JSONResponse({"error": refusal(asked)}, status_code=421)(scope, receive, send)
-            return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
-            await send(message)
-
-        await self._app(scope, receive, guarded)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=error.headers)
-
-
-def build_app(routes: list[BaseRoute], local: bool) -> ASGIApp:
-    """Build the ASGI application of all routes. ``local``: see ``SecurityMiddleware``."""
-    handlers: dict[Any, Any] = {HTTPException: _refused}
-    return SecurityMiddleware(Starlette(routes=routes, exception_handlers=handlers), local)

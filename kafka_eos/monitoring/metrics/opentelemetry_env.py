@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.monitoring.metrics.http_server import host_in_url
+from kafka_eos.monitoring.http.hosts import host_in_url
 
 _LOCAL: Final = "http://localhost:4318"
 

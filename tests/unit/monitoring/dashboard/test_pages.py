@@ -15,9 +15,9 @@ import pytest
 
 from kafka_eos.coordination.status_file import StatusFile
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.monitoring.dashboard.routes import Pages, build_metrics_routes
+from kafka_eos.monitoring.dashboard.routes import Pages
 from kafka_eos.monitoring.dashboard.server import serve_dashboard
-from kafka_eos.monitoring.metrics.http_server import MetricsEndpoints
+from kafka_eos.monitoring.metrics.endpoints import MetricsEndpoints
 from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from tests.waiting import PATIENCE
 
@@ -107,7 +107,7 @@ def test_a_job_shows_itself_alone_and_answers_what_it_answers_without_a_dashboar
     (home / "clicks").mkdir()
     StatusFile(home / "clicks")("stopped", {})
     answers = MetricsEndpoints(MetricsObserver("orders", "1.0"), 60, lambda: {"last": {}})
-    with serve_dashboard(("127.0.0.1", 0), Pages(home, "orders"), "http=…", build_metrics_routes(answers)) as url:
+    with serve_dashboard(("127.0.0.1", 0), Pages(home, "orders"), "http=…", answers.routes()) as url:
         with asked(url, "/") as begin, asked(url, "/metrics") as metrics:
             assert (begin.status, begin.headers["Location"]) == (307, "/job/orders")
             assert b"kafka_eos_info" in metrics.read()

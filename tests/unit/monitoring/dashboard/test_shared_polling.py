@@ -18,10 +18,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from kafka_eos.core.json_values import Json
-from kafka_eos.monitoring.dashboard.routes import Pages, build_metrics_routes
+from kafka_eos.monitoring.dashboard.routes import Pages
 from kafka_eos.monitoring.dashboard.server import serve_dashboard
 from kafka_eos.monitoring.dashboard.shared_polling import EventStreams
-from kafka_eos.monitoring.metrics.http_server import MetricsEndpoints
+from kafka_eos.monitoring.metrics.endpoints import MetricsEndpoints
 from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from tests.waiting import PATIENCE, eventually
 
@@ -131,7 +131,7 @@ def test_probes_are_answered_while_every_thread_is_taken(tmp_path: Path) -> None
         return PlainTextResponse("done")
 
     routes = [
-        *build_metrics_routes(MetricsEndpoints(MetricsObserver("orders", "1.0"), 60, lambda: None)),
+        *MetricsEndpoints(MetricsObserver("orders", "1.0"), 60, lambda: None).routes(),
         Route("/wait", wait),
     ]
     with serve_dashboard(("127.0.0.1", 0), Pages(tmp_path), "the dashboard", routes) as url:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import struct
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
@@ -16,9 +16,17 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from kafka_eos.core.errors import ConfigError
-from kafka_eos.monitoring.metrics.http_server import MetricsEndpoints, serve_metrics
+from kafka_eos.monitoring.http.connections import ConnectionLimits
+from kafka_eos.monitoring.http.server import serve
+from kafka_eos.monitoring.metrics.endpoints import MetricsEndpoints
 from kafka_eos.monitoring.metrics.job_observer import MetricsObserver
 from tests.waiting import PATIENCE, eventually
+
+
+def serve_metrics(
+    address: tuple[str, int], answers: MetricsEndpoints, limits: ConnectionLimits | None = None
+) -> AbstractContextManager[str]:
+    return serve(address, answers.routes(), "http=…", limits=limits)
 
 
 @pytest.fixture
@@ -76,9 +84,9 @@ def test_what_cannot_be_answered_is_said_and_the_next_question_is_answered(
 
     with serve_metrics(("127.0.0.1", 0), MetricsEndpoints(observed, 60, damaged)) as url:
         code, _, said = ask(url, "/api/status")
-        assert code == 500 and "ValueError: status.json is damaged" in said
+        assert code == 500 and said == "ValueError: see the log of the job\n"
         assert ask(url, "/healthz")[0] == 200
-    assert "/api/status cannot be answered" in caplog.text
+    assert "/api/status cannot be answered" in caplog.text and "status.json is damaged" in caplog.text
 
 
 def test_a_page_of_another_site_that_is_given_this_address_reads_nothing(url: str) -> None:
@@ -117,10 +125,10 @@ def test_status_is_what_the_job_shows_and_whether_it_is_ready(url: str) -> None:
     assert json.loads(text) == {"last": {"running": {"term": 1}}, "ready": False, "reason": "starting or recovering"}
 
 
-def test_what_is_not_there_is_said_with_what_is(url: str) -> None:
+def test_what_is_not_there_is_said(url: str) -> None:
     code, _, text = ask(url, "/dashboard?x=1")
     assert code == 404
-    assert "/metrics" in text
+    assert json.loads(text) == {"error": "Not Found"}
 
 
 def test_two_jobs_cannot_have_one_port(observed: MetricsObserver, url: str) -> None:
@@ -151,7 +159,9 @@ def test_a_client_that_is_gone_before_its_answer_is_no_news(
         assert gone.wait(PATIENCE)
         return {"text": "x" * (1 << 24)}
 
-    with serve_metrics(("127.0.0.1", 0), MetricsEndpoints(observed, 60, status), clients=1) as url:
+    with serve_metrics(
+        ("127.0.0.1", 0), MetricsEndpoints(observed, 60, status), ConnectionLimits(connections=1)
+    ) as url:
         client = connected(url)
         client.sendall(b"GET /api/status HTTP/1.0\r\n\r\n")
         assert asking.wait(PATIENCE)
@@ -160,31 +170,3 @@ def test_a_client_that_is_gone_before_its_answer_is_no_news(
         gone.set()
         eventually(lambda: ask(url, "/healthz")[0] == 200, "its place is free again")
     assert capsys.readouterr().err == "" and caplog.text == ""
-
-
-def test_slow_clients_are_dropped_and_one_too_many_is_told_to_come_again(observed: MetricsObserver) -> None:
-    answers = MetricsEndpoints(observed, 60, lambda: None)
-    with serve_metrics(("127.0.0.1", 0), answers, clients=2, patience=1.0) as url:
-        slow = [connected(url), connected(url)]
-        try:
-            with connected(url) as third:
-                told = third.makefile("rb").read()
-                assert told.startswith(b"HTTP/1.0 503 ") and b"Retry-After: 5" in told
-            for client in slow:
-                assert _drips(client), "it is dropped, though it never says nothing for long"
-            eventually(lambda: ask(url, "/healthz")[0] == 200, "there is room again")
-        finally:
-            for client in slow:
-                client.close()
-
-
-def _drips(client: socket.socket) -> bool:
-    """Says a byte of a question now and then, until the server has had enough."""
-    client.settimeout(0.1)
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        for _ in range(int(10 * PATIENCE)):
-            client.sendall(b"G")
-            with contextlib.suppress(TimeoutError):
-                return client.recv(1) == b""
-        return False
-    return True

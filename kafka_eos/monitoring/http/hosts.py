@@ -11,6 +11,11 @@ from urllib.parse import urlsplit
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
+def host_in_url(host: str) -> str:
+    """Return a host as URLs have it: one of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def is_loopback(asked: str) -> bool:
     """Return whether a host is a loopback name, with or without a port: ``127.0.0.1:8377``, ``[::1]``."""
     try:

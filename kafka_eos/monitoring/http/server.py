@@ -1,0 +1,108 @@
+"""The server on a thread of its own, until its owner ends it.
+
+Rule: the address is bound, or refused, before anything else starts; an open connection never delays the end, and the
+job never waits for a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import uvicorn
+from starlette.routing import BaseRoute
+
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.http.connections import BoundedProtocol, ConnectionAcceptor, ConnectionLimits
+from kafka_eos.monitoring.http.hosts import host_in_url, is_loopback
+from kafka_eos.monitoring.http.security import build_app
+
+
+class _BoundedServer(uvicorn.Server):
+    """A uvicorn server that accepts connections within limits, and ends event streams before it shuts down."""
+
+    def __init__(self, config: uvicorn.Config, limits: ConnectionLimits, end_streams: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._limits, self._end_streams = limits, end_streams
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections of the given socket; uvicorn's servers, which have no limits, are not created."""
+        assert sockets is not None
+        (listening,) = sockets
+        self.servers = []
+        acceptor = ConnectionAcceptor(listening, self._limits, self._build_protocol, lambda: None)
+        self._accepting = asyncio.create_task(acceptor.run())
+        self.started = True
+
+    def _build_protocol(self) -> BoundedProtocol:
+        return BoundedProtocol(
+            self._limits, config=self.config, server_state=self.server_state, app_state=dict[str, object]()
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._accepting.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._accepting
+        self._end_streams()
+        await super().shutdown(sockets)
+
+
+@contextmanager
+def serve(
+    address: tuple[str, int],
+    routes: Sequence[BaseRoute],
+    what: str,
+    end_streams: Callable[[], None] = lambda: None,
+    limits: ConnectionLimits | None = None,
+) -> Iterator[str]:
+    """Serve the routes while the block runs; yield the URL. ConfigError, which names ``what``, if it cannot be bound.
+
+    ``end_streams``: ends the responses that have no end of their own.
+    """
+    host, port = address
+    try:
+        listening = socket.create_server((host, port), family=_family_of(host))
+    except OSError as error:
+        raise _explain(what, error) from error
+    shown = host_in_url(host)
+    config = uvicorn.Config(
+        build_app(list(routes), is_loopback(shown)),
+        lifespan="off",
+        http=BoundedProtocol,
+        ws="none",
+        log_config=None,
+        log_level="error",  # a request that is no HTTP is no news: everybody can send one
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
+    with listening:
+        server = _BoundedServer(config, (limits or ConnectionLimits()).fit_to_process(), end_streams)
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True, name="http")
+        thread.start()
+        try:
+            yield f"http://{shown}:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _family_of(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _explain(what: str, error: OSError) -> ConfigError:
+    """Return the error for an address that cannot be bound, with what to do."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            advice = "Give each process of a host a port of its own, or port 0 for one that is free"
+        case errno.EACCES:
+            advice = "Take a port above 1023, or port 0 for one that is free"
+        case _:
+            advice = "Name an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all that it has"
+    return ConfigError(f"{what} cannot be served: {error.strerror or error}. {advice}")

@@ -1,0 +1,213 @@
+"""The bounds of the HTTP server, over real sockets: whoever can reach it without a login cannot stop a job with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from kafka_eos.monitoring.http.connections import ConnectionLimits
+from kafka_eos.monitoring.http.server import serve
+from tests.waiting import PATIENCE, eventually
+
+
+def connected(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    return socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE)
+
+
+def status(url: str, path: str = "/alive") -> int:
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+class Door:
+    """A route that keeps its response until the test says so, and one whose response has no end."""
+
+    def __init__(self) -> None:
+        self.opened, self.asked = threading.Event(), threading.Semaphore(0)
+
+    def routes(self) -> list[Route]:
+        return [Route("/alive", self._alive), Route("/waits", self._waits), Route("/endless", self._endless)]
+
+    async def _alive(self, request: Request) -> Response:
+        return PlainTextResponse("alive")
+
+    def _waits(self, request: Request) -> Response:
+        self.asked.release()
+        self.opened.wait(PATIENCE)
+        return PlainTextResponse("at last")
+
+    async def _endless(self, request: Request) -> Response:
+        def pieces() -> Iterator[bytes]:
+            while not self.opened.is_set():
+                yield b"x" * (1 << 20)
+
+        return StreamingResponse(pieces())
+
+
+@contextmanager
+def door(limits: ConnectionLimits) -> Iterator[tuple[str, Door]]:
+    found = Door()
+    with serve(("127.0.0.1", 0), found.routes(), "the test", limits=limits) as url:
+        try:
+            yield url, found
+        finally:
+            found.opened.set()
+
+
+def ended(client: socket.socket, within: float = PATIENCE) -> bool:
+    """Return whether the server ends a connection on which the client reads to the end."""
+    client.settimeout(within)
+    with suppress(ConnectionResetError):
+        try:
+            while client.recv(1 << 16):
+                pass
+        except TimeoutError:
+            return False
+    return True
+
+
+def test_a_client_that_says_nothing_is_dropped() -> None:
+    with door(ConnectionLimits(request=0.5)) as (url, _), connected(url) as silent:
+        assert ended(silent)
+
+
+def test_a_client_that_never_ends_its_question_is_dropped_however_often_it_says_something() -> None:
+    with door(ConnectionLimits(request=0.5)) as (url, _), connected(url) as slow:
+        slow.settimeout(0.05)
+        slow.sendall(b"GET /alive HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        until = time.monotonic() + PATIENCE
+        with suppress(BrokenPipeError, ConnectionResetError):
+            while time.monotonic() < until:
+                slow.sendall(b"X")
+                with suppress(TimeoutError):
+                    assert slow.recv(1) == b""
+                    return
+            pytest.fail("it is still connected")
+
+
+def test_one_connection_answers_one_question() -> None:
+    with door(ConnectionLimits()) as (url, _), connected(url) as client:
+        client.sendall(b"GET /alive HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        answer = client.makefile("rb").read().lower()
+        assert answer.startswith(b"http/1.1 200") and b"\r\nconnection: close\r\n" in answer
+
+
+def test_a_client_that_takes_nothing_of_its_answer_is_dropped() -> None:
+    with door(ConnectionLimits(stall=0.5)) as (url, _), connected(url) as client:
+        client.sendall(b"GET /endless HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert client.recv(1)
+        time.sleep(1.5)
+        assert ended(client), "it would never end otherwise"
+
+
+def test_idle_clients_make_room_and_those_that_are_answered_do_not() -> None:
+    with door(ConnectionLimits(connections=3)) as (url, found), ExitStack() as open_:
+        asking = [open_.enter_context(connected(url)) for _ in range(2)]
+        for client in asking:
+            client.sendall(b"GET /waits HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert all(found.asked.acquire(timeout=PATIENCE) for _ in asking)
+        idle = [open_.enter_context(connected(url)) for _ in range(20)]
+        assert ended(idle[0]), "a newer one has its place"
+        assert status(url) == 200, "a question is answered although idle clients have taken all places"
+
+        third = open_.enter_context(connected(url))
+        third.sendall(b"GET /waits HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert found.asked.acquire(timeout=PATIENCE)
+        with connected(url) as fourth:
+            told = fourth.makefile("rb").read()
+            assert told.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 5" in told
+
+        found.opened.set()
+        for client in (*asking, third):
+            assert b"at last" in client.makefile("rb").read()
+        eventually(lambda: status(url) == 200, "there is room again")
+
+
+def test_garbage_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    with door(ConnectionLimits()) as (url, _), caplog.at_level(logging.INFO):
+        for _ in range(20):
+            with connected(url) as client:
+                client.sendall(b"\x16\x03\x01 this is no HTTP\r\n\r\n")
+                ended(client)
+        assert status(url) == 200
+    assert caplog.text == ""
+
+
+def test_no_free_descriptor_is_logged_once_a_minute_and_overcome(caplog: pytest.LogCaptureFixture) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with door(ConnectionLimits()) as (url, _), ExitStack() as open_, caplog.at_level(logging.INFO):
+        clients = [socket.socket() for _ in range(20)]
+        for client in clients:
+            open_.enter_context(client)
+        newest = os.open(os.devnull, os.O_RDONLY)
+        os.close(newest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (newest, hard))
+        try:
+            for client in clients:
+                client.connect((urlsplit(url).hostname, urlsplit(url).port))
+            time.sleep(2.5)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        eventually(lambda: status(url) == 200, "it accepts again")
+    assert len(caplog.records) == 1 and "Too many open files" in caplog.text
+
+
+JOB = """
+import socket, sys, time
+from kafka_eos.monitoring.http.server import serve
+with serve(("127.0.0.1", 0), [], "the test") as url:
+    print(url, flush=True)
+    while True:  # what a job does: it opens and closes files, and its epochs go on
+        for _ in range(20):
+            open("/dev/null").close()
+        print("epoch", flush=True)
+        time.sleep(0.05)
+"""
+
+
+def test_thousands_of_idle_clients_do_not_stop_a_job_that_may_open_few_files() -> None:
+    """With 256 descriptors the server takes 32; the clients come from another process, which has descriptors enough."""
+    limited = [sys.executable, "-c", f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))\n{JOB}"]
+    with (
+        subprocess.Popen(limited, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job,
+        ExitStack() as open_,
+    ):
+        assert job.stdout is not None and job.stderr is not None
+        try:
+            url = job.stdout.readline().strip()
+            for _ in range(400):
+                open_.enter_context(connected(url))
+            assert status(url, "/nothing") == 404
+            for _ in range(20):
+                assert job.stdout.readline() == "epoch\n"
+        finally:
+            job.kill()
+        assert job.stderr.read() == ""
+
+
+@pytest.mark.parametrize(("soft", "taken"), [(1024, 128), (256, 32), (20, 8), (resource.RLIM_INFINITY, 128)])
+def test_the_job_keeps_most_descriptors(soft: int, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: Callable[[int], tuple[int, int]] = lambda _: (soft, soft)  # noqa: E731
+    monkeypatch.setattr(resource, "getrlimit", given)
+
+    assert ConnectionLimits().fit_to_process().connections == taken
