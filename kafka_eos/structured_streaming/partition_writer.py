@@ -111,7 +111,8 @@ class _TaskTransaction:
             if topic not in self._targets:
                 self._targets[topic] = self._find_producers.limits(topic)
             producer, search = self._staged.warm.producer, self._find_producers.refusal_search
-            produce_all(producer, self._targets[topic], columns_of(rows), None, _refuse, search)
+            with self._staged.explain_failure():
+                produce_all(producer, self._targets[topic], columns_of(rows), None, _refuse, search)
             self._staged.records[topic] += rows.num_rows
         self._staged.check()
 

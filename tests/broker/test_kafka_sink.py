@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -21,6 +22,7 @@ from kafka_eos.abc.sink import Writer
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, Record, dead_letter
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.sink.broker_refusals import record_refusals
 from kafka_eos.connectors.kafka.sink.committer import FENCED_MS
 from kafka_eos.connectors.kafka.sink.record_sizes import batch_bytes
 from kafka_eos.coordination.coordinator import Coordinator
@@ -397,6 +399,48 @@ def test_all_records_that_the_broker_refuses_are_rejected_by_the_next_attempt(
     committer.close()
     assert [place for place, _ in refused] == [1, 2, 0]
     assert "a broker refused it" in refused[0][1] and out in refused[0][1]
+
+
+@DELIVERIES
+def test_a_refusal_is_the_reason_that_is_reported_although_many_rows_follow_it(
+    bootstrap: str, topic: Topic, ctx: JobContext, delivery: str
+) -> None:
+    """The client refuses the rows that follow before it reports the delivery that failed."""
+    out = topic()
+    sink: KafkaSink[Any] = KafkaSink.records(out, key=str, value=str, delivery=delivery)
+    writer = sink.writer(task(ctx, "out"))
+    set_topic_config(bootstrap, out, "cleanup.policy", "compact")
+
+    several = [batch(Record(None, "refused"), *[Record("k", "v" * 100)] * 20_000)] * 50
+
+    with pytest.raises(EnvironmentFailed, match="failed to validate record"):
+        deque(map(writer.write, several), maxlen=0)
+
+    writer.discard()
+
+
+def test_many_refused_records_are_found_before_the_worker_counts_as_hung(
+    bootstrap: str, topic: Topic, ctx: JobContext
+) -> None:
+    """A client that has met a refusal needs half a second before it can send again, so another one is used. The last
+    one waits for the next refusal, and somebody must read its statistics.
+    """
+    out, refused = topic(), list[int]()
+    sink: KafkaSink[Any] = KafkaSink.records(out, key=str, value=str)
+    services = Services(reject_row=lambda rows, index, *_: refused.append(index))
+    writer = sink.writer(task(ctx, "out", services))
+    set_topic_config(bootstrap, out, "cleanup.policy", "compact")
+    record_refusals(sink.scope(ctx), [out])
+    began = time.monotonic()
+
+    writer.write(batch(*[Record("k" if row % 10 else None, "v") for row in range(100)]))
+    took = time.monotonic() - began
+
+    idle = writer._transactions._try_out._idle  # type: ignore[attr-defined]
+    eventually(lambda: not len(idle.producer), "its statistics are read", 10.0)
+    writer.discard()
+    assert refused == [*range(0, 100, 10)]
+    assert took < 30.0
 
 
 @DELIVERIES

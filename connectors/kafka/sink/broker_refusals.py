@@ -1,8 +1,9 @@
 """The search for outputs that a broker refuses, such as those that break a schema rule of the broker.
 
 A refused record fails its batch, and the batch its transaction. Often the report names no record. So once a record of a
-topic was refused, the writers of this process try out the rows for this topic before they write them, for some minutes.
-An exactly-once writer does so in a transaction that it aborts. All refused rows of an epoch thus cost one attempt.
+topic was refused, the writers of this process try out the rows for this topic before they write them, for some minutes
+of the next attempt. An exactly-once writer does so in a transaction that it aborts. All refused rows of an epoch thus
+cost one attempt.
 
 Rule: a row is rejected only if the broker has refused it while it was sent alone.
 """
@@ -25,12 +26,14 @@ from kafka_eos.connectors.kafka.client.librdkafka import (
     until_done,
 )
 from kafka_eos.connectors.kafka.sink.producer_pool import ProducerPool, WarmProducer
-from kafka_eos.core.errors import RestartFromCheckpoint
+from kafka_eos.core.errors import EnvironmentFailed, RestartFromCheckpoint
 
 Row: TypeAlias = tuple[int, tuple[Any, ...]]
 """The index of a row in its batch, and its value, key, timestamp, headers and partition."""
 
 _POLL_SECONDS: Final = 0.05
+_SEARCH_SECONDS: Final = 60.0
+"""The longest search in one batch: a worker that took longer would count as hung (``worker_timeout``)."""
 
 
 class RefusalSearch:
@@ -50,7 +53,16 @@ class RefusalSearch:
         if not tried or not self._is_refused(topic, tried):
             return frozenset()
         record_refusals(self._scope, [topic])
-        return frozenset(self._halve(topic, tried))
+        found, deadline = set[int](), time.monotonic() + _SEARCH_SECONDS
+        for index in self._halve(topic, tried):
+            found.add(index)
+            if time.monotonic() > deadline:
+                raise EnvironmentFailed(
+                    f"brokers refuse many outputs for the topic {topic}: {len(found):,} of a batch of {len(tried):,} "
+                    f"were found in {_SEARCH_SECONDS:g} s. Look for the rule in the broker's log. If it is right, "
+                    "lower batch_size: then fewer outputs are tried out at a time"
+                )
+        return frozenset(found)
 
     def _halve(self, topic: str, rows: Sequence[Row]) -> Iterator[int]:
         """Yield the refused rows among some of which at least one is refused, unless that needs several together."""
@@ -64,39 +76,39 @@ class RefusalSearch:
 
 
 class AbortedTryOut:
-    """Sends rows in transactions that are aborted, with a producer of the pool.
+    """Sends rows in transactions that are aborted, with producers of the pool.
 
     ``seconds``: the longest time for the delivery of the rows.
     """
 
     def __init__(self, pool: ProducerPool, seconds: float) -> None:
         self._pool, self._seconds = pool, seconds
-        self._warm: WarmProducer | None = None
+        self._idle: WarmProducer | None = None
 
     def __call__(self, topic: str, rows: Sequence[Row]) -> bool:
         """Return whether the broker refused a row. No transaction is open afterwards."""
+        warm, self._idle = self._idle or self._pool.acquire(self._seconds), None
+        failures = None
         try:
-            if (refused := self._try(topic, rows)) is None:
-                # librdkafka leaves a gap in its sequence after a refusal. It gets a new epoch when that is noticed.
-                refused = self._try(topic, rows)
-        except BaseException:
-            self.close()
-            raise
-        if refused is None:
-            raise RestartFromCheckpoint(f"records for {topic} were not delivered in a transaction to try them out")
-        return refused
-
-    def _try(self, topic: str, rows: Sequence[Row]) -> bool | None:
-        """Return whether the broker refused a row; None if the transaction failed for another reason."""
-        warm = self._warm = self._warm or self._pool.acquire(self._seconds)
-        warm.begin()
-        failures = send(warm.producer, self._seconds, warm.ensure_login, topic, rows)
-        until_done(warm.producer.abort_transaction, self._seconds, "abort_transaction", warm.ensure_login)
-        return any(map(is_refusal, failures)) or (None if failures else False)
+            self._pool.stop_polling(warm)
+            warm.begin()
+            failures = send(warm.producer, self._seconds, warm.ensure_login, topic, rows)
+            until_done(warm.producer.abort_transaction, self._seconds, "abort_transaction", warm.ensure_login)
+        finally:
+            if failures == []:
+                self._idle = warm
+                self._pool.poll_idle(warm)
+            else:  # librdkafka leaves a gap in its sequence, and takes half a second to begin a new one
+                self._pool.release(warm)
+        if failures and not any(map(is_refusal, failures)):
+            raise RestartFromCheckpoint(
+                f"records for {topic} were not delivered in a transaction to try them out: {failures[0].str()}"
+            )
+        return bool(failures)
 
     def close(self) -> None:
         """Release the producer. May be called repeatedly."""
-        warm, self._warm = self._warm, None
+        warm, self._idle = self._idle, None
         if warm is not None:
             self._pool.release(warm)
 
@@ -160,16 +172,23 @@ def _produce(
 # ---------------------------------------------------------------- topics of which a record was refused
 
 
-_DOUBTED_SECONDS: Final = 600.0
-"""Seconds for which the rows for a topic are tried out after a refusal: the next attempt begins in this time."""
-_REFUSED_AT: Final[dict[tuple[str, str], float]] = {}
-"""When a record was last refused, by scope and topic, by the monotonic clock. It outlives the attempt."""
+_DOUBTED_SECONDS: Final = 900.0
+"""Seconds for which the rows for a topic are tried out after a refusal. By default no epoch takes longer, because of
+the transaction timeout."""
+_DOUBTS: Final[dict[tuple[str, str], float | None]] = {}
+"""By scope and topic: since when, by the monotonic clock, rows have been tried out after the last refusal; None before
+the first one. It outlives the attempt, and the next one may take any time to restore."""
 
 
 def record_refusals(scope: str, topics: Iterable[str]) -> None:
     """Record that a record of each of these topics was refused just now. Thread-safe."""
-    _REFUSED_AT.update({(scope, topic): time.monotonic() for topic in topics})
+    _DOUBTS.update({(scope, topic): None for topic in topics})
 
 
 def _is_doubted(scope: str, topic: str) -> bool:
-    return time.monotonic() < _REFUSED_AT.get((scope, topic), -_DOUBTED_SECONDS) + _DOUBTED_SECONDS
+    """Return whether rows for the topic must be tried out now."""
+    if (scope, topic) not in _DOUBTS:
+        return False
+    now = time.monotonic()
+    since = _DOUBTS[scope, topic] = _DOUBTS[scope, topic] or now
+    return now < since + _DOUBTED_SECONDS

@@ -261,10 +261,15 @@ class ProducerPool:
         self._order()
         return found
 
-    def poll_prepared(self, used: WarmProducer) -> None:
-        """Let the pool's thread poll a producer whose transaction is prepared. Thread-safe."""
+    def poll_idle(self, used: WarmProducer) -> None:
+        """Let the pool's thread poll a producer without in-flight rows. Thread-safe."""
         with self._ready.mutex:
             self._resting.add(used)
+
+    def stop_polling(self, used: WarmProducer) -> None:
+        """Return when the pool's thread does not poll the producer any more. Thread-safe."""
+        with self._ready.mutex:
+            self._resting.discard(used)
 
     def release(self, used: WarmProducer) -> None:
         """Drop a producer whose transaction is finished for good, and reuse its slot."""

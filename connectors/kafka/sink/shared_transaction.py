@@ -13,14 +13,22 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos.abc.committer import Committable, Spread, UnstoredCommittable
 from kafka_eos.abc.storage import FileRef
 from kafka_eos.connectors.kafka.client.access_rights import AclOperation, Permission, ResourceType, reads
-from kafka_eos.connectors.kafka.client.librdkafka import TopicPartition, map_errors, run_with_deadline, until_done
+from kafka_eos.connectors.kafka.client.librdkafka import (
+    KafkaException,
+    TopicPartition,
+    map_errors,
+    run_with_deadline,
+    until_done,
+)
 from kafka_eos.connectors.kafka.rpc import KafkaRequests, TopicMetadata
 from kafka_eos.connectors.kafka.rpc.transaction_status import KafkaCommittable
 from kafka_eos.connectors.kafka.sink.broker_refusals import AbortedTryOut, RefusalSearch, record_refusals
@@ -31,6 +39,9 @@ from kafka_eos.connectors.kafka.sink.sticky_partitioner import StickyPartitioner
 from kafka_eos.core.errors import Bug, ConfigError, EnvironmentFailed, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import EpochId
 from kafka_eos.core.provenance_blocks import ProvenanceRecorder, encode
+
+_REASON_SECONDS: Final = 2.0
+"""Seconds for which the reason of a failed transaction is awaited."""
 
 
 class PartitionCounts:
@@ -126,11 +137,27 @@ class EpochTransaction:
             name = self.warm.transactional_id
             raise RestartFromCheckpoint(f"{name}: {left} records were not acknowledged in {seconds:g} s")
 
-    def poll_errors(self) -> None:
+    def poll_errors(self, wait: float = 0) -> None:
         """Poll the client once; raise if the transaction has failed."""
         with map_errors("poll"):
-            self.warm.producer.poll(0)
+            self.warm.producer.poll(wait)
         self.check()
+
+    @contextmanager
+    def explain_failure(self) -> Iterator[None]:
+        """Raise the reason for which the transaction has failed, instead of the client's error.
+
+        The client refuses rows of a failed transaction. It reports the reason, a failed delivery, at about that time.
+        """
+        try:
+            yield
+        except RestartFromCheckpoint as error:
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            deadline = time.monotonic() + _REASON_SECONDS
+            while time.monotonic() < deadline:
+                self.poll_errors(_REASON_SECONDS / 10)
+            raise
 
     def prepare(self, requests: KafkaRequests, group: MarkerGroup) -> Committable:
         """Prepare the transaction. On return any process can commit it; before that none has to."""
@@ -294,7 +321,7 @@ class SharedTransactions:
 
     def _prepare(self, staged: EpochTransaction) -> Sequence[Committable]:
         committable = staged.prepare(self._requests, self._group(staged.warm.slot))
-        self._pool.poll_prepared(staged.warm)
+        self._pool.poll_idle(staged.warm)
         return (committable,)
 
     def committed(self, epoch: EpochId) -> None:

@@ -227,14 +227,15 @@ class TransactionalWriter(Writer[T]):
         places: list[int] = []
         if self._places is not None:
             columns.partitions = places = self._places.of(columns.keys, len(kept), staged.partitions(to))
-        refused = produce_all(
-            staged.warm.producer,
-            self._limits,
-            columns,
-            stamps,
-            lambda index, error: self._reject(kept, index, self._operator, error),
-            self._transactions.refusal_search,
-        )
+        with staged.explain_failure():
+            refused = produce_all(
+                staged.warm.producer,
+                self._limits,
+                columns,
+                stamps,
+                lambda index, error: self._reject(kept, index, self._operator, error),
+                self._transactions.refusal_search,
+            )
         staged.records[self._operator] += len(kept) - len(refused)
         if self._places is not None:
             recording = staged.recordings.setdefault(to.topic, ProvenanceRecorder())

@@ -14,7 +14,7 @@ from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits
 from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
 from kafka_eos.connectors.kafka.sink.writer import AtLeastOnceWriter
-from kafka_eos.core.errors import RestartFromCheckpoint
+from kafka_eos.core.errors import EnvironmentFailed, RestartFromCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.records import Batch
 from kafka_eos.testing.list_source import ListOrigin
@@ -87,17 +87,30 @@ def test_without_a_refusal_of_the_topic_on_this_cluster_nothing_is_tried_out() -
     assert broker.sent == []
 
 
-def test_a_topic_is_trusted_again_ten_minutes_after_its_last_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_is_trusted_again_fifteen_minutes_after_its_rows_were_first_tried_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A restore may take hours before the next attempt writes a row."""
     now = time.monotonic()
     search = RefusalSearch(SCOPE, Broker("bad"))
     record_refusals(SCOPE, ["renewed"])
 
     found = []
-    for minutes, values in ((9, "bad"), (18, "good"), (18, "bad"), (29, "bad")):
+    for minutes, values in ((100, "bad"), (110, "good"), (120, "bad"), (121, "good"), (137, "bad")):
         monkeypatch.setattr(time, "monotonic", lambda at=minutes: now + 60 * at)
         found.append(search.find_refused("renewed", rows(values)))
 
-    assert found == [{0}, frozenset(), {0}, frozenset()]
+    assert found == [{0}, frozenset(), {0}, frozenset(), frozenset()]
+
+
+def test_a_search_that_takes_too_long_ends_with_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the worker would count as hung, and its successor would know nothing of the refusals."""
+    record_refusals(SCOPE, ["many"])
+    clock = iter(range(1000, 9999))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+
+    with pytest.raises(EnvironmentFailed, match=r"topic many: 61 of a batch of 500 .* lower batch_size"):
+        RefusalSearch(SCOPE, lambda topic, some: True).find_refused("many", rows(*map(str, range(500))))
 
 
 def test_records_that_are_not_delivered_for_one_reason_name_it_once() -> None:

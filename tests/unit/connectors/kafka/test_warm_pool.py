@@ -56,7 +56,7 @@ def test_a_producer_that_has_prepared_is_polled_until_it_goes(pool: ProducerPool
     known, gone = id(used._events), weakref.ref(used)
     before = heard[known]
 
-    pool.poll_prepared(used)
+    pool.poll_idle(used)
 
     eventually(lambda: heard[known] > before, "statistics of the producer that rests", SECONDS)
     pool.release(used)
