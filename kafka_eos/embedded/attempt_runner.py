@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from kafka_eos._util.failpoints import hit
 from kafka_eos._util.retry import RetryInterrupted
@@ -33,8 +33,7 @@ from kafka_eos.embedded.supervisor_events import (
     WorkerExited,
     WorkerMessage,
 )
-from kafka_eos.embedded.worker_pool import WorkerGroup
-from kafka_eos.embedded.worker_process import WorkerProcess
+from kafka_eos.embedded.worker_pool import WorkerGroup, WorkerPool
 from kafka_eos.embedded.worker_startup import RestoreMonitor
 from kafka_eos.protocol import actions as do
 from kafka_eos.protocol import events as facts
@@ -84,8 +83,7 @@ class AttemptRunner:
         self,
         coordinator: Coordinator,
         resumed: RestorePoint,
-        workers: Sequence[WorkerProcess],
-        events: queue.SimpleQueue[SupervisorEvent],
+        pool: WorkerPool,
         observe: Callable[..., None],
         ends: Mapping[str, Positions] | None,
         policy: AttemptPolicy,
@@ -98,8 +96,8 @@ class AttemptRunner:
         now = time.monotonic()
         self._coordinator = coordinator
         self._resumed = resumed
-        self._crew = WorkerGroup(workers)
-        self._events = events
+        self._pool, self._crew = pool, WorkerGroup(pool.workers)
+        self._events = pool.events
         self._observe = observe
         self._ends = ends
         self._request_handler = request_handler
@@ -116,7 +114,7 @@ class AttemptRunner:
         )
         self._meets, self._waiting_sources = meets, held
         self._publish_waiting(resumed.positions)
-        self._preparation = RestoreMonitor(workers, worker_timeout, now)
+        self._preparation = RestoreMonitor(self._crew.workers, worker_timeout, now)
         self._answers = EpochAcks()
         self._decided: Manifest | None = None
         """The epoch that is committed now."""
@@ -124,7 +122,7 @@ class AttemptRunner:
         self._looked_at, self._reported_hung = now, frozenset[int]()
         self._drift = AlignmentRounds(SlowestSplits.of(self._crew.subtasks))
         self._known = {name: dict(positions) for name, positions in resumed.positions.items()}
-        self._background = BackgroundWork(coordinator, self._session, events, observe)
+        self._background = BackgroundWork(coordinator, self._session, pool.events, observe)
         self._ended: JobOutcome | None = None
 
     @property
@@ -134,7 +132,7 @@ class AttemptRunner:
 
     def run(self) -> None:
         """Run until the job ends. Raise the error that ends the attempt otherwise."""
-        self._crew.start(self._start_of)
+        self._pool.start_sessions(self._start_of)
         self._tell_progress()
         try:
             while self._ended is None:
@@ -214,8 +212,8 @@ class AttemptRunner:
                 raise RetryInterrupted(
                     "stopped before the last checkpoint was committed; nothing is lost, the next start resumes from it"
                 )
-            case WorkerExited(pid=pid, how=how) if (subtask := self._crew.subtask_of(pid)) is not None:
-                self._apply(facts.SubtaskLost(subtask, f"worker {pid} {how}"))
+            case WorkerExited(worker=number, how=how) if (worker := self._crew.find(number)) is not None:
+                self._apply(facts.SubtaskLost(worker.subtask, f"worker {worker.pid} {how}"))
             case BackgroundDone() | SplitsDiscovered() | BackgroundFailed() if event.term != self._session:
                 return  # an earlier attempt started it; recovery has handled its result
             case SplitsDiscovered(found=found):
@@ -227,14 +225,15 @@ class AttemptRunner:
                 raise RuntimeError(f"{type(error).__name__} {error}, raised in a background thread") from error
             case BackgroundDone(fact=fact):
                 self._apply(fact)
-            case WorkerMessage(message=WorkerHeartbeat(session=session, seconds_since_step=standing, at=at), pid=pid):
-                if session == self._session and (subtask := self._crew.subtask_of(pid)) is not None:
-                    self._apply(facts.HeartbeatReceived(subtask, standing, at))
-            case WorkerMessage(message=message, pid=pid) if (subtask := self._crew.subtask_of(pid)) is not None:
-                self._apply(facts.MessageReceived(subtask))
-                self._on_message(message, subtask)
+            case WorkerMessage(message=message, worker=number) if (worker := self._crew.find(number)) is not None:
+                self._on_message(message, worker.subtask)
 
     def _on_message(self, message: ToSupervisor, subtask: int) -> None:
+        if isinstance(message, WorkerHeartbeat):
+            if message.session == self._session:
+                self._apply(facts.HeartbeatReceived(subtask, message.seconds_since_step, message.at))
+            return
+        self._apply(facts.MessageReceived(subtask))
         match message:
             case SessionFailed() if message.session in (0, self._session):
                 raise _as_exception(message)

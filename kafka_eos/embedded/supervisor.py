@@ -6,9 +6,7 @@ recovers.
 
 from __future__ import annotations
 
-import json
 import queue
-import shutil
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -22,19 +20,13 @@ from kafka_eos.core.errors import RestartFromCheckpoint, TransientConfigError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.json_values import Positions
 from kafka_eos.embedded.attempt_runner import AttemptRunner
-from kafka_eos.embedded.supervisor_events import (
-    StopRequested,
-    StopTimedOut,
-    SupervisorEvent,
-    WorkerExited,
-    WorkerMessage,
-)
-from kafka_eos.embedded.worker_process import WorkerDied, WorkerProcess, allow_open_files
+from kafka_eos.embedded.supervisor_events import StopRequested, StopTimedOut, WorkerExited, WorkerMessage
+from kafka_eos.embedded.worker_pool import WorkerDied, WorkerHandle, WorkerPool
+from kafka_eos.embedded.worker_process import ProcessPool
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.checkpoint_schedule import Cadence
 from kafka_eos.protocol.engine_policy import AttemptPolicy
-from kafka_eos.runtime.program import CodeFingerprint
-from kafka_eos.runtime.worker.control_messages import EndSession, SessionEnded, ToSupervisor, WorkerConfig
+from kafka_eos.runtime.worker.control_messages import EndSession, SessionEnded
 
 _NAP = 0.05
 _DROP_TIMEOUT = 30.0
@@ -45,17 +37,20 @@ class Supervisor:
     """The supervisor of one run of a job. Create one instance per run."""
 
     def __init__(
-        self, plan: Plan, app: AppRef, settings: Settings, observers: tuple[Observer, ...], until_caught_up: bool
+        self,
+        plan: Plan,
+        app: AppRef,
+        settings: Settings,
+        pool: WorkerPool,
+        observers: tuple[Observer, ...],
+        until_caught_up: bool,
     ) -> None:
         self._plan = plan
-        self._app = app
+        self._pool = pool
         self._settings = settings
         self._until_caught_up = until_caught_up
         self._directory = settings.job_dir(plan.name)
-        self._events: queue.SimpleQueue[SupervisorEvent] = queue.SimpleQueue()
-        self._workers: dict[int, WorkerProcess] = {}
         self._ends: Mapping[str, Positions] | None = None
-        self._given = WorkerConfig(json.dumps(settings.as_json()), CodeFingerprint.compute(app.path, plan))
         self._session = 0
         """The session of the latest attempt; messages of older sessions are ignored."""
         self._ran = False
@@ -67,13 +62,12 @@ class Supervisor:
         try:
             self._job_master.run()
         finally:
-            self._kill_all()
+            self._pool.kill_all()
 
     def _attempt(self, coordinator: Coordinator) -> None:
         if not self._session:
             requests.clear_requests(self._directory)
-        allow_open_files(self._settings.parallelism)
-        workers = self._living_workers()
+        self._pool.start_workers()
         resumed = coordinator.recover()
         self._session = resumed.term.n
         self._job_master.on_recovered()
@@ -84,7 +78,7 @@ class Supervisor:
         settings = self._settings
         cadence = Cadence(settings.checkpoint_interval, settings.checkpoint_min_pause, settings.checkpoint_timeout)
         policy = AttemptPolicy(
-            subtasks=frozenset(worker.subtask for worker in workers),
+            subtasks=frozenset(worker.subtask for worker in self._pool.workers),
             cadence=cadence,
             tolerated_failures=settings.tolerated_checkpoint_failures,
             discovery_interval=DISCOVERY_INTERVAL,
@@ -96,8 +90,7 @@ class Supervisor:
         attempt = AttemptRunner(
             coordinator,
             resumed,
-            workers,
-            self._events,
+            self._pool,
             self._job_master.emit,
             self._ends,
             policy,
@@ -112,68 +105,44 @@ class Supervisor:
             attempt.run()
         finally:
             self._ran = self._ran or attempt.ran
-        self._end_sessions(workers)  # closes resources that user functions have opened
+        self._end_sessions(self._pool.workers)  # closes resources that user functions have opened
         # Rows behind the last barrier, in flight or in a loop, may have produced output that belongs to no epoch.
         # An open transaction would block the readers of its topics.
-        self._kill_all()
+        self._pool.kill_all()
         coordinator.abort_own_leftovers()
 
     # ------------------------------------------------------------ workers
 
-    def _living_workers(self) -> list[WorkerProcess]:
-        """Return one worker per subtask. Workers that still run are reused, with their interpreters."""
-        for subtask in range(self._settings.parallelism):
-            if subtask not in self._workers or not self._workers[subtask].alive:
-                self._workers[subtask] = WorkerProcess(self._app, subtask, self._given, self._on_message, self._ended)
-        return [worker for _, worker in sorted(self._workers.items())]
-
     def _stop_after(self, error: BaseException) -> None:
         """End or kill the workers' sessions after a failed attempt."""
         if not isinstance(error, RestartFromCheckpoint | OSError | TransientConfigError):
-            self._kill_all()
+            self._pool.kill_all()
             return
-        busy = {worker.pid: worker for worker in self._workers.values() if worker.alive}
-        for pid in error.pids & busy.keys() if isinstance(error, WorkerDied) else ():
-            busy.pop(pid).kill()  # it may be alive but unresponsive
+        busy = {worker.number: worker for worker in self._pool.workers if worker.alive}
+        for number in error.workers & busy.keys() if isinstance(error, WorkerDied) else ():
+            busy.pop(number).kill()  # it may be alive but unresponsive
         self._end_sessions(busy.values())
 
-    def _end_sessions(self, workers: Iterable[WorkerProcess]) -> None:
+    def _end_sessions(self, workers: Iterable[WorkerHandle]) -> None:
         """End these workers' sessions; kill workers that take too long."""
-        busy = {worker.pid: worker for worker in workers if worker.alive}
+        busy = {worker.number: worker for worker in workers if worker.alive}
         for worker in busy.values():
             with suppress(WorkerDied):
                 worker.send(EndSession(session=self._session))
         until = time.monotonic() + min(_DROP_TIMEOUT, self._settings.worker_timeout)
         while busy and time.monotonic() < until and not self._job_master.stop_timed_out.is_set():
             with suppress(queue.Empty):
-                match self._events.get(timeout=_NAP):
-                    case WorkerMessage(message=SessionEnded(session=self._session), pid=pid) | WorkerExited(pid=pid):
-                        busy.pop(pid, None)
+                match self._pool.events.get(timeout=_NAP):
+                    case WorkerMessage(message=SessionEnded(session=self._session), worker=number):
+                        busy.pop(number, None)
+                    case WorkerExited(worker=number):
+                        busy.pop(number, None)
         for worker in busy.values():
             worker.kill()
-        self._drop_local_state()
-
-    def _drop_local_state(self) -> None:
-        """Delete the local state, which is no longer used. It may be what fills a disk that the job waits for."""
-        for directory in self._settings.local_dirs(self._plan.name):
-            for subtask in range(self._settings.parallelism):
-                # If a directory cannot be removed, the next session reports it.
-                shutil.rmtree(directory / str(subtask), ignore_errors=True)
-
-    def _kill_all(self) -> None:
-        for worker in self._workers.values():
-            worker.kill()
-
-    # ------------------------------------------------------------ callbacks
-
-    def _on_message(self, worker: WorkerProcess, message: ToSupervisor) -> None:
-        self._events.put(WorkerMessage(message, worker.pid))
-
-    def _ended(self, worker: WorkerProcess) -> None:
-        self._events.put(WorkerExited(worker.pid, worker.exit_reason))
+        self._pool.drop_local_state()
 
     def _wake(self) -> None:
-        self._events.put(StopTimedOut() if self._job_master.stop_timed_out.is_set() else StopRequested())
+        self._pool.events.put(StopTimedOut() if self._job_master.stop_timed_out.is_set() else StopRequested())
 
 
 # ---------------------------------------------------------------- entry point
@@ -194,4 +163,4 @@ def run(
     for problems that the user must fix, Fatal for those that need manual intervention, JobLocked if the job runs
     already.
     """
-    Supervisor(plan, app, settings, observers, until_caught_up).run()
+    Supervisor(plan, app, settings, ProcessPool(plan, app, settings), observers, until_caught_up).run()

@@ -17,17 +17,17 @@ from kafka_eos.runtime.worker.control_messages import ToSupervisor
 
 @dataclass(frozen=True, slots=True)
 class WorkerMessage:
-    """A worker's message, with its pid."""
+    """A worker's message, with the worker's number."""
 
     message: ToSupervisor
-    pid: int
+    worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerExited:
-    """A worker process has exited. ``how`` describes the exit."""
+    """A worker has ended. ``how`` describes its end."""
 
-    pid: int
+    worker: int
     how: str
 
 

@@ -1,24 +1,101 @@
-"""The workers of one attempt as a group: a session in each, and messages to all of them.
+"""The pool of an engine's workers as the supervisor sees it, and the workers of one attempt as a group.
 
-Rule: a session has its own sockets, so that rows of an old session reach no worker.
+An engine implements ``WorkerPool`` and ``WorkerHandle``: where workers run, and how they are connected.
+Rule: a worker has a number in its pool, which no later worker gets. A process id may return.
 """
 
 from __future__ import annotations
 
-import itertools
-import socket
+import queue
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
 
+from kafka_eos.core.errors import ProcessLost
 from kafka_eos.core.json_values import Positions
-from kafka_eos.embedded.worker_process import WorkerDied, WorkerProcess
+from kafka_eos.embedded.supervisor_events import SupervisorEvent
 from kafka_eos.protocol.split_assignment import select_positions
 from kafka_eos.runtime.worker.control_messages import AssignSplits, ControlMessage, StartSession
+
+MakeStart: TypeAlias = Callable[[int, tuple[int, ...]], StartSession]
+"""Returns the first message of a session for a subtask and the subtasks that it is connected to."""
+
+
+class WorkerDied(ProcessLost):
+    """A worker ended by itself, was killed, or does not respond. ``workers``: their numbers."""
+
+    def __init__(self, reason: str, workers: Collection[int]) -> None:
+        super().__init__(reason)
+        self.workers = frozenset(workers)
+
+
+class WorkerHandle(ABC):
+    """One worker of a pool. ``number`` identifies it there, whatever process it runs in."""
+
+    def __init__(self, number: int, subtask: int) -> None:
+        self.number = number
+        self.subtask = subtask
+
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """Return the id of its process, for people."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def io_bytes(self) -> int:
+        """Return the bytes that its process has read and written; 0 if unknown."""
+
+    @abstractmethod
+    def send(self, message: ControlMessage) -> None:
+        """Send a message. Raises WorkerDied if the worker is gone."""
+
+    @abstractmethod
+    def stacks(self) -> str:
+        """Return the Python stacks of its threads, or the reason why there are none."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End the worker at once. Nothing that it still sends is received."""
+
+
+class WorkerPool(ABC):
+    """The workers of one run of a job, one per subtask. Their messages and ends arrive in ``events``."""
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[SupervisorEvent] = queue.SimpleQueue()
+
+    @property
+    @abstractmethod
+    def workers(self) -> Sequence[WorkerHandle]:
+        """Return the started workers, in order of their subtasks."""
+
+    @abstractmethod
+    def start_workers(self) -> None:
+        """Start the workers that are missing. Those that are alive keep their interpreters."""
+
+    @abstractmethod
+    def start_sessions(self, make_start: MakeStart) -> None:
+        """Begin a session in every worker, with new connections between them. Raises WorkerDied if one is gone."""
+
+    @abstractmethod
+    def drop_local_state(self) -> None:
+        """Delete the local state of ended sessions. It may be what fills a disk that the job waits for."""
+
+    def kill_all(self) -> None:
+        """End all workers at once."""
+        for worker in self.workers:
+            worker.kill()
 
 
 class WorkerGroup:
     """The workers of one attempt, one per subtask, in order."""
 
-    def __init__(self, workers: Sequence[WorkerProcess]) -> None:
+    def __init__(self, workers: Sequence[WorkerHandle]) -> None:
         self.workers = workers
 
     @property
@@ -29,22 +106,9 @@ class WorkerGroup:
     def pids(self) -> list[int]:
         return [worker.pid for worker in self.workers]
 
-    def subtask_of(self, pid: int) -> int | None:
-        """Return the subtask of a process; None if it is not a worker of this attempt."""
-        return next((worker.subtask for worker in self.workers if worker.pid == pid), None)
-
-    def start(self, start_of: Callable[[int, tuple[int, ...]], StartSession]) -> None:
-        """Begin a session in every worker; ``start_of`` receives a subtask and the subtasks it is connected to."""
-        between = {pair: socket.socketpair() for pair in itertools.combinations(range(len(self.workers)), 2)}
-        try:
-            for worker in self.workers:
-                mine = worker.subtask
-                ends = {pair[1 - pair.index(mine)]: s[pair.index(mine)] for pair, s in between.items() if mine in pair}
-                worker.send(start_of(mine, tuple(ends)), tuple(ends.values()))
-        finally:
-            for pair in between.values():
-                for end in pair:
-                    end.close()
+    def find(self, number: int) -> WorkerHandle | None:
+        """Return a worker by its number; None if it is not a worker of this attempt."""
+        return next((worker for worker in self.workers if worker.number == number), None)
 
     def broadcast(self, message: ControlMessage) -> None:
         """Send a message to all workers."""
@@ -57,14 +121,13 @@ class WorkerGroup:
             if own := select_positions({source: splits}, worker.subtask, len(self.workers))[source]:
                 worker.send(AssignSplits(session=session, source=source, positions=own))
 
-    def worker(self, subtask: int) -> WorkerProcess:
-        """Return the process of a subtask."""
+    def worker(self, subtask: int) -> WorkerHandle:
+        """Return the worker of a subtask."""
         return next(worker for worker in self.workers if worker.subtask == subtask)
 
     def make_death_error(self, what: str, suspects: Collection[int]) -> WorkerDied:
         """Return the WorkerDied error for these subtasks."""
-        pids = [worker.pid for worker in self.workers if worker.subtask in suspects]
-        return WorkerDied(what, pids)
+        return WorkerDied(what, [worker.number for worker in self.workers if worker.subtask in suspects])
 
     def named(self, subtasks: Collection[int]) -> str:
         """Return the subtasks with their processes, as text."""

@@ -1,32 +1,35 @@
-"""Worker processes as the supervisor sees them: start, communication, kill, and detection of their end.
+"""The embedded engine's pool: worker processes of this machine, connected by Unix sockets.
 
 Rule: a worker is always a child of this process and is only ever signalled through its Popen object.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 import os
+import queue
 import resource
+import shutil
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from kafka_eos._util import thread_dumps as stacks
-from kafka_eos.core.errors import ConfigError, ProcessLost
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef
-from kafka_eos.runtime.worker.control_messages import (
-    ControlMessage,
-    ToSupervisor,
-    WorkerConfig,
-    receive_as_supervisor,
-    send,
-)
+from kafka_eos.embedded.supervisor_events import SupervisorEvent, WorkerExited, WorkerMessage
+from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool
+from kafka_eos.plan import Plan
+from kafka_eos.runtime.program import CodeFingerprint
+from kafka_eos.runtime.worker.control_messages import ControlMessage, WorkerConfig, receive_as_supervisor, send
 
 _OPEN_FILES, _LEAST_FILES = 512, 128
 """Open files besides sockets that a supervisor or a worker with state should have, and the least that they need."""
@@ -52,35 +55,71 @@ def allow_open_files(parallelism: int) -> None:
         )
 
 
-class WorkerDied(ProcessLost):
-    """A worker process ended by itself, was killed, or does not respond. ``pids``: the processes."""
+class ProcessPool(WorkerPool):
+    """Worker processes of one run of a job."""
 
-    def __init__(self, reason: str, pids: Sequence[int]) -> None:
-        super().__init__(reason)
-        self.pids = frozenset(pids)
+    def __init__(self, plan: Plan, app: AppRef, settings: Settings) -> None:
+        super().__init__()
+        self._app = app
+        self._settings = settings
+        self._job = plan.name
+        self._config = WorkerConfig(json.dumps(settings.as_json()), CodeFingerprint.compute(app.path, plan))
+        self._numbers = itertools.count()
+        self._workers: dict[int, WorkerProcess] = {}
+
+    @property
+    def workers(self) -> Sequence[WorkerProcess]:
+        return [worker for _, worker in sorted(self._workers.items())]
+
+    def start_workers(self) -> None:
+        allow_open_files(self._settings.parallelism)
+        for subtask in range(self._settings.parallelism):
+            if subtask not in self._workers or not self._workers[subtask].alive:
+                self._workers[subtask] = WorkerProcess(
+                    next(self._numbers), subtask, self._app, self._config, self.events
+                )
+
+    def start_sessions(self, make_start: MakeStart) -> None:
+        between = {pair: socket.socketpair() for pair in itertools.combinations(sorted(self._workers), 2)}
+        try:
+            for worker in self.workers:
+                mine = worker.subtask
+                ends = {pair[1 - pair.index(mine)]: s[pair.index(mine)] for pair, s in between.items() if mine in pair}
+                worker.send(make_start(mine, tuple(ends)), tuple(ends.values()))
+        finally:
+            for pair in between.values():
+                for end in pair:
+                    end.close()
+
+    def drop_local_state(self) -> None:
+        for directory in self._settings.local_dirs(self._job):
+            for subtask in range(self._settings.parallelism):
+                # If a directory cannot be removed, the next session reports it.
+                shutil.rmtree(directory / str(subtask), ignore_errors=True)
 
 
-class WorkerProcess:
-    """One running worker. ``on_message`` receives every message on another thread; then ``ended`` is called once."""
+class WorkerProcess(WorkerHandle):
+    """One running worker process. Its messages arrive in ``events``, and at last its exit, once."""
 
     def __init__(
         self,
-        app: AppRef,
+        number: int,
         subtask: int,
-        given: WorkerConfig,
-        on_message: Callable[[WorkerProcess, ToSupervisor], None],
-        ended: Callable[[WorkerProcess], None],
+        app: AppRef,
+        config: WorkerConfig,
+        events: queue.SimpleQueue[SupervisorEvent],
     ) -> None:
+        super().__init__(number, subtask)
+        self._events = events
         own_end, worker_end = socket.socketpair()
-        config_fd = _memory(msgspec.json.encode(given))
+        config_fd = _memory(msgspec.json.encode(config))
         command = [sys.executable, "-m", "kafka_eos.embedded.worker_main", str(worker_end.fileno()), str(subtask),
                    str(app), str(config_fd), str(os.getpid())]  # fmt: skip
-        self.subtask = subtask
         self._sock = own_end
         self._process = subprocess.Popen(command, pass_fds=[worker_end.fileno(), config_fd], stdin=subprocess.DEVNULL)
         worker_end.close()
         os.close(config_fd)
-        threading.Thread(target=self._listen, args=(on_message, ended), daemon=True, name=f"worker-{subtask}").start()
+        threading.Thread(target=self._listen, daemon=True, name=f"worker-{subtask}").start()
 
     @property
     def pid(self) -> int:
@@ -98,15 +137,13 @@ class WorkerProcess:
 
     @property
     def io_bytes(self) -> int:
-        """Return the bytes that the process has read and written; see ``read_io_bytes``."""
         return read_io_bytes(self.pid)
 
     def send(self, message: ControlMessage, sockets: Sequence[socket.socket] = ()) -> None:
-        """Send a message with sockets. Raises WorkerDied if the worker is gone."""
         try:
             send(self._sock, message, sockets)
         except OSError as error:
-            raise WorkerDied(f"worker {self.pid} {self._how(error)}", [self.pid]) from error
+            raise WorkerDied(f"worker {self.pid} {self._how(error)}", [self.number]) from error
 
     def _how(self, error: OSError) -> str:
         """Return why the worker cannot be reached. Usually it has exited, and its exit status is available shortly
@@ -118,7 +155,6 @@ class WorkerProcess:
         return self.exit_reason
 
     def stacks(self) -> str:
-        """Return the Python stacks of its threads, or the reason why there are none."""
         place = stacks.find_target(self.pid)
         if place is None:
             return f"process {self.pid} has no stack dump handler yet"
@@ -132,14 +168,12 @@ class WorkerProcess:
         self._process.kill()
         self._process.wait()
 
-    def _listen(
-        self, on_message: Callable[[WorkerProcess, ToSupervisor], None], ended: Callable[[WorkerProcess], None]
-    ) -> None:
+    def _listen(self) -> None:
         for message in receive_as_supervisor(self._sock):
-            on_message(self, message)
+            self._events.put(WorkerMessage(message, self.number))
         self._process.wait()
         self._sock.close()
-        ended(self)
+        self._events.put(WorkerExited(self.number, self.exit_reason))
 
 
 def read_io_bytes(pid: int) -> int:

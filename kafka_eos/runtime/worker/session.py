@@ -14,8 +14,6 @@ from __future__ import annotations
 import functools
 import queue
 import shutil
-import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,7 +58,6 @@ from kafka_eos.runtime.worker.control_messages import (
     ToWorker,
     TriggerCheckpoint,
     WorkerProgress,
-    send,
 )
 from kafka_eos.runtime.worker.liveness_pulse import HeartbeatThread
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
@@ -73,18 +70,7 @@ _DRIFT_EVERY = 0.05
 """Minimum of seconds between two reports of the slowest splits."""
 
 
-class ControlSender:
-    """Sends control messages from several threads over one socket."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock, self._lock = sock, threading.Lock()
-
-    def send(self, message: ControlMessage) -> None:
-        with self._lock:
-            send(self._sock, message)
-
-
-Inbox: TypeAlias = "queue.SimpleQueue[tuple[ToWorker, list[socket.socket]]]"
+Inbox: TypeAlias = "queue.SimpleQueue[ToWorker]"
 OnCaptured: TypeAlias = Callable[[int, Sequence[ChainSnapshot]], None]
 """Called with an epoch that every operator chain has captured, and their snapshots."""
 
@@ -94,7 +80,7 @@ def run_session(
     batch_size: int,
     storage: CheckpointStorage,
     start: StartSession,
-    mouth: ControlSender,
+    send: Callable[[ControlMessage], None],
     local: Sequence[Path],
     inbox: Inbox,
 ) -> None:
@@ -102,13 +88,13 @@ def run_session(
     try:
         for directory in local:
             _only_directory(directory, keep=str(start.term))
-        session = WorkerSession(batch_size, storage, start, mouth)
+        session = WorkerSession(batch_size, storage, start, send)
         with closing(open_plan(session.acknowledge)) as opened:
             hit("recovery.opened")
-            mouth.send(SessionReady(session=start.session))
+            send(SessionReady(session=start.session))
             session.run(opened, inbox)
     except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
-        mouth.send(failure(start.session, error))
+        send(failure(start.session, error))
 
 
 class WorkerSession:
@@ -116,11 +102,13 @@ class WorkerSession:
 
     _opened: SessionRuntime
 
-    def __init__(self, batch_size: int, storage: CheckpointStorage, start: StartSession, mouth: ControlSender) -> None:
+    def __init__(
+        self, batch_size: int, storage: CheckpointStorage, start: StartSession, send: Callable[[ControlMessage], None]
+    ) -> None:
         self._batch_size = batch_size
         self._storage = storage
         self._start = start
-        self._mouth = mouth
+        self._send = send
         self._background = ThreadPoolExecutor(1, thread_name_prefix="pre-commit")
         self._uncommitted: dict[Epoch, list[Committable]] = {}
         """Prepared output that is not known to be committed. Only the background thread touches it."""
@@ -137,10 +125,10 @@ class WorkerSession:
         """
         self._opened = opened
         try:
-            if isinstance(inbox.get()[0], BeginProcessing):
+            if isinstance(inbox.get(), BeginProcessing):
                 opened.resume()
                 work = copy_context()
-                with HeartbeatThread(self._mouth.send, self._start.session, work) as beating:
+                with HeartbeatThread(self._send, self._start.session, work) as beating:
                     work.run(self._loop, inbox, beating.step)
         finally:
             self._background.shutdown(wait=True, cancel_futures=True)
@@ -193,7 +181,7 @@ class WorkerSession:
             sent=opened.exchanges.frames_sent,
             processed=opened.exchanges.frames_processed,
         )
-        self._mouth.send(counted)
+        self._send(counted)
 
     def acknowledge(self, epoch: int, captured: Sequence[ChainSnapshot]) -> None:
         """Make the captured parts durable in the background, and acknowledge them.
@@ -259,7 +247,7 @@ class WorkerSession:
         def prepare() -> None:
             kept = self._uncommitted.setdefault(epoch.epoch, [])
             kept.extend(committable for prepare in precommits for committable in prepare())
-            self._mouth.send(ConfirmAbort(session=self._start.session, epoch=epoch))
+            self._send(ConfirmAbort(session=self._start.session, epoch=epoch))
 
         self._background.submit(self._run_or_fail, prepare)
 
@@ -271,7 +259,7 @@ class WorkerSession:
         def say() -> None:
             message = answer()
             hit("worker.ack.before")
-            self._mouth.send(message)
+            self._send(message)
             hit("worker.ack.after")
 
         self._run_or_fail(say)
@@ -281,30 +269,30 @@ class WorkerSession:
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - reported to the supervisor, which decides
-            self._mouth.send(failure(self._start.session, error))
+            self._send(failure(self._start.session, error))
 
     def _report(self) -> None:
         now = time.monotonic()
         if not self._reached and self._start.ends is not None and self._opened.has_reached(self._start.ends):
             self._reached = True
-            self._mouth.send(SessionReachedEnds(session=self._start.session))
+            self._send(SessionReachedEnds(session=self._start.session))
         if now - self._drift_at >= _DRIFT_EVERY:
             self._drift_at = now
             if (news := self._opened.drift.take_changes()) is not None:
-                self._mouth.send(LocalSlowest(session=self._start.session, slowest=dict(news)))
+                self._send(LocalSlowest(session=self._start.session, slowest=dict(news)))
         if now - self._progress_at >= _PROGRESS_EVERY:
             self._progress_at = now
             self._opened.poll_writers()
             self._tell_figures()
 
     def _tell_figures(self) -> None:
-        self._mouth.send(WorkerProgress(session=self._start.session, figures=self._opened.figures()))
+        self._send(WorkerProgress(session=self._start.session, figures=self._opened.figures()))
 
 
 def _next(inbox: Inbox, wait: bool) -> ToWorker | None:
     """Return the next message, if any; with ``wait``, block as long as heartbeats allow."""
     try:
-        return inbox.get(wait, _PROGRESS_EVERY)[0]
+        return inbox.get(wait, _PROGRESS_EVERY)
     except queue.Empty:
         return None
 

@@ -1,7 +1,7 @@
 """Settings have one precedence, and each value knows where it came from."""
 
 import json
-import threading
+import queue
 from pathlib import Path
 
 import pytest
@@ -12,12 +12,13 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.config.settings import Settings
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.core.ids import AppRef, Term
+from kafka_eos.embedded.supervisor_events import SupervisorEvent, WorkerExited
 from kafka_eos.embedded.worker_process import WorkerProcess
 from kafka_eos.plan.explain import explain
 from kafka_eos.runtime.program import CodeFingerprint
 from kafka_eos.runtime.worker.control_messages import WorkerConfig
 from kafka_eos.testing import ListSource, MemorySink
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -249,13 +250,13 @@ def test_a_workers_command_line_shows_no_secret(tmp_path: Path) -> None:
         "pipeline = Pipeline('p')\npipeline.source(ListSource([1]), name='in').sink(MemorySink(), name='out')\n"
     )
     settings = Settings.resolve(code={"kafka_config": SECURED, "checkpoint_dir": tmp_path})
-    ended = threading.Event()
+    events = queue.SimpleQueue[SupervisorEvent]()
     given = WorkerConfig(json.dumps(settings.as_json()), CodeFingerprint("", {}))
-    worker = WorkerProcess(AppRef(app, "p"), 0, given, lambda *_: None, lambda _: ended.set())
+    worker = WorkerProcess(0, 0, AppRef(app, "p"), given, events)
     try:
         shown = eventually(Path(f"/proc/{worker.pid}/cmdline").read_bytes, "the process has a command line")
     finally:
         worker.kill()
 
     assert b"kafka_eos.embedded.worker_main" in shown and b"hunter2" not in shown
-    assert ended.wait(30)
+    eventually(lambda: isinstance(events.get(timeout=PATIENCE), WorkerExited), "its exit arrives")

@@ -13,9 +13,10 @@ import pytest
 
 from kafka_eos.core.errors import RestartFromCheckpoint
 from kafka_eos.embedded.worker_process import read_io_bytes
-from kafka_eos.embedded.worker_startup import RestoreMonitor, RestoreReporter
+from kafka_eos.embedded.worker_startup import RestoreMonitor
 from kafka_eos.runtime.state.restore_progress import RestoreProgress
 from kafka_eos.runtime.worker.control_messages import ControlMessage, RestoreReport
+from kafka_eos.runtime.worker.restore_reporter import RestoreReporter
 from tests.waiting import eventually
 
 TIMEOUT = 10.0

@@ -35,7 +35,8 @@ from kafka_eos.runtime.worker.control_messages import (
     TriggerCheckpoint,
     receive_as_supervisor,
 )
-from kafka_eos.runtime.worker.session import ControlSender, failure, run_session
+from kafka_eos.runtime.worker.session import failure, run_session
+from kafka_eos.runtime.worker.worker_connections import UnixConnections
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import MemoryStorage
@@ -92,11 +93,11 @@ def test_a_writer_is_attended_to_again_and_again_while_there_is_nothing_to_write
 
     ours, theirs = socket.socketpair()
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    inbox.put((BeginProcessing(session=1), []))
+    inbox.put(BeginProcessing(session=1))
     with ours, theirs, ThreadPoolExecutor(1) as thread:
-        session = thread.submit(run_session, opened, 10, storage, start, ControlSender(ours), [tmp_path], inbox)
+        session = thread.submit(run_session, opened, 10, storage, start, UnixConnections(ours).send, [tmp_path], inbox)
         found = [sink.turns.acquire(timeout=PATIENCE) for _ in range(2)]
-        inbox.put((EndSession(session=1), []))
+        inbox.put(EndSession(session=1))
         session.result(PATIENCE)
 
     assert found == [True, True]
@@ -141,19 +142,19 @@ def test_provenance_that_cannot_be_stored_lets_the_checkpoint_fail_and_goes_with
 
     ours, theirs = socket.socketpair()
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    inbox.put((BeginProcessing(session=1), []))
+    inbox.put(BeginProcessing(session=1))
     with ours, theirs, ThreadPoolExecutor(1) as thread:
-        session = thread.submit(run_session, opened, 10, storage, start, ControlSender(ours), [tmp_path], inbox)
+        session = thread.submit(run_session, opened, 10, storage, start, UnixConnections(ours).send, [tmp_path], inbox)
         answers = (
             said
             for said in receive_as_supervisor(theirs)
             if isinstance(said, AcknowledgeCheckpoint | DeclineCheckpoint | SessionFailed)
         )
-        inbox.put((TriggerCheckpoint(session=1, epoch=_epoch(1), last=False, aligned=True), []))
+        inbox.put(TriggerCheckpoint(session=1, epoch=_epoch(1), last=False, aligned=True))
         declined = next(answers)
-        inbox.put((TriggerCheckpoint(session=1, epoch=_epoch(2), last=False, aligned=True), []))
+        inbox.put(TriggerCheckpoint(session=1, epoch=_epoch(2), last=False, aligned=True))
         taken = next(answers)
-        inbox.put((EndSession(session=1), []))
+        inbox.put(EndSession(session=1))
         session.result(PATIENCE)
 
     assert isinstance(declined, DeclineCheckpoint), declined
@@ -180,18 +181,18 @@ def test_what_a_snapshot_has_left_of_a_time_is_done_when_the_session_begins(tmp_
 
     ours, theirs = socket.socketpair()
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    inbox.put((BeginProcessing(session=1), []))
-    inbox.put((TriggerCheckpoint(session=1, epoch=_epoch(1), last=False, aligned=True), []))
+    inbox.put(BeginProcessing(session=1))
+    inbox.put(TriggerCheckpoint(session=1, epoch=_epoch(1), last=False, aligned=True))
     with ours, theirs, ThreadPoolExecutor(1) as thread:
         session = thread.submit(
-            run_session, opened, 10, storage, start, ControlSender(ours), [tmp_path / "local"], inbox
+            run_session, opened, 10, storage, start, UnixConnections(ours).send, [tmp_path / "local"], inbox
         )
         taken = next(
             said
             for said in receive_as_supervisor(theirs)
             if isinstance(said, AcknowledgeCheckpoint | DeclineCheckpoint | SessionFailed)
         )
-        inbox.put((EndSession(session=1), []))
+        inbox.put(EndSession(session=1))
         session.result(PATIENCE)
 
     assert isinstance(taken, AcknowledgeCheckpoint), taken

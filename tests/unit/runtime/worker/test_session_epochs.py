@@ -41,7 +41,8 @@ from kafka_eos.runtime.worker.control_messages import (
     TriggerCheckpoint,
     receive_as_supervisor,
 )
-from kafka_eos.runtime.worker.session import ControlSender, run_session
+from kafka_eos.runtime.worker.session import run_session
+from kafka_eos.runtime.worker.worker_connections import UnixConnections
 from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
 from kafka_eos.storage.job_storage import MemoryStorage
 from kafka_eos.testing import ListSource, MemorySink
@@ -70,13 +71,13 @@ class SessionThread:
         thread = closing.enter_context(ThreadPoolExecutor(1))
         self._messages = receive_as_supervisor(theirs)
         self._session: Future[None] = thread.submit(
-            run_session, opened, 2, storage, start, ControlSender(ours), [place], self._inbox
+            run_session, opened, 2, storage, start, UnixConnections(ours).send, [place], self._inbox
         )
         closing.callback(self.drop)
         self.send(BeginProcessing(session=start.session))
 
     def send(self, message: ControlMessage) -> None:
-        self._inbox.put((message, []))
+        self._inbox.put(message)
 
     def trigger(self, number: int, *, aligned: bool = False, last: bool = False) -> None:
         self.send(TriggerCheckpoint(session=self._start.session, epoch=self.name(number), last=last, aligned=aligned))

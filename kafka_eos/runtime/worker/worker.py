@@ -1,0 +1,100 @@
+"""A worker: it loads the user's pipeline, then runs one session after another as the supervisor requests.
+
+An engine decides where it runs and how it is connected (``WorkerConnections``). Rule: a worker never outlives its
+supervisor. Without one no work is committed; a successor decides about prepared output.
+"""
+
+from __future__ import annotations
+
+import gc
+import queue
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+from kafka_eos._util import log_context
+from kafka_eos._util import logging_setup as logs
+from kafka_eos._util.gc_tuning import tune_gc_for_batches
+from kafka_eos.config.settings import Settings
+from kafka_eos.core.error_messages import show_error_messages
+from kafka_eos.core.ids import AppRef
+from kafka_eos.runtime.program import CodeFingerprint, load_program
+from kafka_eos.runtime.worker.control_messages import EndSession, SessionEnded, StartSession, WorkerConfig
+from kafka_eos.runtime.worker.restore_reporter import RestoreReporter
+from kafka_eos.runtime.worker.session import Inbox, OnCaptured, failure, run_session
+from kafka_eos.runtime.worker.worker_connections import WorkerConnections
+from kafka_eos.runtime.worker.worker_runtime import SessionRuntime
+from kafka_eos.storage.storage_factory import open_storage
+
+SessionRunner: TypeAlias = Callable[[StartSession], None]
+
+
+class Worker:
+    """One worker of a job. ``on_supervisor_gone`` is called on another thread and ends the worker."""
+
+    def __init__(
+        self,
+        app: AppRef,
+        config: WorkerConfig,
+        subtask: int,
+        connections: WorkerConnections,
+        on_supervisor_gone: Callable[[], None],
+    ) -> None:
+        self._app = app
+        self._config = config
+        self._subtask = subtask
+        self._connections = connections
+        self._on_supervisor_gone = on_supervisor_gone
+        self._inbox: Inbox = queue.SimpleQueue()
+
+    def run(self) -> None:
+        """Run sessions forever. Return if the pipeline cannot be loaded, once the supervisor knows why."""
+        threading.Thread(target=self._listen, daemon=True, name="control").start()
+        try:
+            run = self._prepare()
+        except Exception as error:  # noqa: BLE001 - reported to the supervisor, which decides
+            self._connections.send(failure(0, error))
+            return
+        tune_gc_for_batches()
+        gc.enable()
+        while True:
+            match self._inbox.get():
+                case StartSession() as start:
+                    run(start)
+                    gc.collect()
+                    self._connections.send(SessionEnded(session=start.session))
+                case EndSession(session=session):
+                    self._connections.send(SessionEnded(session=session))
+
+    def _listen(self) -> None:
+        for message in self._connections.receive():
+            self._inbox.put(message)
+        self._on_supervisor_gone()
+
+    def _prepare(self) -> SessionRunner:
+        """Load the user's pipeline; return a function that runs one session of it."""
+        plan = load_program(self._app).plan()
+        CodeFingerprint.compute(self._app.path, plan).ensure_equal(self._config.code, self._app.path)
+        resolved = Settings.from_json(self._config.settings)
+        show_error_messages(resolved.show_error_messages)
+        logs.configure_logging(plan.name, f"worker {self._subtask}", resolved.log_format, resolved.log_level)
+        storage = open_storage(resolved.checkpoint_location(plan.name))
+        local = [directory / str(self._subtask) for directory in resolved.local_dirs(plan.name)]
+        connections, inbox = self._connections, self._inbox
+
+        def run(start: StartSession) -> None:
+            logs.set_log_epoch(term=start.term)
+            log_context.leave_operator()  # an attempt that failed ended in the middle of a row
+            # Until it is ready, a worker is only ever sent EndSession.
+            report_restore = RestoreReporter(connections.send, start.session, lambda: not inbox.empty())
+
+            def open_plan(done: OnCaptured) -> SessionRuntime:
+                directories = [directory / str(start.term) for directory in local]
+                peers = connections.connect_peers(start)
+                return SessionRuntime(
+                    plan, resolved, storage, start, directories, self._subtask, peers, done, report_restore
+                )
+
+            run_session(open_plan, resolved.batch_size, storage, start, connections.send, local, inbox)
+
+        return run
