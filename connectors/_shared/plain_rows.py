@@ -29,6 +29,7 @@ from kafka_eos.core.errors import ConfigError
 def build_converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[Any], Any]:
     """Return a function that converts dicts to values of the type; for None it returns the dicts.
 
+    Keys of dicts within them may be the texts of their declared type, as in JSON.
     ``what``: the name of the reader, for messages.
     ``of_texts``: all cells are text, and are parsed as the type requires; lists, dicts and records are JSON.
     """
@@ -44,7 +45,7 @@ def build_converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[
             if of_json:
                 row = {**row, **{name: of_json[name](row[name]) for name in of_json if row.get(name)}}
             return (
-                msgspec.convert(row, tp, strict=not of_texts, dec_hook=from_plain)
+                msgspec.convert(row, tp, strict=not of_texts, str_keys=True, dec_hook=from_plain)
                 if validate is None
                 else validate(row)
             )

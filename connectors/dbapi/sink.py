@@ -27,6 +27,7 @@ from kafka_eos.connectors._staged_tables.table_writer import TableWriter
 from kafka_eos.connectors.dbapi import statements
 from kafka_eos.connectors.dbapi.committer import DbApiCommitter
 from kafka_eos.connectors.dbapi.database import ROW_ERRORS, Database, format_error
+from kafka_eos.connectors.dbapi.mysql_cells import find_change
 from kafka_eos.connectors.dbapi.staging_catalog import LIVES, STAGES, DbApiStagingCatalog
 from kafka_eos.connectors.dbapi.table_keys import find_key_problem
 from kafka_eos.connectors.dbapi.table_staging import DbApiTableStaging, refused, roll_back_after
@@ -197,6 +198,10 @@ class DbApiSink(NoProvenance, Sink[T]):
         cells = tuple(self.row(value))
         if len(cells) != len(self._columns):
             raise ValueError(f"{self._target} has {len(self._columns)} columns here, and row() made {len(cells)} cells")
+        if self._database.is_mysql:
+            for name, cell in zip(self._columns, cells, strict=True):
+                if (problem := find_change(cell)) is not None:
+                    raise ValueError(f"{self._target}, column {name!r}: {problem}")
         for index in self._key_cells:
             if cells[index] is None:  # NULL equals nothing, so such rows would multiply
                 name = self._target.columns[index]

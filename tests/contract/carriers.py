@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 import psycopg
 import pyarrow as pa
+from deltalake import DeltaTable
 from google.protobuf.message import Message as ProtobufMessage
 from pyiceberg.catalog import load_catalog
 from sqlalchemy import create_engine
@@ -31,6 +32,7 @@ from kafka_eos.abc.source import Source
 from kafka_eos.codecs import JsonCodec, exchange_codec
 from kafka_eos.codecs.json_schema.registry_language import json_schema
 from kafka_eos.connectors.dbapi import DbApiSink
+from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.connectors.files import FileSink, FileSource
 from kafka_eos.connectors.http import HttpSink
 from kafka_eos.connectors.iceberg import IcebergSink
@@ -266,7 +268,9 @@ def by_lake(sink_of: Callable[[Path], Any], rows_of: Callable[[Path], pa.Table])
     def carry(tp: Any, values: Sequence[Any]) -> tuple[list[Any], set[int]]:
         with TemporaryDirectory() as directory:
             rejected = written(sink_of(Path(directory)).for_stream_type(tp), values)
-            return [msgspec.convert(row, tp) for row in rows_of(Path(directory)).to_pylist()], rejected
+            return [
+                msgspec.convert(row, tp) for row in rows_of(Path(directory)).to_pylist(maps_as_pydicts="strict")
+            ], rejected
 
     return carry
 
@@ -275,9 +279,18 @@ def catalog(directory: Path) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"file://{directory}/iceberg"}
 
 
-def iceberg(directory: Path) -> IcebergSink[Any]:
+def _new_iceberg_sink(directory: Path) -> IcebergSink[Any]:
     load_catalog(**catalog(directory)).create_namespace("shop")
     return IcebergSink("shop.rows", properties=catalog(directory), create=True)
+
+
+by_iceberg: Final = by_lake(
+    _new_iceberg_sink, lambda home: load_catalog(**catalog(home)).load_table("shop.rows").scan().to_arrow()
+)
+by_delta: Final = by_lake(
+    lambda home: DeltaSink(home / "rows", create=True),
+    lambda home: pa.table(DeltaTable(home / "rows").to_pyarrow_table()),
+)
 
 
 def is_same(a: Any, b: Any) -> bool:

@@ -16,15 +16,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pyiceberg.catalog import load_catalog
 
 from kafka_eos.codecs import AvroCodec, JsonCodec, protobuf, state_codec
-from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.core.ids import Epoch, Term
 from kafka_eos.core.provenance import Provenance
 from kafka_eos.core.records import Record
@@ -34,15 +30,14 @@ from tests.contract.carriers import (
     ValidatedJson,
     by_codec,
     by_dead_letters,
+    by_delta,
     by_file,
-    by_lake,
+    by_iceberg,
     by_ledger,
     by_postgres,
     by_request,
     by_sqlite,
     by_table,
-    catalog,
-    iceberg,
     is_same,
 )
 from tests.examples import examples
@@ -220,17 +215,8 @@ CARRIERS: Final = {
     "Parquet": (by_file("parquet"), (Cells,)),
     "HTTP": (by_request, (Any, Nested)),
     "SQLite": (by_sqlite({"text": "TEXT", "number": "INTEGER", "share": "REAL", "raw": "BLOB"}), (Cells,)),
-    "Delta": (
-        by_lake(
-            lambda home: DeltaSink(home / "rows", create=True),
-            lambda home: pa.table(DeltaTable(home / "rows").to_pyarrow_table()),
-        ),
-        (Cells,),
-    ),
-    "Iceberg": (
-        by_lake(iceberg, lambda home: load_catalog(**catalog(home)).load_table("shop.rows").scan().to_arrow()),
-        (Cells,),
-    ),
+    "Delta": (by_delta, (Cells,)),
+    "Iceberg": (by_iceberg, (Cells,)),
 }
 """Each with the types that it can hold. A type that a carrier refuses with the plan is not among them."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import re
+import uuid
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ from sqlalchemy.schema import CreateTable
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
 from kafka_eos.connectors.dbapi import staging_catalog, statements, table_keys
 from kafka_eos.connectors.dbapi.database import Database, format_error
+from kafka_eos.connectors.dbapi.mysql_cells import find_change
 from kafka_eos.core.errors import ConfigError
 
 MARIADB, POSTGRES = "mariadb+pymysql://app:secret@db/shop", "postgresql+psycopg://db:5432/shop"
@@ -215,3 +218,26 @@ def test_the_sinks_own_tables_have_transactions_whatever_the_servers_default_eng
     for dialect in dialects:
         for table in (stage, *staging_catalog._TABLES.sorted_tables):
             assert "ENGINE=InnoDB" in str(CreateTable(table).compile(dialect=dialect))
+
+
+NOON = datetime.datetime(2026, 6, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ([1], "no counterpart of a list"),
+        ({"a": 1}, "no counterpart of a dict"),
+        (uuid.UUID(int=0), "no counterpart of a UUID"),
+        (NOON.replace(tzinfo=datetime.UTC), "would lose its offset"),
+        (NOON.time().replace(tzinfo=datetime.UTC), "would lose its offset"),
+    ],
+)
+def test_a_cell_that_drivers_of_mysql_would_change_rejects_its_row(cell: object, said: str) -> None:
+    """``[1]`` would be stored as 1, and a UUID as what ``str()`` makes of it."""
+    assert said in (find_change(cell) or "")
+
+
+@pytest.mark.parametrize("cell", [None, "a", 1, True, 1.5, b"x", bytearray(b"x"), NOON, NOON.date(), NOON.time()])
+def test_other_cells_are_left_to_the_driver(cell: object) -> None:
+    assert find_change(cell) is None
