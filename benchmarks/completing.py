@@ -135,7 +135,7 @@ class Job:
     def decide(self, committables: int) -> None:
         """Prepare so many transactions, and decide their epoch."""
         coordinator = self.coordinator()
-        resumed = coordinator.recover()
+        resumed = coordinator.recovery.restore()
         epoch = coordinator.ownership.next_epoch()
         context = JobContext(self.plan.name, resumed.term, self._settings, resumed.identity)
         with ThreadPoolExecutor(MAX_CONCURRENT) as pool:

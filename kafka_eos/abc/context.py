@@ -30,7 +30,11 @@ class JobContext:
     ``commit_margin``                        in ``SinkNode.check``: seconds that must remain for the commit of output
     """
     identity: JobIdentity | None = None
-    """The incarnation of the job; the name of all output contains it, unless it is None."""
+    """The incarnation of the job, which the names of all its output contain. A running job always has one.
+
+    None for a query of Structured Streaming, whose job name ends in random digits from its checkpoint instead, and
+    before a start has read or generated the identity: commands, checks of a plan, the audit.
+    """
     written_scopes: frozenset[str] = frozenset()
     """Scopes whose sinks this job had written to in its newest decided epoch.
 

@@ -33,7 +33,6 @@ from kafka_eos.core.ids import JobIdentity, Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.plan import Plan
 from kafka_eos.protocol import retention as rules
-from kafka_eos.runtime.epoch_reports import RestorePoint
 from kafka_eos.storage import retention
 from kafka_eos.storage.epoch_ledger import EpochLedger
 from kafka_eos.storage.job_records import Manifest
@@ -45,7 +44,7 @@ DISCOVERY_INTERVAL = 5.0
 
 
 class Coordinator:
-    """The coordinator of one job in one term. Call ``recover`` first; then ``epochs`` decides and commits."""
+    """The coordinator of one job in one term. Call ``recovery.restore`` first; then ``epochs`` decides and commits."""
 
     def __init__(
         self,
@@ -140,10 +139,6 @@ class Coordinator:
     def retire(self) -> list[str]:
         """Retire this incarnation once it has no open output. Return the names of output that was aborted meanwhile."""
         return self._lives.retire(self._context)
-
-    def recover(self) -> RestorePoint:
-        """Take over the job: see ``Recovery.restore``."""
-        return self.recovery.restore()
 
     def abort_open_output(self, after: Term | None = None) -> Manifest | NothingDecided:
         """Complete the decided epoch and abort all other output. Return and raise as ``Recovery.complete`` does.

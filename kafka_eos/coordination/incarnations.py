@@ -93,7 +93,7 @@ class IncarnationRegistry:
     def begin_new(
         self,
         ctx: JobContext,
-        successor_of: Collection[JobIdentity | None],
+        successor_of: Collection[JobIdentity],
         take_over: bool,
         not_before: SavepointEpoch | None = None,
     ) -> list[str]:
@@ -137,7 +137,7 @@ class IncarnationRegistry:
     def check_admission(
         self,
         ctx: JobContext,
-        successor_of: Collection[JobIdentity | None],
+        successor_of: Collection[JobIdentity],
         take_over: bool,
         not_before: SavepointEpoch | None = None,
     ) -> StartAdmitted:

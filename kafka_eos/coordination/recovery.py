@@ -371,7 +371,7 @@ class FirstStart:
         positions = self.inputs.resolve_positions({name: known.get(name) for name in names})
         return self._first(EpochContents(positions, states, (), in_flight), savepoint=savepoint.id)
 
-    def _enter(self, successor_of: frozenset[JobIdentity | None], not_before: SavepointEpoch | None) -> None:
+    def _enter(self, successor_of: frozenset[JobIdentity], not_before: SavepointEpoch | None) -> None:
         """Register this incarnation. Raise ConfigError if another incarnation of the job's name may still run."""
         with self._withdrawn_if_refused():
             ended = self.lives.begin_new(

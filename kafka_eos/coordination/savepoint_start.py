@@ -45,7 +45,7 @@ class SavepointStart:
         return cls(path.absolute(), found)
 
     @property
-    def successor_of(self) -> frozenset[JobIdentity | None]:
+    def successor_of(self) -> frozenset[JobIdentity]:
         """Return the incarnations that this start continues."""
         identity = self.savepoint.identity
         return frozenset() if identity is None else frozenset({JobIdentity(identity)})

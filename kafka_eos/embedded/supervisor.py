@@ -68,7 +68,7 @@ class Supervisor:
         if not self._session:
             requests.clear_requests(self._directory)
         self._pool.start_workers()
-        resumed = coordinator.recover()
+        resumed = coordinator.recovery.restore()
         self._session = resumed.term.n
         self._job_master.on_recovered()
         coordinator.recovery.verify_state(resumed, self._job_master.notice)

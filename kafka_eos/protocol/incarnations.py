@@ -55,7 +55,7 @@ class RepetitionRefused:
 def admit(
     own: JobIdentity,
     signs: Sequence[IncarnationSign],
-    successor_of: Collection[JobIdentity | None],
+    successor_of: Collection[JobIdentity],
     take_over: bool,
     not_before: SavepointEpoch | None = None,
 ) -> StartAdmitted | StartRefused | RepetitionRefused:

@@ -101,7 +101,7 @@ class _SparkRun:
         if not self._started:
             requests.clear_requests(settings.job_dir(self._plan.name))
             self._started = True
-        resumed = coordinator.recover()
+        resumed = coordinator.recovery.restore()
         job_master.on_recovered()
         at = resumed.positions
         if self._goal is None and (self._until_caught_up or coordinator.sources.is_bounded(at)):

@@ -58,7 +58,7 @@ def coordinator(bootstrap: str, topic: Callable[..., str], job: str, tmp_path: P
 
 def decided(coordinator: Coordinator, sink: KafkaSink[Any]) -> Manifest:
     """An epoch with one row that is prepared."""
-    coordinator.recover()
+    coordinator.recovery.restore()
     epoch = coordinator.ownership.next_epoch()
     writer = sink.writer(TaskContext(coordinator.ownership.load_identity(), 0, 1, "out", first_epoch=epoch.epoch))
     writer.write(batch(b"own"))
@@ -86,7 +86,7 @@ def test_the_transaction_of_a_program_is_not_committed_by_a_job_that_a_manifest_
             storage.delete(orders.name)
             records.publish(storage, msgspec.structs.replace(orders, committables=forged(orders, name, before)))
             with pytest.raises(CorruptCheckpoint, match=payments):
-                coordinator()[0].recover()
+                coordinator()[0].recovery.restore()
 
         assert rpc.describe(payments) == before
     assert values_of(bootstrap, accounts) == []

@@ -87,7 +87,7 @@ class World:
     def decided(self, job: str, number: int) -> Manifest:
         """An epoch of a job with one row that is prepared."""
         coordinator = self.coordinator(job)
-        coordinator.recover()
+        coordinator.recovery.restore()
         epoch = coordinator.ownership.next_epoch()
         ctx = coordinator.ownership.load_identity()
         writer = self.system.sink().writer(TaskContext(ctx, 0, 1, "out", first_epoch=epoch.epoch))
@@ -105,7 +105,7 @@ class World:
 
     def refused(self, job: str, error: type[KafkaEosError]) -> str:
         with pytest.raises(error) as caught:
-            self.coordinator(job).recover()
+            self.coordinator(job).recovery.restore()
         return str(caught.value)
 
     def statuses(self, manifest: Manifest) -> set[CommitStatus]:
@@ -142,8 +142,8 @@ def test_output_of_another_job_is_not_committed(world: World) -> None:
     assert world.statuses(payments) == world.statuses(orders) == {CommitStatus.PREPARED}
 
     world.forge(orders)
-    world.coordinator("orders").recover()
-    world.coordinator("payments").recover()
+    world.coordinator("orders").recovery.restore()
+    world.coordinator("payments").recovery.restore()
 
     assert sorted(world.system.rows()) == [1, 7]
 
@@ -152,7 +152,7 @@ def test_output_of_another_job_beside_own_output_is_not_decided(world: World) ->
     """A worker that reports it, or a file that it wrote, does not get it into a manifest."""
     payments = world.decided("payments", 7)
     coordinator = world.coordinator("orders")
-    coordinator.recover()
+    coordinator.recovery.restore()
     epoch = coordinator.ownership.next_epoch()
 
     with pytest.raises(CorruptCheckpoint, match="payments"):
@@ -215,7 +215,7 @@ def test_staged_rows_of_another_job_under_the_own_name_are_not_committed(tables:
         tables.refused("orders", CommittableLost)
     else:
         with suppress(KafkaEosError):  # a prepared transaction is no staging table
-            tables.coordinator("orders").recover()
+            tables.coordinator("orders").recovery.restore()
 
     assert 7 not in tables.system.rows()
     assert tables.statuses(payments) == {CommitStatus.PREPARED}

@@ -127,7 +127,7 @@ class World:
     def started(self) -> Coordinator:
         """A coordinator that has recovered; who held the job before is gone."""
         coordinator = self.coordinator()
-        coordinator.recover()
+        coordinator.recovery.restore()
         return coordinator
 
     def coordinator(self) -> Coordinator:

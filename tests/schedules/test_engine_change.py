@@ -46,7 +46,7 @@ def _coordinator(job: Job) -> Coordinator:
 def _drive(job: Job, directory: Path) -> list[int]:
     """Go on from what the coordinator finds until all is read; the epochs that were committed."""
     coordinator, quota = _coordinator(job), ReadLimit(4, None)
-    resumed = coordinator.recover()
+    resumed = coordinator.recovery.restore()
     template = StageSpec(
         app="", pipeline=None, shipped=False, code=CodeFingerprint("", {}), settings="", identity=IDENTITY,
         term=resumed.term.n,
@@ -87,7 +87,7 @@ def test_rows_under_way_are_taken_up_in_the_first_epoch_on_spark_and_in_no_other
     for sink in job.sinks:
         sink.forget()
     coordinator, decided = _coordinator(job), job.decided
-    resumed = coordinator.recover()
+    resumed = coordinator.recovery.restore()
     moved = EpochContents(decided.positions, decided.states, (), decided.in_flight, parallelism=3)
     coordinator.epochs.commit(coordinator.epochs.decide(EpochId(resumed.first_epoch, resumed.term), moved))
     epochs = _drive(job, tmp_path)

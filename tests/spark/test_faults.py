@@ -158,7 +158,7 @@ def test_a_driver_that_was_replaced_stops_and_its_successor_goes_on(new_job: New
             patience = Retrier(threading.Event(), lambda text: None)
             connectors = job.settings().connector_defaults()
             second = Coordinator(job.plan(), storage, History(storage, print), patience, connectors, retained=2)
-            second.recover()
+            second.recovery.restore()
             second.close()
 
     with pytest.raises(Fenced):

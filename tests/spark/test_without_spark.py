@@ -130,7 +130,7 @@ def test_a_split_that_is_discovered_late_is_read_though_nothing_else_comes(
     pipeline.source(source, name="in").sink(MemorySink(), name="out")
     storage = LocalStorage(tmp_path / "p")
     coordinator = Coordinator(pipeline.plan(), storage, History(storage, print), Retrier(Event(), print), {}, 3)
-    positions = coordinator.recover().positions
+    positions = coordinator.recovery.restore().positions
     found = EpochInputs(
         coordinator.sources, positions, Cadence(0.0, 0.0, 60.0), None, (), {}, (), lambda event, **facts: None
     )
@@ -160,7 +160,7 @@ def test_an_epoch_in_which_splits_wait_for_slower_ones_is_followed_at_the_interv
     timed.sink(MemorySink(), name="out")
     storage, plan = LocalStorage(tmp_path / "p"), pipeline.plan()
     coordinator = Coordinator(plan, storage, History(storage, print), Retrier(Event(), print), {}, 3)
-    positions = coordinator.recover().positions
+    positions = coordinator.recovery.restore().positions
     goal = {"in": source.get_end_positions(JobContext("p", Term(1), {}))} if bounded_run else None
     cadence = Cadence(3600.0, 0.0, 60.0)
     found = EpochInputs(

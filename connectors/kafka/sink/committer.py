@@ -257,7 +257,8 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
 
         Ids in ``kept`` are not fenced: their transactions may still have to be committed.
         """
-        return self._fence_all(of for of in self._own(ctx) if of[0].term < ctx.term and str(of[0]) not in kept)
+        own = self._described(names.ids(ctx.job, ctx.identity))
+        return self._fence_all(of for of in own if of[0].term < ctx.term and str(of[0]) not in kept)
 
     def abort(self, names: Sequence[str]) -> None:
         """Fence these ids, whatever their term: their open transactions are aborted, their producers rejected."""
@@ -309,11 +310,6 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
                 return ended
             ended += more
         raise Retryable(f"incarnation {identity or 'without identity'} of job {ctx.job!r} still runs: stop it")
-
-    def _own(self, ctx: JobContext) -> list[tuple[TransactionalId, TransactionDescription]]:
-        """Return the ids of this incarnation."""
-        mine = [identity for identity in dict.fromkeys([ctx.identity, None]) if ctx.owns(identity)]
-        return self._described("|".join(names.ids(ctx.job, identity) for identity in mine))
 
     def _described(
         self, pattern: str, states: Sequence[str] = ()

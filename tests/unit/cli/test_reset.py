@@ -136,7 +136,7 @@ def test_a_reset_before_the_first_epoch_ends_what_the_start_had_registered(home:
         defaults = settings.connector_defaults()
         patience = Retrier(threading.Event(), print_message)
         with closing(Coordinator(plan, storage, History(storage, print_message), patience, defaults, 2)) as coordinator:
-            coordinator.recover()
+            coordinator.recovery.restore()
 
     with pytest.raises(ConnectionError):
         start(Undecided(directory))

@@ -220,7 +220,7 @@ class NotedJob:
     def begun(self) -> Coordinator:
         """A coordinator that has committed one epoch; nothing of it is noted."""
         coordinator = self.coordinator()
-        coordinator.recover()
+        coordinator.recovery.restore()
         coordinator.epochs.commit(self.decided(coordinator, "one"))
         self.steps.clear()
         return coordinator

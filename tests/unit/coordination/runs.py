@@ -66,7 +66,7 @@ class Run:
         return len([name for name in self.storage.list(paths.TERMS) if "claim" in name])
 
     def recovers(self, coordinator: Coordinator) -> None:
-        coordinator.recover()
+        coordinator.recovery.restore()
         self.master.on_recovered()
 
     def prepares(self, coordinator: Coordinator) -> EpochContents:

@@ -32,7 +32,7 @@ def total(source: str = "numbers", exchange: str = "by-key", *, local: bool = Fa
 def under_way(storage: LocalStorage, coordinator: Make, tmp_path: Path) -> InFlightRows:
     """Rows on their way through "by-key" in the newest checkpoint of the job, which is committed."""
     running = coordinator(total())
-    resumed = running.recover()
+    resumed = running.recovery.restore()
     log = in_flight.InFlightLog(tmp_path / "frames")
     log.add(b"frame")
     kept = log.store(storage, "by-key", exchange_codec(int), False)
@@ -47,7 +47,7 @@ def dropped(storage: LocalStorage) -> list[object]:
 
 
 def test_rows_under_way_are_handed_on(coordinator: Make, under_way: InFlightRows) -> None:
-    assert coordinator(total()).recover().in_flight == (under_way,)
+    assert coordinator(total()).recovery.restore().in_flight == (under_way,)
 
 
 @pytest.mark.parametrize("changed", [total(exchange="other"), total(local=True)])
@@ -55,30 +55,30 @@ def test_rows_under_way_to_an_exchange_that_is_gone_need_leave(
     storage: LocalStorage, coordinator: Make, under_way: InFlightRows, changed: Pipeline
 ) -> None:
     with pytest.raises(ConfigError, match=r"epoch .* contains state of 'by-key'.*exchange.*--allow-dropped-state"):
-        coordinator(changed).recover()
+        coordinator(changed).recovery.restore()
     assert dropped(storage) == []
-    assert coordinator(total()).recover().in_flight == (under_way,)
+    assert coordinator(total()).recovery.restore().in_flight == (under_way,)
 
-    assert coordinator(changed, allow_dropped_state=True).recover().in_flight == ()
+    assert coordinator(changed, allow_dropped_state=True).recovery.restore().in_flight == ()
     assert dropped(storage) == [["by-key"]]
 
 
 def test_a_source_that_gets_its_old_name_back_goes_on(coordinator: Make) -> None:
     """The refused start has left nothing behind that would be refused in turn."""
-    coordinator(total()).recover()
+    coordinator(total()).recovery.restore()
     with pytest.raises(ConfigError, match="contains state of 'numbers'"):
-        coordinator(total(source="figures")).recover()
+        coordinator(total(source="figures")).recovery.restore()
 
-    assert list(coordinator(total()).recover().positions) == ["numbers"]
+    assert list(coordinator(total()).recovery.restore().positions) == ["numbers"]
 
 
 def test_a_supervisor_that_was_replaced_does_not_replace_its_successor_to_clean_up(coordinator: Make) -> None:
     """It was paused after it had found that it owns the job, and before it aborts what it has open."""
     pipeline = total()
     failed, successor = coordinator(pipeline), coordinator(pipeline)
-    failed.recover()
+    failed.recovery.restore()
     failed.ownership.ensure_owner()
-    successor.recover()
+    successor.recovery.restore()
 
     with pytest.raises(Fenced, match="another supervisor took over"):
         coordinator(pipeline).abort_open_output(failed.ownership.term)
@@ -88,7 +88,7 @@ def test_a_supervisor_that_was_replaced_does_not_replace_its_successor_to_clean_
 
 def test_a_supervisor_that_fails_cleans_up_under_the_next_term(coordinator: Make) -> None:
     failed, later = coordinator(total()), coordinator(total())
-    failed.recover()
+    failed.recovery.restore()
 
     later.abort_open_output(failed.ownership.term)
 

@@ -92,7 +92,7 @@ def test_an_idle_epoch_asks_the_sinks_that_have_not_answered_for_a_while(tmp_pat
     """Their registrations are looked at, so that an idle job learns that a sink is gone, or that it was replaced."""
     at, job = Watched(), NotedJob(tmp_path)
     coordinator = job.coordinator(dependencies=at.monitor)
-    coordinator.recover()
+    coordinator.recovery.restore()
 
     def idle() -> list[str]:
         job.steps.clear()
@@ -110,7 +110,7 @@ def test_an_idle_epoch_asks_the_sinks_that_have_not_answered_for_a_while(tmp_pat
 def test_a_store_that_does_not_answer_is_shown(tmp_path: Path) -> None:
     at, job = Watched(), NotedJob(tmp_path)
     coordinator = job.coordinator(dependencies=at.monitor)
-    coordinator.recover()
+    coordinator.recovery.restore()
     terms = job.root / "terms"
     terms.rename(tmp_path / "away")
     terms.write_text("not a directory")

@@ -35,7 +35,7 @@ def job(tmp_path: Path) -> NotedJob:
 
 def test_a_first_start_is_nobody_before_it_has_looked_for_others_twice(job: NotedJob) -> None:
     """It has no identity in its directory before epoch 0 is decided with it, and reads nothing before."""
-    job.coordinator().recover()
+    job.coordinator().recovery.restore()
 
     assert job.noted() == [
         "claim 1", "base 1", *LIVES, *HOLD, *LIVES, "delete origin.json",
@@ -48,7 +48,7 @@ def test_a_start_that_takes_over_ends_the_other_life_when_its_own_mark_is_left(j
     job.begun()
     job.life = "b"
 
-    job.coordinator(take_over=True).recover()
+    job.coordinator(take_over=True).recovery.restore()
 
     assert job.noted() == [
         "claim 1", "base 1", *LIVES, *HOLD, *LIVES, "succeed left", "succeed right", "delete origin.json",
@@ -79,7 +79,7 @@ def test_an_epoch_without_output_asks_no_sink(job: NotedJob) -> None:
 def test_a_recovery_after_a_committed_epoch_bases_its_term_before_it_aborts(job: NotedJob) -> None:
     job.begun()
 
-    job.coordinator().recover()
+    job.coordinator().recovery.restore()
 
     assert job.noted() == ["claim 2", *HOLD, "base 2", *ABORT, *LOOK]
 
@@ -88,7 +88,7 @@ def test_a_recovery_commits_what_is_decided_before_its_term_goes_on_from_it(job:
     job.decided(job.begun(), "two")
     job.noted()
 
-    job.coordinator().recover()
+    job.coordinator().recovery.restore()
 
     assert job.noted() == [
         "claim 2", *HOLD, *LOOK, *PROBE, *COMMIT, "ledger", "receipt 2/1", "base 2", *ABORT, *LOOK,
@@ -100,7 +100,7 @@ def test_an_epoch_is_revoked_when_nobody_can_commit_it_any_more(job: NotedJob) -
     """The way back is looked at first, every byte; then what is prepared is aborted, and found to be lost."""
     _lose_state(job, job.begun())
 
-    resumed = job.coordinator().recover()
+    resumed = job.coordinator().recovery.restore()
 
     assert job.noted() == [
         "claim 2", *HOLD, *LOOK, *PROBE, "read state", *ABORT, *PROBE, "base 2", *ABORT, *LOOK,
@@ -119,7 +119,7 @@ def test_nothing_is_aborted_if_the_epoch_to_go_back_to_is_damaged(job: NotedJob)
         path.write_bytes(bytes([content[0] ^ 1, *content[1:]]))
 
     with pytest.raises(CorruptCheckpoint, match="damaged"):
-        job.coordinator().recover()
+        job.coordinator().recovery.restore()
 
     assert job.noted() == ["claim 2", *HOLD, *LOOK, *PROBE, "read state"]
     assert not (job.root / lost).exists()
@@ -151,7 +151,7 @@ def test_an_epoch_that_somebody_commits_while_it_is_revoked_is_not_revoked(
 
     monkeypatch.setattr(target, "abort", late)
     with pytest.raises(CommittableLost, match="was committed in part while it was revoked"):
-        job.coordinator().recover()
+        job.coordinator().recovery.restore()
 
     assert "base 2" not in job.noted()
 
@@ -166,7 +166,7 @@ def test_a_revocation_waits_until_everything_is_aborted(job: NotedJob, monkeypat
         return [] if len(calls) < 3 else abort(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(job.right, "abort", late)
-    job.coordinator().recover()
+    job.coordinator().recovery.restore()
 
     assert job.noted() == [
         "claim 2", *HOLD, *LOOK, *PROBE, "read state", *[*ABORT, *PROBE] * 3, "base 2", *ABORT, *LOOK,
@@ -191,7 +191,7 @@ def test_a_system_is_asked_what_it_lacks_before_a_term_leaves_its_mark(tmp_path:
     job = NotedJob(tmp_path, remembers=("left", "right"))
     job.begun()
 
-    job.coordinator().recover()
+    job.coordinator().recovery.restore()
 
     assert job.noted() == ["claim 2", "lacks left", "lacks right", *HOLD, "base 2", *ABORT, *LOOK]
 
@@ -215,7 +215,7 @@ def test_a_job_that_begins_with_a_savepoint_has_its_files_before_the_life_of_tha
     savepoint = _savepoint(job)
     job.life = "b"
 
-    resumed = job.coordinator(start_from=savepoint).recover()
+    resumed = job.coordinator(start_from=savepoint).recovery.restore()
 
     assert job.noted() == [
         "claim 1", "base 1", *LIVES, "upload", "delete origin.json", "origin.json", "claim 2", "base 2",
@@ -234,7 +234,7 @@ def test_a_start_whose_term_is_newer_than_that_of_the_savepoint_takes_no_other(j
     terms.claim(job.storage, JOB, Term(0))
     job.noted()
 
-    job.coordinator(start_from=savepoint).recover()
+    job.coordinator(start_from=savepoint).recovery.restore()
 
     assert job.noted() == [
         "claim 2", "base 1", "base 2", *LIVES, "upload", "delete origin.json", "origin.json",

@@ -55,7 +55,7 @@ def test_a_job_that_no_source_has_let_in_ends_at_once(tmp_path: Path) -> None:
 
     def attempt(coordinator: Coordinator) -> None:
         attempts.append(coordinator)
-        coordinator.recover()
+        coordinator.recovery.restore()
 
     master = JobMaster(pipeline.plan(), settings, (), attempt, release=lambda error: None)
 
@@ -72,7 +72,7 @@ def test_a_job_that_was_let_in_once_tries_again(tmp_path: Path) -> None:
 
     def attempt(coordinator: Coordinator) -> None:
         attempts.append(coordinator)
-        coordinator.recover()
+        coordinator.recovery.restore()
         master.on_recovered()
         if len(attempts) == 1:
             raise LoginRefused("the password was changed")

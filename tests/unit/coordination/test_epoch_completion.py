@@ -119,7 +119,7 @@ class World:
     def dies(self) -> Manifest:
         """A coordinator that committed one epoch dies between the decision and the commits of the next."""
         first = self.coordinator()
-        first.recover()
+        first.recovery.restore()
         first.epochs.commit(self.decided(first, "one", "a", "b"))
         return self.decided(first, "two", "c", "d")
 
@@ -143,7 +143,7 @@ def test_no_state_file_is_read_before_the_receipt(world: World) -> None:
     world.dies()
     second = world.coordinator()
 
-    resumed = second.recover()
+    resumed = second.recovery.restore()
     before_the_receipt = world.storage.log[: world.storage.log.index(paths.RECEIPTS)]
     read_in_recovery = world.storage.log.count("read")
     second.recovery.verify_state(resumed, world.said.append)
@@ -161,7 +161,7 @@ def test_damage_that_only_the_checksum_shows_is_found_after_the_commit(world: Wo
     _alter(victim)
 
     second = world.coordinator()
-    resumed = second.recover()
+    resumed = second.recovery.restore()
     with pytest.raises(CorruptCheckpoint, match=victim.name):
         second.recovery.verify_state(resumed, world.said.append)
 
@@ -170,7 +170,7 @@ def test_damage_that_only_the_checksum_shows_is_found_after_the_commit(world: Wo
     victim.unlink()
     victim.write_bytes(whole)
     third = world.coordinator()
-    third.recovery.verify_state(third.recover(), world.said.append)
+    third.recovery.verify_state(third.recovery.restore(), world.said.append)
     assert world.sink.committed == ["one", "two"]
 
 
@@ -181,7 +181,7 @@ def test_a_file_that_is_missing_or_of_another_size_revokes_what_is_not_committed
     damage(world.stored(world.dies()))
 
     second = world.coordinator()
-    resumed = second.recover()
+    resumed = second.recovery.restore()
 
     assert world.sink.committed == ["one"]
     assert resumed.base.epoch.n == 1
@@ -196,14 +196,14 @@ def test_dead_letters_count_when_only_the_recovery_learns_that_their_epoch_was_d
     told: list[Any] = []
     refusals = DeadLetterMonitor("20", 1000, lambda event, **facts: told.append(facts), [].append)
     first = world.coordinator(refusals)
-    first.recover()
+    first.recovery.restore()
     for value in ("one", "two"):
         first.epochs.commit(world.decided(first, value, value, letters=8))
     world.storage.fails = "after" if published else "before"
     with pytest.raises(OSError, match="away"):
         world.decided(first, "three", "e", letters=4)
     second = world.coordinator(refusals)
-    second.recover()
+    second.recovery.restore()
 
     totals = [facts["total"]["numbers"]["total"] for facts in told]
     if published:
@@ -221,21 +221,21 @@ def test_dead_letters_of_an_epoch_that_was_undone_do_not_count(world: World, rev
     told: list[Any] = []
     refusals = DeadLetterMonitor("5", 1000, lambda event, **facts: told.append(facts), [].append)
     first = world.coordinator(refusals)
-    first.recover()
+    first.recovery.restore()
     first.epochs.commit(world.decided(first, "one", "a", letters=1))
     decided = world.decided(first, "two", "c", letters=3)
     if revoked:
         world.stored(decided).unlink()
 
     second = world.coordinator(refusals)
-    second.recover()
+    second.recovery.restore()
     totals = [facts["total"]["numbers"]["total"] for facts in told]
     if revoked:
         second.epochs.commit(world.decided(second, "two", "c", letters=3))
         assert totals == [1, 4, 1]
         assert told[2]["counts"] == {}
         third = world.coordinator(refusals)
-        third.recover()
+        third.recovery.restore()
     else:
         assert totals == [1, 4]
         third = second
@@ -245,7 +245,7 @@ def test_dead_letters_of_an_epoch_that_was_undone_do_not_count(world: World, rev
 
 def test_a_missing_file_does_not_keep_the_rest_of_a_half_committed_epoch_from_its_commit(world: World) -> None:
     first = world.coordinator()
-    first.recover()
+    first.recovery.restore()
     epoch = first.ownership.next_epoch()
     half = world.prepared(epoch, "one")
     rest = world.prepared(epoch, "two", subtask=1)
@@ -254,7 +254,7 @@ def test_a_missing_file_does_not_keep_the_rest_of_a_half_committed_epoch_from_it
     world.stored(decided).unlink()
 
     with pytest.raises(CorruptCheckpoint, match="missing"):
-        world.coordinator().recover()
+        world.coordinator().recovery.restore()
 
     assert world.sink.committed == ["one", "two"]
     assert (world.root / paths.receipt_name(decided.id)).exists()
@@ -269,7 +269,7 @@ def test_an_epoch_is_not_revoked_in_favour_of_one_that_is_damaged(world: World) 
             _alter(path)
 
     with pytest.raises(CorruptCheckpoint, match="damaged"):
-        world.coordinator().recover()
+        world.coordinator().recovery.restore()
 
     assert world.sink.committed == ["one"]
     assert world.sink.prepared == ["two"], "a person may still restore the file and commit it"
@@ -277,7 +277,7 @@ def test_an_epoch_is_not_revoked_in_favour_of_one_that_is_damaged(world: World) 
 
 def test_a_store_that_is_away_is_not_taken_for_one_that_lost_its_files(world: World) -> None:
     first = world.coordinator()
-    first.recover()
+    first.recovery.restore()
     manifest = world.decided(first, "one", "a")
     world.root.rename(world.root.with_name("away"))
 
@@ -294,7 +294,7 @@ def test_what_fails_in_the_second_phase_leaves_the_first_as_it_is(world: World) 
 
     world.source = Gone([1, 2, 3])
     with pytest.raises(InputLost):
-        world.coordinator().recover()
+        world.coordinator().recovery.restore()
 
     assert world.sink.committed == ["one", "two"]
     assert world.sink.prepared == []
@@ -303,7 +303,7 @@ def test_what_fails_in_the_second_phase_leaves_the_first_as_it_is(world: World) 
 @pytest.mark.limits(log_segment_bytes=8 << 20)
 def test_a_diary_that_cannot_be_written_costs_no_receipt_and_is_said_once(world: World) -> None:
     coordinator = world.coordinator()
-    coordinator.recover()
+    coordinator.recovery.restore()
     (world.root / paths.HISTORY).unlink()
     (world.root / paths.HISTORY).mkdir()
 
@@ -326,7 +326,7 @@ def test_a_group_that_may_not_be_written_ends_nothing(world: World) -> None:
 
     world.source = Refused([1, 2, 3])
     coordinator = world.coordinator()
-    coordinator.recover()
+    coordinator.recovery.restore()
     manifest = world.decided(coordinator, "one")
     coordinator.epochs.commit(manifest)
 
@@ -353,7 +353,7 @@ def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_c
 
     world.sink = Sink()
     first = world.coordinator()
-    first.recover()
+    first.recovery.restore()
     manifest = world.decided(first, "one")
     first.epochs.commit(manifest)
     for _ in range(5):
@@ -361,9 +361,9 @@ def test_a_system_is_asked_for_the_newest_output_that_it_has_had_before_a_term_c
         first.drop_old_epochs()
     assert not (world.root / manifest.name).exists()
 
-    world.coordinator().recover()
+    world.coordinator().recovery.restore()
     with pytest.raises(ConfigError, match="it has nothing.*has finished epoch 6/1"):
-        world.coordinator().recover()
+        world.coordinator().recovery.restore()
 
     output = [(each.scope, each.payload) for each in manifest.committables]
     assert [(n, [(each.scope, each.payload) for each in some]) for n, some in asked] == [(6, output)] * 2
@@ -374,7 +374,7 @@ def test_dead_letters_of_an_epoch_that_a_replaced_supervisor_decides_are_not_tol
     told: list[Any] = []
     refusals = DeadLetterMonitor("none", 1000, lambda event, **facts: told.append(facts), [].append)
     first = world.coordinator(refusals)
-    first.recover()
+    first.recovery.restore()
     terms.claim(world.storage, JOB, Term(0))
 
     with pytest.raises(Fenced, match="another supervisor took over this job"):

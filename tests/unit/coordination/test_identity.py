@@ -82,15 +82,15 @@ def died(storage: LocalStorage) -> JobIdentity:
 
 
 def test_a_directory_has_one_identity_for_ever(on: Made) -> None:
-    first = on("a").recover()
-    again = on("a").recover()
+    first = on("a").recovery.restore()
+    again = on("a").recovery.restore()
 
     assert first.identity == again.identity
     assert again.term > first.term
 
 
 def test_claim_and_manifest_carry_it(on: Made, tmp_path: Path) -> None:
-    resumed = on("a").recover()
+    resumed = on("a").recovery.restore()
 
     storage = LocalStorage(tmp_path / "a" / "orders")
     manifest = records.load(storage, Manifest, paths.manifest_name(resumed.base), "orders")
@@ -100,12 +100,12 @@ def test_claim_and_manifest_carry_it(on: Made, tmp_path: Path) -> None:
 
 def test_a_manifest_of_another_life_is_not_believed(on: Made, tmp_path: Path) -> None:
     """Somebody has copied one directory into another."""
-    on("a").recover()
+    on("a").recovery.restore()
     (tmp_path / "a" / "orders" / paths.IDENTITY).unlink()
     records.publish(LocalStorage(tmp_path / "a" / "orders"), identities.new("orders"))
 
     with pytest.raises(CorruptCheckpoint, match=r"was decided by incarnation [0-9a-f]{12} of job 'orders'.*mixed"):
-        on("a").recover()
+        on("a").recovery.restore()
 
 
 @pytest.mark.parametrize("text", ["", "ABCDEF012345", "0123456789a", "0123456789abc", "../123456789"])
@@ -115,13 +115,13 @@ def test_an_identity_is_twelve_hex_digits(text: str) -> None:
 
 
 def test_an_identity_without_a_decided_epoch_is_no_start_but_a_loss(on: Made, tmp_path: Path) -> None:
-    on("a").recover()
+    on("a").recovery.restore()
     storage = LocalStorage(tmp_path / "a" / "orders")
     for directory in (paths.MANIFESTS, paths.RECEIPTS, paths.TERMS):
         storage.delete_all(storage.list(directory))
 
     with pytest.raises(CorruptCheckpoint, match=r"identity\.json exists.*no decided epoch does"):
-        on("a").recover()
+        on("a").recovery.restore()
 
 
 # ---------------------------------------------------------------- against another life
@@ -131,11 +131,11 @@ def test_a_start_elsewhere_is_refused_and_says_whose_it_is_and_what_to_do(
     on: Made, sink: MemorySink, tmp_path: Path
 ) -> None:
     first = on("a")
-    identity = first.recover().identity
+    identity = first.recovery.restore().identity
     decided(first, sink, 1, 2)
 
     with pytest.raises(ConfigError) as refused:
-        on("b").recover()
+        on("b").recovery.restore()
 
     for part in (str(identity), str(tmp_path / "b" / "orders"), "(open)", "--checkpoint-dir", "--take-over"):
         assert part in str(refused.value)
@@ -143,13 +143,13 @@ def test_a_start_elsewhere_is_refused_and_says_whose_it_is_and_what_to_do(
 
 
 def test_the_refused_start_is_refused_again_and_the_first_goes_on(on: Made, sink: MemorySink) -> None:
-    on("a").recover()
+    on("a").recovery.restore()
     for _ in range(2):
         with pytest.raises(ConfigError, match="another incarnation of that name"):
-            on("b").recover()
+            on("b").recovery.restore()
 
     again = on("a")
-    again.recover()
+    again.recovery.restore()
     again.epochs.commit(decided(again, sink, 1))
 
     assert sink.committed == [1]
@@ -159,23 +159,23 @@ def test_output_without_identity_of_another_directory_refuses_too(on: Made, sink
     prepared(sink, JobContext("orders", Term(3), {}), 1)
 
     with pytest.raises(ConfigError, match="without identity"):
-        on("a").recover()
+        on("a").recovery.restore()
 
     assert sink.prepared == [1]
 
 
 def test_who_takes_over_ends_what_is_open_and_the_other_commits_no_more(on: Made, sink: MemorySink) -> None:
     first = on("a")
-    first.recover()
+    first.recovery.restore()
     decided(first, sink, 1, 2)
 
-    on("b", take_over=True).recover()
+    on("b", take_over=True).recovery.restore()
 
     assert sink.prepared == []
     with pytest.raises(Fenced):
         first.epochs.commit(decided(first, sink, 3))
     with pytest.raises(Fenced, match="took over"):
-        on("a").recover()
+        on("a").recovery.restore()
     assert sink.committed == []
 
 
@@ -183,7 +183,7 @@ def test_an_heir_ends_the_life_of_its_savepoint_only_if_nothing_is_wrong_with_it
     on: Made, sink: MemorySink, tmp_path: Path
 ) -> None:
     first = on("a")
-    resumed = first.recover()
+    resumed = first.recovery.restore()
     manifest = decided(first, sink, 1)
     first.epochs.commit(manifest)
     savepoints.begin_savepoint(LocalStorage(tmp_path / "a" / "orders"), manifest, tmp_path / "sp").write_savepoint()
@@ -191,21 +191,21 @@ def test_an_heir_ends_the_life_of_its_savepoint_only_if_nothing_is_wrong_with_it
     (tmp_path / "damaged" / paths.SAVEPOINT).write_bytes(b"")
 
     with pytest.raises(CorruptCheckpoint):
-        on("b", start_from=tmp_path / "damaged").recover()
-    on("a").recover()
+        on("b", start_from=tmp_path / "damaged").recovery.restore()
+    on("a").recovery.restore()
 
-    heir = on("b", start_from=tmp_path / "sp").recover()
+    heir = on("b", start_from=tmp_path / "sp").recovery.restore()
 
     assert heir.identity != resumed.identity
     with pytest.raises(Fenced, match="took over"):
-        on("a").recover()
+        on("a").recovery.restore()
 
 
 def test_an_older_savepoint_is_refused_with_the_epochs_that_it_would_repeat(
     on: Made, sink: MemorySink, tmp_path: Path
 ) -> None:
     first = on("a")
-    first.recover()
+    first.recovery.restore()
     older = decided(first, sink, 1)
     first.epochs.commit(older)
     storage = LocalStorage(tmp_path / "a" / "orders")
@@ -216,19 +216,19 @@ def test_an_older_savepoint_is_refused_with_the_epochs_that_it_would_repeat(
 
     repeated = rf"output of epochs {older.epoch + 1} to {newest.epoch} a second time.*--allow-repeated-output"
     with pytest.raises(ConfigError, match=repeated):
-        on("b", start_from=tmp_path / "older").recover()
+        on("b", start_from=tmp_path / "older").recovery.restore()
     with pytest.raises(ConfigError, match=repeated):
-        on("b", start_from=tmp_path / "older", take_over=True).recover()
-    on("a").recover()
+        on("b", start_from=tmp_path / "older", take_over=True).recovery.restore()
+    on("a").recovery.restore()
 
-    on("b", start_from=tmp_path / "older", allow_repeated_output=True).recover()
+    on("b", start_from=tmp_path / "older", allow_repeated_output=True).recovery.restore()
 
 
 def test_the_heir_of_an_heir_is_not_stopped_by_the_first_life(on: Made, sink: MemorySink, tmp_path: Path) -> None:
     """What is over stays in sight for a week; it stops nobody."""
     for begun, start_from in (("a", None), ("b", tmp_path / "a.savepoint"), ("c", tmp_path / "b.savepoint")):
         life = on(begun, start_from=start_from)
-        life.recover()
+        life.recovery.restore()
         manifest = decided(life, sink, 1)
         life.epochs.commit(manifest)
         savepoints.begin_savepoint(
@@ -240,11 +240,11 @@ def test_the_heir_of_an_heir_is_not_stopped_by_the_first_life(on: Made, sink: Me
 
 def test_taking_over_is_asked_for_once(on: Made, sink: MemorySink) -> None:
     """The setting may stay: it says nothing to a job that has begun."""
-    on("a").recover()
-    on("b", take_over=True).recover()
-    on("b").recover()
+    on("a").recovery.restore()
+    on("b", take_over=True).recovery.restore()
+    on("b").recovery.restore()
     again = on("b", take_over=True)
-    again.recover()
+    again.recovery.restore()
     again.epochs.commit(decided(again, sink, 5))
 
     assert sink.committed == [5]
@@ -253,10 +253,10 @@ def test_taking_over_is_asked_for_once(on: Made, sink: MemorySink) -> None:
 def test_an_epoch_that_is_decided_when_another_life_takes_over_is_not_committed(on: Made, sink: MemorySink) -> None:
     """The look at the mark comes after the manifest: whoever took it away has fenced all that was prepared before."""
     first = on("a")
-    first.recover()
+    first.recovery.restore()
     epoch = first.ownership.next_epoch()
     committables = prepared(sink, first.ownership.load_identity(), 1)
-    on("b", take_over=True).recover()
+    on("b", take_over=True).recovery.restore()
 
     manifest = first.epochs.decide(epoch, EpochContents({"numbers": {}}, (), committables))
     with pytest.raises(Fenced, match="took over"):
@@ -269,7 +269,7 @@ def test_only_who_commits_asks_the_sinks_for_the_mark(
 ) -> None:
     """The decision is on the main thread of an engine, which must hear signals and workers while brokers are away."""
     first = on("a")
-    first.recover()
+    first.recovery.restore()
     asked: list[list[int]] = []
     hold = sink.register
 
@@ -307,15 +307,15 @@ def test_two_that_refuse_each_other_leave_nothing_that_refuses_the_next(
 
     with monkeypatch.context() as patched, ThreadPoolExecutor(2) as threads:
         patched.setattr(sink, "lives", in_step)
-        starts = [threads.submit(on(directory).recover) for directory in ("a", "b")]
+        starts = [threads.submit(on(directory).recovery.restore) for directory in ("a", "b")]
         errors = [start.exception() for start in starts]
 
     assert [type(error) for error in errors] == [ConfigError, ConfigError]
-    on("b").recover()
+    on("b").recovery.restore()
     with pytest.raises(ConfigError, match="another incarnation of that name"):
-        on("a").recover()
+        on("a").recovery.restore()
     again = on("b")
-    again.recover()
+    again.recovery.restore()
     again.epochs.commit(decided(again, sink, 1))
     assert sink.committed == [1]
 
@@ -329,11 +329,11 @@ def test_a_start_that_died_before_it_decided_may_be_refused_and_begin_later(
         sink.register("orders", died(LocalStorage(tmp_path / directory / "orders")))
 
     if take_over:
-        on("b", take_over=True).recover()
+        on("b", take_over=True).recovery.restore()
     with pytest.raises(ConfigError, match="another incarnation of that name"):
-        on("a").recover()
-    on("b").recover()
-    on("a", take_over=True).recover()
+        on("a").recovery.restore()
+    on("b").recovery.restore()
+    on("a", take_over=True).recovery.restore()
 
 
 # ---------------------------------------------------------------- several starts of one directory
@@ -344,7 +344,7 @@ def test_a_refused_start_that_wakes_up_late_ends_nobody_but_itself(
 ) -> None:
     """Life X refuses it; while it waits for its sinks, X ends and another start of its directory runs."""
     x = on("x")
-    x.recover()
+    x.recovery.restore()
     lives, here, reached, go_on = sink.lives, threading.current_thread(), threading.Event(), threading.Event()
     looks: list[str] = []
 
@@ -358,18 +358,18 @@ def test_a_refused_start_that_wakes_up_late_ends_nobody_but_itself(
 
     monkeypatch.setattr(sink, "lives", away)
     with ThreadPoolExecutor(1) as thread:
-        refused = thread.submit(on("a").recover)
+        refused = thread.submit(on("a").recovery.restore)
         assert reached.wait(30)
         sink.retire("orders", x.ownership.load_identity().identity)
         successor = on("a")
-        successor.recover()
+        successor.recovery.restore()
         manifest = decided(successor, sink, 1, 2)
         go_on.set()
         assert isinstance(refused.exception(30), Fenced)
 
     successor.epochs.commit(manifest)
     again = on("a")
-    again.recover()
+    again.recovery.restore()
     again.epochs.commit(decided(again, sink, 3))
     assert sink.committed == [1, 2, 3]
 
@@ -378,19 +378,19 @@ def test_a_start_whose_predecessor_died_over_its_withdrawal_begins(on: Made, sin
     """The mark was taken away, and the refusal not told; nobody else is to blame for that."""
     sink.retire("orders", died(LocalStorage(tmp_path / "a" / "orders")))
 
-    on("a").recover()
+    on("a").recovery.restore()
 
 
 def test_who_died_between_the_decision_and_its_identity_is_recognised(
     on: Made, sink: MemorySink, tmp_path: Path
 ) -> None:
     first = on("a")
-    first.recover()
+    first.recovery.restore()
     manifest = decided(first, sink, 1)
     (tmp_path / "a" / "orders" / paths.IDENTITY).unlink()
 
     assert on("a").ownership.load_identity().identity == first.ownership.load_identity().identity
-    assert on("a").recover().identity == first.ownership.load_identity().identity
+    assert on("a").recovery.restore().identity == first.ownership.load_identity().identity
     assert (sink.committed, manifest.identity) == ([1], str(first.ownership.load_identity().identity))
     assert (tmp_path / "a" / "orders" / paths.IDENTITY).exists()
 
@@ -402,7 +402,7 @@ def test_the_newest_epoch_is_that_of_the_highest_number(on: Made, sink: MemorySi
     storage = LocalStorage(tmp_path / "a" / "orders")
     assert identities.load_newest_manifest(storage, "orders") is None
     running = on("a")
-    running.recover()
+    running.recovery.restore()
     for _ in range(11):
         running.epochs.commit(manifest := decided(running, sink, 1))
         assert identities.load_newest_manifest(storage, "orders") == manifest
@@ -420,7 +420,7 @@ def test_a_manifest_that_a_term_names_and_that_is_gone_is_damage_unless_the_stor
     on: Made, sink: MemorySink, tmp_path: Path
 ) -> None:
     running = on("a")
-    running.recover()
+    running.recovery.restore()
     manifest = decided(running, sink, 1)
     running.epochs.commit(manifest)
     root = tmp_path / "a" / "orders"

@@ -49,7 +49,7 @@ def savepoint(path: Path) -> Path:
 @pytest.fixture
 def start(coordinator: Callable[..., Coordinator]) -> Start:
     """What a supervisor does first, in every attempt."""
-    return lambda path: coordinator(total(), start_from=path).recover()
+    return lambda path: coordinator(total(), start_from=path).recovery.restore()
 
 
 def test_a_job_begins_with_a_savepoint_that_it_may_only_read(start: Start, tmp_path: Path) -> None:
@@ -216,8 +216,8 @@ def test_state_of_a_savepoint_that_the_plan_has_no_use_for_needs_leave(
         builder.write(tmp_path / "both")
 
     with pytest.raises(ConfigError, match=r"^savepoint .* contains state of 'gone'.*--allow-dropped-state"):
-        coordinator(total(), start_from=tmp_path / "both").recover()
-    resumed = coordinator(total(), start_from=tmp_path / "both", allow_dropped_state=True).recover()
+        coordinator(total(), start_from=tmp_path / "both").recovery.restore()
+    resumed = coordinator(total(), start_from=tmp_path / "both", allow_dropped_state=True).recovery.restore()
 
     assert {handle.operator for handle in resumed.states} == {"total"}
     assert [event["names"] for event in history.read_events(storage) if event["event"] == "dropped"] == [["gone"]]

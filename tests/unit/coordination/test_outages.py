@@ -68,7 +68,7 @@ def test_a_store_that_is_away_is_asked_until_it_is_back(
 ) -> None:
     """Also by an attempt that has no term yet: an empty directory must not be taken for a job that never was."""
     first = coordinator(orders())
-    first.recover()
+    first.recovery.restore()
     asking = first if claimed else coordinator(orders())
     outage(storage.root)
     heard: list[str] = []
@@ -92,7 +92,7 @@ def test_a_store_that_is_away_is_asked_until_it_is_back(
 
 def test_the_wait_ends_when_the_job_is_told_to_stop(storage: LocalStorage, coordinator: Make) -> None:
     asking = coordinator(orders())
-    asking.recover()
+    asking.recovery.restore()
     _away(storage.root)
     patience = Retrier(threading.Event(), print)
     patience.interrupt()
@@ -103,8 +103,8 @@ def test_the_wait_ends_when_the_job_is_told_to_stop(storage: LocalStorage, coord
 
 def test_who_was_replaced_during_the_outage_is_fenced(storage: LocalStorage, coordinator: Make) -> None:
     asking = coordinator(orders())
-    asking.recover()
-    coordinator(orders()).recover()
+    asking.recovery.restore()
+    coordinator(orders()).recovery.restore()
 
     with pytest.raises(Fenced):
         asking.ownership.wait_for_answer(Retrier(threading.Event(), print), asking.ownership.term, OSError("why"))

@@ -52,7 +52,7 @@ class Started:
         history, patience = History(self.storage, print), Retrier(threading.Event(), print)
         made = Coordinator(self.plan, self.storage, history, patience, {}, 3, refusals=self.refusals)
         made.check()
-        made.recover()
+        made.recovery.restore()
         return made
 
     def decide(self, *values: int) -> Manifest:

@@ -28,7 +28,7 @@ def _ending(root: Path, error: Exception, *, replaced: bool) -> list[str]:
     settings = Settings.resolve(code={"checkpoint_dir": root, "tolerated_checkpoint_failures": 0})
 
     def attempt(coordinator: Coordinator) -> None:
-        coordinator.recover()
+        coordinator.recovery.restore()
         job_master.on_recovered()
         if replaced:
             term.claim(LocalStorage(root / JOB), JOB, Term(0))

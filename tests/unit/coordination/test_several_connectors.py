@@ -143,7 +143,7 @@ def test_each_system_is_asked_for_its_own_output_of_the_newest_epoch_that_is_fin
     later = job.decided(running, "three")
     job.left.commit(str(later.committables[1].payload["name"]))
 
-    job.coordinator().recover()
+    job.coordinator().recovery.restore()
 
     own = [each for each in finished.committables if each.scope == "memory:right"]
     assert job.left.asked == []
@@ -157,7 +157,7 @@ def test_a_system_that_was_put_back_is_named_and_nobody_goes_on(tmp_path: Path, 
     getattr(job, sink).lacking = f"{sink} has nothing of it"
 
     with pytest.raises(ConfigError, match=rf"^{sink} has nothing of it\. The checkpoints show that"):
-        job.coordinator().recover()
+        job.coordinator().recovery.restore()
 
     assert [len(each.asked) for each in (job.left, job.right)] == [1, 1]
 
@@ -174,7 +174,7 @@ def test_a_system_whose_output_is_long_ago_is_asked_for_that(tmp_path: Path) -> 
         job.left.abort(JOB, {running.ownership.load_identity().identity}, Term(0))
         running.epochs.commit(running.epochs.decide(epoch, EpochContents(job.positions, (), some[3:])))
 
-    job.coordinator().recover()
+    job.coordinator().recovery.restore()
 
     (asked,) = job.left.asked
     assert [each.payload for each in asked[1]] == [each.payload for each in first.committables[:2]]
@@ -318,7 +318,7 @@ def test_another_life_is_seen_by_any_sign_that_any_source_has_of_it(job: NotedJo
     job.sources[name].identities = (OTHER, JobIdentity("ba9876543210"))
 
     with pytest.raises(ConfigError, match=rf"incarnation {OTHER}.* in list-{name}: reads it; incarnation ba9876543210"):
-        job.coordinator().recover()
+        job.coordinator().recovery.restore()
 
     assert job.left.lives(JOB) == job.right.lives(JOB) == [], "a start that is refused leaves no mark"
 
@@ -339,13 +339,13 @@ def test_a_source_that_comes_to_a_job_begins_once_and_the_others_go_on(job: Note
         return made
 
     job.pipeline = grown  # type: ignore[method-assign]
-    resumed = job.coordinator().recover()
+    resumed = job.coordinator().recovery.restore()
 
     assert str(resumed.base) == "3/2"
     new = {name: {split(name, 0): {"index": 0}} for name in "op"}
     assert resumed.positions == {**moved, **new}
     assert resumed.states == state
-    again = job.coordinator().recover()
+    again = job.coordinator().recovery.restore()
     assert (str(again.base), again.positions) == ("3/2", resumed.positions)
     assert job.sources == before
 
@@ -357,7 +357,7 @@ def test_who_takes_over_ends_all_other_lives_and_the_history_tells_what_they_had
         sink.begin(_of_another_life(running))
     job.life = "b"
 
-    job.coordinator(take_over=True).recover()
+    job.coordinator(take_over=True).recovery.restore()
 
     assert (job.left.prepared, job.left.staged, job.right.prepared, job.right.staged) == ([], [], [], [])
     (event,) = (event for event in history.read_events(job.storage) if event["event"] == "took-over")
@@ -371,6 +371,6 @@ def test_a_system_that_is_new_to_a_job_is_not_asked_for_what_the_others_have_had
     job.begun()
     job.right = NotedSink("new", job.steps, remembers=True)
 
-    job.coordinator(allow_dropped_state=True).recover()
+    job.coordinator(allow_dropped_state=True).recovery.restore()
 
     assert (len(job.left.asked), job.right.asked) == (1, [])

@@ -58,7 +58,7 @@ def test_the_time_for_a_clean_end_is_over_after_so_many_seconds(tmp_path: Path) 
 
     def attempt(coordinator: Coordinator) -> None:
         signalled(run, signal.SIGTERM)
-        coordinator.recover()
+        coordinator.recovery.restore()
 
     run = Run(tmp_path, attempt, sink=Away(), stop_timeout=0.2)
     with pytest.raises(
@@ -74,7 +74,7 @@ def test_an_attempt_that_begins_when_the_time_is_over_waits_for_nobody(tmp_path:
         signalled(run, signal.SIGTERM, signal.SIGTERM)
         raise ProcessLost("SIGKILL")
 
-    run = Run(tmp_path, attempt, lambda coordinator: coordinator.recover(), sink=Away(), stop_timeout=3600.0)
+    run = Run(tmp_path, attempt, lambda coordinator: coordinator.recovery.restore(), sink=Away(), stop_timeout=3600.0)
     with pytest.raises(RetryInterrupted, match="away"):
         run.master.run()
 

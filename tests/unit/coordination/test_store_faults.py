@@ -94,7 +94,7 @@ class Supervisor:
 
     def run(self) -> None:
         """From the recovery to the end of the input."""
-        resumed = self.coordinator.recover()
+        resumed = self.coordinator.recovery.restore()
         try:
             total = self._restored(resumed)
         except CorruptCheckpoint as error:

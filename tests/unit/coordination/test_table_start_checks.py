@@ -43,7 +43,7 @@ def looking(joins: Collection[str], table: str = "rates") -> Pipeline:
 
 def started(make: Make, *joins: str, **options: Any) -> tuple[Coordinator, RestorePoint]:
     coordinator = make(looking(joins), **options)
-    return coordinator, coordinator.recover()
+    return coordinator, coordinator.recovery.restore()
 
 
 def read(coordinator: Coordinator, resumed: RestorePoint, index: int, states: tuple[StateHandle, ...] = ()) -> None:
@@ -85,7 +85,7 @@ def test_it_may_have_a_table_of_its_own_which_is_read_first(coordinator: Make) -
     more: Any = pipeline.source(ListSource([]), name="more").key_by(str)
     more.join(again, lambda *both: both, name="late").sink(MemorySink(), name="late-out")
 
-    resumed = coordinator(pipeline).recover()
+    resumed = coordinator(pipeline).recovery.restore()
 
     assert waiting_sources(pipeline.plan().prerequisites, resumed.positions) == {"more"}
 
@@ -136,7 +136,7 @@ def test_a_stream_that_has_become_a_table_is_refused(coordinator: Make) -> None:
 def test_a_join_whose_state_was_dropped_from_a_savepoint_is_refused(coordinator: Make, tmp_path: Path) -> None:
     """It would look into a table that is empty, and whole."""
     first = coordinator(looking(["late"]))
-    resumed = first.recover()
+    resumed = first.recovery.restore()
     with SavepointBuilder.new("tables", resumed.positions) as builder:
         for split, at in resumed.positions["rates"].items():
             builder.sources["rates"] = {split: mark_complete({**at, "index": 10})}

@@ -1,6 +1,6 @@
 """Starts of one directory that nobody locks, beside another life, in every order in which their steps can come.
 
-A model of the directory (claims, bases, manifests) and of the marks, and of what ``Coordinator.recover`` does with
+A model of the directory (claims, bases, manifests) and of the marks, and of what ``Recovery.restore`` does with
 both.
 Rule: a life that has decided something that counts keeps its mark, whoever is refused, replaced or dies beside it.
 """
