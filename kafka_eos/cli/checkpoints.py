@@ -13,7 +13,15 @@ from rich.text import Text
 
 from kafka_eos.cli import savepoints as savepoint
 from kafka_eos.cli.audit import Earlier, Master, ReportDir, conclude_on_error, exit_with_verdict
-from kafka_eos.cli.options import Bootstrap, CheckpointDir, Job, locate_job, open_app, open_job_storage
+from kafka_eos.cli.options import (
+    Bootstrap,
+    CheckpointDir,
+    Job,
+    locate_job,
+    open_app,
+    open_job_storage,
+    resolve_with_keys,
+)
 from kafka_eos.cli.output import echo
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.terms import find_missing, gather_from_outside
@@ -159,7 +167,7 @@ def _problems(job: str, settings: Settings) -> int:
 
 
 def _settings(options: Mapping[str, str | None]) -> Settings:
-    return Settings.resolve(cli={name: value for name, value in options.items() if value is not None})
+    return resolve_with_keys(cli={name: value for name, value in options.items() if value is not None})
 
 
 def _open(job: str, checkpoint_dir: CheckpointDir) -> tuple[JobStorage, RecordListing]:

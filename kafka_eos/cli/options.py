@@ -21,6 +21,7 @@ from kafka_eos.core.ids import AppRef
 from kafka_eos.runtime.program import Program, load_program
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.record_signatures import use_keys
 from kafka_eos.storage.storage_factory import find_storage
 
 App = Annotated[
@@ -59,6 +60,13 @@ _ANY = "any"
 """An arbitrary job name, to determine the parent of all job directories."""
 
 
+def resolve_with_keys(code: Mapping[str, object] | None = None, cli: Mapping[str, object] | None = None) -> Settings:
+    """Resolve the settings of a command, which from here on checks and signs records with their keys."""
+    settings = Settings.resolve(code=code, cli=cli)
+    use_keys(settings.checkpoint_key_file)
+    return settings
+
+
 def open_app(app: str, *, checkpoint_dir: str | None = None, **options: object) -> tuple[Program, Settings]:
     """Load the user's file and resolve its settings with the options given on the command line."""
     return _open(_find(app, checkpoint_dir), checkpoint_dir, options)
@@ -76,7 +84,7 @@ def _open(found: _NamedJob, checkpoint_dir: str | None, options: Mapping[str, ob
             f"{found.app}, which defined the job {found.job!r} in its last run, defines {program.name!r} now. To go on "
             "with the earlier job, change the name back; for the other one, give the file"
         )
-    return program, Settings.resolve(code=program.code_settings, cli=_given(found, checkpoint_dir, options))
+    return program, resolve_with_keys(code=program.code_settings, cli=_given(found, checkpoint_dir, options))
 
 
 def resolve_job(job: str, *, checkpoint_dir: str | None = None, **options: object) -> tuple[str, Settings]:
@@ -85,7 +93,7 @@ def resolve_job(job: str, *, checkpoint_dir: str | None = None, **options: objec
     if found.job is None:
         program, settings = _open(found, checkpoint_dir, options)
         return program.name, settings
-    return found.job, Settings.resolve(cli=_given(found, checkpoint_dir, options))
+    return found.job, resolve_with_keys(cli=_given(found, checkpoint_dir, options))
 
 
 def _given(found: _NamedJob, checkpoint_dir: str | None, options: Mapping[str, object]) -> dict[str, object]:
@@ -164,7 +172,7 @@ def resolve_jobs_dir(checkpoint_dir: str | None) -> Path:
 
 def resolve_settings(checkpoint_dir: str | None) -> Settings:
     """Resolve the settings of a command that takes a job name, not a pipeline file."""
-    return Settings.resolve(cli={} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir})
+    return resolve_with_keys(cli={} if checkpoint_dir is None else {"checkpoint_dir": checkpoint_dir})
 
 
 def describe_unknown_job(home: Path, job: str) -> str:

@@ -17,17 +17,26 @@ import msgspec
 import typer
 from rich.table import Table
 
-from kafka_eos.cli.options import Bootstrap, CheckpointDir, Job, find_job_storage, open_job_storage, resolve_job
+from kafka_eos.cli.options import (
+    Bootstrap,
+    CheckpointDir,
+    Job,
+    find_job_storage,
+    open_job_storage,
+    resolve_job,
+    resolve_settings,
+)
 from kafka_eos.cli.output import echo, echo_json
 from kafka_eos.config.settings import Settings, parse_duration
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.job_lock import job_lock
 from kafka_eos.coordination.savepoint_writer import RecordedSavepoint, list_recorded, record_savepoint
-from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.monitoring.terminal.live_view import print_message, print_output
 from kafka_eos.runtime.state.canonical_savepoint import begin_savepoint, write_epoch
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage import savepoint_files as savepoints
+from kafka_eos.storage.record_signatures import use_keys
 from kafka_eos.storage.savepoint_files import ListedSavepoint
 
 app = typer.Typer(help="Take, list and drop savepoints: copies of a job's progress to start from.",
@@ -198,11 +207,34 @@ def verify(path: Annotated[Path, typer.Argument(help="Directory of a savepoint."
 
     Example: `kafka-eos savepoint verify /backup/orders-before-upgrade`
     """
+    resolve_settings(None)  # with checkpoint_key_file it checks the signature too
     problems = savepoints.find_damage(path)
     for problem in problems:
         echo(problem)
     echo(f"{len(savepoints.read_savepoint(path).files)} files: {len(problems)} problems")
     raise typer.Exit(1 if problems else 0)
+
+
+@app.command()
+def sign(
+    path: Annotated[Path, typer.Argument(help="Directory of a savepoint that you trust.")],
+    key_file: Annotated[
+        Path | None, typer.Option(help="File with the keys, whose first one signs. Default: `checkpoint_key_file`.")
+    ] = None,
+) -> None:
+    """Sign a savepoint, so that a job with checkpoint_key_file starts from it. Its files are checked first.
+
+    An earlier signature is replaced and not checked.
+
+    Example: `kafka-eos savepoint sign /backup/orders-before-upgrade --key-file /etc/kafka-eos/checkpoint.keys`
+    """
+    use_keys(None)
+    if problems := savepoints.find_damage(path):
+        raise CorruptCheckpoint("; ".join(problems))
+    savepoint = savepoints.read_savepoint(path)
+    use_keys(key_file or resolve_settings(None).checkpoint_key_file)
+    savepoints.sign_savepoint(path, savepoint)
+    echo(f"signed {path}")
 
 
 @app.command()

@@ -158,6 +158,8 @@ class Settings(BaseModel):
     precedence."""
     checkpoint_dir: StoragePath = LOCAL
     """Durable: contains one directory per job. A path, or the address of a store, as in docs/storage.md."""
+    checkpoint_key_file: Path | None = None
+    """File with the keys that sign the records of checkpoints and savepoints, one per line: docs/security.md."""
     state_dir: Directories = None
     """Working directory of local state; may be lost. Default: ``local`` in the job's directory.
 
@@ -312,6 +314,7 @@ class Settings(BaseModel):
             raise ConfigError(_explain(error, origins, file)) from None
         settings._origins = origins
         settings._expect_secrets(file)
+        settings._expect_keys_elsewhere()
         return settings
 
     def _expect_secrets(self, file: ConfigFile) -> None:
@@ -322,6 +325,15 @@ class Settings(BaseModel):
             origin = self.origin_of("kafka_config")
             place = file.location_of("kafka_config") if origin == "file" else origin
             raise ConfigError(f"setting kafka_config (from {place}): {error}") from None
+
+    def _expect_keys_elsewhere(self) -> None:
+        """Raise ConfigError if the keys are in the checkpoints: who may write there could replace them too."""
+        keys, home = self.checkpoint_key_file, self.checkpoint_dir
+        if keys is not None and isinstance(home, Path) and keys.resolve().is_relative_to(home.resolve()):
+            raise ConfigError(
+                f"setting checkpoint_key_file: {keys} is in the checkpoint directory {home}, whose records its keys "
+                "protect: move it to a directory that others cannot write to"
+            )
 
     def origin_of(self, name: str) -> SettingOrigin:
         """Return the origin of a setting's value."""

@@ -54,6 +54,7 @@ from kafka_eos.protocol.checkpoint_schedule import FailureCounter, has_environme
 from kafka_eos.protocol.standby import LeaderExit
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import JobStorage
+from kafka_eos.storage.record_signatures import use_keys
 from kafka_eos.storage.storage_factory import open_storage
 
 
@@ -107,6 +108,7 @@ class JobMaster:
 
     def run(self) -> None:
         """Run the job until it has drained and everything is committed. Raise the error that stopped it otherwise."""
+        use_keys(self._settings.checkpoint_key_file)
         name, states = self._plan.name, self._settings.local_dirs(self._plan.name)
         # Directories inside the job's own directory are protected by its lock already.
         outside_directories = [state for state in states if not state.is_relative_to(self._directory)]

@@ -1,7 +1,8 @@
 """The records of a job (identity, manifest, receipt, claim, base) and their durable format.
 
-A record is one header line, then JSON:  ``kafka-eos <format> <version> <length of the body> <sha256>``. The checksum
-covers the header up to the checksum, and the body. ``schemas/*.avsc`` describe the bodies.
+A record is one header line, then JSON: ``kafka-eos <format> <version> <length of the body> <sha256> [<hmac>]``.
+Checksum and signature (``record_signatures``) cover the header up to the checksum, and the body. ``schemas/*.avsc``
+describe the bodies.
 Rule: a record is accepted only if header, checksum, job and name agree; every error names the object. The reader of a
 record compares its incarnation (``identity``): see ``ensure_same_incarnation``.
 """
@@ -23,8 +24,9 @@ from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import record_signatures as signatures
 
-_HEADER = re.compile(rb"(kafka-eos ([a-z]{1,20}) ([0-9]{1,9}) ([0-9]{1,18}) )([0-9a-f]{64})")
+_HEADER = re.compile(rb"(kafka-eos ([a-z]{1,20}) ([0-9]{1,9}) ([0-9]{1,18}) )([0-9a-f]{64})(?: ([0-9a-f]{64}))?")
 
 
 class StoredRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -166,7 +168,9 @@ R = TypeVar("R", bound=StoredRecord)
 def encode(record: StoredRecord) -> bytes:
     body = msgspec.json.encode(record)
     head = f"kafka-eos {record.FORMAT} {record.VERSION} {len(body)} ".encode()
-    return head + hashlib.sha256(head + body).hexdigest().encode() + b"\n" + body
+    signature = signatures.sign(head + body)
+    checks = hashlib.sha256(head + body).hexdigest().encode() + (b"" if signature is None else b" " + signature)
+    return head + checks + b"\n" + body
 
 
 def decode(kind: type[R], name: str, data: bytes, job: str | None = None) -> R:
@@ -217,16 +221,17 @@ def ensure_same_incarnation(manifest: Manifest, identity: IdentityRecord) -> Man
 
 
 def _body(kind: type[StoredRecord], name: str, data: bytes) -> bytes:
-    """Check header and checksum, and return the body."""
+    """Check header, checksum and signature, and return the body."""
     line, newline, body = data.partition(b"\n")
     header = _HEADER.fullmatch(line)
     if header is None or not newline:
         raise CorruptCheckpoint(f"{name}: the header line is torn or altered ({len(data)} bytes)")
-    head, form, version, length, checksum = header.groups()
+    head, form, version, length, checksum, signature = header.groups()
     if int(length) != len(body):
         raise CorruptCheckpoint(f"{name}: {len(body)} bytes after the header where {int(length)} were written")
     if hashlib.sha256(head + body).hexdigest().encode() != checksum:
         raise CorruptCheckpoint(f"{name}: the checksum does not match: the object was altered after it was written")
+    signatures.expect_signed(name, head + body, signature)
     if form.decode() != kind.FORMAT:
         raise CorruptCheckpoint(f"{name}: holds a {form.decode()}, not a {kind.FORMAT}")
     if int(version) > kind.VERSION:

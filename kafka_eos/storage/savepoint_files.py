@@ -31,6 +31,7 @@ from kafka_eos.protocol.lineage import lineage
 from kafka_eos.storage import job_records as manifest
 from kafka_eos.storage import local_files as files
 from kafka_eos.storage import object_names as paths
+from kafka_eos.storage import record_signatures as signatures
 from kafka_eos.storage import retention
 from kafka_eos.storage.job_records import Manifest, StoredRecord
 from kafka_eos.storage.job_storage import LocalFiles
@@ -340,6 +341,18 @@ def delete_savepoint(path: Path) -> None:
     os.rename(path, gone)
     files.sync_directory(path.parent)
     shutil.rmtree(gone)
+
+
+def sign_savepoint(path: Path, savepoint: Savepoint) -> None:
+    """Replace the record of a savepoint by one that is signed with the first key of this process."""
+    if not signatures.has_keys():
+        raise ConfigError("nothing to sign with: give --key-file, or set checkpoint_key_file")
+    draft = files.temporary_path(path.absolute().parent)
+    with files.create_file(draft) as fd:
+        files.write_all(fd, manifest.encode(savepoint))
+        os.fsync(fd)
+    os.rename(draft, path / paths.SAVEPOINT)
+    files.sync_directory(path)
 
 
 def _looks_like_one(path: Path) -> bool:

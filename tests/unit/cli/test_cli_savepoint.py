@@ -67,6 +67,26 @@ def job_dir(home: Path) -> Path:
 # ---------------------------------------------------------------- savepoint
 
 
+def test_a_savepoint_is_signed_for_a_job_with_keys_and_until_then_refused(home: Path, tmp_path: Path) -> None:
+    code, out, shown = kafka_eos(home, "savepoint", "trigger", "app.py")
+    assert code == 0, shown
+    path = out.strip()
+    (tmp_path / "keys").write_text("ab" * 32)
+    (home / "kafka-eos.toml").write_text(f'checkpoint_key_file = "{tmp_path / "keys"}"\n')
+
+    code, _, shown = kafka_eos(home, "savepoint", "verify", path)
+    assert code != 0 and "savepoint.json: it has no signature" in shown
+    code, _, shown = kafka_eos(home, "savepoint", "trigger", "app.py", "--path", str(tmp_path / "other"))
+    assert code != 0 and "it has no signature" in shown
+    assert kafka_eos(home, "savepoint", "sign", path)[0] == 0
+    assert kafka_eos(home, "savepoint", "verify", path)[0] == 0
+
+    (home / "kafka-eos.toml").unlink()
+    assert kafka_eos(home, "savepoint", "verify", path)[0] == 0
+    code, _, shown = kafka_eos(home, "savepoint", "sign", path)
+    assert code != 0 and "nothing to sign with" in shown
+
+
 def test_a_savepoint_is_made_listed_verified_and_dropped(home: Path) -> None:
     code, out, shown = kafka_eos(home, "savepoint", "trigger", "app.py")
     assert code == 0, shown
