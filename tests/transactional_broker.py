@@ -13,8 +13,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from kio.index import load_response_schema
@@ -57,6 +57,7 @@ class Row:
     partition: int
     key: bytes | None
     value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = field(default=(), compare=False)
 
 
 class TransactionalBroker(Coordinator):
@@ -188,7 +189,7 @@ class TransactionalBroker(Coordinator):
         identity, records = _batch(data)
         if held.state != "Ongoing" or identity != (held.producer_id, held.producer_epoch):
             return ErrorCode.invalid_producer_epoch
-        self._written[identity] += [Row(topic, to.index, key, value) for key, value in records]
+        self._written[identity] += [Row(topic, to.index, *record) for record in records]
         return ErrorCode.none
 
     def _add_offsets(self, request: Any) -> Any:
@@ -280,8 +281,11 @@ _ATTRIBUTES: Final = 5
 _COMPRESSION: Final = 7
 
 
-def _batch(data: bytes) -> tuple[tuple[int, int], list[tuple[bytes | None, bytes | None]]]:
-    """Producer id and epoch, and keys and values, of one uncompressed batch."""
+_Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+def _batch(data: bytes) -> tuple[tuple[int, int], list[tuple[bytes | None, bytes | None, _Headers]]]:
+    """Producer id and epoch, and keys, values and headers, of one uncompressed batch."""
     *_, producer_id, epoch, _, count = _HEADER.unpack_from(data)
     take, at, found = _reader(data), _HEADER.size, []
     for _ in range(count):
@@ -290,8 +294,14 @@ def _batch(data: bytes) -> tuple[tuple[int, int], list[tuple[bytes | None, bytes
         for _ in range(2):
             _, at = take(at)  # timestamp, offset
         key, at = _bytes(data, take, at)
-        value, _ = _bytes(data, take, at)
-        found.append((key, value))
+        value, at = _bytes(data, take, at)
+        headers, at = take(at)
+        pairs = []
+        for _ in range(headers):
+            name, at = _bytes(data, take, at)
+            content, at = _bytes(data, take, at)
+            pairs.append(((name or b"").decode(), content))
+        found.append((key, value, tuple(pairs)))
         at = end
     return (producer_id, epoch), found
 
