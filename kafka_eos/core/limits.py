@@ -30,6 +30,8 @@ class Limits:
 
     # files and lakes
     rows_per_file_read: int = _limit(4096)
+    cells_per_file_read: int = _limit(1 << 18)
+    """Fewer rows are read at once if they have many columns."""
     csv_block_bytes: int = _limit(1 << 20, 64)
     avro_block_bytes: int = _limit(64 << 10, 64)
     row_group_bytes: int = _limit(32 << 20, 256)

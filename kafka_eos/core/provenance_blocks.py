@@ -24,12 +24,15 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from kafka_eos.core.ids import Epoch, Term
+from kafka_eos.core.inflation import RAW, inflate
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.provenance import fans_out, number_outputs
 from kafka_eos.core.records import Batch
 
 _MAGIC: Final = b"kafka-eos provenance 1\n"
 _PLANES: Final = 8
+_MOST_OUTPUTS: Final = 1 << 21
+"""Outputs of a block that is read; one that is written has some ten thousand."""
 
 
 class ProvenanceSpan(msgspec.Struct, frozen=True, array_like=True):
@@ -266,12 +269,14 @@ def _deflated(plane: bytes, strategy: int) -> bytes:
 
 
 def _unpacked(planes: Sequence[bytes], count: int) -> array[int]:
+    if count > _MOST_OUTPUTS:
+        raise ValueError(f"a block of {count:,} outputs: none has more than {_MOST_OUTPUTS:,}")
     raw = bytearray(_PLANES * count)
     for number, plane in enumerate(planes):
         try:
-            inflated = zlib.decompress(plane, -zlib.MAX_WBITS)
-        except zlib.error as error:
-            raise ValueError(f"a column that cannot be inflated: {error}") from error
+            inflated = inflate(plane, count, RAW)
+        except ValueError as error:
+            raise ValueError(f"a column that is damaged: {error}") from error
         if len(inflated) != count:
             raise ValueError(f"a column of {len(inflated)} values beside {count} outputs")
         raw[number::_PLANES] = inflated

@@ -40,11 +40,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from kafka_eos.core.errors import ConfigError, CorruptCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, Term, ensure_name
+from kafka_eos.core.inflation import GZIP, inflate
 
+_MOST_INFLATED: Final = 64 << 20
+"""Bytes of a segment of a log. It has ``Limits.log_segment_bytes`` and a line more."""
 LOCK = "lock"
 JVM_LOCK = "lock.jvm"
 """The lock of a Structured Streaming query, held by its driver's Java process."""
@@ -232,6 +235,15 @@ def longest(versions: Iterable[LogSegment]) -> list[LogSegment]:
         if known is None or (segment.lines, known.compressed) > (known.lines, segment.compressed):
             found[segment.name] = segment
     return [found[name] for name in sorted(found)]
+
+
+def inflate_segment(file: str, data: bytes) -> bytes:
+    """Return the content of a compressed segment. Raises CorruptCheckpoint if it is damaged or inflates to too
+    much."""
+    try:
+        return inflate(data, _MOST_INFLATED, GZIP)
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{file}: {error}") from error
 
 
 def complete_lines(data: bytes) -> list[str]:

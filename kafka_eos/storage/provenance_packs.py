@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from kafka_eos.core.ids import Epoch
+from kafka_eos.core.inflation import ZLIB, inflate
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.storage.object_names import ProvenanceFile, ProvenancePack
 
@@ -61,10 +62,7 @@ def decode(pack: ProvenancePack, data: bytes) -> dict[str, bytes]:
     """Return the files that ``encode`` packed. Raise ValueError for other content or a newer version."""
     if not data.startswith(_MAGIC):
         raise ValueError(f"it begins with {data[:40]!r}, not with {_MAGIC!r}")
-    try:
-        body = zlib.decompress(data[len(_MAGIC) :])
-    except zlib.error as error:
-        raise ValueError(f"it cannot be inflated: {error}") from error
+    body = inflate(data[len(_MAGIC) :], pack.size, ZLIB)
     if (len(body), hashlib.sha256(body).hexdigest()) != (pack.size, pack.sha256):
         raise ValueError("the content does not match its checksum")
     return {sha256.hex(): content for sha256, content in msgspec.msgpack.decode(body, type=list[tuple[bytes, bytes]])}

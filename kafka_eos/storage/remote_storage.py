@@ -7,7 +7,6 @@ it. Rule: a name appears once and complete. An object that a reader may have ope
 from __future__ import annotations
 
 import errno
-import gzip
 import hashlib
 import secrets
 import threading
@@ -256,7 +255,7 @@ class _RemoteLog:
                     raise  # another program removed it
                 segment = longest
             else:
-                return complete_lines(gzip.decompress(data) if segment.compressed else data)
+                return complete_lines(paths.inflate_segment(segment.file, data) if segment.compressed else data)
 
 
 def _unchanged(path: Path, ref: FileRef) -> Iterator[bytes]:

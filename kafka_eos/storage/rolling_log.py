@@ -198,7 +198,7 @@ class LocalLog:
             except FileNotFoundError:  # it has just been compressed
                 path = path.with_name(f"{of.file}{COMPRESSED}")
         with files.open_file(path) as fd:
-            data = gzip.decompress(files.read_all(fd))
+            data = paths.inflate_segment(path.name, files.read_all(fd))
         return data if most is None else data[-most:]
 
 

@@ -21,9 +21,9 @@ from kafka_eos.connectors.files.varints import unsigned
 
 
 class _ThriftType:
-    """Types of Thrift's compact protocol. A page header has no sets or maps."""
+    """Types of Thrift's compact protocol. A page header has no lists, sets or maps."""
 
-    TRUE, FALSE, BYTE, SHORT, INT, LONG, DOUBLE, BINARY, LIST = range(1, 10)
+    TRUE, FALSE, BYTE, SHORT, INT, LONG, DOUBLE, BINARY = range(1, 9)
     STRUCT = 12
 
 
@@ -221,11 +221,6 @@ def _value(file: Any, kind: int, depth: int) -> Any:
             file.seek(8, os.SEEK_CUR)
         case _ThriftType.BINARY:
             file.seek(_unsigned(file), os.SEEK_CUR)
-        case _ThriftType.LIST:
-            head = _byte(file)
-            count = head >> 4 if head >> 4 < 0x0F else _unsigned(file)
-            for _ in range(count):
-                _value(file, head & 0x0F, depth + 1)
         case _ThriftType.STRUCT:
             return _struct(file, depth + 1)
         case _:

@@ -17,8 +17,7 @@ import pyarrow.types as kinds
 
 from kafka_eos.connectors._shared.parquet_files import open_parquet, read_batches
 from kafka_eos.connectors.files.source.parquet_pages import rows_at_once
-from kafka_eos.connectors.files.source.unreadable_rows import TypeColumns, UnreadableRow
-from kafka_eos.core.limits import LIMITS
+from kafka_eos.connectors.files.source.unreadable_rows import TypeColumns, UnreadableRow, rows_per_read
 
 _UNREPRESENTABLE: Final = (ValueError, OverflowError, KeyError)
 """Raised by pyarrow for a value that Python cannot represent; KeyError for a map that has a key twice."""
@@ -39,7 +38,7 @@ def parquet_rows(largest: int, columns: TypeColumns, path: Path, first: int) -> 
             if first >= rows:
                 first -= rows
                 continue
-            most = rows_at_once(path, file, number, names, largest, LIMITS.rows_per_file_read)
+            most = rows_at_once(path, file, number, names, largest, rows_per_read(len(names)))
             cut = _cut_times(path, in_96_bits, number, most) if in_96_bits else iter(())
             for batch in read_batches(file, names, group=number, most=most):
                 yield from islice(_rows(batch, cut), first, None)

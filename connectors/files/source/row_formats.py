@@ -25,7 +25,12 @@ from kafka_eos.connectors._shared.plain_rows import build_converter, encode_row
 from kafka_eos.connectors.files.hive_partitions import Columns, typed
 from kafka_eos.connectors.files.source.avro_rows import avro_rows
 from kafka_eos.connectors.files.source.bounded_text import PartTooLarge, csv_rows, lines
-from kafka_eos.connectors.files.source.unreadable_rows import TypeColumns, rejecting_unreadable
+from kafka_eos.connectors.files.source.unreadable_rows import (
+    TypeColumns,
+    expect_few,
+    rejecting_unreadable,
+    rows_per_read,
+)
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.limits import LIMITS
 
@@ -138,6 +143,7 @@ def _csv(largest: int, columns: TypeColumns, path: Path, first: int) -> Generato
         if len(set(names)) < len(names):
             raise ValueError(f"two columns have one name: {', '.join(names)}")
         if names:
+            expect_few(names)
             rows = islice(_cross_check(_cells(path, names, largest), strict_rows), first, None)
             for row in islice(rows, 1):
                 columns.select(names)
@@ -187,7 +193,7 @@ def _cells(path: Path, names: Sequence[str], largest: int) -> Iterator[Any]:
 
 def _slices(batch: Any) -> Iterator[Any]:
     """Yield small slices of a batch, because Python objects take many times more memory."""
-    few = LIMITS.rows_per_file_read
+    few = rows_per_read(batch.num_columns)
     return (batch.slice(first, few) for first in range(0, batch.num_rows, few))
 
 

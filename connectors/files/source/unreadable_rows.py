@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kafka_eos.codecs.type_inspection import is_model, type_name
 from kafka_eos.connectors._shared.plain_rows import columns_taken
+from kafka_eos.core.limits import LIMITS
+
+_MOST_COLUMNS: Final = 20_000
+"""pyarrow takes a time that grows with the square of the number: seconds for so many."""
+_SHOWN: Final = 50
+"""Columns in a message."""
 
 
 class UnreadableRow(dict[str, Any]):
@@ -26,6 +32,17 @@ class UnreadableRow(dict[str, Any]):
     def __init__(self, cells: Any, reason: str) -> None:
         super().__init__(cells)
         self.reason = reason
+
+
+def expect_few(columns: Sequence[str]) -> None:
+    """Raise ValueError for more columns than are read."""
+    if len(columns) > _MOST_COLUMNS:
+        raise ValueError(f"it has {len(columns):,} columns, and at most {_MOST_COLUMNS:,} are read")
+
+
+def rows_per_read(columns: int) -> int:
+    """Return how many rows with so many columns become Python objects at once."""
+    return max(1, min(LIMITS.rows_per_file_read, LIMITS.cells_per_file_read // max(1, columns)))
 
 
 def rejecting_unreadable(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -60,9 +77,10 @@ class TypeColumns:
 
     def select(self, names: Sequence[str]) -> list[str]:
         """Return which columns of a file must be read. Raise ValueError if the file has none of the type's."""
+        expect_few(names)
         found = [name for name in names if name in self.known]
         if self.required and not found:
-            columns = ", ".join(map(repr, names))
+            columns = ", ".join([*map(repr, names[:_SHOWN]), *("…" for _ in names[_SHOWN : _SHOWN + 1])])
             raise ValueError(f"it has the columns {columns}, and none of them is a field of {type_name(self.type)}")
         return list(names) if self.all_needed else found
 

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from kafka_eos.codecs.avro.foreign_schemas import Names
+from kafka_eos.codecs.avro.expansion import Names
+from kafka_eos.codecs.comparison_lines import collect_lines
 
 _NONE = object()
+_MOST_SYMBOLS: Final = 20
+"""Symbols of an enum in a message."""
 
 
 def differences(there: Any, there_names: Names, here: Any, here_names: Names) -> list[str]:
     """Return the differences of schemas from ``foreign_schemas.parse_schema``. Documentation is ignored."""
-    return list(_DifferenceFinder(there_names, here_names).between(there, here, ""))
+    return collect_lines(_DifferenceFinder(there_names, here_names).between(there, here, ""))
 
 
 class _DifferenceFinder:
@@ -100,7 +103,7 @@ def as_text(schema: Any, names: Names) -> str:
         case "record" | "fixed":
             return f"{schema['type']} {schema['name']}"
         case "enum":
-            return f"enum {schema['name']} of {', '.join(schema['symbols'])}"
+            return f"enum {schema['name']} of {', '.join(schema['symbols'][:_MOST_SYMBOLS])}"
         case "array":
             return f"array of {as_text(schema['items'], names)}"
         case "map":

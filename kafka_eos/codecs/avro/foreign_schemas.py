@@ -1,32 +1,28 @@
 """Avro data of another program, with a schema that is first seen at run time.
 
 Rule: whatever the bytes and the schema are, the result is a value or a ValueError, and the bytes bound the memory. The
-reader in C uses the process's stack for nested values, and creates as many zero-byte values as an array declares. Both
-are excluded here before it is called.
+reader in C uses the process's stack for nested values, and creates as many values of no bytes as the schema describes.
+Both are excluded (``expansion``) before it is called.
 """
 
 from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import fastavro
 from fastavro._read_py import schemaless_reader as read_in_python
 from fastavro.schema import SchemaParseException, UnknownType
 
+from kafka_eos.codecs.avro.expansion import NAMED, Expansion, Names, parts
 from kafka_eos.codecs.avro.foreign_decimals import with_own_decimals
 from kafka_eos.codecs.avro.inlined_types import inline_named_types
 from kafka_eos.core.json_values import Json
 
-Names: TypeAlias = dict[str, Any]
-"""Definitions by full name."""
-
-_NAMED: Final = ("record", "error", "enum", "fixed")
 _SHALLOW: Final = 1000
-"""So few bytes cannot be nested too deeply for the stack: a level takes at least one byte."""
+"""So many levels of values are not too deep for the stack."""
 
 
 def parse_schema(schema: Any, named: Sequence[Any] = ()) -> tuple[Any, Names]:
@@ -50,93 +46,21 @@ def open_safe_reader(writer: Any, names: Names, reader: Json) -> tuple[Callable[
 
 def create_safe_reader(schema: Any, names: Names) -> Callable[..., Any]:
     """Return a reader of a schema whose memory is bounded by its input. Raises ValueError if there is none."""
-    if (culprit := next(_weightless(schema, names), None)) is not None:
-        raise ValueError(f"arrays of {culprit} are not read: they can claim any number of values in a few bytes")
-    return _read_carefully if _is_recursive(schema, names) else fastavro.schemaless_reader
+    found = Expansion(schema, names)
+    if found.levels is not None and found.levels <= _SHALLOW:
+        return fastavro.schemaless_reader
+    most = _SHALLOW // found.levels_per_byte
 
+    def read_carefully(source: io.BytesIO, writer: Any, reader: Any) -> Any:
+        """Read nested values; raise RecursionError if they are nested too deeply."""
+        shallow = source.getbuffer().nbytes <= most
+        return (fastavro.schemaless_reader if shallow else read_in_python)(source, writer, reader)
 
-def _read_carefully(source: io.BytesIO, writer: Any, reader: Any) -> Any:
-    """Read nested values; raise RecursionError if they are nested too deeply."""
-    shallow = source.getbuffer().nbytes <= _SHALLOW
-    return (fastavro.schemaless_reader if shallow else read_in_python)(source, writer, reader)
-
-
-def _parts(schema: Any) -> Iterator[Any]:
-    """Yield the schemas directly below a schema."""
-    if isinstance(schema, list):
-        yield from schema
-    elif isinstance(schema, dict):
-        match schema["type"]:
-            case "record" | "error":
-                yield from (field["type"] for field in schema["fields"])
-            case "array":
-                yield schema["items"]
-            case "map":
-                yield schema["values"]
+    return read_carefully
 
 
 def _resolved(schema: Any, names: Names) -> Any:
     return names.get(schema, schema) if isinstance(schema, str) else schema
-
-
-def _all(schema: Any, names: Names) -> Iterator[Any]:
-    """Yield every schema within a schema, each definition once."""
-    waiting, seen = [schema], set()
-    while waiting:
-        each = _resolved(waiting.pop(), names)
-        if isinstance(each, dict) and each["type"] in _NAMED:
-            if each["name"] in seen:
-                continue
-            seen.add(each["name"])
-        yield each
-        waiting.extend(_parts(each))
-
-
-def _is_recursive(schema: Any, names: Names) -> bool:
-    """Return whether a value can contain another one of its own type."""
-    held: dict[str, set[str]] = {}
-    for each in _all(schema, names):
-        if isinstance(each, dict) and each["type"] in ("record", "error"):
-            held[each["name"]] = set(_named_below(each, names))
-    try:
-        TopologicalSorter(held).prepare()
-    except CycleError:
-        return True
-    return False
-
-
-def _named_below(schema: Any, names: Names) -> Iterator[str]:
-    """Yield the records that a value of the schema contains, not those nested in them."""
-    waiting = list(_parts(schema))
-    while waiting:
-        each = _resolved(waiting.pop(), names)
-        if isinstance(each, dict) and each["type"] in ("record", "error"):
-            yield each["name"]
-        else:
-            waiting.extend(_parts(each))
-
-
-def _weightless(schema: Any, names: Names) -> Iterator[str]:
-    """Yield the array items that take no bytes."""
-    known: dict[str, bool] = {}
-    for each in _all(schema, names):
-        if isinstance(each, dict) and each["type"] == "array" and not _takes_bytes(each["items"], names, known):
-            items = each["items"]
-            yield str(items["name"] if isinstance(items, dict) and "name" in items else items)
-
-
-def _takes_bytes(schema: Any, names: Names, known: dict[str, bool]) -> bool:
-    each = _resolved(schema, names)
-    if not isinstance(each, dict):
-        return bool(each != "null")  # a union writes the index of its type
-    if each["type"] == "fixed":
-        return bool(each["size"])
-    if each["type"] not in ("record", "error"):
-        return bool(each["type"] != "null")
-    if each["name"] not in known:
-        known[each["name"]] = False  # for a type that contains only itself
-        known[each["name"]] = any(_takes_bytes(field["type"], names, known) for field in each["fields"])
-    return known[each["name"]]
 
 
 def _with_aliases(reader: Any, reader_names: Names, writer: Any, writer_names: Names) -> Any:
@@ -152,7 +76,7 @@ def _with_aliases(reader: Any, reader_names: Names, writer: Any, writer_names: N
         elif isinstance(own, list):
             meet(counterpart(own, foreign, Counter([_kind(foreign, writer_names)])), foreign)
         elif isinstance(own, dict) and isinstance(foreign, dict) and own["type"] == foreign["type"]:
-            if own["type"] in _NAMED:
+            if own["type"] in NAMED:
                 known = aliases.setdefault(own["name"], set())
                 if foreign["name"] in known:
                     return
@@ -163,7 +87,7 @@ def _with_aliases(reader: Any, reader_names: Names, writer: Any, writer_names: N
                     if field["name"] in fields:
                         meet(field["type"], fields[field["name"]])
             else:
-                for part, other in zip(_parts(own), _parts(foreign), strict=True):
+                for part, other in zip(parts(own), parts(foreign), strict=True):
                     meet(part, other)
 
     def counterpart(own: Any, arm: Any, kinds: Counter[Any]) -> Any:

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from fastavro import validate
 
-from kafka_eos.codecs.avro.foreign_schemas import Names, parse_schema
+from kafka_eos.codecs.avro.expansion import Names
+from kafka_eos.codecs.avro.foreign_schemas import parse_schema
 
 _PLAIN: Final[Mapping[str, str]] = {
     "null": "None", "boolean": "bool", "int": "int", "long": "int", "float": "float", "double": "float",

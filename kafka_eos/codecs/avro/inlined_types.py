@@ -23,7 +23,10 @@ def inline_named_types(parsed: Any) -> Any:
     waiting: list[Any] = [parsed]
     names, seen = parsed[_NAMES], {id(parsed)}
     while waiting:
-        for holder, place in _places(waiting.pop()):
+        each = waiting.pop()
+        if isinstance(each, dict) and "fields" in each:
+            each["fields"] = _UnshownFields(each["fields"])
+        for holder, place in _places(each):
             part = holder[place]
             if isinstance(part, str):
                 part = holder[place] = names.get(part, part)
@@ -31,6 +34,17 @@ def inline_named_types(parsed: Any) -> Any:
                 seen.add(id(part))
                 waiting.append(part)
     return parsed
+
+
+class _UnshownFields(list[Any]):
+    """Fields of a record that are not part of its text.
+
+    fastavro's error for a value that does not fit contains the text of both schemas: of inlined types that double per
+    level, with all types in each place.
+    """
+
+    def __repr__(self) -> str:
+        return "[…]"
 
 
 def _places(schema: Any) -> list[tuple[Any, Any]]:

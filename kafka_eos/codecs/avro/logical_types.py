@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kafka_eos.codecs.avro.differences import as_text, kind, resolved
-from kafka_eos.codecs.avro.foreign_schemas import Names
+from kafka_eos.codecs.avro.expansion import Names
 from kafka_eos.codecs.avro.reader_compatibility import logical, reads
 
 

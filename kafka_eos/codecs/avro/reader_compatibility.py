@@ -12,7 +12,8 @@ from typing import Any, Final
 from fastavro.read import LOGICAL_READERS
 
 from kafka_eos.codecs.avro.differences import as_text, kind, resolved
-from kafka_eos.codecs.avro.foreign_schemas import Names
+from kafka_eos.codecs.avro.expansion import Names
+from kafka_eos.codecs.comparison_lines import collect_lines
 
 _READ_AS: Final[Mapping[str, frozenset[str]]] = {
     "int": frozenset({"int", "long", "float", "double"}),
@@ -28,7 +29,7 @@ _TIMES: Final = frozenset({"timestamp-millis", "timestamp-micros"})
 def obstacles(writer: Any, writer_names: Names, reader: Any, reader_names: Names) -> list[str]:
     """Return the incompatibilities of schemas from ``foreign_schemas.parse_schema``; none if every value can be
     read."""
-    return list(_IncompatibilityFinder(writer_names, reader_names).between(writer, reader, ""))
+    return collect_lines(_IncompatibilityFinder(writer_names, reader_names).between(writer, reader, ""))
 
 
 class _IncompatibilityFinder:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
+from kafka_eos.codecs.comparison_lines import collect_lines
 from kafka_eos.codecs.json_schema.draft_07 import Schema
 
 _DESCRIBING: Final = frozenset({
@@ -25,6 +27,12 @@ _THE_SAME: Final = ("pattern", "format", "multipleOf", "uniqueItems")
 _MOST_HOPS: Final = 64
 """The maximum of references that lead to another reference."""
 _MOST_STEPS: Final = 20_000
+_CONSTANTS_PER_STEP: Final = 50
+_MOST_MERGED: Final = 200_000
+"""Keywords and properties in all schemas that ``allOf`` puts together."""
+_MOST_SHOWN: Final = 8
+"""Alternatives of a type in a message."""
+_TOO_LARGE: Final = "the schemas are too large to be compared"
 
 
 class SchemaSide:
@@ -35,15 +43,16 @@ class SchemaSide:
         self._known: dict[int, tuple[Schema, Schema]] = {}
         """By the address of a schema: itself, so that no other one gets that, and what it is."""
         self._parts: dict[int, tuple[Schema, list[Any]]] = {}
+        self._merged = 0
 
-    def resolved(self, schema: Schema) -> Schema:
+    def resolved(self, schema: Schema, hops: int = _MOST_HOPS) -> Schema:
         """Return the schema behind all references. Raises ValueError if a definition is missing, or if references are
         circular.
 
         Repeated calls return the same object: so a traversal of recursive schemas ends.
         """
         if id(schema) not in self._known:
-            self._known[id(schema)] = schema, self._resolved(schema, _MOST_HOPS)
+            self._known[id(schema)] = schema, self._resolved(schema, hops)
         return self._known[id(schema)][1]
 
     def _resolved(self, schema: Schema, hops: int) -> Schema:
@@ -53,8 +62,15 @@ class SchemaSide:
             return schema
         if several := schema.get("allOf"):
             rest = {word: content for word, content in schema.items() if word != "allOf"}
-            return _together([*(self._resolved(each, hops - 1) for each in several), rest])
-        return self._resolved(self._meant(str(schema["$ref"])), hops - 1) if "$ref" in schema else schema
+            return self._together([*(self.resolved(each, hops - 1) for each in several), rest])
+        return self.resolved(self._meant(str(schema["$ref"])), hops - 1) if "$ref" in schema else schema
+
+    def _together(self, schemas: Sequence[Schema]) -> Schema:
+        for schema in schemas:
+            self._merged += 0 if isinstance(schema, bool) else len(schema) + len(schema.get("properties", ()))
+        if self._merged > _MOST_MERGED:
+            raise ValueError(_TOO_LARGE)
+        return _together(schemas)
 
     def alternatives(self, schema: dict[str, Any]) -> list[Any]:
         """Return the alternatives of a value; the schema itself if there are none.
@@ -93,12 +109,12 @@ def _together(schemas: Sequence[Schema]) -> Schema:
 
 
 def differences(there: SchemaSide, here: SchemaSide) -> list[str]:
-    return list(_Differences(there, here).between(there.schema, here.schema, ""))
+    return collect_lines(_Differences(there, here).between(there.schema, here.schema, ""))
 
 
 def obstacles(there: SchemaSide, here: SchemaSide) -> list[str]:
     """Return why values of ``there``, or some of them, are invalid for ``here``."""
-    return list(dict.fromkeys(_Obstacles(there, here).between(there.schema, here.schema, "")))
+    return collect_lines(_Obstacles(there, here).between(there.schema, here.schema, ""))
 
 
 class _SchemaComparison:
@@ -117,8 +133,8 @@ class _SchemaComparison:
 
     def between(self, there: Schema, here: Schema, at: str) -> Iterator[str]:
         there, here = self._there.resolved(there), self._here.resolved(here)
-        if next(self._steps, None) is None:
-            raise ValueError("the schemas are too large to be compared")
+        if next(islice(self._steps, _constants_compared(there, here) // _CONSTANTS_PER_STEP, None), None) is None:
+            raise ValueError(_TOO_LARGE)
         pair = (id(there), id(here))
         if pair in self._met and isinstance(there, dict) and isinstance(here, dict):
             return
@@ -290,6 +306,11 @@ def _constants(schema: dict[str, Any]) -> tuple[str, ...] | None:
     return tuple(json.dumps(each, sort_keys=True) for each in found) if isinstance(found, list) else None
 
 
+def _constants_compared(*schemas: Schema) -> int:
+    listed = (each.get("enum") for each in schemas if isinstance(each, dict))
+    return sum(len(each) for each in listed if isinstance(each, list))
+
+
 _KINDS: Final = {
     str: "string",
     bool: "boolean",
@@ -318,7 +339,10 @@ def as_text(schema: Schema, side: SchemaSide, depth: int = 4) -> str:
     if isinstance(schema, bool):
         return "anything" if schema else "nothing"
     if len(each := side.alternatives(schema)) > 1:
-        return " | ".join(as_text(one, side, depth - 1) for one in each) if depth else "one of several"
+        if not depth:
+            return "one of several"
+        more = " | …" if len(each) > _MOST_SHOWN else ""
+        return " | ".join(as_text(one, side, max(0, depth - 2)) for one in each[:_MOST_SHOWN]) + more
     if (constants := _constants(schema)) is not None:
         return constants[0] if len(constants) == 1 else f"one of {', '.join(constants[:20])}"
     kind = _kind(schema)

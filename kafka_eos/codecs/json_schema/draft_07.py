@@ -32,6 +32,8 @@ _SHAPES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 """The type of value of each compared keyword."""
 _DEEPEST: Final = 100
+_MOST_CHARACTERS: Final = 16 << 20
+"""Of the addresses of all its schemas: each has those of the schemas around it."""
 
 
 def draft_07(schema: Json) -> Schema:
@@ -64,9 +66,13 @@ class _Conversion:
         """The definitions, by address."""
         self._ids: dict[str, str] = {}
         """The addresses of definitions by the ids that they have themselves."""
+        self._left = _MOST_CHARACTERS
 
     def convert(self, schema: Json, base: str, at: str, depth: int) -> Schema:
         """Convert one schema. ``base``: the id of its document; ``at``: its own address."""
+        self._left -= len(at) + len(base)
+        if self._left < 0:
+            raise ValueError("the schema has too long names for its size")
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, dict) or depth > _DEEPEST:
@@ -108,12 +114,15 @@ class _Conversion:
 
     def names(self) -> dict[str, str]:
         """Return names for all definitions at the top, by their addresses and ids."""
-        found = dict[str, str]()
+        found, taken, count = dict[str, str](), set[str](), dict[str, int]()
         for address in sorted(self.definitions, key=lambda each: not each.startswith(f"{self.root}{_HERE}")):
-            name = re.split("/|~1", address)[-1]
-            while name in found.values():
-                name += "_"
-            found[address] = name
+            name = last = re.split("/|~1", address)[-1]
+            number = count.get(last, 1)
+            while name in taken:
+                number += 1
+                name = f"{last}_{number}"
+            taken.add(name)
+            found[address], count[last] = name, number
         return found | {own: found[address] for own, address in self._ids.items() if address in found}
 
 

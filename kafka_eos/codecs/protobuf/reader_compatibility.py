@@ -12,6 +12,8 @@ from typing import Any, Final, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor
 
+from kafka_eos.codecs.comparison_lines import collect_lines
+
 Message: TypeAlias = Any
 """A ``Descriptor`` of a message."""
 Field: TypeAlias = Any
@@ -40,14 +42,14 @@ Protobuf also accepts narrower numbers, and truncates values that are too large.
 
 def differences(there: Message, here: Message) -> list[str]:
     """Return the differences of fields by number; none if values are encoded alike."""
-    return list(_differences(there, here, "", set()))
+    return collect_lines(_differences(there, here, "", set()))
 
 
 def obstacles(writer: Message, reader: Message) -> list[str]:
     """Return the incompatibilities; none if every value of ``writer`` can be read as ``reader``."""
     if writer.name != reader.name:
         return [f"it is a {writer.full_name}, not a {reader.full_name}"]
-    return list(_obstacles(writer, reader, "", set()))
+    return collect_lines(_obstacles(writer, reader, "", set()))
 
 
 def _both(

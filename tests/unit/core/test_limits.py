@@ -99,11 +99,15 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/ops/dead_letters/replay_progress.py _LONGEST_NAME
         kafka_eos/ops/dead_letters/text_output.py _MOST_REASONS
         kafka_eos/embedded/worker_startup.py _SHOWN
+        kafka_eos/codecs/avro/differences.py _MOST_SYMBOLS
+        kafka_eos/codecs/comparison_lines.py _MOST _LONGEST
+        kafka_eos/codecs/json_schema/differences.py _MOST_SHOWN
         kafka_eos/core/record_preview.py _KEY _VALUE _HEADERS _MESSAGE
         kafka_eos/_util/logging_setup.py _MOST_KINDS
         kafka_eos/runtime/operators/rejections.py _LONGEST
         kafka_eos/core/records.py _SHOWN
         connectors/delta/delta_log.py _LONGEST_ERROR
+        connectors/files/source/unreadable_rows.py _SHOWN
         connectors/http/client.py _SHOWN
         connectors/kafka/sink/writer.py _MAX_FAILURES
         connectors/kafka/source/subscription.py _MOST_NAMES
@@ -116,18 +120,22 @@ NO_SIZES: Mapping[str, str] = {
         connectors/files/sink/open_files.py MOST_FILES
         connectors/files/source/parquet_pages.py _DEEPEST _SHARE
         connectors/files/source/row_formats.py LARGEST_ROW LARGEST_BLOCK
+        connectors/files/source/unreadable_rows.py _MOST_COLUMNS
         connectors/http/client.py _MOST_BYTES
         connectors/kafka/sink/producer_pool.py MAX_SLOTS
         connectors/kafka/rpc/connection.py _LARGEST_ANSWER
         connectors/postgres/source/snapshot_queries.py _RECENT
+        kafka_eos/codecs/avro/expansion.py _MOST_VALUES
         kafka_eos/codecs/avro/foreign_decimals.py _MOST_DIGITS
         kafka_eos/codecs/avro/foreign_schemas.py _SHALLOW
-        kafka_eos/codecs/json_schema/differences.py _MOST_HOPS _MOST_STEPS
-        kafka_eos/codecs/json_schema/draft_07.py _DEEPEST
+        kafka_eos/codecs/json_schema/differences.py _CONSTANTS_PER_STEP _MOST_HOPS _MOST_MERGED _MOST_STEPS
+        kafka_eos/codecs/json_schema/draft_07.py _DEEPEST _MOST_CHARACTERS
         kafka_eos/codecs/protobuf/registry_language.py _DEEPEST
         kafka_eos/codecs/registry/decoder_cache.py _MOST _MOST_TEXT
         kafka_eos/codecs/registry/schema_references.py _DEEPEST _MOST
         kafka_eos/codecs/registry/unknown_schemas.py _MOST_IDS
+        kafka_eos/core/provenance_blocks.py _MOST_OUTPUTS
+        kafka_eos/storage/object_names.py _MOST_INFLATED
     """,
     "attempts, or how many work at once": """
         kafka_eos/storage/object_store.py _PARTS _CREATES
