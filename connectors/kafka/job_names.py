@@ -3,7 +3,7 @@
     <job>.<identity>.<term>.<owner>.<slot>     a transactional id
     <job>.<term>.<owner>.<slot>                a transactional id of a streaming query, which has no identity
     <job>.<identity>                           a transactional id without a producer: the registration of an incarnation
-    <job>.<identity>.<subtask>.<slot>          a marker group
+    <job>.<identity>.<subtask>.<slot>          a marker group; that of a streaming query is its transactional id
     kafka_eos <job> <identity> <epoch>/<term>  metadata of a source's group offsets
 
 Rule: a job's name contains no dot and no space, so parsing is unambiguous.
@@ -68,7 +68,12 @@ def marker_groups(ctx: JobContext, subtask: int) -> str:
 
 
 def is_marker_group(name: str, of: TransactionalId) -> bool:
-    """Return whether a marker group is one of the incarnation that a transactional id belongs to."""
+    """Return whether a marker group is one of the incarnation that a transactional id belongs to.
+
+    A streaming query names the group of a transaction by its transactional id.
+    """
+    if name == str(of):
+        return True
     whose, _, numbers = name.partition(f"{_life(of.job, of.identity)}.")
     return not whose and _GROUP_NUMBERS.fullmatch(numbers) is not None
 

@@ -46,6 +46,18 @@ def test_marker_groups_of_a_subtask_begin_alike() -> None:
     assert names.marker_groups(of(None), 5) == "orders.5"
 
 
+def test_a_marker_group_belongs_to_the_incarnation_of_its_transaction() -> None:
+    transaction = TransactionalId("orders", LIFE, Term(3), 5, 0)
+    query = TransactionalId("orders", None, Term(3), 5, 0)
+
+    assert all(names.is_marker_group(name, transaction) for name in (f"orders.{LIFE}.5.0", f"orders.{LIFE}.6.1"))
+    assert names.is_marker_group(str(query), query), "that of a streaming query"
+    assert not any(
+        names.is_marker_group(name, transaction)
+        for name in ("orders.5.0", f"payments.{LIFE}.5.0", f"x.orders.{LIFE}.5.0", f"orders.{LIFE}.5.0.1", "anything")
+    )
+
+
 @pytest.mark.parametrize(
     ("metadata", "by"),
     [
