@@ -64,8 +64,9 @@ INSIDE: Mapping[str, Mapping[str, str]] = {
         "program": "",
         "state": "",
         "operators": "state",
-        "exchange": "state operators",
-        "worker": "epoch_reports program state operators exchange",
+        "transport": "",
+        "exchange": "state operators transport",
+        "worker": "epoch_reports program state operators transport exchange",
     },
     "connectors": {
         "_shared": "",

@@ -236,7 +236,7 @@ class AttemptRunner:
         self._apply(facts.MessageReceived(subtask))
         match message:
             case SessionFailed() if message.session in (0, self._session):
-                raise _as_exception(message)
+                raise make_session_error(message)
             case _ if message.session != self._session:
                 return
             case RestoreReport(restored=restored):
@@ -418,7 +418,8 @@ class AttemptRunner:
                 self._crew.assign(self._session, source, new)
 
 
-def _as_exception(failed: SessionFailed) -> Exception:
+def make_session_error(failed: SessionFailed) -> Exception:
+    """Return the error that a failed session means for its attempt."""
     match failed.kind:
         case "user":
             return RemoteUserError(failed.error, failed.reason, failed.operator, failed.where)

@@ -6,6 +6,7 @@ recovers.
 
 from __future__ import annotations
 
+import os
 import queue
 import time
 from collections.abc import Iterable, Mapping
@@ -19,14 +20,23 @@ from kafka_eos.coordination.status_file import Observer
 from kafka_eos.core.errors import RestartFromCheckpoint, TransientConfigError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.json_values import Positions
-from kafka_eos.embedded.attempt_runner import AttemptRunner
-from kafka_eos.embedded.supervisor_events import StopRequested, StopTimedOut, WorkerExited, WorkerMessage
+from kafka_eos.embedded.attempt_runner import AttemptRunner, make_session_error
+from kafka_eos.embedded.supervisor_events import (
+    StopRequested,
+    StopTimedOut,
+    SupervisorEvent,
+    WorkerExited,
+    WorkerMessage,
+)
+from kafka_eos.embedded.tcp_process_pool import ENVIRONMENT as TCP_ENVIRONMENT
+from kafka_eos.embedded.tcp_process_pool import TcpProcessPool
 from kafka_eos.embedded.worker_pool import WorkerDied, WorkerHandle, WorkerPool
 from kafka_eos.embedded.worker_process import ProcessPool
 from kafka_eos.plan import Plan
 from kafka_eos.protocol.checkpoint_schedule import Cadence
 from kafka_eos.protocol.engine_policy import AttemptPolicy
-from kafka_eos.runtime.worker.control_messages import EndSession, SessionEnded
+from kafka_eos.runtime.epoch_reports import RestorePoint
+from kafka_eos.runtime.worker.control_messages import EndSession, SessionEnded, SessionFailed
 
 _NAP = 0.05
 _DROP_TIMEOUT = 30.0
@@ -62,7 +72,7 @@ class Supervisor:
         try:
             self._job_master.run()
         finally:
-            self._pool.kill_all()
+            self._pool.close()
 
     def _attempt(self, coordinator: Coordinator) -> None:
         if not self._session:
@@ -75,6 +85,39 @@ class Supervisor:
         at = resumed.positions
         if self._ends is None and (self._until_caught_up or coordinator.sources.is_bounded(at)):
             self._ends = coordinator.sources.end_positions(at)
+        if self._wait_for_workers():
+            self._run_sessions(coordinator, resumed)
+        # Rows behind the last barrier, in flight or in a loop, may have produced output that belongs to no epoch.
+        # An open transaction would block the readers of its topics.
+        self._pool.kill_all()
+        coordinator.abort_own_leftovers()
+
+    def _wait_for_workers(self) -> bool:
+        """Wait until all workers have connected. Return False if the job is stopped before: it has nothing to end."""
+        until = time.monotonic() + self._settings.worker_timeout
+        while missing := [worker for worker in self._pool.workers if not worker.is_connected]:
+            if self._job_master.stop_requested.is_set():
+                return False
+            if time.monotonic() > until:
+                raise WorkerDied(
+                    f"worker {', '.join(str(worker.subtask) for worker in missing)} did not connect within "
+                    f"{self._settings.worker_timeout:g} s (worker_timeout)",
+                    [worker.number for worker in missing],
+                )
+            with suppress(queue.Empty):
+                self._handle_before_sessions(self._pool.events.get(timeout=_NAP))
+        return True
+
+    def _handle_before_sessions(self, event: SupervisorEvent) -> None:
+        """Handle an event that arrives while workers are missing: only the end of a worker matters."""
+        numbers = {worker.number: worker for worker in self._pool.workers}
+        match event:
+            case WorkerExited(worker=number, how=how) if number in numbers:
+                raise WorkerDied(f"worker {numbers[number].subtask} {how}", [number])
+            case WorkerMessage(message=SessionFailed(session=0) as failed, worker=number) if number in numbers:
+                raise make_session_error(failed)
+
+    def _run_sessions(self, coordinator: Coordinator, resumed: RestorePoint) -> None:
         settings = self._settings
         cadence = Cadence(settings.checkpoint_interval, settings.checkpoint_min_pause, settings.checkpoint_timeout)
         policy = AttemptPolicy(
@@ -106,10 +149,6 @@ class Supervisor:
         finally:
             self._ran = self._ran or attempt.ran
         self._end_sessions(self._pool.workers)  # closes resources that user functions have opened
-        # Rows behind the last barrier, in flight or in a loop, may have produced output that belongs to no epoch.
-        # An open transaction would block the readers of its topics.
-        self._pool.kill_all()
-        coordinator.abort_own_leftovers()
 
     # ------------------------------------------------------------ workers
 
@@ -125,7 +164,7 @@ class Supervisor:
 
     def _end_sessions(self, workers: Iterable[WorkerHandle]) -> None:
         """End these workers' sessions; kill workers that take too long."""
-        busy = {worker.number: worker for worker in workers if worker.alive}
+        busy = {worker.number: worker for worker in workers if worker.alive and worker.is_connected}
         for worker in busy.values():
             with suppress(WorkerDied):
                 worker.send(EndSession(session=self._session))
@@ -163,4 +202,6 @@ def run(
     for problems that the user must fix, Fatal for those that need manual intervention, JobLocked if the job runs
     already.
     """
-    Supervisor(plan, app, settings, ProcessPool(plan, app, settings), observers, until_caught_up).run()
+    host = os.environ.get(TCP_ENVIRONMENT)
+    pool = ProcessPool(plan, app, settings) if host is None else TcpProcessPool(plan, app, settings, host)
+    Supervisor(plan, app, settings, pool, observers, until_caught_up).run()

@@ -24,6 +24,13 @@ class WorkerMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerConnected:
+    """A worker that was started can be sent messages now."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerExited:
     """A worker has ended. ``how`` describes its end."""
 
@@ -66,5 +73,12 @@ class StopTimedOut:
 
 
 SupervisorEvent: TypeAlias = (
-    WorkerMessage | WorkerExited | BackgroundDone | SplitsDiscovered | BackgroundFailed | StopRequested | StopTimedOut
+    WorkerMessage
+    | WorkerConnected
+    | WorkerExited
+    | BackgroundDone
+    | SplitsDiscovered
+    | BackgroundFailed
+    | StopRequested
+    | StopTimedOut
 )

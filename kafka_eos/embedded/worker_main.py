@@ -1,4 +1,6 @@
-"""The worker process: ``python -m kafka_eos.embedded.worker_main FD SUBTASK APP GIVEN_FD PARENT``.
+"""The worker process: ``python -m kafka_eos.embedded.worker_main CONTROL SUBTASK APP CONFIG_FD PARENT``.
+
+``CONTROL`` is ``unix:FD``, a Unix socket to the supervisor, or ``tcp:FD``, a file with a ``WorkerTicket``.
 
 Rule: it never outlives the supervisor. The kernel kills it when the parent dies, and the end of the control socket ends
 it too.
@@ -24,7 +26,7 @@ from kafka_eos._util.gc_tuning import freeze_imports
 from kafka_eos.core.ids import AppRef
 from kafka_eos.runtime.worker.control_messages import WorkerConfig
 from kafka_eos.runtime.worker.worker import Worker
-from kafka_eos.runtime.worker.worker_connections import UnixConnections
+from kafka_eos.runtime.worker.worker_connections import UnixConnections, WorkerConnections
 
 _PR_SET_PDEATHSIG = 1
 EXIT_SUPERVISOR_GONE = 70
@@ -33,16 +35,26 @@ EXIT_SUPERVISOR_GONE = 70
 def main() -> None:
     """Run a worker until the supervisor exits."""
     freeze_imports()
-    fd, subtask, app, config_fd, parent = sys.argv[1:6]
+    control, subtask, app, config_fd, parent = sys.argv[1:6]
     _die_with(int(parent))
     with os.fdopen(int(config_fd), "rb") as file:
         config = msgspec.json.decode(file.read(), type=WorkerConfig)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # both may reach the whole process group; the supervisor drains us
     stacks.enable_dumps(f"worker {subtask}")
-    connections = UnixConnections(socket.socket(fileno=int(fd)))
+    connections = _connect(control, int(subtask))
     Worker(AppRef.parse(app), config, int(subtask), connections, lambda: os._exit(EXIT_SUPERVISOR_GONE)).run()
     sys.exit(1)
+
+
+def _connect(control: str, subtask: int) -> WorkerConnections:
+    kind, _, fd = control.partition(":")
+    if kind == "unix":
+        return UnixConnections(socket.socket(fileno=int(fd)))
+    from kafka_eos.runtime.worker.tcp_connections import TcpConnections, WorkerTicket
+
+    with os.fdopen(int(fd), "rb") as file:
+        return TcpConnections(msgspec.json.decode(file.read(), type=WorkerTicket), subtask)
 
 
 def _die_with(parent: int) -> None:

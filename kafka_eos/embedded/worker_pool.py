@@ -47,6 +47,11 @@ class WorkerHandle(ABC):
 
     @property
     @abstractmethod
+    def is_connected(self) -> bool:
+        """Return whether it can be sent messages. A worker that connects later is an event."""
+
+    @property
+    @abstractmethod
     def io_bytes(self) -> int:
         """Return the bytes that its process has read and written; 0 if unknown."""
 
@@ -90,6 +95,10 @@ class WorkerPool(ABC):
         """End all workers at once."""
         for worker in self.workers:
             worker.kill()
+
+    def close(self) -> None:
+        """End all workers, and release what the pool has opened."""
+        self.kill_all()
 
 
 class WorkerGroup:

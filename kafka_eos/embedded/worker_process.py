@@ -34,7 +34,7 @@ from kafka_eos.runtime.worker.control_messages import ControlMessage, WorkerConf
 _OPEN_FILES, _LEAST_FILES = 512, 128
 """Open files besides sockets that a supervisor or a worker with state should have, and the least that they need."""
 
-_ENDING = 2.0
+ENDING = 2.0
 """Most seconds between the end of a process's socket and the end of the process."""
 
 
@@ -53,6 +53,50 @@ def allow_open_files(parallelism: int) -> None:
             f"parallelism={parallelism} needs {sockets + _LEAST_FILES} open files, but the system allows {hard} "
             "(ulimit -Hn): raise that limit, or lower parallelism"
         )
+
+
+class ChildProcess:
+    """A process that runs one worker on this machine. ``control``: see ``worker_main``."""
+
+    def __init__(self, app: AppRef, subtask: int, config: WorkerConfig, control: str, control_fd: int) -> None:
+        config_fd = open_memory_file(msgspec.json.encode(config))
+        command = [sys.executable, "-m", "kafka_eos.embedded.worker_main", f"{control}:{control_fd}", str(subtask),
+                   str(app), str(config_fd), str(os.getpid())]  # fmt: skip
+        try:
+            self._process = subprocess.Popen(command, pass_fds=[control_fd, config_fd], stdin=subprocess.DEVNULL)
+        finally:
+            os.close(config_fd)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, seconds: float | None = None) -> str | None:
+        """Wait for the end of the process. Return how it ended, or None if it still runs then."""
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+
+    def read_stacks(self) -> str:
+        """Return the Python stacks of its threads, or the reason why there are none."""
+        place = stacks.find_target(self.pid)
+        if place is None:
+            return f"process {self.pid} has no stack dump handler yet"
+        try:
+            return stacks.read_stacks(place, self._process.send_signal)
+        except stacks.NoStacks as error:
+            return str(error)
+
+    def kill(self) -> None:
+        """Kill the process with SIGKILL and reap it. Its sockets end with it."""
+        self._process.kill()
+        self._process.wait()
 
 
 class ProcessPool(WorkerPool):
@@ -92,10 +136,7 @@ class ProcessPool(WorkerPool):
                     end.close()
 
     def drop_local_state(self) -> None:
-        for directory in self._settings.local_dirs(self._job):
-            for subtask in range(self._settings.parallelism):
-                # If a directory cannot be removed, the next session reports it.
-                shutil.rmtree(directory / str(subtask), ignore_errors=True)
+        remove_local_state(self._settings, self._job)
 
 
 class WorkerProcess(WorkerHandle):
@@ -111,14 +152,9 @@ class WorkerProcess(WorkerHandle):
     ) -> None:
         super().__init__(number, subtask)
         self._events = events
-        own_end, worker_end = socket.socketpair()
-        config_fd = _memory(msgspec.json.encode(config))
-        command = [sys.executable, "-m", "kafka_eos.embedded.worker_main", str(worker_end.fileno()), str(subtask),
-                   str(app), str(config_fd), str(os.getpid())]  # fmt: skip
-        self._sock = own_end
-        self._process = subprocess.Popen(command, pass_fds=[worker_end.fileno(), config_fd], stdin=subprocess.DEVNULL)
-        worker_end.close()
-        os.close(config_fd)
+        self._sock, worker_end = socket.socketpair()
+        with worker_end:
+            self._process = ChildProcess(app, subtask, config, "unix", worker_end.fileno())
         threading.Thread(target=self._listen, daemon=True, name=f"worker-{subtask}").start()
 
     @property
@@ -127,13 +163,11 @@ class WorkerProcess(WorkerHandle):
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self._process.alive
 
     @property
-    def exit_reason(self) -> str:
-        """Return a description of how the process exited."""
-        code = self._process.wait()
-        return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+    def is_connected(self) -> bool:
+        return True
 
     @property
     def io_bytes(self) -> int:
@@ -143,37 +177,31 @@ class WorkerProcess(WorkerHandle):
         try:
             send(self._sock, message, sockets)
         except OSError as error:
-            raise WorkerDied(f"worker {self.pid} {self._how(error)}", [self.number]) from error
-
-    def _how(self, error: OSError) -> str:
-        """Return why the worker cannot be reached. Usually it has exited, and its exit status is available shortly
-        after."""
-        try:
-            self._process.wait(_ENDING)
-        except subprocess.TimeoutExpired:
-            return f"cannot be reached: {error}"
-        return self.exit_reason
+            # Usually it has exited, and its exit status is available shortly after.
+            how = self._process.wait(ENDING) or f"cannot be reached: {error}"
+            raise WorkerDied(f"worker {self.pid} {how}", [self.number]) from error
 
     def stacks(self) -> str:
-        place = stacks.find_target(self.pid)
-        if place is None:
-            return f"process {self.pid} has no stack dump handler yet"
-        try:
-            return stacks.read_stacks(place, self._process.send_signal)
-        except stacks.NoStacks as error:
-            return str(error)
+        return self._process.read_stacks()
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL and reap it. Its socket ends with it."""
         self._process.kill()
-        self._process.wait()
 
     def _listen(self) -> None:
         for message in receive_as_supervisor(self._sock):
             self._events.put(WorkerMessage(message, self.number))
-        self._process.wait()
+        how = self._process.wait()
+        assert how is not None  # it has waited without a limit
         self._sock.close()
-        self._events.put(WorkerExited(self.number, self.exit_reason))
+        self._events.put(WorkerExited(self.number, how))
+
+
+def remove_local_state(settings: Settings, job: str) -> None:
+    """Remove the directories in which the workers of this machine keep their state."""
+    for directory in settings.local_dirs(job):
+        for subtask in range(settings.parallelism):
+            # If a directory cannot be removed, the next session reports it.
+            shutil.rmtree(directory / str(subtask), ignore_errors=True)
 
 
 def read_io_bytes(pid: int) -> int:
@@ -188,7 +216,7 @@ def read_io_bytes(pid: int) -> int:
     return sum(int(line.partition(":")[2]) for line in lines if line.startswith(("rchar", "wchar")))
 
 
-def _memory(data: bytes) -> int:
+def open_memory_file(data: bytes) -> int:
     """Return a file in memory that contains ``data``, which ``ps`` does not show, unlike an argument."""
     file = os.memfd_create("kafka-eos-given")
     with os.fdopen(file, "wb", closefd=False) as writer:

@@ -9,7 +9,6 @@ are produced and consumed in this worker stay as they are.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -33,6 +32,7 @@ from kafka_eos.runtime.exchange.routing import Router, make_router
 from kafka_eos.runtime.exchange.spilling_queue import SpillingQueue, size_of
 from kafka_eos.runtime.operators.event_time import WatermarkOutput
 from kafka_eos.runtime.operators.exchanged_rows import EncodedRows, encode_rows, expect_encodable
+from kafka_eos.runtime.transport.data_socket import DataSocket
 
 _ROW = 64
 """Approximate size of a row on disk, in bytes."""
@@ -51,7 +51,7 @@ class Exchanges:
         plan: Plan,
         settings: Settings,
         nodes: Sequence[Node],
-        peers: Mapping[int, socket.socket],
+        peers: Mapping[int, DataSocket],
         subtask: int,
         parallelism: int,
         local: Path,
@@ -178,6 +178,10 @@ class Exchanges:
     def has_room(self, edge: int) -> bool:
         """Return whether more rows can be sent on this exchange without back-pressure."""
         return self._network.room(edge)
+
+    def find_lost_peer(self, before: float) -> int | None:
+        """Return a worker whose connection ended before this time, by the monotonic clock, if there is one."""
+        return self._network.find_lost_peer(before)
 
     @property
     def empty(self) -> bool:

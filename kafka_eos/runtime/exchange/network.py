@@ -1,4 +1,4 @@
-"""Channels between workers: one Unix socket per pair of workers carries all exchanges, with credits per channel.
+"""Channels between workers: one socket per pair of workers carries all exchanges, with credits per channel.
 
 A channel is one exchange from one sender to one receiver. A sender may have ``window`` bytes in flight. Further rows
 wait in its own queue, which ``room`` reports, until the receiver has *processed* rows and returns credit (or holds them
@@ -13,9 +13,11 @@ so bytes that a worker of an earlier session still sends are not received.
 from __future__ import annotations
 
 import enum
+import math
 import selectors
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ from typing import TypeAlias
 from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import MIN_EVENT_TIME, Watermark
 from kafka_eos.runtime.exchange.spilling_queue import SpillingQueue, size_of
+from kafka_eos.runtime.transport.data_socket import DataSocket
 
 _HEAD = struct.Struct("<IBHQ")
 """Length of the body, kind, number of the exchange, epoch (barrier), bytes (credit) or time (watermark)."""
@@ -43,6 +46,7 @@ class FrameKind(enum.IntEnum):
     """A watermark of an idle channel."""
 
 
+_KINDS = frozenset(FrameKind)
 _BARRIERS = (FrameKind.BARRIER, FrameKind.ALIGNED)
 
 
@@ -102,7 +106,7 @@ class _Channel:
 class _Peer:
     """The worker at the other end of a socket."""
 
-    def __init__(self, subtask: int, sock: socket.socket) -> None:
+    def __init__(self, subtask: int, sock: DataSocket) -> None:
         self.subtask, self.sock = subtask, sock
         self.urgent: deque[bytes] = deque()
         self.queued: deque[tuple[int, FrameKind, bytes]] = deque()
@@ -110,9 +114,11 @@ class _Peer:
         self.partial = memoryview(b"")
         self.received = bytearray()
         self.gone = False
+        self.gone_since = math.inf
         sock.setblocking(False)
-        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            sock.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
+        if isinstance(sock, socket.socket) and sock.family == socket.AF_UNIX:  # TCP adapts its buffers itself
+            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                sock.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
 
     @property
     def idle(self) -> bool:
@@ -150,6 +156,9 @@ class _Peer:
         while size - start >= _HEAD.size:
             length, kind, edge, number = _HEAD.unpack_from(self.received, start)
             end = start + _HEAD.size + length
+            if kind not in _KINDS:
+                self.lose()  # a broken connection: no worker sends such bytes
+                return
             if end > size:
                 break
             yield edge, FrameKind(kind), number, bytes(memoryview(self.received)[start + _HEAD.size : end])
@@ -162,6 +171,7 @@ class _Peer:
         The supervisor detects it too and ends the session; until then frames are dropped.
         """
         self.gone = True
+        self.gone_since = min(self.gone_since, time.monotonic())
         self.urgent.clear()
         self.queued.clear()
         self.partial = memoryview(b"")
@@ -173,7 +183,7 @@ class Network:
     ``disk`` is a directory of the session.
     """
 
-    def __init__(self, peers: Mapping[int, socket.socket], edges: int, window: int, disk: Path) -> None:
+    def __init__(self, peers: Mapping[int, DataSocket], edges: int, window: int, disk: Path) -> None:
         self._peers = {subtask: _Peer(subtask, sock) for subtask, sock in peers.items()}
         self.window = window
         self._channels = {
@@ -223,6 +233,10 @@ class Network:
     def room(self, edge: int) -> bool:
         """Return whether more rows may be produced for this exchange. False while one of its receivers is behind."""
         return not any(self._channels[edge, target].waiting for target in self._peers)
+
+    def find_lost_peer(self, before: float) -> int | None:
+        """Return a worker whose connection ended before this time, by the monotonic clock, if there is one."""
+        return next((peer.subtask for peer in self._peers.values() if peer.gone_since < before), None)
 
     def pump(self, timeout: float) -> list[Arrival]:
         """Send and receive what is possible; wait at most ``timeout`` seconds for an event."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -18,6 +18,7 @@ from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.state import InFlightRows, StateHandle
 from kafka_eos.core.ids import Epoch, EpochId
 from kafka_eos.core.json_values import Positions
+from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import RecordCounts
 from kafka_eos.runtime.epoch_reports import PhaseSpan
 from kafka_eos.runtime.program import CodeFingerprint
@@ -27,6 +28,8 @@ from kafka_eos.runtime.worker.task_stats import WorkerMetrics
 _LENGTH = struct.Struct(">I")
 _MOST_SOCKETS = 253
 """The maximum per message (SCM_MAX_FD)."""
+_MOST_BYTES = 1 << 28
+"""The longest frame that is accepted. A message names all files of a job's state at most."""
 
 
 class ControlMessage(msgspec.Struct, frozen=True, tag=True):
@@ -53,7 +56,7 @@ class StartSession(ControlMessage, frozen=True):
     first_epoch: int
     parallelism: int
     peers: tuple[int, ...]
-    """Subtasks whose sockets are sent with this message, in this order."""
+    """The other subtasks. On Unix sockets their connections are sent with this message, in this order."""
     positions: dict[str, Positions]
     states: tuple[StateHandle, ...]
     in_flight: tuple[InFlightRows, ...]
@@ -63,6 +66,10 @@ class StartSession(ControlMessage, frozen=True):
     """Sources that are not read yet; see ``protocol.source_dependencies``."""
     excluded_sources: frozenset[str]
     """Those of ``waiting_sources`` that are excluded from the watermark."""
+    addresses: tuple[tuple[str, int], ...] = ()
+    """By TCP: the host and port at which each of ``peers`` listens."""
+    secret: bytes = b""
+    """By TCP: the secret of the connections between the workers of this session."""
 
 
 class BeginProcessing(ControlMessage, frozen=True):
@@ -279,10 +286,19 @@ _to_worker = msgspec.msgpack.Decoder(ToWorker)
 _to_supervisor = msgspec.msgpack.Decoder(ToSupervisor)
 
 
+def encode_frame(message: ControlMessage) -> bytes:
+    """Return a message with its length."""
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+decode_for_worker = _to_worker.decode
+decode_for_supervisor = _to_supervisor.decode
+
+
 def send(sock: socket.socket, message: ControlMessage, sockets: Sequence[socket.socket] = ()) -> None:
     """Send one complete message, and these sockets with its first byte. Raises OSError if the peer is gone."""
-    body = _encoder.encode(message)
-    data = _LENGTH.pack(len(body)) + body
+    data = encode_frame(message)
     if sockets:
         data = data[socket.send_fds(sock, [data], [s.fileno() for s in sockets]) :]
     sock.sendall(data)
@@ -291,36 +307,43 @@ def send(sock: socket.socket, message: ControlMessage, sockets: Sequence[socket.
 def receive_as_worker(sock: socket.socket) -> Iterator[tuple[ToWorker, list[socket.socket]]]:
     """Yield messages from the supervisor until it is gone, each with the sockets that came with it."""
     fds: list[int] = []
-    for body in _frames(sock, fds):
+    for body in read_frames(lambda size: _read(sock, size, fds)):
         sockets = [socket.socket(fileno=fd) for fd in fds]
         fds.clear()
-        yield _to_worker.decode(body), sockets
+        yield decode_for_worker(body), sockets
 
 
 def receive_as_supervisor(sock: socket.socket) -> Iterator[ToSupervisor]:
     """Yield messages from a worker until it is gone."""
-    for body in _frames(sock, []):
-        yield _to_supervisor.decode(body)
+    return map(decode_for_supervisor, read_frames(lambda size: _read(sock, size, [])))
 
 
-def _frames(sock: socket.socket, fds: list[int]) -> Iterator[bytes]:
-    while (head := _read(sock, _LENGTH.size, fds)) is not None:
-        body = _read(sock, _LENGTH.unpack(head)[0], fds)
-        if body is None:
+def read_frames(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Yield the bodies of complete frames until ``read`` returns b"". An incomplete frame is not a message.
+
+    ``read`` returns at most as many bytes as it is asked for. Raises ConnectionError for a frame that is too long.
+    """
+    while len(head := _read_exactly(read, _LENGTH.size)) == _LENGTH.size:
+        size = _LENGTH.unpack(head)[0]
+        if size > _MOST_BYTES:
+            raise ConnectionError(f"a control message of {size} bytes: the other end does not send messages of a job")
+        body = _read_exactly(read, size)
+        if len(body) < size:
             return
         yield body
 
 
-def _read(sock: socket.socket, size: int, fds: list[int]) -> bytes | None:
-    """Read exactly ``size`` bytes; None if the peer is gone. An incomplete frame is not a message."""
+def _read_exactly(read: Callable[[int], bytes], size: int) -> bytes:
     chunks = bytearray()
-    while len(chunks) < size:
-        try:
-            chunk, received, _, _ = socket.recv_fds(sock, size - len(chunks), _MOST_SOCKETS)
-        except ConnectionResetError:
-            return None
-        fds += received
-        if not chunk:
-            return None
+    while len(chunks) < size and (chunk := read(min(size - len(chunks), LIMITS.socket_read_bytes))):
         chunks += chunk
     return bytes(chunks)
+
+
+def _read(sock: socket.socket, size: int, fds: list[int]) -> bytes:
+    try:
+        chunk, received, _, _ = socket.recv_fds(sock, size, _MOST_SOCKETS)
+    except ConnectionResetError:
+        return b""
+    fds += received
+    return chunk

@@ -66,6 +66,8 @@ from kafka_eos.storage import provenance_files as provenance
 _IDLE_POLL = 0.02
 """Seconds to wait for input when there is none; also the maximum delay of a barrier."""
 _PROGRESS_EVERY = 0.5
+_LOST_AFTER = 5.0
+"""Seconds after which a session ends whose connection to another worker has broken."""
 _DRIFT_EVERY = 0.05
 """Minimum of seconds between two reports of the slowest splits."""
 
@@ -282,8 +284,19 @@ class WorkerSession:
                 self._send(LocalSlowest(session=self._start.session, slowest=dict(news)))
         if now - self._progress_at >= _PROGRESS_EVERY:
             self._progress_at = now
+            self._expect_peers(now)
             self._opened.poll_writers()
             self._tell_figures()
+
+    def _expect_peers(self, now: float) -> None:
+        """Raise EnvironmentFailed if a connection to another worker has broken and no supervisor has ended the session.
+
+        If the other worker has died or failed, the supervisor ends the session, and knows a better reason.
+        """
+        if (peer := self._opened.exchanges.find_lost_peer(now - _LOST_AFTER)) is not None:
+            raise EnvironmentFailed(
+                f"the connection to worker {peer} broke, but that worker still runs: the network between them failed"
+            )
 
     def _tell_figures(self) -> None:
         self._send(WorkerProgress(session=self._start.session, figures=self._opened.figures()))

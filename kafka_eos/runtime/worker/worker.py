@@ -67,9 +67,11 @@ class Worker:
                     self._connections.send(SessionEnded(session=session))
 
     def _listen(self) -> None:
-        for message in self._connections.receive():
-            self._inbox.put(message)
-        self._on_supervisor_gone()
+        try:
+            for message in self._connections.receive():
+                self._inbox.put(message)
+        finally:
+            self._on_supervisor_gone()
 
     def _prepare(self) -> SessionRunner:
         """Load the user's pipeline; return a function that runs one session of it."""
@@ -85,12 +87,16 @@ class Worker:
         def run(start: StartSession) -> None:
             logs.set_log_epoch(term=start.term)
             log_context.leave_operator()  # an attempt that failed ended in the middle of a row
-            # Until it is ready, a worker is only ever sent EndSession.
-            report_restore = RestoreReporter(connections.send, start.session, lambda: not inbox.empty())
+
+            def is_cancelled() -> bool:
+                # Until it is ready, a worker is only ever sent EndSession.
+                return not inbox.empty()
+
+            report_restore = RestoreReporter(connections.send, start.session, is_cancelled)
 
             def open_plan(done: OnCaptured) -> SessionRuntime:
                 directories = [directory / str(start.term) for directory in local]
-                peers = connections.connect_peers(start)
+                peers = connections.connect_peers(start, is_cancelled)
                 return SessionRuntime(
                     plan, resolved, storage, start, directories, self._subtask, peers, done, report_restore
                 )

@@ -8,8 +8,9 @@ from __future__ import annotations
 import socket
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.worker.control_messages import (
     ControlMessage,
     StartSession,
@@ -31,8 +32,11 @@ class WorkerConnections(ABC):
         """Yield messages from the supervisor until it is gone."""
 
     @abstractmethod
-    def connect_peers(self, start: StartSession) -> Mapping[int, socket.socket]:
-        """Return a socket to each peer of a session, by subtask. Called once for each StartSession."""
+    def connect_peers(self, start: StartSession, is_cancelled: Callable[[], bool]) -> Mapping[int, DataSocket]:
+        """Return a socket to each peer of a session, by subtask. Called once for each StartSession.
+
+        Raises EnvironmentFailed if a peer cannot be reached, and RestartFromCheckpoint when ``is_cancelled``.
+        """
 
 
 class UnixConnections(WorkerConnections):
@@ -53,6 +57,6 @@ class UnixConnections(WorkerConnections):
                 self._received = sockets
             yield message
 
-    def connect_peers(self, start: StartSession) -> Mapping[int, socket.socket]:
+    def connect_peers(self, start: StartSession, is_cancelled: Callable[[], bool]) -> Mapping[int, DataSocket]:
         sockets, self._received = self._received, ()
         return dict(zip(start.peers, sockets, strict=True))

@@ -10,7 +10,6 @@ Rule: opening is all or nothing for the caller, and ``close`` releases everythin
 from __future__ import annotations
 
 import math
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -39,6 +38,7 @@ from kafka_eos.runtime.operators.watermark_generation import TimestampsOperator
 from kafka_eos.runtime.state.restore_progress import ProgressListener
 from kafka_eos.runtime.state.rocksdb_options import spread
 from kafka_eos.runtime.state.ttl_clock import UNKNOWN, ProcessingTimeClock, wall_clock
+from kafka_eos.runtime.transport.data_socket import DataSocket
 from kafka_eos.runtime.worker.chain_snapshot import ChainSnapshot
 from kafka_eos.runtime.worker.control_messages import StartSession
 from kafka_eos.runtime.worker.segment_task import CountingWriter, Task, TaskParts
@@ -74,7 +74,7 @@ class SessionRuntime:
         start: StartSession,
         local: Sequence[Path],
         subtask: int,
-        peers: Mapping[int, socket.socket],
+        peers: Mapping[int, DataSocket],
         done: Callable[[int, Sequence[ChainSnapshot]], None],
         on_progress: ProgressListener,
     ) -> None:
@@ -119,7 +119,7 @@ class SessionRuntime:
 
     # ------------------------------------------------------------ opening
 
-    def _open(self, peers: Mapping[int, socket.socket]) -> None:
+    def _open(self, peers: Mapping[int, DataSocket]) -> None:
         plan = self._plan
         self._local.mkdir(mode=0o700, parents=True, exist_ok=True)
         loops = {node.name for node in plan.feedbacks}

@@ -33,6 +33,8 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/runtime/worker/control_messages.py _MOST_SOCKETS
         kafka_eos/embedded/worker_main.py EXIT_SUPERVISOR_GONE
         kafka_eos/runtime/exchange/in_flight_rows.py _LENGTH
+        kafka_eos/runtime/transport/handshake.py _NONCE_BYTES
+        kafka_eos/embedded/remote_workers.py _SECRET_BYTES
         kafka_eos/runtime/operators/broadcast/broadcast_operator.py _INPUTS
         kafka_eos/runtime/operators/timer_firing.py _NUMBER_BYTES
         kafka_eos/runtime/operators/joins/table_join.py _SIDES
@@ -115,6 +117,8 @@ NO_SIZES: Mapping[str, str] = {
     """,
     "a bound whose excess is an error": """
         kafka_eos/config/settings.py _MOST_WORKERS
+        kafka_eos/runtime/transport/handshake.py _MOST_HELLO_BYTES
+        kafka_eos/runtime/worker/control_messages.py _MOST_BYTES
         kafka_eos/structured_streaming/partition_writer.py _MOST_TASKS
         connectors/files/source/avro_rows.py _MOST_OF_XZ
         connectors/files/sink/open_files.py MOST_FILES
@@ -138,6 +142,7 @@ NO_SIZES: Mapping[str, str] = {
         kafka_eos/storage/object_names.py _MOST_INFLATED
     """,
     "attempts, or how many work at once": """
+        kafka_eos/runtime/transport/tcp_sockets.py _CONCURRENT
         kafka_eos/storage/object_store.py _PARTS _CREATES
         kafka_eos/storage/provenance_compaction.py MAX_CONCURRENT
         kafka_eos/storage/verification.py MAX_CONCURRENT

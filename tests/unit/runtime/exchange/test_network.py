@@ -16,14 +16,17 @@ from hypothesis import strategies as st
 
 from kafka_eos.core.records import Watermark
 from kafka_eos.runtime.exchange.network import Arrival, BarrierArrived, Network, RowsArrived, WatermarkArrived
+from tests.wires import KINDS, connect
 
 WINDOW = 10_000
 Pair = tuple[Network, Network]
 
 
-def pair(closing: ExitStack, edges: int = 1, window: int = WINDOW, disks: Sequence[Path] = ()) -> Pair:
+def pair(
+    closing: ExitStack, edges: int = 1, window: int = WINDOW, disks: Sequence[Path] = (), kind: str = "unix"
+) -> Pair:
     """Workers 0 and 1, connected."""
-    one, other = socket.socketpair()
+    one, other = connect(kind, closing)
     disks = disks or [Path(closing.enter_context(TemporaryDirectory())) for _ in range(2)]
     for disk in disks:
         disk.mkdir(exist_ok=True)
@@ -33,10 +36,10 @@ def pair(closing: ExitStack, edges: int = 1, window: int = WINDOW, disks: Sequen
     return networks
 
 
-@pytest.fixture
-def connected() -> Iterator[Callable[..., Pair]]:
+@pytest.fixture(params=KINDS)
+def connected(request: pytest.FixtureRequest) -> Iterator[Callable[..., Pair]]:
     with ExitStack() as closing:
-        yield lambda **options: pair(closing, **options)
+        yield lambda **options: pair(closing, kind=request.param, **options)
 
 
 def arrivals(network: Network, sender: Network, wanted: int, process: bool = True) -> list[Arrival]:

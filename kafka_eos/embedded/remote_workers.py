@@ -1,0 +1,215 @@
+"""A pool whose workers connect by TCP, wherever they run.
+
+A worker is launched with a ticket, runs somewhere, and dials the supervisor. Rule: nobody can be sure that a remote
+worker has ended. What one that was given up still does is harmless by its term alone: its channel is closed, and its
+number is accepted once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import msgspec
+
+from kafka_eos.embedded.supervisor_events import WorkerConnected, WorkerExited, WorkerMessage
+from kafka_eos.embedded.worker_pool import MakeStart, WorkerDied, WorkerHandle, WorkerPool
+from kafka_eos.runtime.transport.credentials import Credentials
+from kafka_eos.runtime.transport.data_socket import DataSocket
+from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, TcpListener
+from kafka_eos.runtime.worker.control_channel import TcpChannel
+from kafka_eos.runtime.worker.control_messages import ControlMessage
+from kafka_eos.runtime.worker.tcp_connections import WorkerHello, WorkerTicket
+
+_SECRET_BYTES = 32
+_LOG = logging.getLogger(__name__)
+_hello = msgspec.msgpack.Decoder(WorkerHello)
+
+
+class WorkerTask(ABC):
+    """The place in which a launched worker runs: a process, or a task of a cluster."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def io_bytes(self) -> int:
+        """Return the bytes that it has read and written; 0 if unknown."""
+
+    @abstractmethod
+    def describe_end(self) -> str | None:
+        """Return how it ended, such as "was killed by signal 9"; None if it runs. Waits for an end that is near."""
+
+    @abstractmethod
+    def stacks(self) -> str:
+        """Return the Python stacks of its threads, or the reason why there are none."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it, as far as that is possible from here."""
+
+
+class RemoteWorker(WorkerHandle):
+    """A launched worker, which connects later, and once."""
+
+    def __init__(self, number: int, subtask: int, task: WorkerTask, pool: RemotePool) -> None:
+        super().__init__(number, subtask)
+        self._task = task
+        self._events = pool.events
+        self._lock = threading.Lock()
+        self._channel: TcpChannel | None = None
+        self._hello: WorkerHello | None = None
+        self._over = False
+
+    @property
+    def address(self) -> TcpAddress | None:
+        """Return where it listens for other workers; None until it has connected."""
+        return None if self._hello is None else TcpAddress(self._hello.host, self._hello.port)
+
+    @property
+    def pid(self) -> int:
+        return 0 if self._hello is None else self._hello.pid
+
+    @property
+    def alive(self) -> bool:
+        return not self._over and self._task.alive
+
+    @property
+    def is_connected(self) -> bool:
+        return self._hello is not None
+
+    @property
+    def io_bytes(self) -> int:
+        return self._task.io_bytes
+
+    def send(self, message: ControlMessage) -> None:
+        try:
+            if self._channel is None:
+                raise ConnectionError("it has not connected")
+            self._channel.send(message)
+        except OSError as error:
+            how = self._task.describe_end() or f"cannot be reached: {error}"
+            raise WorkerDied(f"worker {self.pid} {how}", [self.number]) from error
+
+    def stacks(self) -> str:
+        return self._task.stacks()
+
+    def kill(self) -> None:
+        self._end("was given up")
+        self._task.kill()  # another thread may have ended it, and may not have finished
+
+    def connect(self, hello: WorkerHello, channel: TcpChannel) -> None:
+        """Take the connection of this worker. A second one, and one of a worker that was given up, are closed."""
+        with self._lock:
+            refused = self._over or self._hello is not None
+            if not refused:
+                self._hello, self._channel = hello, channel
+        if refused:
+            _LOG.warning("worker %s (process %s) connected again, or too late: refused", self.subtask, hello.pid)
+            channel.release()
+            return
+        threading.Thread(target=self._listen, args=(channel,), daemon=True, name=f"worker-{self.subtask}").start()
+        self._events.put(WorkerConnected(self.number))
+
+    def lose(self) -> None:
+        """Handle that the task has ended by itself, which may be before it has connected."""
+        self._end(self._task.describe_end() or "has ended")
+
+    def _listen(self, channel: TcpChannel) -> None:
+        how = "closed its connection"
+        try:
+            for message in channel.receive_as_supervisor():
+                self._events.put(WorkerMessage(message, self.number))
+        except (OSError, msgspec.DecodeError) as error:
+            how = f"lost its connection: {error}"
+        finally:
+            channel.release()
+        self._end(self._task.describe_end() or how)
+
+    def _end(self, how: str) -> None:
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+        if self._channel is not None:
+            self._channel.close()
+        self._task.kill()
+        self._events.put(WorkerExited(self.number, how))
+
+
+class RemotePool(WorkerPool):
+    """Workers that connect to a port of this process. ``host``: an address of this machine that all workers reach."""
+
+    def __init__(self, workers: int, host: str, ports: range, certificate: bytes) -> None:
+        super().__init__()
+        self._credentials = Credentials(os.urandom(_SECRET_BYTES), certificate)
+        self._numbers = itertools.count(1)
+        self._wanted = workers
+        self._workers: dict[int, RemoteWorker] = {}
+        self._launching = threading.Lock()
+        tls = self._credentials.make_server_tls()
+        self._listener = TcpListener(host, ports, tls, lambda hello: self._credentials.secret, self._accept)
+
+    @abstractmethod
+    def launch(self, subtask: int, ticket: WorkerTicket) -> WorkerTask:
+        """Launch a worker. When its task ends, ``on_task_ended`` is called with the ticket's number."""
+
+    @property
+    def workers(self) -> Sequence[RemoteWorker]:
+        return [worker for _, worker in sorted(self._workers.items())]
+
+    def start_workers(self) -> None:
+        for subtask in range(self._wanted):
+            if subtask not in self._workers or not self._workers[subtask].alive:
+                self._start(subtask)
+
+    def _start(self, subtask: int) -> None:
+        address = self._listener.address
+        ticket = WorkerTicket(next(self._numbers), address.host, address.port, self._credentials)
+        with self._launching:  # it may connect before ``launch`` returns
+            task = self.launch(subtask, ticket)
+            self._workers[subtask] = RemoteWorker(ticket.number, subtask, task, self)
+
+    def on_task_ended(self, number: int) -> None:
+        """Handle that the task of a worker has ended by itself."""
+        if (worker := self._find(number)) is not None:
+            worker.lose()
+
+    def _accept(self, hello: bytes, sock: DataSocket) -> None:
+        """Give a new connection to its worker. One of a worker that has been replaced is closed."""
+        channel = TcpChannel(sock)
+        try:
+            known = _hello.decode(hello)
+        except msgspec.DecodeError as error:
+            _LOG.warning("a worker of another version was refused: %s", error)
+            channel.release()
+            return
+        if (worker := self._find(known.number)) is None:
+            _LOG.warning("process %s is no worker of this job any more: refused", known.pid)
+            channel.release()
+        else:
+            worker.connect(known, channel)
+
+    def _find(self, number: int) -> RemoteWorker | None:
+        with self._launching:
+            return next((worker for worker in self._workers.values() if worker.number == number), None)
+
+    def start_sessions(self, make_start: MakeStart) -> None:
+        """Begin a session in every worker. Its connections have a secret of their own."""
+        addresses = {worker.subtask: worker.address for worker in self.workers}
+        secret = os.urandom(_SECRET_BYTES)
+        for worker in self.workers:
+            peers = tuple(subtask for subtask in addresses if subtask != worker.subtask)
+            listening = tuple((at.host, at.port) for at in map(addresses.get, peers) if at is not None)
+            start = make_start(worker.subtask, peers)
+            worker.send(msgspec.structs.replace(start, addresses=listening, secret=secret))
+
+    def close(self) -> None:
+        super().close()
+        self._listener.close()

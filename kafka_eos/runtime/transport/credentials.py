@@ -1,0 +1,46 @@
+"""The credentials of the connections of one job: the secret of its handshakes, and a certificate for TLS.
+
+Rule: both ends present the same certificate and trust no other. So TLS proves the same as the handshake: that the other
+end was started by this job.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+import msgspec
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """Secrets of one job, which only its own processes know."""
+
+    secret: bytes
+    certificate: bytes = b""
+    """A certificate and its key as PEM; b"": connections are not encrypted."""
+
+    def make_server_tls(self) -> ssl.SSLContext | None:
+        """Return the TLS settings of a listener; None without a certificate."""
+        return self._make_tls(ssl.PROTOCOL_TLS_SERVER)
+
+    def make_client_tls(self) -> ssl.SSLContext | None:
+        """Return the TLS settings of a dialer; None without a certificate."""
+        return self._make_tls(ssl.PROTOCOL_TLS_CLIENT)
+
+    def _make_tls(self, protocol: ssl._SSLMethod) -> ssl.SSLContext | None:
+        if not self.certificate:
+            return None
+        context = ssl.SSLContext(protocol)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False  # the certificate itself is trusted, at whatever address
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=self.certificate.decode())
+        # The ssl module reads keys from files only. This one is in memory, and no other user can open it.
+        file = os.memfd_create("kafka-eos-certificate")
+        try:
+            with os.fdopen(file, "wb", closefd=False) as writer:
+                writer.write(self.certificate)
+            context.load_cert_chain(f"/proc/self/fd/{file}")
+        finally:
+            os.close(file)
+        return context

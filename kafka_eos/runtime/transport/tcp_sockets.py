@@ -1,0 +1,139 @@
+"""TCP sockets between the processes of a job: dialed and accepted, each after its handshake.
+
+Rule: a stranger costs little: a bounded number of handshakes run at once, each for a bounded time.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.runtime.transport import handshake
+from kafka_eos.runtime.transport.data_socket import DataSocket
+from kafka_eos.runtime.transport.tls_socket import TlsSocket
+
+_HANDSHAKE = 10.0
+"""Most seconds of a connection and its handshake."""
+_CONCURRENT = 64
+"""Most handshakes of a listener at once."""
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+"""Seconds without data after which the other machine is probed, between two probes, and unanswered probes."""
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TcpAddress:
+    """A host, by name or number, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def dial(address: TcpAddress, tls: ssl.SSLContext | None, secret: bytes, hello: bytes) -> DataSocket:
+    """Connect to a listener of the job. Raises ConnectionError that names the address."""
+    deadline = time.monotonic() + _HANDSHAKE
+    try:
+        sock = socket.create_connection((address.host, address.port), timeout=_HANDSHAKE)
+        try:
+            sock = _secure(sock, tls, server=False)
+            handshake.prove_dialer(sock, secret, hello, deadline)
+            return _prepare(sock)
+        except BaseException:
+            sock.close()
+            raise
+    except OSError as error:
+        raise ConnectionError(f"{address}: {error}") from error
+
+
+class TcpListener:
+    """A port on which connections of the job are accepted. ``on_connected`` receives the hello and socket of each.
+
+    It is the first free port of ``ports``; 0 stands for any. ``find_secret`` returns the secret for a hello, or None.
+    Both are called on other threads. Raises ConfigError if no port is free.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        ports: range,
+        tls: ssl.SSLContext | None,
+        find_secret: Callable[[bytes], bytes | None],
+        on_connected: Callable[[bytes, DataSocket], None],
+    ) -> None:
+        self._tls = tls
+        self._find_secret = find_secret
+        self._on_connected = on_connected
+        self._slots = threading.BoundedSemaphore(_CONCURRENT)
+        self._sock = _listen(host, ports)
+        self.address = TcpAddress(host, self._sock.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True, name="listener").start()
+
+    def close(self) -> None:
+        """Accept no more connections. Those that are accepted stay."""
+        with suppress(OSError):  # it is closed already
+            self._sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for a connection
+        self._sock.close()
+
+    def _accept(self) -> None:
+        while True:
+            self._slots.acquire()
+            try:
+                sock, peer = self._sock.accept()
+            except OSError as error:
+                self._slots.release()
+                if error.errno in (errno.EBADF, errno.EINVAL):
+                    return  # closed
+                _LOG.warning("a connection could not be accepted: %s", error)
+                time.sleep(0.1)  # such as too many open files, which may pass
+                continue
+            threading.Thread(target=self._greet, args=(sock, peer[0]), daemon=True, name="handshake").start()
+
+    def _greet(self, sock: socket.socket, peer: str) -> None:
+        deadline = time.monotonic() + _HANDSHAKE
+        try:
+            sock.settimeout(_HANDSHAKE)
+            sock = _secure(sock, self._tls, server=True)
+            hello = handshake.prove_listener(sock, self._find_secret, deadline)
+            connected = _prepare(sock)
+        except OSError as error:
+            sock.close()
+            _LOG.warning("a connection from %s was refused: %s", peer, error)
+            return
+        finally:
+            self._slots.release()
+        self._on_connected(hello, connected)
+
+
+def _secure(sock: socket.socket, tls: ssl.SSLContext | None, *, server: bool) -> socket.socket:
+    return sock if tls is None else tls.wrap_socket(sock, server_side=server)
+
+
+def _prepare(sock: socket.socket) -> DataSocket:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    sock.setblocking(False)
+    return TlsSocket(sock) if isinstance(sock, ssl.SSLSocket) else sock
+
+
+def _listen(host: str, ports: range) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in ports:
+        try:
+            return socket.create_server((host, port), family=family, backlog=_CONCURRENT)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise ConfigError(f"cannot listen on {TcpAddress(host, port)}: {error.strerror or error}") from error
+    raise ConfigError(f"no port from {ports.start} to {ports.stop - 1} is free on {host}: allow more ports")

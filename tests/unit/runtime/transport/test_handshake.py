@@ -1,0 +1,242 @@
+"""Before any frame each end proves that it knows the secret; who does not is refused, and waits for nothing."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.runtime.transport import tcp_sockets
+from kafka_eos.runtime.transport.credentials import Credentials
+from kafka_eos.runtime.transport.data_socket import DataSocket
+from kafka_eos.runtime.transport.handshake import HandshakeRefused, prove_dialer, prove_listener
+from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, TcpListener, dial
+from tests.waiting import PATIENCE, eventually
+from tests.wires import SECRET, connect, credentials, listen
+
+TCP = ("tcp", "tls", "ipv6")
+
+
+def shake(theirs: bytes | None, mine: bytes, hello: bytes = b"hello") -> tuple[object, object]:
+    """What both ends of a handshake come to: the listener, then the dialer."""
+    ended: queue.SimpleQueue[object] = queue.SimpleQueue()
+    one, other = socket.socketpair()
+
+    def run(end: Callable[[], object]) -> object:
+        try:
+            return end()
+        except OSError as error:
+            return type(error)
+
+    def listen() -> None:
+        deadline = time.monotonic() + PATIENCE
+        ended.put(run(lambda: prove_listener(one, lambda hello: theirs, deadline)))
+        one.close()
+
+    with one, other:
+        thread = threading.Thread(target=listen)
+        thread.start()
+        dialed = run(lambda: prove_dialer(other, mine, hello, time.monotonic() + PATIENCE))
+        other.close()
+        thread.join()
+    return ended.get(), dialed
+
+
+def test_who_shares_a_secret_is_connected_and_says_who_it_is() -> None:
+    assert shake(SECRET, SECRET, b"worker 3") == (b"worker 3", None)
+
+
+@pytest.mark.parametrize("theirs", [None, b"another"])
+def test_a_dialer_without_the_secret_is_refused_and_gets_no_proof(theirs: bytes | None) -> None:
+    assert shake(theirs, SECRET) == (HandshakeRefused, HandshakeRefused)
+
+
+def test_a_listener_that_only_pretends_is_found_out() -> None:
+    """It lets everybody in, and answers with a proof of its own."""
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(b"keos-w\x00\x01" + bytes(32) + bytes(32))
+
+        with pytest.raises(HandshakeRefused, match="the listener does not know the secret"):
+            prove_dialer(other, SECRET, b"hello", time.monotonic() + PATIENCE)
+
+
+def test_a_recorded_handshake_is_worth_nothing() -> None:
+    """The same bytes again, to a listener with another nonce."""
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(b"keos-w\x00\x01" + bytes(32))
+        with pytest.raises(TimeoutError):
+            prove_dialer(other, SECRET, b"hello", time.monotonic() + 0.2)
+        recorded = one.recv(1000)
+    one, other = socket.socketpair()
+    with one, other:
+        other.sendall(recorded)
+
+        with pytest.raises(HandshakeRefused, match="the dialer does not know the secret"):
+            prove_listener(one, lambda hello: SECRET, time.monotonic() + PATIENCE)
+
+
+def test_who_says_nothing_is_waited_for_until_the_deadline() -> None:
+    one, other = socket.socketpair()
+    with one, other, pytest.raises(TimeoutError):
+        prove_listener(one, lambda hello: SECRET, time.monotonic() + 0.05)
+
+
+@pytest.mark.parametrize(
+    "rubbish", [b"GET / HTTP/1.1\r\nHost: worker\r\n\r\n" * 3, b"keos-w\x00\x01" + b"\xff" * 5000, b"\x00" * 100]
+)
+@pytest.mark.parametrize("kind", TCP)
+def test_rubbish_is_refused_and_the_next_one_is_served(kind: str, rubbish: bytes) -> None:
+    with ExitStack() as closing:
+        arrived: queue.SimpleQueue[DataSocket] = queue.SimpleQueue()
+        listener = listen(kind, arrived, closing)
+        stranger = closing.enter_context(socket.create_connection((listener.address.host, listener.address.port)))
+        stranger.settimeout(PATIENCE)
+        stranger.sendall(rubbish)
+        eventually(lambda: is_closed(stranger), "it is closed")
+
+        ours = dial(listener.address, credentials(kind).make_client_tls(), SECRET, b"hello")
+        theirs = arrived.get(timeout=PATIENCE)
+        ours.close()
+        theirs.close()
+
+
+def is_closed(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1000) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("kind", TCP)
+def test_a_wrong_secret_names_the_address(kind: str) -> None:
+    with ExitStack() as closing:
+        listener = listen(kind, queue.SimpleQueue(), closing)
+
+        with pytest.raises(ConnectionError, match=rf"{listener.address.port}: .*closed the connection"):
+            dial(listener.address, credentials(kind).make_client_tls(), b"wrong", b"hello")
+
+
+def test_who_has_no_certificate_or_expects_none_is_refused() -> None:
+    with ExitStack() as closing:
+        secure, plain = (listen(kind, queue.SimpleQueue(), closing) for kind in ("tls", "tcp"))
+
+        with pytest.raises(ConnectionError):
+            dial(secure.address, None, SECRET, b"hello")
+        with pytest.raises(ConnectionError):
+            dial(plain.address, credentials("tls").make_client_tls(), SECRET, b"hello")
+
+
+def test_no_row_can_be_read_on_the_wire() -> None:
+    with ExitStack() as closing:
+        arrived: queue.SimpleQueue[DataSocket] = queue.SimpleQueue()
+        listener = listen("tls", arrived, closing)
+        recorder = closing.enter_context(socket.create_server(("127.0.0.1", 0)))
+        seen = bytearray()
+
+        def record() -> None:
+            near, _ = recorder.accept()
+            far = socket.create_connection((listener.address.host, listener.address.port))
+            with near, far:
+                threading.Thread(target=lambda: copy(far, near, seen), daemon=True).start()
+                copy(near, far, seen)
+
+        threading.Thread(target=record, daemon=True).start()
+        address = TcpAddress("127.0.0.1", recorder.getsockname()[1])
+        ours = dial(address, credentials("tls").make_client_tls(), SECRET, b"worker 3 says hello")
+        theirs = arrived.get(timeout=PATIENCE)
+        ours.send(b"a row that nobody may read")
+        eventually(lambda: receive(theirs) == b"a row that nobody may read", "it arrives")
+        ours.close()
+        theirs.close()
+
+    assert len(seen) > 200
+    assert b"nobody may read" not in seen and b"says hello" not in seen and SECRET not in seen
+
+
+def copy(one: socket.socket, other: socket.socket, seen: bytearray) -> None:
+    try:
+        while chunk := one.recv(1 << 16):
+            seen.extend(chunk)
+            other.sendall(chunk)
+    except OSError:
+        pass  # the test is over
+
+
+def receive(sock: DataSocket) -> bytes:
+    try:
+        return sock.recv(1000)
+    except BlockingIOError:
+        return b""
+
+
+def test_a_port_range_is_kept_and_what_is_full_is_said() -> None:
+    def never(hello: bytes, sock: DataSocket) -> None: ...
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        with pytest.raises(ConfigError, match=f"no port from {port} to {port} is free on 127.0.0.1: allow more ports"):
+            TcpListener("127.0.0.1", range(port, port + 1), None, lambda hello: SECRET, never)
+        with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1:0: "):
+            TcpListener("192.0.2.1", range(1), None, lambda hello: SECRET, never)
+
+
+def test_strangers_who_keep_silent_do_not_keep_out_those_who_belong_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp_sockets, "_HANDSHAKE", 1.0)
+    with ExitStack() as closing:
+        arrived: queue.SimpleQueue[DataSocket] = queue.SimpleQueue()
+        listener = listen("tcp", arrived, closing)
+        for _ in range(80):
+            closing.enter_context(socket.create_connection((listener.address.host, listener.address.port)))
+
+        def connected() -> bool:
+            try:
+                dial(listener.address, None, SECRET, b"hello").close()
+            except ConnectionError:
+                return False
+            return True
+
+        eventually(connected, "the silent ones are gone")
+        arrived.get(timeout=PATIENCE).close()
+
+
+def test_both_ends_of_a_connection_need_one_secret_each_and_no_more() -> None:
+    """A certificate alone proves nothing: the secret is asked for, too."""
+    with ExitStack() as closing:
+        listener = listen("tls", queue.SimpleQueue(), closing)
+        stolen = Credentials(b"", credentials("tls").certificate)
+
+        with pytest.raises(ConnectionError):
+            dial(listener.address, stolen.make_client_tls(), stolen.secret, b"hello")
+
+
+@pytest.mark.parametrize("kind", ["unix", *TCP])
+def test_a_socket_of_any_kind_never_waits_and_tells_the_end(kind: str) -> None:
+    with ExitStack() as closing:
+        one, other = connect(kind, closing)
+        one.setblocking(False)
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            one.recv(10)
+
+        def fill() -> None:
+            for _ in range(10_000):
+                other.send(bytes(1 << 16))
+
+        with pytest.raises(BlockingIOError):
+            fill()
+        other.close()
+        received = 0
+        while chunk := one.recv(1 << 20):
+            received += len(chunk)
+
+        assert received > 1 << 16
+        one.close()
