@@ -22,7 +22,7 @@ ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation schedules bench docs requirements clean
+.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation schedules corpora bench docs requirements clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -104,6 +104,9 @@ schedules: env ## Joins, windows, timers, sessions, tables, rules, requests, win
 
 simulation: env ## The protocol under SEEDS (10000) random schedules with crashes; `make test` runs some hundred
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
+
+corpora: env ## Try public corpora of JSON, JSON Schema, CSV, Avro, Parquet and Protobuf, fetched from GitHub, and print counts; CORPORA="json csv" tries some
+	@$(BIN)/python -m tests.corpora $(CORPORA)
 
 bench: env ## Measure throughput and latency on this machine
 	@$(BIN)/python -m benchmarks.run

@@ -200,10 +200,15 @@ def test_a_large_value_that_a_file_of_parquet_has_once_is_not_unpacked_for_all_i
     assert memory.most < 96 * MIB
 
 
-def test_a_page_of_parquet_with_a_damaged_header_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [b"\xff\xff\xff\xff", b"\x15\x00\x15\x02\x15\x02\x25\x02\x00"],
+    ids=["no header", "a number in place of the part about its data"],
+)
+def test_a_page_of_parquet_with_a_damaged_header_is_named(damage: bytes, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(table(a=[1, 2, 3]), tmp_path / "a.parquet")
     data = bytearray((tmp_path / "a.parquet").read_bytes())
-    data[4:8] = b"\xff\xff\xff\xff"
+    data[4 : 4 + len(damage)] = damage
     (tmp_path / "a.parquet").write_bytes(data)
 
     with pytest.raises(ConfigError, match=r"a\.parquet cannot be read behind row 0: .*header of a page"):

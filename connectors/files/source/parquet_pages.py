@@ -186,13 +186,14 @@ def _pages(file: Any, column: Any) -> Iterator[_Page]:
     while at < end:
         file.seek(at)
         header = _struct(file, 0)
-        packed, size = header.get(_PACKED, -1), header.get(_UNPACKED, -1)
-        if min(packed, size) < 0:
-            raise ValueError("the header of a page has a size that is none")
         inner = header.get(_OF_DATA) or header.get(_OF_DATA_2) or {}
+        values = inner.get(_VALUES, 0) if isinstance(inner, dict) else -1
+        packed, size = header.get(_PACKED, -1), header.get(_UNPACKED, -1)
+        if not all(isinstance(each, int) and each >= 0 for each in (packed, size, values)):
+            raise ValueError("the header of a page has a size that is none")
         begins, first_version = file.tell(), _OF_DATA in header
         readable = not first_version or inner.get(_OF_LEVELS) == _RUNS
-        yield _Page(header.get(_KIND) == _DICTIONARY, size, inner.get(_VALUES, 0), begins, packed, first_version,
+        yield _Page(header.get(_KIND) == _DICTIONARY, size, values, begins, packed, first_version,
                     readable)  # fmt: skip
         at = begins + packed
 

@@ -16,6 +16,7 @@ from kafka_eos.core.json_values import Json
 Schema: TypeAlias = "dict[str, Any] | bool"
 
 DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+_REFERENCES_ALONE: Final = tuple(f"http://json-schema.org/draft-0{number}/" for number in (3, 4, 6, 7))
 _HERE: Final = "#/definitions/"
 _NAMED: Final = ("properties", "patternProperties", "definitions")
 _SEVERAL: Final = ("anyOf", "oneOf", "allOf")
@@ -67,6 +68,8 @@ class _Conversion:
         self._ids: dict[str, str] = {}
         """The addresses of definitions by the ids that they have themselves."""
         self._left = _MOST_CHARACTERS
+        self._references_alone = False
+        """Whether the draft of the schema ignores keywords beside a reference."""
 
     def convert(self, schema: Json, base: str, at: str, depth: int) -> Schema:
         """Convert one schema. ``base``: the id of its document; ``at``: its own address."""
@@ -77,7 +80,11 @@ class _Conversion:
             return schema
         if not isinstance(schema, dict) or depth > _DEEPEST:
             raise ValueError("it is not a JSON schema" if depth <= _DEEPEST else "the schema is nested too deeply")
+        if depth == 0:
+            self._references_alone = str(schema.get("$schema")).startswith(_REFERENCES_ALONE)
         words = _of_draft_07(schema)
+        if self._references_alone and "$ref" in words:
+            words = {word: words[word] for word in ("$ref", "definitions") if word in words}
         if isinstance(words.get("$id"), str) and not words["$id"].startswith("#"):
             base = urljoin(base, words["$id"]).rstrip("#")
             self._ids[base] = at

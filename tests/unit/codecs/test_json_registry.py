@@ -20,7 +20,7 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, Field, computed_field
 
 from kafka_eos.codecs import Registry, json_schema
 from kafka_eos.codecs.json_schema.differences import SchemaSide, differences, obstacles
-from kafka_eos.codecs.json_schema.draft_07 import closed, draft_07
+from kafka_eos.codecs.json_schema.draft_07 import DRAFT, closed, draft_07
 from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.core.errors import ConfigError, PlanError
@@ -467,6 +467,12 @@ def test_what_stands_beside_a_reference_is_kept() -> None:
     schema = thing(a={"$ref": "#/$defs/x", "minimum": 1}) | {"$defs": {"x": WHOLE}}
 
     assert draft_07(schema)["properties"]["a"] == {"allOf": [{"$ref": "#/definitions/x"}], "minimum": 1}  # type: ignore[index]
+
+
+def test_what_stands_beside_a_reference_is_ignored_by_a_schema_of_draft_07() -> None:
+    schema = {"$schema": DRAFT, "definitions": {"x": WHOLE}} | thing(a={"$ref": "#/definitions/x", "minimum": 1})
+
+    assert draft_07(schema)["properties"]["a"] == {"$ref": "#/definitions/x"}  # type: ignore[index]
 
 
 BUNDLE: Any = {
