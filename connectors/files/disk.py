@@ -43,7 +43,7 @@ def sync_directory(directory: Path) -> None:
 def create_empty(path: Path) -> bool:
     """Create an empty file. Return False if the name exists."""
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
     except FileExistsError:
         return False
     return True

@@ -539,3 +539,16 @@ def test_the_audit_tells_rows_as_the_database_holds_them(kit: Kit) -> None:
     assert [(key, value) for key, value, _, _ in told] == list(sink.audit_table_rows())
     assert kept.values == values[:2] and [index for index, _ in kit.refused] == [2]
     assert sink.audit_table(job()) == (f"balances in sqlite:{kit.path}", True)
+
+
+def test_it_says_what_it_is(kit: Kit) -> None:
+    commit = "staging table, one transaction, recorded in kafka_eos_stages"
+    shown: dict[str, Any] = {
+        "connector": "dbapi",
+        "database": f"sqlite:{kit.path}",
+        "table": "totals",
+        "commit": commit,
+    }
+
+    assert kit.sink().describe() == {**shown, "mode": "insert", "key": []}
+    assert kit.sink(key="account").describe() == {**shown, "mode": "upsert", "key": ["account"]}

@@ -33,6 +33,7 @@ from kafka_eos.testing.list_source import ListOrigin
 from tests.examples import other_seeds
 from tests.marks import campaign
 from tests.receiver import Receiver, receiving
+from tests.waiting import eventually
 
 LIFE = JobIdentity("a" * 12)
 
@@ -389,6 +390,40 @@ def test_nothing_that_is_secret_is_shown_or_stored(tmp_path: Path) -> None:
 
     assert "hush" not in f"{sink!r} {sink.describe()} {sink.scope(job())}"
     assert sink.scope(job()).startswith("http:https://example.com@")
+
+
+def test_it_says_what_it_is(tmp_path: Path) -> None:
+    sink = HttpSink("https://example.com/rows", outbox=tmp_path, method="PUT", batch=3, set_aside=2)
+    common = {"outbox": str(tmp_path), "key": "header Idempotency-Key"}
+
+    assert sink.describe() == {
+        "connector": "http", "url": "https://example.com", "method": "PUT", "batch": 3,
+        "refused": "up to 2 set aside", **common,
+    }  # fmt: skip
+    other = HttpSink("https://example.com/rows", outbox=tmp_path).describe()
+    assert other == {
+        "connector": "http",
+        "url": "https://example.com",
+        "method": "POST",
+        "batch": 1,
+        "refused": "stop",
+        **common,
+    }
+
+
+def test_a_client_that_is_closed_has_no_thread_any_more_and_sends_again_when_asked(kit: Kit) -> None:
+    def threads() -> int:
+        return sum(each.name.startswith("http-sink") for each in threading.enumerate())
+
+    before = threads()
+    client = HttpDeliveryClient(kit.receiver.url, "POST", {}, 5.0, None, False, frozenset())
+    for turn in range(2):
+        assert client.deliver([Row(f"key-{turn}", "1.1/in/list/0/0/0.0", b"%d" % turn)]) is None
+        assert threads() == before + 1
+        client.close()
+        client.close()
+        eventually(lambda: threads() == before, "its thread ends")
+    assert kit.receiver.values() == [0, 1]
 
 
 @pytest.mark.parametrize(

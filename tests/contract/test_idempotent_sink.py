@@ -183,7 +183,10 @@ def test_it_says_what_it_is(tmp_path: Path) -> None:
 
     assert made.guarantee is Guarantee.AT_LEAST_ONCE
     assert "effectively once if the receiver honours the key" in made.guarantee_reason
-    assert made.describe()["receiver"] == "service:test"
+    assert made.describe() == {
+        "connector": "idempotent", "receiver": "service:test", "outbox": str(tmp_path), "batch": 5,
+        "key": "key of each row", "refused": "stop",
+    }  # fmt: skip
     assert made.scope(JOB) == f"idempotent:service:test@{tmp_path}"
 
 

@@ -316,6 +316,9 @@ def test_a_life_that_was_taken_over_commits_nothing_any_more(lake: Lake, life: L
     signs = {sign.identity: sign.state for sign in new.list_incarnations(heir.context(1))}
     assert signs == {life.identity: IncarnationState.OPEN, heir.identity: IncarnationState.ENDED}
     assert len(new.retire(heir.context(1), life.identity)) == 1
+    versions = lake.versions()
+    assert new.retire(heir.context(1), life.identity) == []
+    assert lake.versions() == versions, "it is ended once"
 
     with pytest.raises(CommitConflict):
         old._table.commit(seen, orders, CommitMarks(1, at(1, 1)))

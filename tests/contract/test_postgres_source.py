@@ -475,3 +475,20 @@ def test_a_snapshot_can_be_a_table_of_a_join(database: Database) -> None:
     table = pipeline.table(source, name="orders")
     stream.key_by(int).join(table, lambda one, order: order.text, name="named").sink(MemorySink(), name="out")
     assert pipeline.plan().prerequisites == {"ids": {"orders"}}
+
+
+def test_it_says_what_it_is() -> None:
+    where = "postgresql://ada:hush@db:5433/shop"
+    source = PostgresSource(where, ("sales", "orders"), value=Order, key=["id", "at"], where="id > 0", splits=3)
+    server = source._database.shown()
+
+    assert "hush" not in str(server)
+    assert source.describe() == {
+        "connector": "postgres", "table": "sales.orders", **server, "key": ["id", "at"], "where": "id > 0", "splits": 3
+    }  # fmt: skip
+    assert PostgresSource(where, "orders").describe() == {
+        "connector": "postgres",
+        "table": "orders",
+        **server,
+        "splits": 1,
+    }

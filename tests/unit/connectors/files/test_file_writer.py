@@ -15,7 +15,7 @@ import pytest
 
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import JobContext, TaskContext
-from kafka_eos.connectors.files import FileSink, Parquet, Roll
+from kafka_eos.connectors.files import Avro, Csv, FileSink, FileSource, Parquet, Roll
 from kafka_eos.connectors.files.file_names import partition
 from kafka_eos.connectors.files.sink import open_files
 from kafka_eos.core.errors import ConfigError
@@ -162,3 +162,54 @@ def test_partitions_have_names_that_readers_see(name: str) -> None:
     assert partition({"day": 1, "Hour_2": None}) == "day=1/Hour_2=__HIVE_DEFAULT_PARTITION__"
     with pytest.raises(ValueError, match="cannot name a partition"):
         partition({name: 1})
+
+
+def test_a_writer_that_gives_up_keeps_no_file_open_and_begins_again(tmp_path: Path) -> None:
+    def held() -> list[str]:
+        return sorted(name for each in Path("/proc/self/fd").iterdir() if str(tmp_path) in (name := _target(each)))
+
+    sink = FileSink(tmp_path, value=Row, partition_by=lambda row: {"p": row.id % 3})
+    writer = sink.writer(TaskContext(JobContext("orders", Term(1), {}), 0, 1, "out"))
+    rows = [Row(n) for n in range(6)]
+    writer.write(Batch(rows, range(6), ListOrigin("in", "list", 0, 0, rows)))
+    assert len(held()) == 3
+
+    writer.discard()
+
+    assert held() == []
+    assert list(writer.seal(FIRST)()) == []
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:  # closed meanwhile
+        return ""
+
+
+def test_a_sink_and_a_source_of_files_say_what_they_are(tmp_path: Path) -> None:
+    where = {"directory": str(tmp_path)}
+    assert FileSink(tmp_path, value=Row).describe() == {**where, "format": "json", "envelope": False}
+    sink = FileSink(
+        tmp_path, value=Row, format=Csv(compression="gzip"), partition_by=lambda row: {"p": row.id},
+        roll=Roll(rows=5, size=2**20, seconds=60), epoch_files=True, envelope=True,
+    )  # fmt: skip
+    rolled = {"roll_rows": 5, "roll_size": 2**20, "roll_seconds": 60}
+    assert sink.describe() == {
+        **where, "format": "csv", "envelope": True, "compression": "gzip", "partitioned": True, "epoch_files": True,
+        **rolled,
+    }  # fmt: skip
+    for limit in rolled:
+        alone = FileSink(tmp_path, value=Row, roll=Roll(**{limit.removeprefix("roll_"): rolled[limit]})).describe()
+        assert {name: found for name, found in alone.items() if name.startswith("roll")} == {limit: rolled[limit]}
+    assert FileSink(tmp_path, value=Row, format=Avro(compression=None)).describe()["compression"] is None
+    assert "compression" not in FileSink(tmp_path, value=Row, format=Avro()).describe()
+
+    read: dict[str, Any] = {"connector": "files", **where}
+    source = FileSource(tmp_path, value=Row, format="csv")
+    assert source.describe() == {**read, "files": "*.csv, *.csv.gz", "format": "csv"}
+    every = FileSource(tmp_path, files="p-*", partitions=["day", "hour"], until="latest", in_order=True)
+    assert every.describe() == {
+        **read, "files": "p-*", "format": every.describe()["format"], "partitions": "day/hour", "until": "latest",
+        "in_order": True,
+    }  # fmt: skip

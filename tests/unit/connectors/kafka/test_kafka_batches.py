@@ -1,15 +1,23 @@
-"""The headers of stored batches, read from bytes."""
+"""The headers of stored batches, read from bytes, and from the leader of their partition."""
 
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v12 import response as fetched
 
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.rpc.messages.logs import RecordBatchHeader, batches_in
 from kafka_eos.connectors.kafka.rpc.messages.wire_format import MalformedMessage
+from kafka_eos.core.errors import Retryable, UserError
+from tests.kafka_log import FETCH, Log
+from tests.scripted_broker import NOW, ScriptedBroker
 
 seen = st.builds(
     RecordBatchHeader,
@@ -56,3 +64,77 @@ def test_the_marker_of_a_transaction_is_nobodys_record() -> None:
 def test_batches_of_an_older_format_say_nobody_and_are_refused() -> None:
     with pytest.raises(MalformedMessage, match="a batch of format 1"):
         batches_in(stored(RecordBatchHeader(0, 3, 4, 0, 0), b"x", magic=1))
+
+
+# ---------------------------------------------------------------- read from a broker
+
+STORED = [RecordBatchHeader(*each) for each in ((0, 2, 7, 0, 0), (3, 3, 8, 0, 0), (10, 14, 7, 0, 3), (15, 15, 7, 0, 8))]
+"""Compaction removed what was between 3 and 10."""
+
+
+class Partition:
+    """Partition 1 of the topic ``in``: a response has two batches, from the one that holds the offset on."""
+
+    def __init__(self) -> None:
+        self.log, self.asked = Log(2), list[int]()
+        self.end, self.magic, self.error = 16, 2, ErrorCode.none
+
+    def fetch(self, request: Any) -> Any:
+        of_topic: Any = request.topics[0]
+        (part,) = of_topic.partitions
+        assert (of_topic.topic, part.partition) == ("in", 1)
+        self.asked.append(part.fetch_offset)
+        found = [batch for batch in STORED if batch.last >= part.fetch_offset][:2]
+        made: Any = fetched.PartitionData
+        whole = made(partition_index=1, error_code=self.error, high_watermark=self.end, aborted_transactions=None,
+                     records=b"".join(stored(batch, b"record", self.magic) for batch in found))  # fmt: skip
+        topic: Any = fetched.FetchableTopicResponse
+        answer: Any = fetched.FetchResponse
+        return answer(throttle_time=NOW, error_code=ErrorCode.none, session_id=0,
+                      responses=(topic(topic="in", partitions=(whole,)),))  # fmt: skip
+
+    def read(self, start: int, end: int, topic: str = "in") -> list[RecordBatchHeader]:
+        with ScriptedBroker({**self.log.answers, FETCH: self.fetch}, {FETCH: 12}) as broker:
+            self.log.port = broker.port
+            with KafkaRequests(Cluster(broker.address), 0.5) as rpc:
+                return list(rpc.batches(topic, 1, start, end))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "found", "asked"),
+    [
+        (0, 16, STORED, [0, 4]),
+        (0, 15, STORED[:3], [0, 4]),
+        (0, 11, STORED[:3], [0, 4]),
+        (0, 10, STORED[:2], [0, 4]),
+        (3, 15, STORED[1:3], [3]),
+        (4, 20, STORED[2:], [4, 16]),
+        (12, 16, STORED[2:], [12]),
+        (0, 0, [], []),
+    ],
+)
+def test_all_batches_between_two_offsets_are_read_once_and_in_order(
+    start: int, end: int, found: list[RecordBatchHeader], asked: list[int]
+) -> None:
+    partition = Partition()
+
+    assert partition.read(start, end) == found
+    assert partition.asked == asked
+
+
+def test_what_is_missing_or_refused_ends_the_reading() -> None:
+    partition = Partition()
+    partition.end = 18
+    with pytest.raises(Retryable, match=r"^in/1 at offset 16: no batch, and the log ends at 18$"):
+        partition.read(4, 18)
+    partition.magic = 1
+    with pytest.raises(UserError, match=r"^in/1 from offset 4: a batch of format 1"):
+        partition.read(4, 18)
+    partition.error = ErrorCode.offset_out_of_range
+    with pytest.raises(UserError, match=r"^Fetch of in/1 at offset 4 was refused: OFFSET_OUT_OF_RANGE$"):
+        partition.read(4, 18)
+    with pytest.raises(UserError, match=r"^Metadata of topic other was refused: UNKNOWN_TOPIC_OR_PARTITION$"):
+        partition.read(4, 18, "other")
+    partition.log.parts[1].leader = -1
+    with pytest.raises(Retryable):
+        partition.read(4, 18)

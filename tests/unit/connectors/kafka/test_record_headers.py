@@ -7,13 +7,20 @@ from typing import Any
 
 import pytest
 
+from kafka_eos.abc.codec import Codec, SupportsHeaders
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
-from kafka_eos.connectors.kafka.sink.dead_letters import DeadLetter, RestoredRecordEncoder, encode_dead_letter
+from kafka_eos.connectors.kafka.sink.dead_letters import (
+    DeadLetter,
+    DeadLetterEncoder,
+    RestoredRecordEncoder,
+    encode_dead_letter,
+)
 from kafka_eos.connectors.kafka.source.positions import position, split_id
+from kafka_eos.connectors.kafka.source.replay_decoding import encode_record
 from kafka_eos.core.ids import Term
-from kafka_eos.core.records import Batch, RawRecord, Record, RejectedRecord
+from kafka_eos.core.records import Batch, Headers, RawRecord, Record, RejectedRecord
 from tests.broker.kafka_kit import batch
 from tests.kafka_log import Log
 from tests.waiting import eventually
@@ -140,6 +147,89 @@ def test_headers_are_written_as_they_are(way: Callable[[Any], Any]) -> None:
 
         assert list(records[1].headers) == [("kind", b"x\0y"), ("kind", None), ("ü", "ü".encode()), ("", b"")]
         assert errors == []
+
+
+class Marked(Codec[str], SupportsHeaders):
+    """Its values cannot be read without a header."""
+
+    name = "marked"
+
+    def __init__(self, header: str) -> None:
+        self._header = header
+
+    def encode(self, value: str) -> bytes:
+        return value.encode()
+
+    def decode(self, data: bytes) -> str:
+        return data.decode()
+
+    def decode_with(self, data: bytes, headers: Headers) -> str:
+        assert (self._header, b"2") in headers
+        return self.decode(data)
+
+    def headers(self) -> Headers:
+        return [(self._header, b"1"), (self._header, b"2")]
+
+
+def test_headers_that_codecs_need_follow_those_of_the_user_in_each_record() -> None:
+    """Those of the key first."""
+    codecs: dict[str, Any] = {"key": Marked("k"), "value": Marked("v")}
+    own, needed = [("own", b"x")], [("k", b"1"), ("k", b"2"), ("v", b"1"), ("v", b"2")]
+
+    def written(sink: KafkaSink[Any], rows: Batch[Any]) -> list[list[Any]]:
+        _, records = sink.written(rows, "out", lambda _rows, _index, _name, error: pytest.fail(str(error)))
+        return [list(record.headers) for record in records]
+
+    rows = batch(Record("k", "a", own), Record("k", "b"), Record(None, "c", own))
+    assert written(KafkaSink.records("out", **codecs), rows) == [own + needed, needed, own + needed]
+    values: KafkaSink[Any] = KafkaSink("out", key=str, key_codec=codecs["key"], value=codecs["value"])
+    assert written(values, batch("a", "b", "c")) == [needed] * 3
+    only: KafkaSink[Any] = KafkaSink("out", value=codecs["value"], headers=lambda value: [] if value == "b" else own)
+    assert written(only, batch("a", "b", "c")) == [own + needed[2:], needed[2:], own + needed[2:]]
+    assert list(encode_record("in", 3, 5, Record("k", "a", own), codecs).headers) == own + needed
+    assert list(encode_record("in", 3, 5, "a", {"value": codecs["value"]}).headers) == needed[2:]
+
+
+def test_dead_letters_are_written_with_all_that_the_records_had_and_read_again() -> None:
+    own = (("a", b"1"), ("kafka_eos", b"1.1/x"), ("dead_letter.topic", b"earlier"), ("z", None))
+    raws = [
+        RawRecord("in", 3, 10, 77, b"k", b"v", own),
+        RawRecord("other", 0, 0, -1, None, None, ()),
+        RawRecord("in", 1, 2**40, 0, b"", b"w", own[:1]),
+    ]
+    rejected = [RejectedRecord(raw, f"op{n}", "ValueError", f"why {n}") for n, raw in enumerate(raws)]
+
+    columns = DeadLetterEncoder()(batch(*rejected))
+
+    assert [list(columns.values), list(columns.keys)] == [[b"v", None, b"w"], [b"k", None, b""]]
+    assert list(columns.timestamps) == [77, 0, 1], "0 is the time of writing, so 0 itself is written as 1"
+    assert columns.headers is not None
+    assert columns.headers[0] == [
+        own[0], ("dead_letter.kafka_eos", b"1.1/x"), *own[2:],
+        ("dead_letter.topic", b"in"), ("dead_letter.partition", b"3"), ("dead_letter.offset", b"10"),
+        ("dead_letter.timestamp", b"77"), ("dead_letter.operator", b"op0"), ("dead_letter.error", b"ValueError"),
+        ("dead_letter.message", b"why 0"),
+    ]  # fmt: skip
+    letters = []
+    for value, key, headers in zip(columns.values, columns.keys, columns.headers, strict=True):
+        assert not isinstance(key, str)
+        stamped = (*headers, ("kafka_eos", b"2.1/in"))
+        found = DeadLetter.from_record(Record(key, value, stamped))
+        assert found is not None
+        assert DeadLetter.from_record(Record(key, value, headers[:-1])) is None
+        letters.append(found)
+    assert [letter.identity for letter in letters] == [("in", 3, 10, 77), ("other", 0, 0, -1), ("in", 1, 2**40, 0)]
+    assert [letter.headers for letter in letters] == [
+        (own[0], ("dead_letter.kafka_eos", b"1.1/x"), *own[2:]), (), own[:1]
+    ]  # fmt: skip
+    assert [(letter.operator, letter.message) for letter in letters] == [(f"op{n}", f"why {n}") for n in range(3)]
+    restored = RestoredRecordEncoder(in_place=True)(batch(*letters))
+    assert [list(restored.values), list(restored.keys)] == [[b"v", None, b"w"], [b"k", None, b""]]
+    assert restored.partitions is not None
+    assert list(restored.partitions) == [3, 0, 1]
+    assert list(restored.timestamps) == [77, 0, 1]
+    assert restored.headers == [letter.headers for letter in letters]
+    assert RestoredRecordEncoder(in_place=False)(batch(*letters)).partitions is None
 
 
 @ways

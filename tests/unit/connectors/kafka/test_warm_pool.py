@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from contextlib import closing
 import pytest
 
 from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.client.librdkafka import KafkaError, Message
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink import producer_pool as pools
 from kafka_eos.connectors.kafka.sink.marker_groups import MarkerGroups
@@ -86,3 +88,64 @@ def test_a_producer_in_use_is_polled_whenever_its_writer_is_attended_to(
         return heard[known] > before
 
     eventually(attended, "statistics of the producer in use", SECONDS)
+
+
+# ---------------------------------------------------------------- what the client tells
+
+
+def told(*failures: tuple[int, str | None]) -> pools._ProducerEvents:
+    events = pools._ProducerEvents()
+    for code, topic in failures:
+        events.failed(KafkaError(code), Message(topic=topic))
+    return events
+
+
+def test_failed_deliveries_are_told_once_each_five_of_them_at_most_and_topics_that_refuse_all() -> None:
+    events = told((87, "a"), (7, "b"), (87, "c"), (7, "b"), (87, None), (13, "d"), (19, "e"), (87, "last"))
+    events.failed(None, Message(topic="fine"))
+
+    assert [text.split(":")[0] for text in events.failures if "Broker: Broker failed to validate" not in text] == [
+        "b", "d"
+    ]  # fmt: skip
+    assert len(events.failures) == 5
+    assert events.refusing_topics == {"a", "c", "", "last"}
+    assert not events.purged
+
+
+@pytest.mark.parametrize("code", [KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT])
+def test_a_record_that_was_dropped_is_remembered_whatever_fails_besides(code: int) -> None:
+    assert told((code, "a")).purged
+    assert told((7, "a"), (code, "a"), (7, "b")).purged
+
+
+def test_fatal_errors_are_failures_and_refused_logins_are_told_apart() -> None:
+    events = told()
+    events.error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    assert (events.failures, events.refused) == ([], "")
+    events.error(KafkaError(KafkaError._AUTHENTICATION, "who are you"))
+    assert (events.failures, events.refused) == ([], "who are you")
+    events.error(KafkaError(KafkaError._FENCED, "fenced", fatal=True))
+    assert (events.failures, events.refused) == (["fenced"], "who are you")
+
+
+def test_the_identity_is_the_first_that_the_statistics_tell_and_few_are_read_from_then_on() -> None:
+    events, brokers = told(), {"a:1/1": {"nodeid": 1, "source": "learned", "state": "UP"}}
+
+    def learn(**eos: int) -> tuple[int, int]:
+        events.learn(json.dumps({"brokers": brokers, "eos": eos}))
+        return events.producer_id, events.producer_epoch
+
+    assert learn() == (-1, -1)
+    assert learn(producer_id=-1, producer_epoch=-1) == (-1, -1)
+    assert learn(producer_id=0, producer_epoch=3) == (0, 3)
+    for _ in range(30):
+        assert learn(producer_id=8, producer_epoch=9) == (0, 3)
+    read = 0
+    for _ in range(20):
+        before = events._statistics_count
+        try:
+            events.learn("no JSON")
+        except ValueError:
+            read += 1
+        assert events._statistics_count == before + 1
+    assert read == 2
