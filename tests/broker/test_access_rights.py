@@ -1,23 +1,13 @@
-"""A broker with access rights: a job with just those of docs/security.md completes, and what is missing is named."""
+"""A broker with access rights: a job with just those of docs/permissions.md completes, and what is missing is named."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
@@ -30,76 +20,17 @@ from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint
 from kafka_eos.core.ids import JobIdentity, Term
 from tests.chaos.harness import Job
 from tests.chaos.running import check_all, make_job, refused, running
+from tests.kafka_rights import Right, Rights, documented
 from tests.secured import LIMITED, PASSWORD, Secured
 from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.xdist_group("secured")
 
-KINDS = {
-    "topic": ResourceType.TOPIC,
-    "group": ResourceType.GROUP,
-    "transactional-id": ResourceType.TRANSACTIONAL_ID,
-}
-Right = tuple[str, str, str, bool]
-"""Operation, kind, name, and whether that is a prefix."""
 GRANT = re.compile(
     rf"--allow-principal 'User:{LIMITED}' --operation (\w+) --([a-z-]+) (\S+?)"
     r"( --resource-pattern-type prefixed)?(?= ;|\s*$| \()",
     re.MULTILINE,
 )
-
-
-def documented(job: Job) -> set[Right]:
-    """As the table in docs/security.md has it."""
-    return {
-        ("Read", "topic", job.input, False),
-        ("Read", "group", job.name, False),
-        ("Write", "topic", job.output, False),
-        ("Read", "topic", job.output, False),
-        ("Write", "transactional-id", f"{job.name}.", True),
-        ("Read", "group", f"{job.name}.", True),
-    }
-
-
-class Rights:
-    """Those of the user ``limited``, who has none at first."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
-
-    def give(self, rights: Iterable[Right]) -> None:
-        self._bound([self._binding(right) for right in rights])
-
-    def take(self, right: Right) -> None:
-        kind, name, pattern, who, host, operation, _ = self._fields(right)
-        wanted = AclBindingFilter(kind, name, pattern, who, host, operation, AclPermissionType.ALLOW)
-        self._settled(self._admin.delete_acls([wanted]))
-
-    def take_all(self) -> None:
-        every = AclBindingFilter(
-            ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{LIMITED}", None, AclOperation.ANY,
-            AclPermissionType.ANY,
-        )  # fmt: skip
-        self._settled(self._admin.delete_acls([every]))
-
-    def _bound(self, bindings: list[AclBinding]) -> None:
-        if bindings:
-            self._settled(self._admin.create_acls(bindings))
-
-    @staticmethod
-    def _settled(asked: Any) -> None:
-        for future in asked.values():
-            future.result(PATIENCE)
-
-    @staticmethod
-    def _fields(right: Right) -> tuple[Any, ...]:
-        operation, kind, name, begins = right
-        pattern = ResourcePatternType.PREFIXED if begins else ResourcePatternType.LITERAL
-        what = AclOperation[operation.upper()]
-        return KINDS[kind], name, pattern, f"User:{LIMITED}", "*", what, AclPermissionType.ALLOW
-
-    def _binding(self, right: Right) -> AclBinding:
-        return AclBinding(*self._fields(right))
 
 
 @pytest.fixture

@@ -38,11 +38,14 @@ def binary() -> str | None:
 
 
 class Server:
-    """versitygw with one bucket below ``directory``, at a port of the loopback address that it keeps."""
+    """versitygw with one bucket below ``directory``, at a port of the loopback address that it keeps.
 
-    def __init__(self, directory: Path) -> None:
+    ``users``: a directory for users besides the one of ``CREDENTIALS``, who may do everything.
+    """
+
+    def __init__(self, directory: Path, users: Path | None = None) -> None:
         self.port = free_port()
-        self._directory = directory
+        self._directory, self._users = directory, users
         (directory / BUCKET).mkdir(parents=True)
         self.start()
 
@@ -52,10 +55,22 @@ class Server:
         environment = {**os.environ, "ROOT_ACCESS_KEY": CREDENTIALS["AWS_ACCESS_KEY_ID"],
                        "ROOT_SECRET_KEY": CREDENTIALS["AWS_SECRET_ACCESS_KEY"]}  # fmt: skip
         self._process = subprocess.Popen(
-            [server, "--quiet", "--port", f"127.0.0.1:{self.port}", "posix", str(self._directory)], env=environment,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            [
+                server, "--quiet", "--port", f"127.0.0.1:{self.port}",
+                *([] if self._users is None else ["--iam-dir", str(self._users)]), "posix", str(self._directory),
+            ],
+            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         _wait_for(self.port, self._process)
+
+    def add_user(self, name: str, secret: str) -> None:
+        """Add a user, who may do nothing yet."""
+        server, root = binary(), CREDENTIALS
+        assert server is not None
+        login = ["-a", root["AWS_ACCESS_KEY_ID"], "-s", root["AWS_SECRET_ACCESS_KEY"]]
+        where = ["--endpoint-url", f"http://127.0.0.1:{self.port}"]
+        new = ["create-user", "-a", name, "-s", secret, "-r", "user"]
+        subprocess.run([server, "admin", *login, *where, *new], check=True, capture_output=True, timeout=60)
 
     def pause(self) -> None:
         """It takes connections and requests, and answers nothing."""
