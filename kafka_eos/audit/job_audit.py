@@ -277,7 +277,9 @@ class _Audit:
         return replace(facts, evidence=self._evidence(scan, barred, visible, hidden, facts))
 
     def _judged(self, visible: ByEpoch) -> tuple[ByEpoch, int]:
-        """Of visible outputs those of the job's own terms, and how many are of terms before its savepoint."""
+        """Return the visible outputs of the job's own terms, and the number of those from terms before its
+        savepoint.
+        """
         if self._ground.beginning is None:
             return visible, 0
         term = self._ground.beginning.term
@@ -287,10 +289,11 @@ class _Audit:
     def _doubts(
         self, scan: Scan, sinks: frozenset[str], visible: ByEpoch, barred: Mapping[Check, str]
     ) -> dict[str, str]:
-        """Sinks about which the recompute can say nothing, and why: it had another order, or number of workers.
+        """Return the sinks that the recompute cannot judge, with the reason: the order or the number of workers
+        differs.
 
-        That outputs are others is no finding while every epoch shows as many as it committed, and none twice; where
-        nobody counted, nothing tells.
+        Different outputs are then no finding while every epoch shows as many as it committed, each once. If no counts
+        were recorded, nothing can be concluded.
         """
         differing = scan.differing(sinks) if sinks else {}
         counted = Check.WRONG_COUNT not in barred
@@ -325,9 +328,9 @@ class _Audit:
         return evidence
 
     def _expired(self, visible: ByEpoch, barred: Impossible) -> Impossible:
-        """Checks that would miss outputs which nobody can see any more.
+        """Return the checks that would miss outputs which are not visible any more.
 
-        None if every epoch shows all that it committed: what is gone was there before the job.
+        None if every epoch shows everything that it committed: missing outputs then existed before the job.
         """
         cut = self._ground.expired()
         whole = Check.WRONG_COUNT not in barred and all_there(self._ledger, self._counts, visible)

@@ -54,7 +54,7 @@ def expect_type(tp: object) -> None:
 
 
 def type_name(tp: object) -> str:
-    """The name to use in messages."""
+    """Return the name of a type for messages."""
     return tp.__name__ if isinstance(tp, type) else str(tp)
 
 

@@ -69,7 +69,7 @@ class SavepointWriter:
 
     @property
     def in_progress(self) -> frozenset[str]:
-        """Requests whose savepoint is being written."""
+        """Return the requests whose savepoint is being written."""
         with self._lock:
             return frozenset(self._held)
 

@@ -84,7 +84,7 @@ class Graph:
 
     @property
     def sinks(self) -> tuple[SinkNode, ...]:
-        """Every sink, those for dead letters included."""
+        """Return every sink, including those for dead letters."""
         return tuple(node for node in self.nodes if isinstance(node, SinkNode))
 
     def find_dead_letter_sink(self, source: str) -> SinkNode | None:
@@ -109,7 +109,7 @@ class Graph:
 
     @cached_property
     def timer_operators(self) -> tuple[Node, ...]:
-        """Operators with timers, in event or processing time."""
+        """Return the operators with timers, in event or processing time."""
         return tuple(node for node in self.nodes if node.sets_timers)
 
     @cached_property

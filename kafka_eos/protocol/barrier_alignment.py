@@ -142,7 +142,7 @@ class InputGate:
 
     @property
     def blocked_channels(self) -> frozenset[Channel]:
-        """Channels that must not be processed now."""
+        """Return the channels that must not be processed now."""
         alignment = self.pending
         if alignment is None or alignment.captured:
             return frozenset()
@@ -151,7 +151,7 @@ class InputGate:
 
     @property
     def logged_channels(self) -> frozenset[Channel]:
-        """Channels whose arriving rows belong to at least one snapshot."""
+        """Return the channels whose arriving rows belong to at least one snapshot."""
         alignment = self.pending
         return self._missing(alignment) if alignment is not None and alignment.captured else frozenset()
 

@@ -190,7 +190,7 @@ class SavepointBuilder:
         return [h for h in self._base.handles if h.operator not in self._edited and h.operator not in self._dropped]
 
     def _opened(self, operator: str, state: str) -> EditedOperator:
-        """The operator with that state open."""
+        """Return the operator with that state open."""
         if operator not in self._edited or state not in self._edited[operator]:
             if self._base is None or operator in self._dropped:
                 raise ConfigError(f"operator {operator!r} has no state {state!r} yet: bootstrap it")
@@ -251,7 +251,7 @@ def to_pairs(items: Any, key: str | Sequence[str] | None, codec: Codec[Any]) -> 
 
 
 def typed(codec: Codec[Any], value: Any) -> Any:
-    """A value of the codec's type made of plain values; one that is an instance already stays as it is."""
+    """Convert plain values to the codec's type; an instance of it stays unchanged."""
     if isinstance(codec, CountedCodec):
         if not (isinstance(value, tuple) and len(value) == 2):
             raise ConfigError(f"{value!r} is not a pair of updates and accumulator; see bootstrap_fold")
@@ -266,12 +266,12 @@ def typed(codec: Codec[Any], value: Any) -> Any:
 
 
 def _value(codec: Codec[Any], fields: dict[str, Any]) -> Any:
-    """A row without its key: the fields of a record, or the only column itself."""
+    """Return a row without its key: the fields of a record, or the only remaining column itself."""
     tp = Any if codec.type is None else codec.type
     record = any(hasattr(tp, mark) for mark in ("model_validate", "__struct_fields__", "__dataclass_fields__"))
     return typed(codec, next(iter(fields.values())) if len(fields) == 1 and not record else fields)
 
 
 def _builtin(value: Any) -> Any:
-    """NumPy scalars as Python's own."""
+    """Convert NumPy scalars to Python's own types."""
     return value.item() if hasattr(value, "item") and hasattr(value, "dtype") else value

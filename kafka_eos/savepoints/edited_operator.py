@@ -82,7 +82,7 @@ class EditedState:
             part.delete(place)
 
     def _home(self, place: Any) -> BackendState[Any]:
-        """The subtask that has the key of a place, the first one if several have."""
+        """Return the subtask that has the key of a place, the first one if several have."""
         if len(self._parts) == 1:
             return self._parts[0]
         homes = (part for part in self._parts if self._has(part, place))

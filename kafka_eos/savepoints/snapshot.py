@@ -73,10 +73,10 @@ class Snapshot:
 
     @classmethod
     def open(cls, path: str | Path, epoch: int | None = None) -> Snapshot:
-        """A savepoint's directory; or a job's, and then its newest committed epoch, or the decided one given.
+        """Open a savepoint's directory; or a job's, with its newest committed epoch or the given decided one.
 
-        The job's may be the address of a store as well. Raises ConfigError if it is neither, CorruptCheckpoint if it
-        is damaged.
+        The job's may also be the address of a store. Raise ConfigError if it is neither, CorruptCheckpoint if it is
+        damaged.
         """
         if isinstance(path, str) and "://" in path:
             remote = open_storage(path)
@@ -105,11 +105,11 @@ class Snapshot:
         return self.content.sources
 
     def operators(self) -> list[str]:
-        """Names of the operators that have state."""
+        """Return the names of the operators that have state."""
         return sorted({handle.operator for handle in self.handles})
 
     def states(self, operator: str) -> dict[str, StateInfo]:
-        """The states of an operator, by name. ConfigError if there is no such operator."""
+        """Return the states of an operator, by name. Raise ConfigError if the operator does not exist."""
         found: dict[str, StateInfo] = {}
         for handle in self.handles_of(operator):
             for described in handle.states:
@@ -120,7 +120,9 @@ class Snapshot:
         return found
 
     def handles_of(self, operator: str) -> tuple[StateHandle, ...]:
-        """The handles of an operator; ConfigError, naming those that there are, if it has none."""
+        """Return the handles of an operator. Raise ConfigError, with the names of those that have any, if it has
+        none.
+        """
         found = tuple(handle for handle in self.handles if handle.operator == operator)
         if not found:
             known = ", ".join(self.operators()) or "none"
@@ -130,9 +132,9 @@ class Snapshot:
     # ------------------------------------------------------------ reading
 
     def read(self, operator: str, state: str | None = None) -> Iterator[tuple[Any, Any]]:
-        """Keys (places) and values, in the order of key groups. ``state`` may be left out if there is only one.
+        """Yield keys (places) and values, in the order of key groups. ``state`` may be omitted if there is only one.
 
-        ValueError if a row cannot be decoded, CorruptCheckpoint if a file is not what was stored.
+        Raise ValueError if a row cannot be decoded, CorruptCheckpoint if a file is not what was stored.
         """
         info = self._info(operator, state)
         decode = _RowDecoder(info)
@@ -140,7 +142,9 @@ class Snapshot:
             yield from (decoded for row in rows if (decoded := decode(row)) is not None)
 
     def get(self, operator: str, state: str | None, key: Any) -> Any:
-        """The value of a key, or None; of a state with namespaces or entries, a dict of them (of tuples, if both)."""
+        """Return the value of a key, or None; of a state with namespaces or entries, a dict of them (of tuples, if
+        both).
+        """
         found = dict(self.find_entries(operator, state, key))
         if _RowDecoder(self._info(operator, state)).layout.is_single_part:
             return found.get(key)
@@ -179,14 +183,14 @@ class Snapshot:
         return [found for found in self.find_entries(info.operator, info.name, key) if found[0][1] == namespace]
 
     def to_arrow(self, operator: str, state: str | None = None) -> Any:
-        """A pyarrow Table with the columns that ``columns`` names. ImportError without pyarrow."""
+        """Return a pyarrow Table with the columns that ``columns`` lists. Raise ImportError without pyarrow."""
         import pyarrow
 
         batches = list(self.batches(operator, state))
         return pyarrow.concat_tables(batches, promote_options="default") if batches else pyarrow.table({})
 
     def to_pandas(self, operator: str, state: str | None = None) -> Any:
-        """A pandas DataFrame with the columns that ``columns`` names. ImportError without pandas."""
+        """Return a pandas DataFrame with the columns that ``columns`` lists. Raise ImportError without pandas."""
         import pandas
 
         return pandas.DataFrame(list(self._table(operator, state)), columns=self.columns(operator, state))
@@ -230,7 +234,7 @@ class Snapshot:
 
 
 def descriptor_of(description: Mapping[str, Json]) -> StateDescriptor[Any]:
-    """The descriptor of a state as it is stored, with codecs for plain values."""
+    """Return the descriptor of a state as it is stored, with codecs for plain values."""
     stored: Any = split_description(description)[0]
     parts = {part: _codec(stored[part]) for part in ("namespace", "entry") if part in stored}
     ttl = Ttl(**stored["ttl"]) if "ttl" in stored else None

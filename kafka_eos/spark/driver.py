@@ -138,7 +138,7 @@ class SparkAttempt:
             self._overlap.close()
 
     def _step(self) -> None:
-        """Learn what has happened, and wait for more."""
+        """Feed the next events to the state machine, and wait for more."""
         for fact in self._poll_facts():
             self._apply(fact)
         if not self._ended:

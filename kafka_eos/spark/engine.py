@@ -162,6 +162,6 @@ class _SparkRun:
         )
 
     def _parallelism(self) -> int:
-        """The setting if it was given, else one subtask a core of the cluster."""
+        """Return the configured parallelism, or one subtask per core of the cluster."""
         given = self._settings.origin_of("parallelism") != "default"
         return self._settings.parallelism if given else min(sessions.wait_for_cores(self._session), MAX_KEY_GROUPS)

@@ -69,9 +69,9 @@ class EpochRunner:
         self._group = ""
 
     def run(self, spec: StageSpec) -> EpochResult:
-        """The epoch's result, not decided yet.
+        """Return the epoch's result, which is not decided yet.
 
-        Raises RefusedElsewhere and Fatal as a task reports them, RestartFromCheckpoint if the job failed.
+        Raise RefusedElsewhere and Fatal as a task reports them, RestartFromCheckpoint if the job failed.
         """
         context = self._session.sparkContext
         self._group = f"{self._job}-{spec.term}-{spec.epoch}"

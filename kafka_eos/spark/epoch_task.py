@@ -160,7 +160,7 @@ class _WorkerState:
         self._epoch = -1
 
     def begin(self, spec: StageSpec) -> None:
-        """A task begins; with the first one of an epoch, let go of what earlier ones needed."""
+        """Register a task that begins. With the first task of an epoch, release the resources of earlier epochs."""
         log_context.leave_operator()  # one that failed before it ended in the middle of a row
         if spec.epoch != self._epoch:
             self._epoch = spec.epoch

@@ -48,7 +48,7 @@ def has_active_session() -> bool:
 
 
 def submitted_session() -> SparkSession | None:
-    """The session that a submitted program has opened itself; None if it has none."""
+    """Return the session that a submitted program has opened; None if it has none."""
     if not is_submitted() or not has_active_session():
         return None
     from pyspark.sql import SparkSession

@@ -65,7 +65,7 @@ class ShuffleWriter:
         self._add((target, level, WATERMARK, self._origin, self._next(), exchange, encode(watermark)))
 
     def report(self, frame: bytes) -> None:
-        """A report goes straight down to the last level, and out to the driver."""
+        """Send a report down to the next stage, and so to the driver."""
         self._add((self._subtask, self._level + 1, REPORT, self._origin, self._next(), "", frame))
 
     def forward(self, row: Row) -> None:

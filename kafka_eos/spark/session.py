@@ -126,7 +126,7 @@ _SETTINGS = {
 
 
 def check(session: SparkSession) -> None:
-    """ConfigError if neither an engine's epochs nor a query's batches can be exactly once in this session."""
+    """Raise ConfigError if neither an engine's epochs nor a query's batches can be exactly-once in this session."""
     if not hasattr(session, "_jsc"):
         raise ConfigError(
             "this is a Spark Connect session, whose driver is elsewhere. A classic session is needed: create it with "
@@ -146,7 +146,7 @@ def check(session: SparkSession) -> None:
 
 
 def check_python(session: SparkSession) -> None:
-    """ConfigError unless the Python of the tasks has this package in this version. Starts one small Spark job."""
+    """Raise ConfigError unless the Python of the tasks has this package in this version. Starts one small Spark job."""
     from kafka_eos.spark import spark_errors as failures
 
     context = session.sparkContext
@@ -206,7 +206,7 @@ _QUIET, _REGISTERED_WITHIN = 2.0, 30.0
 
 
 def refuse_unsafe(setting: Callable[[str], str | None]) -> None:
-    """ConfigError if a setting of the cluster would break the guarantee."""
+    """Raise ConfigError if a setting of the cluster would break the guarantee."""
     if (setting("spark.speculation") or "false").lower() == "true":
         raise ConfigError(
             "spark.speculation=true: two attempts of a task would run in parallel, each with an open transaction of "
@@ -243,7 +243,7 @@ def _require_pyspark() -> None:
 
 
 def _require_java() -> None:
-    """pyspark's own message for a missing or old Java is a stack trace."""
+    """Raise ConfigError for a missing or old Java, for which pyspark's own message is a stack trace."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
     if java is None:

@@ -161,7 +161,7 @@ class StageTask:
         return send
 
     def _signal(self, node: Node) -> WatermarkOutput:
-        """A watermark goes to all who get rows."""
+        """Send a watermark to all receivers of rows."""
         around, level = self._around, self._destinations[node.name]
         stays = node.partitioning is Partitioning.FORWARD
         targets = [around.subtask] if stays else range(self._spec.parallelism)
@@ -230,7 +230,7 @@ class StageTask:
                 self._readers[name] = self._opened.reader(source, self._context(name), positions)
 
     def push(self, exchange: str, frame: bytes) -> None:
-        """Rows that came through an exchange to this task."""
+        """Push rows that arrived at this task through an exchange."""
         codec = self._plan.node(exchange).exchange_codec
         assert codec is not None
         self._chain.push(exchange, wire.decode(frame, codec, self._plan.attribution))
@@ -244,7 +244,7 @@ class StageTask:
         self._event_time[exchange] = so_far.update(origin % self._spec.parallelism, watermark)
 
     def replay(self) -> None:
-        """Send on the rows that the snapshot holds on their way: each task its share, in front of all others."""
+        """Send the in-flight rows of the snapshot: each task its share, before all other rows."""
         spec, around = self._spec, self._around
         nodes = {node.name: node for node in self._plan.exchanges}
 

@@ -64,7 +64,7 @@ class BatchCommitter:
 
     @property
     def last_visible_batch(self) -> int | None:
-        """The last batch whose output is visible."""
+        """Return the last batch whose output is visible."""
         return self._finalised
 
     @property
@@ -72,11 +72,9 @@ class BatchCommitter:
         return self._failure
 
     def on_batch_start(self, batch: int) -> None:
-        """Spark starts a batch: wait for the previous one, then stop watching earlier drivers.
+        """Handle that Spark starts a batch: wait for the previous one, then stop watching earlier drivers.
 
-        From here on this driver decides, and no earlier one is watched.
-
-        If the one before has decided something, it is made visible first.
+        From here on this driver decides. If the previous driver has decided a batch, that is made visible first.
         """
         self.wait_until_committed()
         with self._adopting:
@@ -107,7 +105,7 @@ class BatchCommitter:
             self._changed.notify_all()
 
     def on_query_end(self) -> None:
-        """Spark has ended and decides nothing more."""
+        """Handle that Spark has ended and decides nothing more."""
         self._over.set()
         with self._changed:
             self._changed.notify_all()

@@ -155,7 +155,7 @@ def _ids(storage: CheckpointStorage, directory: str) -> list[EpochId]:
 
 
 def _identity(storage: CheckpointStorage, name: str) -> str:
-    """The name under which the query is known to Kafka: unique to this checkpoint, the same at every start."""
+    """Return the name under which Kafka knows the query: unique to this checkpoint, the same at every start."""
     job = f"{ensure_name(name, 'the name of the query')}-{secrets.token_hex(4)}"
     ensure_name(job, "the name of the query, with its suffix of nine characters,")
     try:

@@ -117,7 +117,9 @@ class _TaskTransaction:
         self._staged.check()
 
     def prepare(self) -> str:
-        """The committable, as JSON. The producer goes: a stage of many tasks must not keep as many clients."""
+        """Return the committable, as JSON, and release the producer: a stage of many tasks must not keep as many
+        clients.
+        """
         prepared = self._staged.prepare(self._find_producers.rpc, self._group)
         self._find_producers.pool.retire(self._staged.warm)
         return msgspec.json.encode(prepared.payload).decode()
@@ -213,7 +215,7 @@ class WorkerProducers:
         return to
 
     def _release(self, batch: int) -> None:
-        """Slots of earlier batches may serve again: a batch begins when the one before it is finalised."""
+        """Release the slots of earlier batches for reuse: a batch begins only after the one before it is finalized."""
         for used, slot in self._used:
             if used < batch:
                 self.pool.free(slot)
@@ -239,5 +241,5 @@ def _find_producers(assignment: BatchSpec) -> WorkerProducers:
 
 
 def transactions(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The committables in the rows that the tasks of a batch returned."""
+    """Return the committables in the rows that the tasks of a batch returned."""
     return [msgspec.json.decode(row["transaction"]) for row in rows if row["transaction"] is not None]

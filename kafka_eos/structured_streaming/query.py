@@ -43,7 +43,7 @@ class ExactlyOnceQuery:
         threading.Thread(target=self._watch, name="kafka-eos-watch", daemon=True).start()
 
     def _reported(self) -> int | None:
-        """The last batch that this run of the query has finished: Spark reports one after it has decided it."""
+        """Return the last batch that this run of the query has finished: Spark reports one after it has decided it."""
         progress = self.query._jsq.lastProgress()
         return None if progress is None else int(progress.batchId())
 
@@ -63,7 +63,7 @@ class ExactlyOnceQuery:
 
     @property
     def last_visible_batch(self) -> int | None:
-        """The last batch whose output is visible; None before the first."""
+        """Return the last batch whose output is visible; None before the first."""
         return self._finaliser.last_visible_batch
 
     def exception(self) -> BaseException | None:
@@ -82,7 +82,7 @@ class ExactlyOnceQuery:
         return self._finaliser.wait(timeout)
 
     def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - as StreamingQuery has it
-        """``finish``, then raise what ended the query, if something did."""
+        """Call ``finish``, then raise the error that ended the query, if any."""
         if not self.finish(timeout):
             return False
         error = self.exception()

@@ -137,7 +137,7 @@ class HadoopFiles:
 
     @property
     def manager(self) -> str:
-        """The class with which Spark writes into this file system."""
+        """Return the class with which Spark writes to this file system."""
         return str(self._manager.getClass().getSimpleName())
 
     def read(self, name: str) -> bytes:
@@ -303,7 +303,7 @@ def _dotted(jvm: Any, name: str) -> Any:
 
 
 def local_path(spark: SparkSession, checkpoint: str) -> Path | None:
-    """The directory on this host that Spark means by ``checkpoint``; None if it is elsewhere."""
+    """Return the directory on this host that Spark means by ``checkpoint``; None if it is elsewhere."""
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(checkpoint)
     system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())

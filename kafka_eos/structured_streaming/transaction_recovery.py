@@ -33,7 +33,7 @@ log = logging.getLogger("kafka_eos.spark")
 
 
 def patient() -> Retrier:
-    """Asks again for as long as it takes; what it waits for goes to the log."""
+    """Return a retrier without a time limit, which logs what it waits for."""
     return Retrier(threading.Event(), log.warning)
 
 
@@ -124,13 +124,15 @@ class TransactionResolver:
         self.abort_others(frozenset().union(*kept))
 
     def unsettled(self, newest: int | None) -> list[PreparedBatch]:
-        """Promises that are decided and not visible, or may yet be decided; ``newest`` is the last decided batch."""
+        """Return committables that are decided and not visible, or may yet be decided. ``newest``: the last decided
+        batch.
+        """
         settled = self.ledger.list_committed()
         batches = [batch for batch in self.ledger.batches() if may_be_decided(batch, newest, settled)]
         return [promise for batch in batches for promise in self.promises(batch)]
 
     def newest(self) -> int | None:
-        """The last batch in Spark's commits."""
+        """Return the last batch in Spark's commits."""
         return self.patience.retry("read Spark's commits", self.decisions.find_latest_batch)
 
     def abort_others(self, kept: Collection[str] = ()) -> None:
@@ -151,7 +153,7 @@ class TransactionResolver:
         self.patience.retry("abort output that Spark did not decide", abort)
 
     def check_term(self) -> None:
-        """Fenced if another driver has taken over the query."""
+        """Raise Fenced if another driver has taken over the query."""
         self.patience.retry("read terms", lambda: terms.ensure_newest(self.ledger.storage, self.ctx.term))
 
     def _finisher(self, promise: PreparedBatch) -> EpochCommitter:

@@ -98,7 +98,7 @@ class ResultRowBuilder:
 
     @cached_property
     def codec_type(self) -> Any:
-        """Type of the rows for codecs; None if a result's type is unknown."""
+        """Return the type of the rows for codecs; None if a result's type is unknown."""
         return None if any(part.returns is Any for part in self._aggregation.parts.values()) else self.type
 
     def row(self, belongs_to: Sequence[Any], acc: Any) -> Any:

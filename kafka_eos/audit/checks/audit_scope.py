@@ -58,15 +58,17 @@ class Scope:
 
     @property
     def rounded(self) -> frozenset[str]:
-        """Sinks of values that were put together of parts, in whatever order."""
+        """Return the sinks whose values were combined from parts in any order, so that floats may differ in the last
+        digits.
+        """
         return self.cut.totals | self.windows.sinks
 
     @property
     def spans(self) -> Spans:
-        """See ``intervals.spans``; none where no output sums up an epoch."""
+        """Return the input cut into spans; see ``intervals.spans``. Empty if no output sums up an epoch."""
         return spans(self.ledger.entries.values()) if self.cut.totals and self.strict else {}
 
     @property
     def streams(self) -> int:
-        """Input partitions with something in them."""
+        """Return the number of input partitions with records."""
         return sum(end > start for bounds in self.inputs.values() for start, end in bounds.values())

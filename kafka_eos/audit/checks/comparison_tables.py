@@ -1,7 +1,7 @@
-"""The tables of what should be there, beside what is.
+"""The expected outputs of a job, joined with its visible outputs.
 
-What should be there the pipeline's own functions make again of the input, in Spark's Python workers (``tasks``); all
-else runs in the JVM. Rule: of an output that nothing tells the right value of, it is said that it is not compared.
+The pipeline's own functions compute the expected outputs from the input, in Spark's Python workers (``tasks``); all
+other work runs in the JVM. Rule: an output whose correct value is unknown is reported as not compared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PLACES = (("source", "e_source"), ("s_topic", "e_topic"), ("s_partition", "e_par
 
 
 class ComparisonTables:
-    """One audit's tables of what the recompute makes, and of outputs beside it."""
+    """Tables of one audit: the recomputed outputs, and the visible outputs joined with them."""
 
     def __init__(self, scope: Scope, seen: ObservedTables) -> None:
         self._scope, self._seen = scope, seen
@@ -41,13 +41,13 @@ class ComparisonTables:
         return F.col("sink").isin([*self._scope.cut.letters])
 
     def comparable(self, table: DataFrame) -> DataFrame:
-        """Without those of which nobody can tell whether they should be there."""
+        """Drop the rows that may exist or not."""
         unknown = refuser_of("id").isin([*self._scope.cut.refusers()])
         return table.where(~F.col("sink").isin([*self.not_recomputed]) & ~(self._is_letter() & unknown))
 
     @cached_property
     def not_recomputed(self) -> dict[str, str]:
-        """Sinks that are not compared with a recompute, and why."""
+        """Return the sinks that are not compared with a recompute, with the reason."""
         cut = self._scope.cut
         unmarked = {sink.node for sink in self._seen.unmarked}
         reason = "its outputs depend on where epochs of a fold with merge= ended"
@@ -115,7 +115,7 @@ class ComparisonTables:
 
     @cached_property
     def _rulings(self) -> list[RuleRecompute]:
-        """One for each set of rules that rows of some sinks have met."""
+        """Return one recompute per set of rules that the rows of some sinks were joined with."""
         scope, workers = self._scope, self._scope.cut.parallelism
         if not scope.ruled.met:
             return []
@@ -124,8 +124,8 @@ class ComparisonTables:
 
     @cached_property
     def untold(self) -> DataFrame | None:
-        """Outputs of which nothing tells whether they should be there: results before the end of windows, and of rows
-        that may have met other rules.
+        """Return the outputs that may exist or not: results before the end of windows, and those of rows that may have
+        been joined with other rules.
         """
         if not self._seen.marked:
             return None
@@ -142,12 +142,12 @@ class ComparisonTables:
 
     @property
     def ruled(self) -> frozenset[str]:
-        """Sinks behind broadcast state that are compared."""
+        """Return the sinks after broadcast state that are compared."""
         return self._scope.ruled.sinks
 
     @property
     def chancy(self) -> frozenset[str]:
-        """Sinks behind windows of which other ones may be right, too."""
+        """Return the sinks after windows for which other windows may be correct, too."""
         return self.windowed.chancy
 
     @cached_property
@@ -162,7 +162,7 @@ class ComparisonTables:
 
     @cached_property
     def met(self) -> DataFrame:
-        """Of tables with one row a key: what is there beside what should be."""
+        """Return the visible rows of tables with one row per key, joined with the expected rows."""
         scope, there = self._scope, F.col("sink").isin(self._seen.replaced)
         blind = relations.unordered(scope.cut, self._seen.replaced)
         plain = self.comparable(self._seen.plain)
@@ -170,7 +170,7 @@ class ComparisonTables:
 
     @cached_property
     def pairs(self) -> DataFrame:
-        """Each marked output that exists or should, once: what is there beside what the recompute made.
+        """Return each marked output that exists or is expected, once, as both sides of a join.
 
         The rows of one ``series`` (a key, or without keys the outputs of one input partition) are kept together.
         """
@@ -190,7 +190,7 @@ class ComparisonTables:
         return self._seen.hold(totals.closed(pairs)) if self._scope.cut.totals else totals.none(pairs)
 
     def _answered(self, pairs: DataFrame) -> DataFrame:
-        """With ``answered``: a dead letter that stands for an output which its sink refused, or that output."""
+        """Add ``answered``: true for a dead letter of an output that its sink rejected, and for that output."""
         found = letters.answered(pairs, self._scope.cut.letters)
         if not self._scope.cut.letters or found.isEmpty():
             return pairs.withColumn("answered", F.lit(False))
@@ -198,7 +198,9 @@ class ComparisonTables:
         return self._seen.hold(joined.withColumn("answered", F.coalesce("answered", F.lit(False))))
 
     def doubted(self, sinks: Collection[str]) -> DataFrame:
-        """``pairs`` with ``doubted``: what is alone there in one of ``sinks``, and may be so by right."""
+        """Return ``pairs`` with ``doubted``: true for a row of ``sinks`` without a counterpart, if that may be
+        correct.
+        """
         cut = self._scope.cut
         pairs = self.pairs.withColumn("doubted", flags.doubtful(sinks, cut) if sinks else F.lit(False))
         if not sinks or not cut.steady:

@@ -1,9 +1,9 @@
-"""Tables of databases that sinks write: their rows as a Spark table, and the check of those that hold one row a key.
+"""Database tables that sinks write: their rows as a Spark table, and the checks of tables with one row per key.
 
-Rows do not say where they come from. A table without a key is compared as a multiset (``unmarked``). One with a key
-holds the newest value of each, so the recompute's outputs of a key come down to the last one; where nothing tells which
-that is, the row has to be one of them.
-Rule: each row is read once, by the sink itself and in one snapshot; a server that stops to answer breaks the audit off.
+Rows have no provenance. A table without a key is compared as a multiset (``unmarked``). A table with a key holds the
+newest value of each key, so it is compared with the last recomputed output of the key. If the last one is unknown, the
+row must equal one of the outputs. Rule: the sink itself reads each row once, in one snapshot. If a server stops
+responding, the audit is aborted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _GONE: Final = "null"
 
 
 def rows(spark: SparkSession, tables: Sequence[DatabaseTable], app: str, workers: int) -> list[DataFrame]:
-    """Rows of the tables of sinks, with the columns of ``reads.lines``: one Spark table, or none if there are none."""
+    """Return the rows of the tables of sinks, with the columns of ``reads.lines``: one Spark table, or none if there
+    are no rows.
+    """
     if not tables:
         return []
 
@@ -89,7 +91,7 @@ def _rows(sink: AuditableTable, table: dict[str, Any]) -> Iterator[pa.RecordBatc
 
 
 def unordered(cut: Cut, sinks: Collection[str]) -> list[str]:
-    """Those of ``sinks`` where nothing tells which output of a key was the last."""
+    """Return those of ``sinks`` where the last output of a key is unknown."""
     return [sink for sink in sinks if sink in cut.timed or sink in cut.expiring or _mixed(cut, sink)]
 
 
@@ -109,9 +111,10 @@ def _mixed(cut: Cut, sink: str) -> bool:
 
 
 def met(there: DataFrame, made: DataFrame, blind: Collection[str]) -> DataFrame:
-    """One row a sink and key: ``seen``, the row that is there; ``newest``, what should be, ``gone`` if that is a
-    deletion; ``open``, if nothing tells whether it is the newest; ``made``, whether the row is any of the outputs.
+    """Return one row per sink and key.
 
+    ``seen``: the existing row; ``newest``: the expected one; ``gone``: whether that is a deletion.
+    ``open``: whether it is unknown which output is the newest; ``made``: whether the row equals any of the outputs.
     ``blind``: sinks where all keys are open.
     """
     seen = there.select(
@@ -151,7 +154,7 @@ def met(there: DataFrame, made: DataFrame, blind: Collection[str]) -> DataFrame:
 
 
 def expected(pairs: DataFrame) -> DataFrame:
-    """Of ``met`` by sink: ``n`` rows that should be there, and of how many of them the value is not known."""
+    """Count the rows of ``met`` by sink: the expected rows ``n``, and those whose value is unknown."""
     certain = F.col("newest").isNotNull() & F.when(F.col("open"), ~F.col("any_gone")).otherwise(~F.col("gone"))
     return pairs.groupBy("sink").agg(
         F.count(F.when(certain, 1)).alias("n"),
@@ -162,7 +165,7 @@ def expected(pairs: DataFrame) -> DataFrame:
 
 
 def flagged(pairs: DataFrame) -> DataFrame:
-    """Offenders among ``met``: ``check``, ``sink``, place and ``detail``."""
+    """Return the violations in ``met``: ``check``, ``sink``, location and ``detail``."""
     there, should = F.col("seen").isNotNull(), F.col("newest").isNotNull()
     sure = ~F.col("open")
     lost = ~there & should & F.when(sure, ~F.col("gone")).otherwise(~F.col("any_gone"))

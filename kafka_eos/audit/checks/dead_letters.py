@@ -1,9 +1,9 @@
-"""Dead letters that stand for outputs which only their sink could refuse: the recompute makes those, and does not know
-why they are not there (they were larger than the topic takes, say).
+"""Dead letters of outputs that only their sink could reject, for example because they exceed the topic's size limit.
+The recompute produces these outputs, and cannot know that they were rejected.
 
-A dead letter's branch ends in the way and the lane of what was refused, and the number of who refused it
-(``OperatorChain``). Rule: one letter answers for one output that is missing, of the same record and way, of the sink
-that refused it. A letter whose output is there answers for nothing, and neither does a second one.
+A dead letter's branch ends with the path and the lane of the rejected output, and the number of the operator that
+rejected it (``OperatorChain``). Rule: one letter accounts for one missing output of the same record, path and sink. A
+letter whose output exists accounts for nothing, and neither does a second letter.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LANE = 0
 
 
 def answered(pairs: DataFrame, letters: Sequence[str]) -> DataFrame:
-    """``sink`` and ``id`` of the outputs that letters answer for, and of these letters.
+    """Return ``sink`` and ``id`` of the outputs for which a dead letter accounts, and of these letters.
 
-    ``pairs`` are outputs beside what the recompute makes: ``there`` and ``should`` say which of both there is.
-    ``letters`` are the sinks of dead letters.
+    ``pairs``: outputs joined with the recompute; ``there`` and ``should`` state which side exists.
+    ``letters``: the sinks of dead letters.
     """
     letter_outputs = pairs.where("should is null").where(F.col("sink").isin([*letters]))
     missing = pairs.where("there is null")
@@ -36,7 +36,7 @@ def answered(pairs: DataFrame, letters: Sequence[str]) -> DataFrame:
 
 
 def _numbered(table: DataFrame, refusal: Column, name: str) -> DataFrame:
-    """The rows of ``table`` as ``name``, numbered within what says whose refusal they tell of."""
+    """Return the rows of ``table`` as ``name``, numbered within ``refusal``, the identity of a rejection."""
     order = Window.partitionBy("refusal").orderBy(_ordinal())
     numbered = table.select("sink", "id", refusal.alias("refusal")).withColumn("n", F.row_number().over(order))
     return numbered.select("refusal", "n", F.struct("sink", "id").alias(name))

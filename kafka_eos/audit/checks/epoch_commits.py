@@ -1,6 +1,6 @@
-"""The checks of commits: what each epoch committed, as the ledger says, beside what is visible of it.
+"""Checks of commits: what each epoch committed according to the ledger, compared with its visible output.
 
-Pure. Rule: outputs of an epoch that was given up count for the committed one that took them.
+Pure. Rule: the output of an aborted epoch counts for the epoch that committed it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NONE = Violation("-", -1, -1, "")
 
 
 def how_many(seen: Seen) -> int:
-    """Outputs of all sinks."""
+    """Return the number of outputs of all sinks."""
     return sum(count for count, _ in seen.values())
 
 
 def as_committed(ledger: Ledger, found: ByEpoch) -> ByEpoch:
-    """By the epochs that committed the outputs; those say which one wrote them."""
+    """Group outputs by the epoch that committed them; they state the epoch that wrote them."""
     merged: dict[EpochId | None, dict[str, tuple[int, Violation]]] = {}
     for epoch, seen in found.items():
         into = merged.setdefault(None if epoch is None else ledger.carried.get(epoch, epoch), {})
@@ -40,15 +40,15 @@ def as_committed(ledger: Ledger, found: ByEpoch) -> ByEpoch:
 
 
 def undecided(ledger: Ledger, visible: ByEpoch) -> set[EpochId]:
-    """Epochs with visible outputs that were never committed."""
+    """Return the epochs with visible outputs that were never committed."""
     return _named(visible) - ledger.committed
 
 
 def half_hidden(ledger: Ledger, counts: Counts | None, visible: ByEpoch, hidden: ByEpoch) -> set[EpochId]:
-    """Committed epochs with outputs that are not visible, and those given up whose outputs they took.
+    """Return committed epochs with outputs that are not visible, and the aborted epochs whose outputs they include.
 
-    ``counts``: None if nothing tells how many each committed. One that shows as many is whole: what else was written
-    in it is of tasks that lost (Spark).
+    ``counts``: None if the number of committed outputs is unknown. An epoch that shows as many as it committed is
+    complete: the others were written by tasks that lost against another attempt (Spark).
     """
     found = _named(hidden) & ledger.committed
     if counts is not None:
@@ -57,14 +57,14 @@ def half_hidden(ledger: Ledger, counts: Counts | None, visible: ByEpoch, hidden:
 
 
 def undated(ledger: Ledger, visible: ByEpoch) -> int:
-    """Outputs of committed epochs of which the ledger does not tell what they processed."""
+    """Return the number of outputs of committed epochs whose processed input is not in the ledger."""
     known = ledger.dated
     return sum(how_many(s) for epoch, s in visible.items() if epoch in ledger.committed and epoch not in known)
 
 
 @dataclass(frozen=True)
 class Miscount:
-    """A sink, or with None all of them together, of which an epoch shows another number of outputs than it should."""
+    """A sink for which an epoch shows another number of outputs than expected; None stands for all sinks together."""
 
     sink: str | None
     promised: int
@@ -105,7 +105,7 @@ class Counts:
         return self._all_here(self.recorded[epoch]) and not self.wrong(epoch, seen)
 
     def uncounted(self) -> int:
-        """Epochs of which nobody knows how many outputs each of several sinks had."""
+        """Return the number of epochs with recorded counts that cannot be assigned to one of several sinks."""
         several = len(self.sinks | self.others) > 1
         return sum(bool(self._anywhere(recorded)) for recorded in self.recorded.values()) if several else 0
 
@@ -134,7 +134,7 @@ def all_there(ledger: Ledger, counts: Counts, visible: ByEpoch) -> bool:
 
 
 def wrong_counts(counts: Counts, visible: ByEpoch) -> Evidence:
-    """Epochs that show another number of outputs than they committed, by sink."""
+    """Find epochs that show another number of outputs than they committed, by sink."""
     found: list[Violation] = []
     by_sink: Counter[str] = Counter()
     for epoch in sorted(counts.recorded):
@@ -150,7 +150,7 @@ def wrong_counts(counts: Counts, visible: ByEpoch) -> Evidence:
 
 
 def altered(ledger: Ledger) -> Evidence:
-    """Stored checkpoints that are not what the ledger says was committed."""
+    """Find stored checkpoints that differ from what was committed according to the ledger."""
     wrong = [Violation(manifest_name(epoch), -1, -1, text) for epoch, text in sorted(ledger.altered.items())]
     return Evidence(len(ledger.written), len(wrong), tuple(wrong[:SHOWN]))
 

@@ -1,4 +1,4 @@
-"""The scans of an audit: what is counted in its tables, and every record that breaks a check.
+"""The scans of an audit: the counts of its tables, and every record that violates a check.
 
 Parsing, joining, ordering and counting run in the JVM; Python workers only run the pipeline's own functions
 (``tasks``).
@@ -56,7 +56,7 @@ class Scan:
         self.seen.close()
 
     def inputs(self) -> tuple[int, int]:
-        """Input records that committed epochs cover, and those after them."""
+        """Count the input records that committed epochs cover, and those after them."""
         return self._count(self._scope.inputs), self._count(self._scope.ahead)
 
     def _count(self, bounds: Mapping[str, Bounds]) -> int:
@@ -118,7 +118,7 @@ class Scan:
         return {row["sink"]: row["count"] for row in counted}
 
     def expected(self) -> ExpectedCounts:
-        """Run the recompute and count what it makes."""
+        """Run the recompute and count its outputs."""
         rows: list[Row] = []
         if self.seen.marked:
             rows += self._totals(self.compared.pairs.where("should"), F.col("there") & F.col("time").isNull())
@@ -161,12 +161,12 @@ class Scan:
         hidden: Collection[EpochId],
         excluded: Collection[str] = (),
     ) -> dict[Check, Evidence]:
-        """Every record that breaks one of ``checks``: how many, and the first of them.
+        """Find every record that violates one of ``checks``; return their number and the first ones.
 
-        ``undecided`` are epochs with visible outputs that were never committed, ``hidden`` committed ones with
-        outputs that are not visible. In sinks that stand ``apart`` nothing is lost or unexpected that the order of
-        records, or the number of workers, may explain.
-        ``looked_at`` is left to the caller.
+        ``undecided``: epochs with visible outputs that were never committed.
+        ``hidden``: committed epochs with outputs that are not visible.
+        ``excluded``: sinks where a missing or unexpected output is not reported if the order of records or the number
+        of workers may explain it. The caller fills in ``looked_at``.
         """
         tables = [flags.visible(self.seen.at_home, undecided)] if self.seen.marked else []
         if Check.WRONG_EPOCH in checks:

@@ -1,6 +1,6 @@
-"""The checks of outputs that do not say where they come from: as multisets of key, value, headers and timestamp.
+"""Checks of outputs without provenance: they are compared as multisets of key, value, headers and timestamp.
 
-Rule: what was made n times must be there n times. A value that depends on an order nobody knows is only counted.
+Rule: an output that was computed n times must exist n times. Values that depend on an unknown order are only counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SAID = ("key_hash", "value_hash", "headers_hash")
 
 
 def flagged(there: DataFrame, made: DataFrame, sinks: Collection[str]) -> DataFrame:
-    """Offenders: ``check``, ``sink``, place and ``detail``, one row for each output too few or too many."""
+    """Return the violations: ``check``, ``sink``, location and ``detail``, one row per missing or additional output."""
     shown = ("time", "topic", "partition", "offset", "preview")
     is_there = there.select("sink", *_SAID, *shown, F.lit(False).alias("loose"), F.lit(1).alias("n"))
     should = made.where(F.col("sink").isin([*sinks])).select(

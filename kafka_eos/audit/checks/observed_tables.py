@@ -1,7 +1,7 @@
-"""The tables of what can be seen: input, and outputs as their readers see them.
+"""Tables of the observed data: the input, and the outputs as their readers see them.
 
-Each topic is read once for each isolation level, and what follows works on the parsed tables. Rule: each table looks at
-the records themselves; nothing is derived from offset arithmetic.
+Each topic is read once per isolation level; everything else works on the parsed tables. Rule: each table is built from
+the records themselves, and nothing is derived from offset arithmetic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 class ObservedTables:
-    """One audit's tables of what is there. ``close`` frees what Spark holds for them, and for ``hold``'s callers."""
+    """The tables of one audit's observed data. ``close`` frees what Spark caches for them and for callers of
+    ``hold``.
+    """
 
     def __init__(self, spark: SparkSession, scope: Scope) -> None:
         self._spark, self._scope = spark, scope
@@ -69,7 +71,7 @@ class ObservedTables:
         return reads.parsed(records, ReadableValues.of(scope.app, scope.cut, scope.rounded))
 
     def _records(self, sinks: Sequence[Place], *, committed: bool) -> list[DataFrame]:
-        """Uncommitted files are hidden and no part of it, nor are uncommitted rows of tables."""
+        """Read the outputs of sinks. Hidden uncommitted files and uncommitted rows of tables are not included."""
         scope = self._scope
         regimes, topics = scope.ledger.regimes, [sink for sink in sinks if isinstance(sink, Topic)]
         dated = [(topic.dated(regimes.get(topic.node, ())), scope.outputs[topic.node]) for topic in topics]
@@ -86,14 +88,14 @@ class ObservedTables:
 
     @cached_property
     def all(self) -> DataFrame:
-        """Marked outputs that read_committed readers see; ``before`` are those of before the savepoint."""
+        """Return the marked outputs that read_committed readers see. ``before``: written before the savepoint."""
         return self.hold(self._output(self.marked, committed=True).withColumn("before", self._is_before()))
 
     @cached_property
     def visible(self) -> DataFrame:
-        """The same; ``copy`` counts those with the same provenance.
+        """Return ``all`` with ``copy``, the number of each copy with the same provenance.
 
-        Copies are rare: hashes say first whether there may be any. Equal texts have equal hashes, so none escapes.
+        Copies are rare, so hashes are compared first. Equal texts have equal hashes, so every copy is found.
         """
         hashed = self.all.where("ours").groupBy("s_offset", F.xxhash64("sink", "id")).count()
         if hashed.where("count > 1").isEmpty():
@@ -103,7 +105,7 @@ class ObservedTables:
 
     @property
     def firsts(self) -> DataFrame:
-        """Each visible output that is judged, once."""
+        """Return the first copy of each visible output that is judged."""
         return self.visible.where("copy = 1 and not before")
 
     def _is_before(self) -> Column:
@@ -112,7 +114,7 @@ class ObservedTables:
 
     @property
     def at_home(self) -> DataFrame:
-        """``visible`` with ``home``, see ``places``."""
+        """Return ``visible`` with ``home``; see ``places``."""
         scope, regimes = self._scope, self._scope.ledger.regimes
         topics = {
             sink.node: PartitionPlacement(sink.partitioner, len(scope.outputs[sink.node]), regimes.get(sink.node, ()))
@@ -123,19 +125,19 @@ class ObservedTables:
 
     @cached_property
     def plain(self) -> DataFrame:
-        """Outputs that do not say where they come from."""
+        """Return the outputs without provenance."""
         return self.hold(self._output(self.unmarked, committed=True))
 
     @cached_property
     def hidden(self) -> DataFrame:
-        """Marked outputs that only read_uncommitted readers see."""
+        """Return the marked outputs that only read_uncommitted readers see."""
         place = ["offset", "partition", "topic"]
         absent = self.uncommitted.join(self.all.select(*place), place, "left_anti")
         return self.hold(self._parsed(absent))
 
     @property
     def uncommitted(self) -> DataFrame:
-        """Marked outputs that read_uncommitted readers see, as they were read."""
+        """Return the marked outputs that read_uncommitted readers see, as they were read."""
         return union(self._records(self.marked, committed=False))
 
     def intervals(self) -> DataFrame:

@@ -1,7 +1,6 @@
-"""The checks of outputs that say where they come from: each is a condition on rows, and a sentence about those that
-meet it.
+"""Checks of outputs with provenance: each check is a condition on rows, and a sentence about the rows that meet it.
 
-Rule: a finding names the sink, the record, and what is wrong with it; one row may break several checks.
+Rule: a finding names the sink, the record, and the problem; one row may violate several checks.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _COLUMNS = frozenset({
 
 
 def visible(table: DataFrame, undecided: Collection[EpochId]) -> DataFrame:
-    """Offenders among the visible outputs alone."""
+    """Return violations among the visible outputs alone."""
     aborted = _text("it was written by epoch ", "epoch", " of term ", "term", ", which was never committed: ", "id")
     copy = _text("copy ", "copy", " of the output ", "id", ", written by epoch ", "epoch", " of term ", "term")
     away = F.when(
@@ -71,7 +70,9 @@ def hidden(table: DataFrame, committed: Collection[EpochId]) -> DataFrame:
 
 
 def misdated(table: DataFrame, intervals: DataFrame) -> DataFrame:
-    """Visible outputs of a committed epoch that did not process their input record; ``jobs.Scan`` has the columns."""
+    """Return visible outputs of a committed epoch that did not process their input record, with the columns of
+    ``jobs.Scan``.
+    """
     with_intervals = table.withColumn("stream", F.concat_ws("/", "source", "s_topic")).join(
         F.broadcast(intervals), ["term", "epoch", "stream", "s_partition"]
     )
@@ -84,7 +85,9 @@ def misdated(table: DataFrame, intervals: DataFrame) -> DataFrame:
 
 
 def premature(table: DataFrame, reached: Mapping[str, Sequence[GroupWatermark]]) -> DataFrame:
-    """Visible firings in event time of which the time had not come when the job ended; see ``windows.judged``."""
+    """Return visible event-time firings whose time the watermark had not reached when the job ended; see
+    ``windows.judged``.
+    """
     early = F.lit(False)
     for operator, floors in reached.items():
         for first, last, time in floors:
@@ -95,8 +98,10 @@ def premature(table: DataFrame, reached: Mapping[str, Sequence[GroupWatermark]])
 
 
 def pairs(table: DataFrame, cut: Cut, excluded: Collection[str], suspected: Collection[Check]) -> list[DataFrame]:
-    """Offenders among outputs beside what the recompute makes; ``jobs.Scan`` has the columns, and what stands
-    ``apart``. ``suspected`` are the checks that may find something among the rows of a series; see ``suspects``.
+    """Return violations among outputs compared with the recompute, with the columns of ``jobs.Scan``.
+
+    ``excluded``: sinks that are not compared.
+    ``suspected``: the checks that may find something among the rows of a series; see ``suspects``.
     """
     comparable = _comparable(table, cut)
     numbered = comparable.where(~F.col("loose") | ~F.col("sink").isin([*excluded])) if excluded else comparable
@@ -109,15 +114,15 @@ def pairs(table: DataFrame, cut: Cut, excluded: Collection[str], suspected: Coll
 
 
 def _comparable(table: DataFrame, cut: Cut) -> DataFrame:
-    """With another order, or where outputs come to be or not, a row may be of another key than the recompute's."""
+    """Drop rows that may belong to another key than in the recompute, because of the order or of unsteady outputs."""
     return table.where(~F.col("loose")) if cut.nested else table
 
 
 def suspects(table: DataFrame, cut: Cut) -> DataFrame:
-    """Those of the checks which look along a series that may find something, in the column ``check``.
+    """Return, in the column ``check``, the checks along a series that may find something.
 
-    They carry texts through several orders, and mostly for nothing. Rule: where each output of a series has the number
-    and the value that it should have, no two have the same, and none is missing, no gap and no wrong total can be.
+    These checks sort texts several times, mostly without a finding. Rule: if each output of a series has the expected
+    number and value, no two have the same number, and none is missing, there is no gap and no wrong total.
     """
     plain = F.col("there").isNotNull() & ~F.col("loose") & ~F.col("summed") & ~F.col("answered")
     plain &= F.col("update").eqNullSafe(F.col("e_update")) & same_value()
@@ -128,9 +133,10 @@ def suspects(table: DataFrame, cut: Cut) -> DataFrame:
 
 
 def doubtful(sinks: Collection[str], cut: Cut) -> Column:
-    """Outputs of ``sinks`` that are there, or not, as the order of records, expired state or the number of workers may
-    have decided. Of an output that is missing the recompute knows whether its key has such an order; of a dead letter
-    who refused the record.
+    """Return whether a difference may be caused by the order of records, by expired state or by the number of workers.
+
+    For a missing output the recompute knows whether its key has such an order; for a dead letter, which operator
+    rejected the record. ``sinks``: the sinks to which this applies.
     """
     letter, copied = F.col("sink").isin([*cut.letters]), F.col("sink").isin([*cut.copied])
     fickle = copied | F.when(letter, refuser_of("id").isin([*cut.moody])).otherwise(
@@ -187,12 +193,12 @@ def _wrong_totals(table: DataFrame) -> DataFrame:
 
 
 def gaps(table: DataFrame, steady: bool) -> DataFrame:
-    """Update numbers that do not follow the one that they should follow.
+    """Return outputs whose update number does not follow the expected one.
 
-    What stands between a keyed operator and a sink may leave some out by right, so the recompute tells the sequence;
-    of keys whose order it cannot know, the numbers are 1, 2, 3 … if every update makes an output (``steady``). What a
-    sink refused of such a key has one of these numbers, nobody knows which: those that are there differ, and none is
-    beyond the last.
+    Nodes between a keyed operator and a sink may legitimately omit some outputs, so the recompute determines the
+    sequence. For keys whose order is unknown, the numbers are 1, 2, 3 … if every update emits an output (``steady``).
+    Outputs of such a key that a sink rejected have unknown numbers in between: the existing numbers are different, and
+    none is beyond the last.
     """
     of_key = Window.partitionBy(*_OF_A_KEY)
     # 0, or as many updates as the key had in the savepoint that the recompute began with.
@@ -214,7 +220,7 @@ def gaps(table: DataFrame, steady: bool) -> DataFrame:
 
 
 def _overtaking(table: DataFrame, cut: Cut) -> DataFrame:
-    """Outputs that stand behind a later one in the output, or before an earlier one of their input partition."""
+    """Return outputs after a later one in the output, or before an earlier one of their input partition."""
     detail = F.when(
         F.col("late"), _text("the output ", "id", " comes after ", "written_id", ", which is later")
     ).otherwise(_text("the output ", "id", " has a lower update than ", "read_id", ", which was read before it"))
@@ -223,10 +229,10 @@ def _overtaking(table: DataFrame, cut: Cut) -> DataFrame:
 
 
 def _in_order(table: DataFrame, cut: Cut, series: Sequence[str]) -> DataFrame:
-    """Outputs with ``late`` and ``early``, and the ids of what stands before each, written and read.
+    """Return outputs with ``late`` and ``early``, and the ids of the preceding outputs, as written and as read.
 
-    Between input partitions only update numbers tell an order; behind an exchange other than by key, only they do.
-    Dead letters come from wherever a record was refused, in no order.
+    Between input partitions, and after an exchange other than by key, only update numbers define an order. Dead letters
+    have no order, because records are rejected in several workers.
     """
     keyed = F.col("update").isNotNull()
     head = F.substring_index("path", "-", 1).cast("bigint")
@@ -262,13 +268,13 @@ def _same_record_later() -> Column:
 
 
 def flag(check: Check, broken: Column, detail: Column, at: str = "") -> Column:
-    """The offender that a row is, null if it is none. ``at`` is what the columns of its place begin with."""
+    """Return the violation of a row, or null. ``at``: the prefix of the columns that locate it."""
     place = [F.col(f"{at}{c}").alias(c) for c in AT]
     return F.when(broken, F.struct(F.lit(check.name).alias("check"), "sink", *place, detail.alias("detail")))
 
 
 def flagged(table: DataFrame, flags: Sequence[Column]) -> DataFrame:
-    """One row for each flag of each row: ``check``, ``sink``, place and ``detail``."""
+    """Return one row for each flag of each row: ``check``, ``sink``, location and ``detail``."""
     table = table.where(F.coalesce(*(flag["check"] for flag in flags)).isNotNull())
     return table.select(F.inline(F.array_compact(F.array(*flags))))
 
@@ -279,5 +285,5 @@ def _written_by(epochs: Collection[EpochId]) -> Column:
 
 
 def _text(*parts: str) -> Column:
-    """A sentence: names of columns give their values, everything else stands for itself."""
+    """Return a sentence as a column: names of columns stand for their values, other parts are literal."""
     return F.concat_ws("", *(F.col(part).cast("string") if part in _COLUMNS else F.lit(part) for part in parts))

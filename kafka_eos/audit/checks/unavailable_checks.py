@@ -67,7 +67,7 @@ def by_expiry(subject: Subject, expired: Sequence[str]) -> Impossible:
 
 
 def recomputed(subject: Subject) -> tuple[Check, ...]:
-    """Checks that rest on the recompute: all that there are, if no sink writes provenance."""
+    """Return the checks that need the recompute: all checks, if no sink writes provenance."""
     return (*_RECOMPUTE, Check.DUPLICATE) if _all_unmarked(subject) else _RECOMPUTE
 
 

@@ -40,7 +40,7 @@ class Range:
     end: int
 
     def settled(self, end: int) -> bool:
-        """No transaction is open in what lies before ``end``."""
+        """Return whether no transaction is open before ``end``."""
         return min(end, self.end) <= self.stable
 
 
@@ -67,7 +67,9 @@ class ClusterAdmin:
             self._admin = self._kafka.clients.admin.AdminClient.create(properties)
 
     def ranges(self, topics: Iterable[str]) -> Ranges:
-        """Offsets of every partition of ``topics``, as they are now. ConfigError for a topic that does not exist."""
+        """Return the current offsets of every partition of ``topics``. Raise ConfigError for a topic that does not
+        exist.
+        """
         wanted = sorted(set(topics))
         with _errors(f"look up topics {', '.join(wanted)}"):
             found = self._get(self._admin.describeTopics(self._list(wanted)).allTopicNames())
@@ -83,14 +85,14 @@ class ClusterAdmin:
         }
 
     def ids(self, topics: Iterable[str]) -> list[tuple[str, str]]:
-        """Each topic with its id, which another topic of its name would not have."""
+        """Return the id of each topic. A topic that was recreated has another one."""
         wanted = sorted(set(topics))
         with _errors(f"look up topics {', '.join(wanted)}"):
             found = self._get(self._admin.describeTopics(self._list(wanted)).allTopicNames())
             return [(topic, _uuid(found.get(topic).topicId())) for topic in wanted]
 
     def open_transactions(self, topics: Iterable[str]) -> dict[str, list[str]]:
-        """Names of the transactions that are open in ``topics``, with their state: in which of them each is."""
+        """Return the names and states of open transactions in ``topics``, by topic."""
         wanted = set(topics)
         with _errors("list transactions"):
             listed = self._get(self._admin.listTransactions().all())
@@ -106,7 +108,7 @@ class ClusterAdmin:
             }
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
-        """Those of ``topics`` from which compaction may have removed records."""
+        """Return those of ``topics`` from which compaction may have removed records."""
         resource = self._kafka.common.config.ConfigResource
         kind = self._jvm.org.apache.kafka.common.config.ConfigResource.Type.TOPIC
         resources = {topic: resource(kind, topic) for topic in sorted(set(topics))}
@@ -127,7 +129,9 @@ class ClusterAdmin:
         return offsets
 
     def offsets_at(self, topics: Iterable[str], time: datetime) -> dict[str, dict[int, int]]:
-        """First offset of every partition whose record is not older than ``time``; the end where none is."""
+        """Return the first offset of every partition whose record is not older than ``time``; the end if there is
+        none.
+        """
         ranges = self.ranges(topics)
         spec, level = self._kafka.clients.admin.OffsetSpec, self._kafka.common.IsolationLevel
         moment = spec.forTimestamp(int(time.timestamp() * 1000))
@@ -163,16 +167,16 @@ class ClusterAdmin:
 
 
 def _uuid(found: Any) -> str:
-    """The client writes ids in another way than the rest of the world."""
+    """Convert the client's representation of a topic id to the usual one."""
     high, low = (bits % 2**64 for bits in (found.getMostSignificantBits(), found.getLeastSignificantBits()))
     return str(UUID(int=high << 64 | low))
 
 
 @contextmanager
 def _errors(what: str, hidden: Collection[str] = ()) -> Iterator[None]:
-    """The Java client's errors as one that says what the audit wanted, and why that failed at last.
+    """Map errors of the Java client to one with the attempted operation and the final cause.
 
-    ``hidden`` is not shown: a server may repeat in its answer what it was asked with.
+    ``hidden`` is not shown: a server may quote the request in its response.
     """
     from py4j.protocol import Py4JJavaError
 
@@ -191,7 +195,7 @@ def _errors(what: str, hidden: Collection[str] = ()) -> Iterator[None]:
 
 
 def unsettled(ranges: Ranges, ends: Offsets = MappingProxyType({})) -> Sequence[str]:
-    """Topics in which a transaction is open, as far as they are read: up to ``ends``, where those tell."""
+    """Return the topics with an open transaction before ``ends``."""
     return [
         topic
         for topic, parts in ranges.items()

@@ -41,9 +41,9 @@ _LOGIN_MODULES: Final = "org.apache.kafka.common.security"
 
 
 def java_config(bootstrap: str, config: Mapping[str, Any]) -> dict[str, str]:
-    """The security part of a librdkafka configuration for Java's client. Tuning is left out.
+    """Convert the security settings of a librdkafka configuration for Java's client, without tuning.
 
-    ConfigError for a security setting that the audit cannot follow, or a secret that cannot be read.
+    Raise ConfigError for a security setting that the audit does not support, or a secret that cannot be read.
     """
     token_file = config.get(_TOKEN_FILE)
     config = _read({name: value for name, value in config.items() if name != _TOKEN_FILE})

@@ -151,7 +151,9 @@ def open_session(
 
 
 def _apart(given: SparkSession) -> SparkSession:
-    """A session beside ``given``, in the same application, with the audit's settings; it ends with that one."""
+    """Return a second session in the application of ``given``, with the audit's settings; it ends with that
+    application.
+    """
     cache_jvm_classes(given)
     own = given.newSession()
     for name, value in _SQL.items():
@@ -160,9 +162,9 @@ def _apart(given: SparkSession) -> SparkSession:
 
 
 def kept_classes() -> list[str]:
-    """Options of Java, none if directories may be among the places of classes.
+    """Return Java options for a class archive; none if the class path may contain directories.
 
-    With one that is not empty Java keeps no classes, and says so on standard output when it ends.
+    With a directory that is not empty, Java keeps no archive, and prints a message on standard output when it ends.
     """
     if any(map(os.environ.get, PLACES_OF_CLASSES)) or Path(_spark_home(), "conf").is_dir():
         return []
@@ -205,7 +207,7 @@ def _options(partitions: int, jars: Sequence[Path], python_path: Sequence[str]) 
 
 
 def _third_of_memory() -> int:
-    """Of this machine, in GB: at least 2, at most 8."""
+    """Return a third of this machine's memory in GB: at least 2, at most 8."""
     return max(2, min(8, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 3 >> 30))
 
 

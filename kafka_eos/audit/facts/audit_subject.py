@@ -44,7 +44,7 @@ class Topic:
         return stream(self.node, self.topic)
 
     def dated(self, regimes: Sequence[Regime]) -> Topic:
-        """With the partitioners of before, as the ledger tells them."""
+        """Return it with the earlier partitioners that the ledger records."""
         partitioners = tuple(
             (regime.until, regime.spread.partitioner) for regime in regimes if regime.spread is not None
         )
@@ -54,7 +54,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Directory:
-    """Files that one sink writes. ``names`` is what theirs match; its groups are the epoch and the subtask."""
+    """The files that one sink writes. ``names``: a pattern of their names; its groups are the epoch and the subtask."""
 
     node: str
     path: str
@@ -100,17 +100,17 @@ class Subject:
 
     @property
     def topics(self) -> tuple[Topic, ...]:
-        """Sinks that are topics."""
+        """Return the sinks with topics."""
         return tuple(sink for sink in self.sinks if isinstance(sink, Topic))
 
     @property
     def directories(self) -> tuple[Directory, ...]:
-        """Sinks that are files."""
+        """Return the sinks with files."""
         return tuple(sink for sink in self.sinks if isinstance(sink, Directory))
 
     @property
     def tables(self) -> tuple[DatabaseTable, ...]:
-        """Sinks that are tables."""
+        """Return the sinks with tables."""
         return tuple(sink for sink in self.sinks if isinstance(sink, DatabaseTable))
 
     def connector(self, node: str) -> Any:
@@ -120,18 +120,19 @@ class Subject:
         return found.sink
 
     def fit(self) -> Subject:
-        """Without tables that say of themselves that they cannot be compared. Asks their servers."""
+        """Return the subject without tables that report that they cannot be compared. Queries their servers."""
         asked = {table.node: self.connector(table.node).audit_obstacle() for table in self.tables}
         unfit = {node: reason for node, reason in asked.items() if reason is not None}
         kept = tuple(sink for sink in self.sinks if sink.node not in unfit)
         return replace(self, sinks=kept, not_audited={**self.not_audited, **unfit})
 
     def needed_whole(self, topics: Sequence[str], ahead: Mapping[str, Mapping[int, tuple[int, int]]]) -> list[str]:
-        """Those of ``topics`` of which each record counts: of a table that the job has read to its end the newest one
-        of a key does. One that it has not read yet may have removed the one that it met; and as of some time, each one
-        counts.
+        """Return those of ``topics`` of which each record is needed.
 
-        ``ahead``: by source, what the job has not read.
+        Of a table that the job has read to its end, only the newest record of a key is needed. A table that is not read
+        to its end yet may have lost a record that rows were joined with; as of a time, each record is needed.
+
+        ``ahead``: by source, the records that the job has not read.
         """
         tables = {node.name for node in self.plan.sources if isinstance(node, TableNode)}
         tables -= {node.table for node in self.plan.nodes if isinstance(node, AsOfJoinNode)}
@@ -141,12 +142,12 @@ class Subject:
 
     @property
     def at_least_once(self) -> tuple[str, ...]:
-        """Sinks whose outputs are visible before they are committed."""
+        """Return the sinks whose outputs are visible before they are committed."""
         return tuple(s.name for s in self.plan.sinks if s.sink.guarantee is Guarantee.AT_LEAST_ONCE)
 
     @property
     def unmarked(self) -> tuple[str, ...]:
-        """Sinks whose outputs do not say where they come from."""
+        """Return the sinks whose outputs have no provenance."""
         return tuple(sink.node for sink in self.sinks if not sink.marked)
 
 
@@ -170,7 +171,7 @@ def subject(plan: Plan, ctx: JobContext, read: Mapping[str, Collection[SplitId]]
 
 
 def _shared(sinks: Sequence[Place]) -> dict[str, str]:
-    """Sinks whose outputs cannot be told from those of another one."""
+    """Return the sinks whose outputs cannot be distinguished from those of another sink."""
     places = {
         sink.node: ((sink.bootstrap, sink.topic), f"topic {sink.topic}")
         if isinstance(sink, Topic)

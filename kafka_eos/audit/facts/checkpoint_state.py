@@ -34,7 +34,7 @@ class Checkpoint:
 
 
 def states(handle: StateHandle, storage: CheckpointStorage) -> Iterator[tuple[Mapping[str, Json], Iterable[Row]]]:
-    """Each state of a handle with its rows, in the order of their keys."""
+    """Yield each state of a handle with its rows, in the order of their keys."""
     with (
         tempfile.TemporaryDirectory(prefix="kafka-eos-audit-") as scratch,
         open_handles([handle], storage, Path(scratch)) as (source,),

@@ -35,10 +35,10 @@ class Interval:
 
 
 def intervals(entries: Iterable[LedgerEntry], successor: bool) -> Iterator[Interval]:
-    """Of every committed epoch of which it is known what was before it.
+    """Return the input interval of every committed epoch whose start is known.
 
-    ``entries``: in the order of epochs. ``successor``: the job began with a savepoint, so that its partitions were read
-    before its first epoch.
+    ``entries``: in the order of epochs.
+    ``successor``: the job began with a savepoint, so its partitions were read before its first epoch.
     """
     open_: dict[tuple[str, int], int] = {}
     """By stream and partition where what was under way at the end of the last epoch begins."""
@@ -58,7 +58,7 @@ def intervals(entries: Iterable[LedgerEntry], successor: bool) -> Iterator[Inter
 
 
 def first_ends(sources: Mapping[str, Positions]) -> Offsets:
-    """Up to where each partition of a table was to be read before all streams that are joined with it."""
+    """Return the end offset up to which each partition of a table was read before all streams joined with it."""
     found: Offsets = {}
     for source, splits in sources.items():
         for split, at in splits.items():
@@ -129,7 +129,7 @@ def _is_first(entry: LedgerEntry, successor: bool) -> bool:
 
 
 def offsets(sources: Mapping[str, Positions]) -> Offsets:
-    """The next offsets in stored positions. A position of another kind, as a row of a table, tells none."""
+    """Return the next offsets in stored positions. Other positions, such as a row of a table, are omitted."""
     found: Offsets = {}
     for source, splits in sources.items():
         for split, position in splits.items():
@@ -139,12 +139,12 @@ def offsets(sources: Mapping[str, Positions]) -> Offsets:
 
 
 def stream_of(source: str, split: str) -> str:
-    """The stream that a split is of, which is named ``topic/partition``."""
+    """Return the stream of a split that is named ``topic/partition``."""
     return stream(source, split.rpartition("/")[0])
 
 
 def stream(source: str, topic: str) -> str:
-    """One topic of a source, as provenance has it: no encoded name has a slash."""
+    """Return the name of one topic of a source, as in provenance: no encoded name contains a slash."""
     return f"{source}/{encode_name(topic)}"
 
 

@@ -102,7 +102,7 @@ class Ledger:
 
     @cached_property
     def dated(self) -> frozenset[EpochId]:
-        """Epochs of which that is known."""
+        """Return the epochs whose processed input is known."""
         return frozenset(each.epoch for each in self.intervals)
 
     @cached_property
@@ -112,7 +112,7 @@ class Ledger:
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
-        """The id of the topic that each stream has read last, where that is known."""
+        """Return the id of the topic that each stream has read last, if known."""
         ids: dict[str, set[Json]] = {}
         for source, splits in self._newest_positions.items():
             for split, at in splits.items():
@@ -131,7 +131,7 @@ class Ledger:
 
     @property
     def first_ends(self) -> Offsets:
-        """Up to where tables were read before streams; see ``intervals``."""
+        """Return the end offsets up to which tables were read before streams; see ``intervals``."""
         return first_ends(self._newest_positions)
 
     def count(self, *words: str) -> int:
@@ -140,12 +140,12 @@ class Ledger:
 
     @property
     def kills(self) -> int:
-        """Deaths of workers and supervisors that the history tells."""
+        """Return the number of deaths of workers and supervisors in the history."""
         return len(deaths(self.events))
 
     @property
     def restarts(self) -> int:
-        """Attempts after the first: each recovery takes a term of its own."""
+        """Return the number of attempts after the first: each recovery takes a new term."""
         return max(0, self.count("recovered") - 1)
 
 
@@ -205,9 +205,9 @@ class LedgerContents:
 
 
 def told_at(place: str) -> LedgerContents:
-    """By the job whose checkpoints are at ``place``, whatever its name.
+    """Read the ledger of the job whose checkpoints are at ``place``, whatever its name.
 
-    ConfigError if there is none, CorruptCheckpoint if a record is damaged.
+    Raise ConfigError if there is none, CorruptCheckpoint if a record is damaged.
     """
     storage = find_storage(place)
     if storage is None:
@@ -232,7 +232,7 @@ def _kept(place: Path | str, entries: Iterable[LedgerEntry]) -> dict[str, Sequen
 
 
 def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
-    """One ledger of a job that went from checkpoint directory to checkpoint directory, each begun with a savepoint."""
+    """Combine the ledgers of a job that moved between checkpoint directories, each time by a savepoint."""
     lives = [*sorted(earlier, key=lambda life: max(life.committed, default=_NEVER)), ledger]
     first = lives[0]
     starts = [life.start for life in reversed(lives)]
@@ -254,7 +254,7 @@ def joined(ledger: Ledger, earlier: Sequence[Ledger]) -> Ledger:
 
 
 def _carried(events: Sequence[Mapping[str, Any]], committed: Collection[EpochId]) -> dict[EpochId, EpochId]:
-    """The output of an epoch that took too long goes into the next one of its term that is committed."""
+    """Map each aborted epoch to the committed epoch of its term that includes its output."""
     given_up = [_epoch(event) for event in events if event.get("event") == "aborted" and _is_epoch(event)]
     later = {g: [c for c in committed if c.term == g.term and c.epoch > g.epoch] for g in given_up}
     return {epoch: min(into) for epoch, into in later.items() if into}
@@ -280,7 +280,7 @@ def _epoch(event: Mapping[str, Any]) -> EpochId:
 
 
 def _total(counts: Json) -> int:
-    """The sum of ``{scope: count}``; a bare number is a sum already."""
+    """Return the sum of ``{scope: count}``; a bare number is already the sum."""
     if isinstance(counts, dict):
         return sum(_total(count) for count in counts.values())
     return int(counts) if isinstance(counts, int | float) else 0

@@ -111,7 +111,7 @@ class _Lookup:
         self._rpc.close()
 
     def texts(self, topics: pa.Array, partitions: pa.Array, offsets: pa.Array) -> pa.Array:
-        """One text a record, null where nothing is told."""
+        """Return one text per record, null if its origin is unknown."""
         named, of, at = topics.dictionary_encode(), np.asarray(partitions), np.asarray(offsets)
         places = np.stack([np.asarray(named.indices), of])
         found = np.full(len(at), None, dtype=object)
@@ -124,7 +124,7 @@ class _Lookup:
     def _of_partition(
         self, topic: str, partition: int, offsets: np.ndarray[Any, Any]
     ) -> Iterator[tuple[np.ndarray[Any, Any], Any]]:
-        """Indices of records of one partition, and their texts, by transaction."""
+        """Return the indices of the records of one partition, and their texts, by transaction."""
         log = self._logs.setdefault((topic, partition), _Log(self._rpc, topic, partition))
         batches = log.covering(int(offsets.min()), int(offsets.max()))
         if not batches:
@@ -163,7 +163,9 @@ class _Lookup:
         return _decoded(self._shelves[address].load(named.file.ref, named.epoch), named.file, producer)
 
     def _is_of(self, origins: TransactionProvenance, topic: str) -> bool:
-        """Another producer may have the same numbers in another cluster: it wrote for other sinks, or topics."""
+        """Return whether a file is that of a producer. One of another cluster may have the same numbers, with other
+        sinks or topics.
+        """
         blocks = origins.blocks.get(topic, ())
         if not blocks or self._beside.sinks is None or topic not in self._beside.sinks:
             return bool(blocks)
@@ -193,7 +195,7 @@ class _Log:
         self._from = _END
 
     def covering(self, first: int, last: int) -> list[RecordBatchHeader]:
-        """The batches that hold offsets from ``first`` to ``last``, as far as the log goes."""
+        """Return the batches that contain offsets from ``first`` to ``last``, up to the end of the log."""
         if self._more is None or first < self._from:
             self._more, self._known = self._rpc.batches(self._topic, self._partition, first, _END), []
         self._from = first
@@ -210,7 +212,7 @@ class _WrittenRecords:
     """The records that one transaction wrote to one topic, as the texts of headers."""
 
     def __init__(self, origins: TransactionProvenance, topic: str, texts: _RecentCache[pa.Array]) -> None:
-        """``texts``: those of blocks that were asked for not long ago, by whatever transaction."""
+        """``texts``: a cache of recently used blocks of all transactions."""
         self._attempt, self._texts = f"{origins.term.n}.{origins.epoch.n}", texts
         self._name = origins.producer_id, origins.producer_epoch, topic
         self._blocks = origins.blocks.get(topic, ())

@@ -21,7 +21,7 @@ class Regime:
 
 
 def regimes(entries: Iterable[LedgerEntry]) -> dict[str, tuple[Regime, ...]]:
-    """By sink, in the order of epochs. ``entries`` are in that order, too."""
+    """Return the regimes by sink, in the order of epochs. ``entries`` are in the same order."""
     found: dict[str, list[Regime]] = {}
     before, entries = -1, list(entries)
     sinks = {sink for entry in entries for sink in entry.outputs}
@@ -35,7 +35,7 @@ def regimes(entries: Iterable[LedgerEntry]) -> dict[str, tuple[Regime, ...]]:
 
 
 def _add(so_far: list[Regime], epoch: int, spread: Spread | None, *, gap: bool) -> None:
-    """``gap``: epochs without an entry lie before this one; outputs may name them."""
+    """Add an epoch. ``gap``: epochs without an entry precede this one; outputs may name them."""
     if gap and epoch > 0:
         known = so_far[-1].spread if so_far else None
         so_far.append(Regime(epoch - 1, _either(known, spread)))

@@ -13,7 +13,7 @@ Event = Mapping[str, Any]
 
 
 def deaths(events: Sequence[Event]) -> list[Event]:
-    """The events, oldest first, by which a SIGKILL of a worker or of a supervisor became known."""
+    """Return the events that show a SIGKILL of a worker or a supervisor, oldest first."""
     found: list[Event] = []
     alive = False
     for event in events:

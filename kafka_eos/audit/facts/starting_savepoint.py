@@ -55,7 +55,10 @@ def beginning(ledger: Ledger) -> StartingSavepoint | None:
 
 
 def whole_history(settings: Settings, job: str, ledger: Ledger, earlier: Sequence[Path | str]) -> Ledger:
-    """The ledger of a job together with those of its ``earlier`` checkpoint directories. ConfigError if one is none."""
+    """Return the ledger of a job together with those of its ``earlier`` checkpoint directories.
+
+    Raise ConfigError if a directory has no checkpoints of the job.
+    """
     if earlier and ledger.origin is None:
         raise ConfigError(f"job {job!r} did not begin with a savepoint: there is nothing earlier to name")
     lives = []
@@ -70,7 +73,7 @@ def whole_history(settings: Settings, job: str, ledger: Ledger, earlier: Sequenc
 
 
 def restored(path: str, operators: frozenset[str]) -> dict[str, tuple[StateHandle, ...]]:
-    """The state in a savepoint, by those of ``operators`` that it has any of."""
+    """Return the state in a savepoint, by those of ``operators`` for which it contains any."""
     handles = savepoints.read_savepoint(Path(path)).operators
     return {
         name: tuple(handle for handle in handles if handle.operator == name)

@@ -77,7 +77,9 @@ class ReportWriter:
         return verdict
 
     def _unwritten(self, verdict: Verdict, error: Exception) -> Verdict:
-        """Nothing passes without a report; what was found is found. The traceback has no other place than stderr."""
+        """Turn a PASS into INCONCLUSIVE because its report could not be written; findings stay. The traceback goes to
+        stderr.
+        """
         conclusion = Conclusion.FAIL if verdict.conclusion is Conclusion.FAIL else Conclusion.INCONCLUSIVE
         traceback_text = _format_traceback(error)
         advice = _advice(traceback_text) or "choose another --report-dir"

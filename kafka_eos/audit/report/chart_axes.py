@@ -14,7 +14,7 @@ Tick = tuple[float, str]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """From 0 to ``most`` on ``length`` of the picture."""
+    """An axis from 0 to ``most`` with ``length`` in the picture."""
 
     most: float
     length: float
@@ -23,20 +23,22 @@ class Axis:
         return round(value / self.most * self.length, 1) if self.most else 0.0
 
     def ticks(self, wanted: int) -> list[Tick]:
-        """Round numbers from 0 on, at most ``wanted`` steps."""
+        """Return round numbers from 0 on, at most ``wanted`` steps."""
         step = round_step(self.most, wanted)
         count = int(self.most / step + 1e-9)
         return [(self(i * step), _written(i * step, step)) for i in range(count + 1)]
 
 
 def up_to_a_round_number(most: float, length: float, wanted: int) -> Axis:
-    """An axis that ends at the first of its round numbers which is not below ``most``."""
+    """Create an axis that ends at its first round number not below ``most``."""
     step = round_step(most, wanted)
     return Axis(math.ceil(most / step - 1e-9) * step, length)
 
 
 def round_step(most: float, wanted: int) -> float:
-    """1, 2 or 5 times a power of ten: the smallest with which ``wanted`` steps reach ``most``. 1 if that is 0."""
+    """Return 1, 2 or 5 times a power of ten: the smallest with which ``wanted`` steps reach ``most``. 1 if that is
+    0.
+    """
     if most <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(most / wanted))

@@ -102,7 +102,7 @@ class Bars:
 
 
 def timeline(events: Sequence[Mapping[str, Any]]) -> Timeline | None:
-    """The picture of a job's life; None if the history has fewer than two commits."""
+    """Draw the picture of a job's history; None if it has fewer than two commits."""
     story = life(events)
     if len(story.committed) < 2:
         return None
@@ -120,7 +120,7 @@ def timeline(events: Sequence[Mapping[str, Any]]) -> Timeline | None:
 
 
 def partition_bars(partitions: Sequence[Mapping[str, Any]]) -> Bars | None:
-    """Records of each partition, what is aborted on top; None if there are none, or too many."""
+    """Draw the records of each partition, with aborted ones on top; None if there are none, or too many."""
     if not 1 <= len(partitions) <= _MOST_BARS:
         return None
     room = WIDTH / len(partitions)
@@ -151,7 +151,7 @@ def _upwards(y: Axis) -> list[Tick]:
 
 
 def _steps(points: Iterable[tuple[float, float]]) -> str:
-    """A line that stays level until the next point, then goes straight up."""
+    """Draw a line that stays level until the next point, then rises vertically."""
     line: list[str] = []
     level: float | None = None
     for x, y in points:

@@ -50,7 +50,7 @@ def write(directory: Path, verdict: Verdict, context: Context) -> None:
 
 
 def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
-    """The whole report as plain data."""
+    """Return the whole report as plain data."""
     facts = verdict.facts
     return {
         "format": "kafka-eos audit 1",
@@ -93,7 +93,7 @@ def _uncompared(facts: Observations) -> list[dict[str, Any]]:
 
 
 def _dead_letters(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """By source and operator, as the history tells of epochs that were committed."""
+    """Return the dead letters of committed epochs, by source and operator, from the history."""
     committed = {event.get("epoch") for event in events if event.get("event") == "committed"}
     counts_by_epoch = {e.get("epoch"): e.get("counts", {}) for e in events if e.get("event") == "dead-letters"}
     counted = (RecordCounts(refused=counts) for epoch, counts in counts_by_epoch.items() if epoch in committed)
@@ -132,7 +132,7 @@ def _version(package: str) -> str:
 
 
 def as_html(content: Mapping[str, Any], context: Context) -> str:
-    """The page for ``content`` (what ``as_json`` gives)."""
+    """Return the page for ``content``, the result of ``as_json``."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     environment = Environment(

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 
 def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mapping[str, str], before: int) -> list[str]:
-    """``loose``: outputs whose values were not compared; ``unsure``: sinks that were not compared, and why (of one
-    without provenance nothing is left to check then); ``before``: outputs of before the savepoint.
+    """Return the notes about the comparison.
+
+    ``loose``: outputs whose values were not compared.
+    ``unsure``: sinks that were not compared, and the reason (without provenance, nothing is left to check then).
+    ``before``: outputs from before the savepoint.
     """
     lines = []
     if ledger.origin is not None:
@@ -57,10 +60,9 @@ def uncompared(
     unsure: Mapping[str, str],
     ruled: Collection[str],
 ) -> list[UncomparedOutput]:
-    """For the headline: what nothing tells of the outputs of sinks that were compared otherwise.
+    """Return for the headline what is unknown about the outputs of sinks that were otherwise compared.
 
-    ``untold``: by sink, outputs of which nobody knows whether they should be there. ``ruled``: sinks behind broadcast
-    state.
+    ``untold``: by sink, outputs that may exist or not. ``ruled``: sinks after broadcast state.
     """
     left_out: list[UncomparedOutput] = []
     for sink in (sink for sink in subject.sinks if sink.node not in unsure):

@@ -122,7 +122,7 @@ class _State:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Equal, but for the last digits of floats."""
+    """Return whether two values are equal, except for the last digits of floats."""
     if isinstance(one, float) and isinstance(other, float):
         return one == other or math.isclose(one, other, rel_tol=NEAR, abs_tol=NEAR)
     if isinstance(one, dict) and isinstance(other, dict):

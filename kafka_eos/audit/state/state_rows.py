@@ -1,8 +1,8 @@
-"""Stored state, and the state that the input makes, as rows of one form, inside Spark's Python workers.
+"""Stored state, and the state recomputed from the input, as rows of one form, inside Spark's Python workers.
 
-A row is the encoded key, the place (a row key without its key group) and the encoded value. Rule: what is no part of
-what a key holds is taken out on both sides: the numbers that a subtask's counter gave to the elements of lists (each
-list counts its own), and of a fold with ``merge=`` how often it gave out a key.
+A row is the encoded key, the sort key (a row key without its key group) and the encoded value. Rule: data that is not
+part of a key's contents is removed on both sides: the numbers of list elements (each subtask counts its own), and for a
+fold with ``merge=`` the number of its outputs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Form:
     """Folds with ``merge=``: how many outputs a key has had depends on where epochs ended."""
 
     def comparable(self, operator: str, described: Mapping[str, Json], rows: Iterable[Row]) -> Iterator[Row]:
-        """Row keys, still with their groups, and values of a state; ``rows`` come in the order of row keys."""
+        """Yield row keys, with their groups, and values of a state; ``rows`` are in the order of row keys."""
         merged = operator in self.merging
         if described.get("kind") == "list":
             rows = _numbered(rows)
@@ -76,7 +76,7 @@ class Form:
 
 
 def _numbered(rows: Iterable[Row]) -> Iterator[Row]:
-    """The elements of each list numbered from 0."""
+    """Number the elements of each list from 0."""
     for of, elements in itertools.groupby(rows, key=lambda row: row[0][:-_NUMBER_BYTES]):
         for number, (_, value) in enumerate(elements):
             yield of + number.to_bytes(_NUMBER_BYTES, "big"), value
@@ -86,7 +86,7 @@ def _numbered(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def stored(at: Checkpoint, form: Form, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """STORED rows of some handles. Input: their numbers."""
+    """Yield STORED rows of handles. Input: the numbers of the handles."""
     storage, manifest = at.open()
     for batch in batches:
         for (number,) in zip(*columns_of(batch), strict=True):
@@ -97,7 +97,7 @@ def stored(at: Checkpoint, form: Form, batches: Iterator[pa.RecordBatch]) -> Ite
 def restored(
     app: str, workers: int, savepoint: str, form: Form, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """MADE rows that a savepoint holds, as the code of today stores them. Input: one row."""
+    """Yield MADE rows of a savepoint, as the present code stores them. Input: one row."""
     for _ in batches:
         with Tail(cut_of(app, workers), None, savepoint) as tail:
             yield from _batches(_made(tail.backends, form), _MADE)
@@ -106,7 +106,7 @@ def restored(
 def recomputed(
     app: str, workers: int, savepoint: str | None, form: Form, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """MADE rows. Input: as ``tasks.tail_outputs``."""
+    """Yield MADE rows. Input: as ``tasks.tail_outputs``."""
     parts = cut_of(app, workers)
     loose: set[tuple[str, bytes]] = set()
     seen: set[tuple[str, bytes]] = set()
@@ -131,7 +131,7 @@ def recomputed(
 def recomputed_alone(
     app: str, workers: int, savepoint: str | None, form: Form, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """MADE rows of the whole plan, run in one task. Input: INPUT rows in the order of partitions."""
+    """Yield MADE rows of the whole plan, run in one task. Input: INPUT rows in the order of partitions."""
     parts = cut_of(app, workers)
     with ExitStack() as stack:
         backends = stack.enter_context(Backends(parts.plan, savepoint)).by_operator

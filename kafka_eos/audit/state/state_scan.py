@@ -68,7 +68,7 @@ class StateScan:
         self._spark, self._scope = spark, scope
 
     def stored(self) -> dict[Name, tuple[int, int]]:
-        """Of each state, how many rows of the checkpoint are compared, and how many are not."""
+        """Count for each state the rows of the checkpoint that are compared, and those that are not."""
         compared = F.count("place")
         counted = self._stored.groupBy("operator", "state").agg(
             compared.alias("n"), (F.count(F.lit(1)) - compared).alias("others")
@@ -80,7 +80,7 @@ class StateScan:
         return self._expected.count()
 
     def differences(self) -> list[Difference]:
-        """All rows that are not the same, by state and kind; ``loose`` are those of keys whose order nothing tells."""
+        """Return all rows that differ, by state and kind; ``loose`` rows are those of keys with an unknown order."""
         scope = self._scope
         judged = partial(words.describe_differences, scope.app, scope.workers, scope.form.merging, scope.described)
         described = scope.seen.hold(self._different().mapInArrow(judged, words.TOLD))

@@ -53,7 +53,7 @@ class Doubts:
 
 
 def declared(plan: Plan) -> dict[Name, StateDescriptor[Any]]:
-    """The states that the operators of a plan have; a process function is asked, and processes nothing."""
+    """Return the states that the operators of a plan declare. Process functions are opened, but process nothing."""
     found: dict[Name, StateDescriptor[Any]] = {}
     for node in plan.nodes:
         if isinstance(node, FoldNode | ReduceNode):
@@ -80,7 +80,9 @@ def stored(handles: Sequence[StateHandle]) -> dict[Name, Mapping[str, Json]]:
 
 
 def doubts(cut: Cut, ledger: Ledger, handles: Sequence[StateHandle], several: bool) -> Doubts:
-    """``several``: records may have come in an order that nothing tells, to a plan that is recomputed in one task."""
+    """Return the doubts. ``several``: records may have arrived in an unknown order, at a plan that is recomputed in one
+    task.
+    """
     known, local = declared(cut.plan), {handle.operator for handle in handles if is_local(handle)}
     blind = {name: why for name, each in stored(handles).items() if (why := _unreadable(cut.plan, known, name, each))}
     blind |= {name: f"{_EXPIRES}: its own" for name, descriptor in known.items() if descriptor.ttl is not None}
@@ -137,7 +139,7 @@ def _unsure(cut: Cut, ledger: Ledger, operator: str, several: bool) -> str | Non
 
 
 def _added(ledger: Ledger, operator: str) -> int | None:
-    """The epoch that an operator was added in, if it was not there from the first."""
+    """Return the epoch in which an operator was added, if it did not exist from the first one on."""
     epochs = [(entry.id.epoch.n, operator in entry.states) for entry in ledger.entries.values() if entry.id.epoch.n]
     if not epochs or epochs[0][1]:
         return None

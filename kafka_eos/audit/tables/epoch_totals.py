@@ -1,11 +1,12 @@
-"""Outputs of a fold with ``merge=``: one for each key and epoch, with what the key had at the end of the epoch.
+"""Outputs of a fold with ``merge=``: one per key and epoch, with the key's accumulator at the end of the epoch.
 
-The recompute makes an output for every record, in the order of *spans* of the input, which end where an epoch ended
-with nothing under way (``intervals.spans``). The last of a key and span says what the key had then, however its
-records were summed up. Where every epoch ended so, there is one output of each key and span, and it says just that.
+The recompute emits an output for every record, in the order of *spans* of the input. A span ends where an epoch ended
+without in-flight rows (``intervals.spans``). The last output of a key and span has the key's value at that time,
+however its records were combined. If every epoch ended in this way, there is one output per key and span, with this
+value.
 
-Rule: of a key with records in a span there is an output at least, at most one of each epoch that wrote some, and the
-one with the highest update number has the value of the end. Of others nothing is known but that they may be there.
+Rule: a key with records in a span has at least one output, and at most one per epoch that wrote any. The output with
+the highest update number has the value at the end. Nothing else is known of the other outputs.
 """
 
 from __future__ import annotations
@@ -23,13 +24,12 @@ _SPAN = ("series", "sink", "grp_text", "span")
 
 
 def closed(pairs: DataFrame) -> DataFrame:
-    """``pairs`` in which outputs that are ``summed`` should say what the recompute makes at the end of their span, and
+    """Return ``pairs`` in which ``summed`` outputs are compared with the recomputed value at the end of their span.
 
-    ``closing``  is true of an output that is there and is the last of its key and span: it must say that
-    ``absent``   is true where the last output of a key and span should be, if there is none at all
-    ``again``    is true of an output of the same key, span and epoch as one before it
-
-    Of outputs that are not ``summed`` all three are false.
+    ``closing``: the output exists and is the last of its key and span, so its value must be equal.
+    ``absent``: the key and span has no output at all, and the last one is expected.
+    ``again``: an earlier output has the same key, span and epoch. All three are false for outputs that are not
+    ``summed``.
     """
     of_span = Window.partitionBy(*_SPAN)
     # Those that the recompute does not make have no key; they are unexpected.
@@ -51,7 +51,7 @@ def closed(pairs: DataFrame) -> DataFrame:
 
 
 def none(pairs: DataFrame) -> DataFrame:
-    """As ``closed``, of a plan without such a fold."""
+    """Return the result of ``closed`` for a plan without such a fold."""
     return pairs.withColumns(dict.fromkeys(("closing", "absent", "again"), F.lit(False)))
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recompute:
-    """Everything that decides how to compute again."""
+    """The plan and the settings of a recompute."""
 
     app: str
     cut: Cut
@@ -52,11 +52,14 @@ class Recompute:
     def expected(
         self, records: DataFrame, visible: DataFrame, more_outputs: Sequence[DataFrame] = ()
     ) -> tuple[DataFrame, bool]:
-        """One row an output that should exist: ``sink``, ``id``, place, update, hashes, ``grp`` (key), ``loose``; and
-        whether there are keys with an order that nothing tells, of which ``loose`` outputs are all that is known.
+        """Return one row per expected output, and whether some keys have an unknown order.
 
-        ``records`` are ``tasks.INPUT``; ``visible`` the first copies of outputs; ``beside`` what is computed
-        elsewhere: behind windows, and behind broadcast state.
+        The columns are ``sink``, ``id``, location, update, hashes, ``grp`` (key) and ``loose``. For keys with an
+        unknown order, only ``loose`` outputs are known.
+
+        ``records``: rows as in ``tasks.INPUT``.
+        ``visible``: the first copies of outputs.
+        ``more_outputs``: outputs that are computed elsewhere, after windows and after broadcast state.
         """
         cut, free = self.cut, False
         parts = [records.sparkSession.createDataFrame([], tasks.EXPECTED), *more_outputs]
@@ -80,7 +83,7 @@ class Recompute:
         return _identified(made, cut, self.unmarked, ReadableValues.of(self.app, cut, self.rounded)), free
 
     def serial(self, records: DataFrame) -> tuple[DataFrame, bool]:
-        """``records`` in one task and order; and whether the job may have read them in another one."""
+        """Return ``records`` in one task and order, and whether the job may have read them in another order."""
         several = self.streams > 1 or (self.cut.parallelism > 1 and bool(self.cut.parted))
         # A table that has not changed since is whole before a stream begins.
         place = (~F.col("source").isin([*self.cut.tables]), "source", "topic", "partition", "offset")
@@ -99,8 +102,8 @@ class Recompute:
         return ordered.select(*tasks.CAPTURED_COLUMNS, "loose"), free
 
     def _in_their_order(self, rows: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:
-        """Adds ``turn``, the order among the rows of a key where offsets do not give one, and ``loose``. Also: are
-        there such keys?
+        """Add ``turn``, the order of a key's rows where offsets do not define one, and ``loose``; return whether such
+        keys exist.
         """
         if not self.cut.lookups:
             return self._by_streams(rows, visible)
@@ -111,7 +114,7 @@ class Recompute:
         return looked.unionByName(others, allowMissingColumns=True), free or moved
 
     def _by_streams(self, rows: DataFrame, visible: DataFrame | None) -> tuple[DataFrame, bool]:
-        """As the offsets of a stream, and update numbers, tell."""
+        """Order rows by the offsets of their stream, and by update numbers."""
         shuffled = bool(self.cut.shuffled.intersection(self.cut.stages))
         streams = rows.select("grp", "stage") if shuffled else rows.select("grp", "stage", *_STREAM).distinct()
         if streams.groupBy("grp", "stage").count().where("count > 1").isEmpty():
@@ -155,7 +158,7 @@ def tables_first(rows: DataFrame, tables: Collection[str]) -> DataFrame:
 
 
 def _identified(made: DataFrame, cut: Cut, unmarked: tuple[str, ...], legible: ReadableValues) -> DataFrame:
-    """Adds what each output calls itself, and hashes of what it says."""
+    """Add the id of each output, and the hashes of its content."""
     number, letter = F.col("sub"), F.col("sink").isin([*cut.letters])
     # The first phase of a fold is the one that refuses records.
     for fold in cut.merging:

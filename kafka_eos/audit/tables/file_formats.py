@@ -1,8 +1,8 @@
-"""Files that are no plain lines in a directory, as a Spark table: the sink in the user's file reads them, in Spark's
+"""Files in formats other than plain lines, as a Spark table: the sink in the user's file reads them, in Spark's
 workers.
 
-Rule: a file of which a part cannot be read shows that as a torn row; one that is gone, or that the operating system or
-the object store does not give, breaks the audit off.
+Rule: a file with an unreadable part yields a torn row. A file that is missing, or that the operating system or the
+object store cannot return, aborts the audit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _AT_ONCE: Final = 4096
 def rows(
     spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]], app: str, workers: int
 ) -> list[DataFrame]:
-    """Rows of the named files of sinks, with the columns of ``reads.lines``: one table, or none if there are no files.
+    """Return the rows of the named files of sinks, with the columns of ``reads.lines``: one table, or none without
+    files.
 
     ``partition`` is the subtask, and ``offset`` the row.
     """

@@ -1,8 +1,8 @@
-"""Values that parts were added up to: they may differ in the last digits of a float, with the order of the parts.
+"""Comparison of values that were added up from parts: the order of the parts may change the last digits of a float.
 
-Rule: texts are the same if they are the same but for their floats, and each float is near its counterpart. A float is
-a number with a point or an exponent that stands by itself, as in JSON. All else is compared byte for byte. Of formats
-that are no texts ``legible`` makes some.
+Rule: two texts are equal if they are equal apart from their floats, and each float is near its counterpart. A float is
+a separate number with a point or an exponent, as in JSON. Everything else is compared byte by byte. Values in binary
+formats are first converted to text by ``legible``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ _FLOAT: Final = r"(?<![^\s:,\[=(])-?\d+(?:\.\d+(?:[eE][-+]?\d+)?|[eE][-+]?\d+)(?
 
 
 def floats(value: Column, summed: Column) -> Column:
-    """The floats in a text, in their order; null of what is not ``summed`` and where there are none."""
+    """Return the floats in a text, in order; null if the value is not ``summed`` or contains none."""
     found = F.regexp_extract_all(value.cast("string"), F.lit(_FLOAT), F.lit(0)).cast("array<double>")
     return F.when(summed, F.nullif(found, F.array().cast("array<double>")))
 
 
 def value_hash(value: Column, summed: Column) -> Column:
-    """Of a value; without its floats if it is ``summed``, since those are compared by themselves."""
+    """Return the hash of a value. The floats of a ``summed`` value are excluded, because they are compared
+    separately.
+    """
     without = F.regexp_replace(value.cast("string"), _FLOAT, "#")
     return F.when(floats(value, summed).isNotNull(), F.xxhash64(without)).otherwise(F.xxhash64(value))
 

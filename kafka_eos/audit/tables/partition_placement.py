@@ -1,8 +1,8 @@
-"""The partition of a record by its key, as the partitioner of its producer chooses.
+"""The partition of a record by its key, as its producer's partitioner chooses it.
 
-Rule: only partitioners that use the key alone are judged; other records have no place. While a job wrote, partitions
-may have been added, or the partitioner changed: records stay where they were right then. The ledger records for each
-epoch what was in force; for epochs that it lacks, the first records show it.
+Rule: only partitioners that use nothing but the key are judged; other records have no expected partition. Partitions
+may have been added, or the partitioner changed, while the job wrote: records stay in the partition that was correct at
+that time. The ledger records the partitioning of each epoch; for missing epochs, the first records show it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ _ENOUGH = 10_000
 
 
 def numbers(first: Collection[tuple[int, int]], now: int) -> frozenset[int] | None:
-    """The numbers of partitions that a topic may have had, as ``first`` tells: hash and partition of records of the
-    first epoch of a job. ``now`` is how many there are. None if that is not how their partitions were chosen: with two
-    partitions every other record is right by chance.
+    """Return the possible numbers of partitions of a topic, from the hashes and partitions of its first epoch; None if
+    the partitions of its records were chosen in another way.
 
-    A topic that has grown had one of the smaller numbers then, and every record has the place which that one gives it.
+    ``first``: hash and partition of each record of the job's first epoch. With two partitions, every other record
+    matches by chance.
+    ``now``: the present number of partitions. A topic that has grown had a smaller number then, which every record
+    matches.
     """
     before = [n for n in range(1, now) if all(number % n == partition for number, partition in first)]
     right = sum(number % now == partition for number, partition in first)
@@ -72,11 +74,11 @@ class PartitionPlacement:
 
 
 def with_homes(visible: DataFrame, topics: Mapping[str, PartitionPlacement]) -> DataFrame:
-    """Adds ``home``: for a record of the job that is where it should not be the partition where it should be.
+    """Add ``home``: the expected partition of a record that is in another one.
 
-    ``visible`` has ``place``, see ``partitioners``. ``topics``: by sink. Where nobody knows how partitions were chosen,
-    the records of a key belong together, where most of them are; while the number of partitions may have changed,
-    nothing is known of them.
+    ``visible`` has ``place``, see ``partitioners``. ``topics``: by sink. If it is unknown how partitions were chosen,
+    the records of a key are expected together, where most of them are. If the number of partitions may also have
+    changed, nothing is expected.
     """
     counts = _counts(visible, {sink: placing for sink, placing in topics.items() if is_known(placing.partitioner)})
     alike: dict[tuple[PartitionPlacement, frozenset[int] | None], list[str]] = {}
@@ -110,7 +112,9 @@ def _together(placing: PartitionPlacement, spread: Spread | None, counts: frozen
 
 
 def _home(placing: PartitionPlacement, counts: frozenset[int] | None) -> Column:
-    """By the hash of the key; null where the record is at home. ``counts``: see ``_counts``."""
+    """Return the expected partition by the hash of the key; null if the record is there. ``counts``: see
+    ``_counts``.
+    """
     home = F.lit(None).cast("long")
     for i, spread in enumerate(placing.spreads()):
         some = counts if spread is None else _between(spread)
@@ -151,7 +155,7 @@ def _away(count: int) -> Column:
 
 
 def _first(visible: DataFrame, sinks: Collection[str]) -> dict[str, list[tuple[int, int]]]:
-    """By sink: ``place`` and partition of records of the first epoch that has any."""
+    """Return ``place`` and partition of the records of the first epoch that has any, by sink."""
     if not sinks:
         return {}
     epoch, of_sink = F.struct("epoch", "term"), Window.partitionBy("sink")

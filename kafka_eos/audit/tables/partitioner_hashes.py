@@ -1,7 +1,7 @@
-"""The hashes by which librdkafka's partitioners go, of a column of keys: in SQL where Spark has them, else in numpy.
+"""The hashes of librdkafka's partitioners for a column of keys: in SQL where Spark has them, otherwise in numpy.
 
-Source: librdkafka's ``rdmurmur2.c``, ``rdfnv1a.c`` and ``rdcrc32.c``; the Java client has the first one too. Written
-apart from the sink, which must not judge itself.
+Source: librdkafka's ``rdmurmur2.c``, ``rdfnv1a.c`` and ``rdcrc32.c``; the Java client also has the first one. This is
+an implementation independent of the sink's, which must not judge itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _WORD = 4
 
 
 def key_hash(partitioner: str | None, key: Column) -> Column:
-    """A number whose rest by the number of partitions is the record's partition; null where nothing tells."""
+    """Return a number whose remainder by the number of partitions is the record's partition; null if that is
+    unknown.
+    """
     found = _HASHES.get(partitioner or "")
     return F.lit(None).cast("bigint") if found is None else F.when(key.isNotNull(), found(key))
 
@@ -39,7 +41,7 @@ def _crc32(key: Column) -> Column:
 
 
 def _crc32_or_anywhere(key: Column) -> Column:
-    """An empty key is none."""
+    """Return the CRC-32 of a key; null for an empty key, which is treated like no key."""
     return F.when(F.length(key) > 0, F.crc32(key))
 
 
@@ -67,7 +69,7 @@ _HASHES: dict[str, Callable[[Column], Column]] = {
 
 
 def murmur2(keys: pa.Array) -> pa.Array:
-    """Of words of four bytes, the last one maybe shorter; without its sign."""
+    """Compute the hash over words of four bytes, the last of which may be shorter, and drop its sign."""
     data, starts, sizes = _parts(keys)
     found = _SEED ^ sizes.astype(np.uint32)
     for word in range(sizes.max(initial=0) // _WORD):
@@ -85,7 +87,7 @@ def murmur2(keys: pa.Array) -> pa.Array:
 
 
 def fnv1a(keys: pa.Array) -> pa.Array:
-    """Byte by byte; of a negative number the amount."""
+    """Compute the hash byte by byte, and return its absolute value."""
     data, starts, sizes = _parts(keys)
     found = np.full(len(sizes), _OFFSET)
     for i in range(sizes.max(initial=0)):
@@ -95,7 +97,7 @@ def fnv1a(keys: pa.Array) -> pa.Array:
 
 
 def _parts(keys: pa.Array) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
-    """All bytes, and where each key begins and how many it has; null has none."""
+    """Return all bytes, and the start and length of each key; null has length 0."""
     keys = keys.cast(pa.large_binary())
     _, ends, data = keys.buffers()
     at = np.frombuffer(ends, np.int64, len(keys) + 1, keys.offset * 8)

@@ -64,7 +64,7 @@ class PinnedInput:
             cluster.close()
 
     def obstacles(self, seconds: float) -> list[str]:
-        """Wait until nothing is in flight, and pin. Returns why what is pinned is no sound base, if so."""
+        """Wait until nothing is in flight, and pin the offsets. Return the reasons why they are no sound base."""
         if busy := self._settle(seconds):
             return busy
         self.beginning = beginning(self._ledger)
@@ -107,7 +107,7 @@ class PinnedInput:
         ]
 
     def _created_anew(self) -> list[str]:
-        """Input topics that are not those which the job has read."""
+        """List the input topics that were recreated since the job has read them."""
         known = self._ledger.topic_ids
         ids = {topic: found for cluster, topics in self._clusters.values() for topic, found in cluster.ids(topics)}
         return [
@@ -120,7 +120,7 @@ class PinnedInput:
     # ------------------------------------------------------------ what was read
 
     def inputs(self) -> dict[str, Bounds]:
-        """By stream: from the job's start to the position of its last committed epoch."""
+        """Return by stream the range from the job's start to the position of its last committed epoch."""
         return {
             source.stream: {
                 p: (self._start(source, p, at), max(self._start(source, p, at), self._position(source, p, at)))
@@ -130,7 +130,7 @@ class PinnedInput:
         }
 
     def ahead(self) -> dict[str, Bounds]:
-        """By stream: from there to the pinned end."""
+        """Return by stream the range from that position to the pinned end."""
         return {
             source.stream: {
                 p: (self._position(source, p, at), at.end) for p, at in self.pinned.ranges[source.stream].items()
@@ -139,7 +139,7 @@ class PinnedInput:
         }
 
     def outputs(self) -> dict[str, Bounds]:
-        """By sink that is a topic: all of it, up to the pinned end."""
+        """Return the full range up to the pinned end, by sink with a topic."""
         ranges = self.pinned.ranges
         return {t.node: {p: (at.begin, at.end) for p, at in ranges[t.node].items()} for t in self._subject.topics}
 
@@ -189,6 +189,6 @@ class PinnedInput:
         ]  # fmt: skip
 
     def _files(self, directory: Directory) -> Sequence[str]:
-        """The committed files of a sink, as they are now: names, in directories of partitions too."""
+        """List the committed files of a sink as they are now: names, including those in partition directories."""
         found: Sequence[str] = self._subject.connector(directory.node).audit_names()
         return sorted(name for name in found if re.fullmatch(directory.names, name.rpartition("/")[2]))

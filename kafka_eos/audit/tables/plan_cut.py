@@ -1,6 +1,7 @@
-"""A plan, cut where its state begins: what runs on records in any grouping, and what runs on all rows of a key.
+"""A plan, cut where its state begins: a part that runs on records in any grouping, and a part that runs on all rows of
+a key.
 
-Pure. Rule: what a sink's outputs depend on, beside the rows of their key, is a property of ``Cut`` with a name.
+Pure. Rule: each property of outputs that depends on more than the rows of their key is a named property of ``Cut``.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Cut:
 
     @cached_property
     def below(self) -> frozenset[str]:
-        """Nodes that depend on the order of records of a key."""
+        """Return the nodes that depend on the order of the records of a key."""
         return descendants(self.plan, self.stages)
 
     @cached_property
@@ -89,12 +90,12 @@ class Cut:
 
     @property
     def head_sinks(self) -> frozenset[str]:
-        """Sinks whose outputs do not depend on state. Dead letters come from both halves."""
+        """Return the sinks whose outputs do not depend on state. Both halves write dead letters."""
         return frozenset(sink.name for sink in self.plan.sinks if sink.name not in self.below)
 
     @property
     def one_an_update(self) -> bool:
-        """Every row that reaches a stage makes one output at most, so no two of a key have the same update number."""
+        """Return whether each row at a stage emits at most one output, so that update numbers of a key are unique."""
         stateful = [node for node in self.plan.nodes if node.keyed]
         below = [self.plan.node(name) for name in self.below]
         manifold = self.copied or any(isinstance(node, _NOT_ONE_EACH | UnionNode) for node in below)
@@ -102,7 +103,7 @@ class Cut:
 
     @property
     def one_to_one(self) -> bool:
-        """Every row that reaches a stage makes exactly one output, and the update number tells the order."""
+        """Return whether each row at a stage emits exactly one output, so that update numbers define the order."""
         return self.one_an_update and not any(isinstance(self.plan.node(name), FilterNode) for name in self.below)
 
     @property
@@ -112,39 +113,39 @@ class Cut:
 
     @cached_property
     def lookups(self) -> tuple[str, ...]:
-        """Stages where rows of a stream look into a table: they are in no order among themselves."""
+        """Return the stages where rows of a stream look up a table. These rows have no order among themselves."""
         return tuple(stage for stage in self.stages if isinstance(self.plan.node(stage), TableConnectNode))
 
     @cached_property
     def looking(self) -> frozenset[str]:
-        """Nodes behind a join with a table, dead letters included."""
+        """Return the nodes after a join with a table, including dead letters."""
         names = [node.name for node in self.plan.nodes if isinstance(node, TableJoinNode)]
         return frozenset({*descendants(self.plan, names), *(self.letters if names else ())})
 
     @cached_property
     def tables(self) -> frozenset[str]:
-        """Sources that are looked up as they are now."""
+        """Return the sources whose current values are looked up."""
         return frozenset(node.table for node in self.plan.nodes if isinstance(node, TableJoinNode))
 
     @property
     def fans_out(self) -> bool:
-        """One record may reach a stage as several rows."""
+        """Return whether one record may reach a stage as several rows."""
         return any(isinstance(node, FlatMapNode) for node in self.head.nodes)
 
     @cached_property
     def shuffled(self) -> frozenset[str]:
-        """Nodes that rows reach in no order: an exchange other than by key, or a loop, lies before them."""
+        """Return the nodes where rows arrive in no order, after a loop or an exchange other than by key."""
         return descendants(self.plan, [node.name for node in self.plan.nodes if isinstance(node, ExchangeNode)])
 
     @cached_property
     def parted(self) -> frozenset[str]:
-        """Nodes that rows of one input partition may reach through several workers: two exchanges lie before them."""
+        """Return the nodes that rows of one input partition may reach through several workers, after two exchanges."""
         names = [node.name for node in self.plan.exchanges if not isinstance(node, ForwardNode)]
         return descendants(self.plan, [*descendants(self.plan, names).intersection(names)])
 
     @cached_property
     def astray(self) -> frozenset[str]:
-        """Nodes that updates of a key reach in no order: such an exchange lies between them and the state."""
+        """Return the nodes where updates of a key arrive in no order, because such an exchange follows the state."""
         stateful = {node.name for node in self.plan.nodes if node.keyed}
         found: set[str] = set()
         todo = [(name, False) for name in stateful]
@@ -160,14 +161,14 @@ class Cut:
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """Sinks of dead letters."""
+        """Return the sinks of dead letters."""
         return tuple(sink.name for sink in self.plan.sinks if sink.is_dead_letter_sink)
 
     @property
     def unsteady(self) -> frozenset[str]:
-        """Sinks whose outputs may come to be or not with another order of records.
+        """Return the sinks whose outputs may exist or not, depending on the order of records.
 
-        Where records may be refused, each of them may be: a step, or a codec, that gets a state may refuse it.
+        If records may be rejected, this applies to each of them: any step or codec after state may reject its row.
         """
         if self.steady and not self.letters:
             return frozenset()
@@ -175,19 +176,19 @@ class Cut:
 
     @cached_property
     def nested(self) -> bool:
-        """A key may depend on state, so that its rows cannot be told where the order of that state's input is not."""
+        """Return whether a key may depend on state. Its rows are then unknown if the order of that state's input is."""
         return bool(self.below.intersection(self.stages))
 
     # ------------------------------------------------------------ state that expires
 
     @cached_property
     def expiring(self) -> frozenset[str]:
-        """Nodes whose rows depend on what had expired when a record came: on when, and beside what, it was read."""
+        """Return the nodes whose rows depend on the state that had expired, and so on when each record was read."""
         return descendants(self.plan, self._expire)
 
     @cached_property
     def unlasting(self) -> frozenset[str]:
-        """Those of ``unsteady`` that are so because of it, whatever the order of records."""
+        """Return the sinks of ``unsteady`` whose outputs depend on expired state, whatever the order of records."""
         letters = self.letters if self._expire else ()
         return self.unsteady.intersection({*self.expiring, *letters})
 
@@ -199,24 +200,24 @@ class Cut:
 
     @cached_property
     def merging(self) -> tuple[FoldNode, ...]:
-        """Folds with one output a key and epoch."""
+        """Return the folds that emit one output per key and epoch."""
         return tuple(node for node in self.whole.nodes if isinstance(node, FoldNode) and node.merge is not None)
 
     @cached_property
     def summed(self) -> frozenset[str]:
-        """Nodes whose rows depend on where epochs ended."""
+        """Return the nodes whose rows depend on where epochs ended."""
         return descendants(self.plan, [fold.name for fold in self.merging])
 
     @cached_property
     def totals(self) -> frozenset[str]:
-        """Sinks among them where the last value of each key is the same wherever epochs ended."""
+        """Return the sinks of ``summed`` where the last value of each key does not depend on where epochs ended."""
         return frozenset(
             sink.name for sink in self.plan.sinks if not sink.is_dead_letter_sink and self._tells_totals(sink)
         )
 
     @cached_property
     def summing(self) -> frozenset[str]:
-        """Stages of which every row goes into a fold that fills one of ``totals``."""
+        """Return the stages whose rows all go into a fold before one of ``totals``."""
         folds = {
             fold.name: fold.inputs[0] for fold in self.merging if self.totals & self.plan.find_descendants(fold.name)
         }
@@ -242,7 +243,7 @@ class Cut:
 
     @cached_property
     def asked(self) -> frozenset[str]:
-        """Nodes that ask a service, and all behind them."""
+        """Return the nodes that send requests to a service, and all nodes after them."""
         names = [node.name for node in self.plan.nodes if isinstance(node, UnansweredNode)]
         return frozenset({*names, *descendants(self.plan, names)})
 
@@ -254,32 +255,34 @@ class Cut:
 
     @cached_property
     def timed(self) -> frozenset[str]:
-        """Operators with timers, and nodes behind them: how far event time had come no record tells."""
+        """Return the operators with timers, and the nodes after them. No record states the watermark at its arrival."""
         names = [node.name for node in self.plan.timer_operators if not forgets(node)]
         return frozenset({*names, *descendants(self.plan, names)})
 
     @cached_property
     def forgetful(self) -> tuple[str, ...]:
-        """Operators of which timers make no output, they only end state that no row needs any more."""
+        """Return the operators whose timers emit nothing and only delete state that no row needs any more."""
         return tuple(node.name for node in self.plan.nodes if forgets(node))
 
     @cached_property
     def forgetting(self) -> frozenset[str]:
-        """These, and nodes behind them: where no row is late, their outputs are those of the rows of their key."""
+        """Return ``forgetful`` and the nodes after them. If no row is late, their outputs depend only on the rows of
+        their key.
+        """
         return frozenset({*self.forgetful, *descendants(self.plan, self.forgetful)})
 
     @cached_property
     def lasting(self) -> frozenset[str]:
-        """Nodes that depend on the order of records of a key, and wait for no time."""
+        """Return the nodes that depend on the order of the records of a key, and not on time."""
         return self.below - self.timed
 
     @property
     def moody(self) -> tuple[str, ...]:
-        """Operators that may refuse another record with another order of records, as branches name them."""
+        """Return the operators, as named in branches, that may reject other records if the order of records differs."""
         return tuple(str(hash_operator(name)) for name in sorted(self.below))
 
     def refusers(self) -> tuple[str, ...]:
-        """Operators whose dead letters nobody can foretell, as branches name them."""
+        """Return the operators, as named in branches, whose dead letters cannot be predicted."""
         return tuple(
             str(hash_operator(name)) for name in sorted(self.summed | self.timed | self.forgetting | self.asked)
         )
@@ -288,12 +291,12 @@ class Cut:
 
     @cached_property
     def copied(self) -> frozenset[str]:
-        """Nodes that a row reaches once in each worker, dead letters included."""
+        """Return the nodes that a row reaches once in each worker, including dead letters."""
         return frozenset({*descendants(self.plan, self.broadcasts), *self.letters} if self.broadcasts else ())
 
     @cached_property
     def broadcasts(self) -> tuple[str, ...]:
-        """Exchanges that make copies; one worker makes none. Broadcast state is no row."""
+        """Return the exchanges that copy rows, if there are several workers. Broadcast state has no rows."""
         nodes = [node.name for node in self.plan.exchanges if node.partitioning is Partitioning.BROADCAST]
         nodes = [name for name in nodes if any(not _is_told(node) for node, _ in self.plan.downstream(name))]
         return tuple(nodes) if self.parallelism > 1 else ()
@@ -318,7 +321,7 @@ def forgets(node: Node) -> bool:
 
 
 def captured(stage: str) -> str:
-    """The sink of ``Cut.head`` that gets what reaches ``stage``."""
+    """Return the name of the sink of ``Cut.head`` that receives the rows of ``stage``."""
     return f"{stage}-captured"
 
 
@@ -336,7 +339,7 @@ def cut(plan: Plan, parallelism: int = 1) -> Cut:
 
 
 def descendants(plan: Plan, names: Sequence[str]) -> frozenset[str]:
-    """Every node that a record may reach after one of ``names``; in a loop that is the node itself, too."""
+    """Return every node that a record may reach after one of ``names``; in a loop, also the node itself."""
     return frozenset[str]().union(*map(plan.find_descendants, names))
 
 

@@ -1,7 +1,7 @@
-"""The recompute, as it runs inside Spark's Python workers: the pipeline's own functions over its raw input.
+"""The recompute inside Spark's Python workers: the pipeline's own functions, run over its raw input.
 
-Rules: nothing of the user is pickled; a worker imports the user's file by its path. Records come in and results
-go out as Arrow batches; state lives in memory and only as long as the task.
+Rules: nothing of the user is pickled; a worker imports the user's file by its path. Records and results are exchanged
+as Arrow batches; state is in memory, and discarded at the end of the task.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def head_outputs(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Outputs of sinks that no state is in front of. Input: INPUT rows in any order of partitions."""
+    """Compute the outputs of sinks without state before them. Input: INPUT rows in any order of partitions."""
     parts = cut_of(app, workers)
     made = ExpectedOutputs()
     with ExitStack() as stack:
@@ -92,7 +92,7 @@ def head_outputs(app: str, workers: int, batches: Iterator[pa.RecordBatch]) -> I
 
 
 def captures(app: str, workers: int, spans: Spans, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """CAPTURED rows: which key each record goes to."""
+    """Compute CAPTURED rows: the key of each record."""
     parts = cut_of(app, workers)
     rows: Rows = []
     with ExitStack() as stack:
@@ -112,9 +112,9 @@ def captures(app: str, workers: int, spans: Spans, batches: Iterator[pa.RecordBa
 def tail_outputs(
     app: str, workers: int, savepoint: str | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Outputs behind the stages. Input: CAPTURED rows (and ``loose``), all of a key together and in order.
+    """Compute the outputs after the stages. Input: CAPTURED rows (and ``loose``), all of a key together and in order.
 
-    State begins as it is in ``savepoint``.
+    The initial state is that of ``savepoint``.
     """
     parts = cut_of(app, workers)
     made = ExpectedOutputs()
@@ -129,7 +129,9 @@ def tail_outputs(
 def serial_outputs(
     app: str, workers: int, savepoint: str | None, loose: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Outputs of the whole plan, run in one task; ``loose`` marks what the order of partitions may change."""
+    """Compute the outputs of the whole plan in one task; ``loose`` marks those that the order of partitions may
+    change.
+    """
     parts = cut_of(app, workers)
     made, free = ExpectedOutputs(), parts.below & parts.shuffled
     with ExitStack() as stack:
@@ -156,7 +158,7 @@ def cut_of(app: str, workers: int) -> Cut:
 
 
 def runs(batch: pa.RecordBatch) -> Iterator[tuple[str, list[RawRecord]]]:
-    """Consecutive records of one source, as batches must have one."""
+    """Yield consecutive records of one source, because a batch has only one."""
     sources, *raw, headers = columns_of(batch)
     rows = zip(sources, map(RawRecord, *raw, map(headers_of, headers)), strict=True)
     for source, run in groupby(rows, key=itemgetter(0)):
@@ -179,14 +181,14 @@ def feed(plan: Plan, chain: OperatorChain, source: str, raws: Sequence[RawRecord
 
 
 def ignore(batch: Batch[Any]) -> None:
-    """For outputs that another pass computes."""
+    """Ignore outputs that another pass computes."""
 
 
 @contextmanager
 def chain_of(
     parts: Cut, plan: Plan, backends: Mapping[str, StateBackend], outputs: Mapping[str, Output]
 ) -> Iterator[OperatorChain]:
-    """The plan's operators; rows that a sink cannot encode go where the policy of their source sends them."""
+    """Open the plan's operators; rows that a sink cannot encode follow the policy of their source."""
     with closing(_Rounds(parts, plan, backends, outputs)) as chain:
         for output in outputs.values():
             if isinstance(output, Collector):
@@ -195,9 +197,9 @@ def chain_of(
 
 
 class _Rounds(OperatorChain):
-    """A chain where rows of a loop wait for their next round, so that no number of rounds is too many.
+    """A chain that queues the rows of a loop for their next round, so that any number of rounds is possible.
 
-    Of a broadcast it makes the copies of all workers.
+    It makes the copies of all workers for a broadcast.
     """
 
     def __init__(
@@ -219,7 +221,7 @@ class _Rounds(OperatorChain):
 
 
 class ExpectedOutputs:
-    """Expected outputs that wait to be handed back."""
+    """Expected outputs that are waiting to be returned."""
 
     def __init__(self) -> None:
         self.rows: Rows = []
@@ -231,7 +233,7 @@ class ExpectedOutputs:
 
 
 class Collector:
-    """Encodes what reaches one sink. ``at_stage``: ordinal, key, looseness and span of rows that come from a stage."""
+    """Encodes the rows that reach one sink. ``at_stage``: ordinal, key, looseness and span of rows from a stage."""
 
     def __init__(self, plan: Plan, sink: str, made: ExpectedOutputs, *, loose: bool = False, ordinal: int = 0) -> None:
         node = plan.node(sink)
@@ -266,7 +268,7 @@ class Collector:
 
 
 def _groups(batch: Batch[Any]) -> Sequence[bytes | None]:
-    """The encoded key of each row, if it has one: order holds within keys then."""
+    """Return the encoded key of each row, if it has one: rows are ordered within keys then."""
     return [None] * len(batch) if batch.keys is None else list(map(KeyCodec().encode, batch.keys))
 
 
@@ -275,17 +277,17 @@ def listed(headers: Headers) -> list[dict[str, Any]]:
 
 
 def _sent_with(time: object) -> int | None:
-    """A timestamp that a producer takes as it is; -1 is the time at which the record was sent."""
+    """Return a timestamp that a producer accepts unchanged; -1 stands for the time of sending."""
     return time if isinstance(time, int) and time != -1 and -1 << 63 <= time < 1 << 63 else None
 
 
 def _binary(value: object) -> object:
-    """A producer takes text too."""
+    """Return bytes; a producer also accepts text."""
     return value.encode() if isinstance(value, str) else value
 
 
 class _Capture:
-    """Notes which key each row has when it reaches a stage."""
+    """Records the key that each row has when it reaches a stage."""
 
     def __init__(self, plan: Plan, stage: str, rows: Rows, spans: Spans) -> None:
         key_by, *_ = plan.key_bys(stage)  # several have one codec
@@ -314,7 +316,7 @@ def _branches(batch: Batch[Any]) -> Sequence[str]:
 
 
 class CapturedRow(NamedTuple):
-    """As ``CAPTURED``, and ``loose``."""
+    """A row with the columns of ``CAPTURED``, and ``loose``."""
 
     stage: str
     source: str
@@ -341,10 +343,10 @@ class CapturedRow(NamedTuple):
 
 
 class Tail:
-    """Runs captured rows again from their raw records, and on through the stages."""
+    """Recomputes captured rows from their raw records, and passes them through the stages."""
 
     def __init__(self, parts: Cut, made: ExpectedOutputs | None, savepoint: str | None) -> None:
-        """``made``: gets the outputs; None if nobody wants them."""
+        """``made``: receives the outputs; None if they are not needed."""
         self._parts, self._held = parts, ExitStack()
         self._caught: dict[str, list[Batch[Any]]] = {stage: [] for stage in parts.stages}
         outputs: dict[str, Output] = dict.fromkeys(parts.head_sinks, ignore)
@@ -362,7 +364,7 @@ class Tail:
         self._tail = self._held.enter_context(chain_of(parts, parts.tail, self.backends, ends))
 
     def push(self, run: Sequence[CapturedRow]) -> None:
-        """One run of captured rows of the same stage, source, topic and lane."""
+        """Push one run of captured rows of the same stage, source, topic and lane."""
         stage, source, lane = run[0].stage, run[0].source, run[0].lane
         raws = [row.raw() for row in run]
         for caught in self._caught.values():
@@ -376,7 +378,7 @@ class Tail:
         self._tail.flush_rejected(source)
 
     def _wanted(self, stage: str, lane: int, wanted: Sequence[tuple[str, int]], origin: RawOrigin) -> Batch[Any]:
-        """Of all that the raw records made, what was captured: for record ``i`` its output ``wanted[i]``."""
+        """Select the captured rows from all outputs of the raw records: for record ``i`` the output ``wanted[i]``."""
         values: list[Any] = []
         keys: list[Any] = []
         rows: list[int] = []
@@ -407,7 +409,7 @@ class Tail:
 
 
 class Backends:
-    """State in memory for every stateful operator of a plan, empty or as it is in a savepoint."""
+    """In-memory state for every stateful operator of a plan, empty or restored from a savepoint."""
 
     def __init__(self, plan: Plan, savepoint: str | None) -> None:
         self._scratch = tempfile.TemporaryDirectory(prefix="kafka-eos-audit-")

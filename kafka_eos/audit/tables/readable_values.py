@@ -1,7 +1,8 @@
-"""Values that parts were added up to, in a format that is no text: as texts, whose floats ``sums`` can compare.
+"""Conversion of values in binary formats to text, so that ``sums`` can compare the floats of values added up from
+parts.
 
-The decoding runs inside Spark's Python workers, with the codec of the sink in the user's file.
-Rule: a value that the codec does not decode, or would not encode again as it is, stays what it is.
+The decoding runs inside Spark's Python workers, with the codec of the sink in the user's file. Rule: a value stays
+unchanged if the codec cannot decode it, or would encode it differently.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ class ReadableValues:
 
     @classmethod
     def of(cls, app: str, parts: Cut, rounded: frozenset[str]) -> ReadableValues:
-        """Of the sinks of a plan."""
+        """Create it for the sinks of a plan."""
         sinks = frozenset(sink for sink in rounded if not _is_text(_codec(parts, sink)))
         return cls(app, parts.parallelism, rounded, sinks)
 
     def text(self, sink: Column, value: Column) -> Column:
-        """Of each value its text, or the value."""
+        """Return the text of each value, or the value itself."""
         if not self.sinks:
             return value
 
@@ -70,7 +71,7 @@ def _codec(parts: Cut, sink: str) -> Codec[Any] | None:
 
 
 def _is_text(codec: Codec[Any] | None) -> bool:
-    """Or bytes of which nothing else is known."""
+    """Return whether values are text, or bytes of unknown content."""
     return codec is None or isinstance(codec, JsonCodec | StrCodec | BytesCodec)
 
 

@@ -1,6 +1,7 @@
-"""Topics and files as Spark tables: input records, outputs with their provenance, and what only looks committed.
+"""Topics and files as Spark tables: input records, outputs with their provenance, and output that only appears
+committed.
 
-Rule: offsets are pinned once by the caller and used by every scan, so all scans speak of the same records.
+Rule: the caller pins offsets once, and every scan uses them, so all scans read the same records.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ PREVIEW = 60
 
 
 def read(spark: SparkSession, config: Mapping[str, str], bounds: Mapping[str, Bounds], *, committed: bool) -> DataFrame:
-    """The records of topics of one cluster within ``bounds``, with the connector's columns.
+    """Read the records of topics of one cluster within ``bounds``, with the connector's columns.
 
-    ``config`` is what ``java_config`` gives for the cluster.
+    ``config``: the result of ``java_config`` for the cluster.
     """
     options = {f"kafka.{name}": value for name, value in config.items()}
     options |= {
@@ -68,7 +69,7 @@ def read(spark: SparkSession, config: Mapping[str, str], bounds: Mapping[str, Bo
 
 
 def inputs(spark: SparkSession, topic: Topic, bounds: Bounds) -> DataFrame:
-    """Raw records for the recompute, as ``tasks.INPUT``."""
+    """Read raw records for the recompute, as ``tasks.INPUT``."""
     # No null: Spark asks for a batch's size after each row, and Arrow then counts all nulls of a list anew.
     headers = F.coalesce("headers", F.array())
     config = java_config(topic.bootstrap, topic.config)
@@ -87,7 +88,9 @@ def inputs(spark: SparkSession, topic: Topic, bounds: Bounds) -> DataFrame:
 def records(
     spark: SparkSession, topics: Iterable[tuple[Topic, Bounds]], files: Files, *, committed: bool
 ) -> list[DataFrame]:
-    """Records of sinks that are topics, for ``parsed``: one table a cluster. ``files``: of the job's ledger."""
+    """Read the records of sinks with topics, for ``parsed``: one table per cluster. ``files``: those of the job's
+    ledger.
+    """
     last = F.try_element_at("headers", F.lit(-1))
     # Spark interprets functions over lists; a writer puts the provenance last.
     anywhere = F.expr(f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value")
@@ -119,7 +122,7 @@ def records(
 
 
 def _named(nodes: Mapping[str, str]) -> Column:
-    """The sink that writes to a topic."""
+    """Return the name of the sink that writes to a topic."""
     return F.create_map(*(F.lit(word) for pair in nodes.items() for word in pair))[F.col("topic")]
 
 
@@ -129,7 +132,7 @@ def _of(topics: Sequence[tuple[Topic, Bounds]], what: str) -> Column:
 
 
 def _with_ledger_provenance(table: DataFrame, topics: Sequence[tuple[Topic, Bounds]], files: Files) -> DataFrame:
-    """With ``told``, what the job's ledger says of where a record came from."""
+    """Add ``told``, the origin of a record according to the job's ledger."""
     sinks = {topic.topic: topic.node for topic, _ in topics if topic.marked}
     if not files or not sinks:
         return table.withColumn("told", F.lit(None).cast("string"))
@@ -141,14 +144,18 @@ def _with_ledger_provenance(table: DataFrame, topics: Sequence[tuple[Topic, Boun
 
 
 def _given(topics: Sequence[tuple[Topic, Bounds]], ledger_text: Column) -> Column:
-    """The headers that the sink was given: its writer adds the provenance to them, as the last, or to the ledger."""
+    """Return the headers that the sink received. Its writer appends the provenance to them, or writes it to the
+    ledger.
+    """
     headers = F.col("headers")
     stamped = _of(topics, "marked") & ledger_text.isNull() & (F.try_element_at(headers, F.lit(-1))["key"] == HEADER)
     return F.when(stamped, F.slice(headers, 1, F.size(headers) - 1)).otherwise(headers)
 
 
 def places(topics: Sequence[Topic], key: Column, text: Column) -> Column:
-    """See ``partitioners.key_hash``; null in other ``topics``. ``text`` is the provenance, which tells the epoch."""
+    """Return ``partitioners.key_hash``; null in other ``topics``. ``text`` is the provenance, which contains the
+    epoch.
+    """
     by_partitioner: dict[tuple[tuple[int, str | None], ...], list[str]] = {}
     for topic in topics:
         by_partitioner.setdefault((*topic.earlier, (_NEVER, topic.partitioner)), []).append(topic.topic)
@@ -164,10 +171,10 @@ def places(topics: Sequence[Topic], key: Column, text: Column) -> Column:
 
 
 def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]]) -> list[DataFrame]:
-    """Lines of the named files of sinks, for ``parsed``: one table, or none if there are no files.
+    """Read the lines of the named files of sinks, for ``parsed``: one table, or none without files.
 
-    ``topic`` is the file's name, ``partition`` the subtask and ``file_epoch`` the epoch in it, ``offset`` the line.
-    With an envelope the value is what is inside it, and a line that is no whole envelope is ``torn``.
+    ``topic`` is the file's name, ``partition`` the subtask, ``file_epoch`` the epoch in the name, and ``offset`` the
+    line. With an envelope, the value is its content, and a line that is not a complete envelope is ``torn``.
     """
     found = [(directory, names) for directory, names in files if names]
     if not found:
@@ -206,9 +213,9 @@ def lines(spark: SparkSession, files: Iterable[tuple[Directory, Sequence[str]]])
 
 
 def parsed(table: DataFrame, legible: ReadableValues) -> DataFrame:
-    """Outputs (``records`` and ``lines``) with what their provenance says; ``ours`` is false where there is none.
+    """Parse the provenance of outputs (``records`` and ``lines``); ``ours`` is false if there is none.
 
-    ``id`` names an output whatever attempt wrote it: two visible records that share it are a duplicate.
+    ``id`` identifies an output, whichever attempt wrote it: two visible records with the same id are a duplicate.
     """
     has_provenance = F.coalesce(F.col("text").rlike(PROVENANCE), F.lit(False)) & ~F.col("torn")
     value, summed = legible.text(F.col("sink"), F.col("value")), F.col("sink").isin([*legible.rounded])
@@ -245,10 +252,10 @@ def parsed(table: DataFrame, legible: ReadableValues) -> DataFrame:
 
 
 def headers_hash(headers: Column, letters: Column, unmarked: Column) -> Column:
-    """Of the headers that a sink was given, null if there are none.
+    """Return the hash of the headers that a sink received, null if there are none.
 
-    Of dead ``letters`` the texts of errors are left out, they may differ from run to run. Of ``unmarked`` records
-    provenance is: they may be of a time when their sink wrote it.
+    For dead ``letters``, error texts are excluded, because they may differ between runs. For ``unmarked`` records,
+    provenance is excluded: they may be from a time when their sink wrote it.
     """
     kept = F.filter(headers, lambda h: ~(unmarked & (h["key"] == HEADER)))
 
@@ -270,5 +277,5 @@ def hashed(*columns: Column) -> list[Column]:
 
 
 def preview(column: str) -> Column:
-    """The start of a value, to show to people."""
+    """Return the start of a value, for display."""
     return F.coalesce(F.substring(F.col(column), 1, PREVIEW).cast("string"), F.lit("null"))

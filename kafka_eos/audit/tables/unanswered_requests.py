@@ -15,7 +15,7 @@ from kafka_eos.plan import AsyncMapNode, BroadcastProcessNode, FlatMapNode, Keye
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnansweredNode(FlatMapNode):
-    """In the place of a node whose outputs nobody can compute: no row comes out. ``why``: what is not known."""
+    """A node that replaces one whose outputs cannot be computed, and emits nothing. ``why``: the unknown fact."""
 
     kind: ClassVar[str] = "unanswered"
 
@@ -23,7 +23,7 @@ class UnansweredNode(FlatMapNode):
 
 
 def unanswered(plan: Plan) -> Plan:
-    """The plan as it can be computed again."""
+    """Return the part of a plan that can be recomputed."""
     return replace(plan, nodes=tuple(map(_unanswered, plan.nodes)))
 
 

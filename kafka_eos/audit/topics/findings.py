@@ -34,7 +34,7 @@ Spot = tuple[int, int]
 def offenders(
     scan: TopicScan, question: TopicAuditOptions, check: Check, suspects: Suspects
 ) -> tuple[int, tuple[Violation, ...]]:
-    """The suspects with their texts, and how many there are."""
+    """Return the violations with their texts, and their number."""
     n, first = suspects
     if not first:
         return n, ()
@@ -93,7 +93,7 @@ def _elsewhere(suspect: Suspect, other: str) -> str:
 
 
 def _texts(scan: TopicScan, question: TopicAuditOptions, spots: Sequence[Spot]) -> dict[Spot, tuple[str, str]]:
-    """Id and beginning of the records at some offsets of topics; each read takes one record of a partition."""
+    """Return id and beginning of the records at some offsets of topics; each read takes one record of a partition."""
     places = scan.places
     found: dict[Spot, tuple[str, str]] = {}
     todo = {spot for spot in spots if "/" not in places.names[spot[0]][0]}
@@ -156,7 +156,7 @@ def _all(wrong: Mapping[Attempt, tuple[int, Suspect]]) -> Suspects:
 def partitions(
     question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally], uncommitted: Mapping[tuple[str, int], int]
 ) -> list[dict[str, Any]]:
-    """Counts and fingerprints, one entry a partition (or directory), inputs first."""
+    """Return counts and fingerprints, one entry per partition (or directory), inputs first."""
     return [
         {
             "role": "input" if topic in question.inputs else "output",
@@ -196,7 +196,7 @@ def reported(
 
 @contextmanager
 def sized(spark: SparkSession, tasks: int) -> Iterator[None]:
-    """Enough shuffle partitions for the amount of data, while the block lasts."""
+    """Set enough shuffle partitions for the amount of data within the block."""
     name = "spark.sql.shuffle.partitions"
     before = spark.conf.get(name)
     spark.conf.set(name, str(max(int(before or 2), min(tasks, 2000))))

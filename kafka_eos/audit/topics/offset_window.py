@@ -60,7 +60,7 @@ def reading_ends(question: TopicAuditOptions, cluster: ClusterAdmin) -> Offsets:
 
 
 def _check_offsets(question: TopicAuditOptions, ranges: Ranges) -> None:
-    """ConfigError if the question names offsets that are not there: less than was asked for would be judged."""
+    """Raise ConfigError if the question names offsets that do not exist: less would be judged than requested."""
     for option, asked in (("--from", question.start), ("--to", question.end)):
         for topic, offsets in asked.items() if isinstance(asked, Mapping) else ():
             if topic not in ranges:
@@ -128,7 +128,7 @@ def _resumed(question: TopicAuditOptions) -> dict[str, dict[int, int]]:
 
 
 def _files(directory: str, question: TopicAuditOptions) -> list[str]:
-    """Names of the files that readers see and that no earlier audit has read."""
+    """Return the names of the files that readers see and that no earlier audit has read."""
     path = Path(directory)
     if not path.is_dir():
         raise ConfigError(f"{directory} is not a directory; an output with a slash in its name is one")

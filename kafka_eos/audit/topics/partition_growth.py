@@ -27,9 +27,9 @@ _TRIED = 8
 
 
 def grown(records: DataFrame, partitions: Mapping[str, int], run: Run) -> list[str]:
-    """Topics to which partitions may have been added, so that all of their keys that moved moved by right.
+    """Return the topics to which partitions may have been added, so that all moved keys moved legitimately.
 
-    ``records``: ``topic``, ``partition``, ``key`` (a number) and ``time``. ``partitions``: how many each topic has.
+    ``records``: ``topic``, ``partition``, ``key`` (a number) and ``time``. ``partitions``: the number of each topic.
     """
     keyed = records.where("key is not null").groupBy("topic", "key", "partition")
     parts = keyed.agg(F.min("time").alias("first"), F.max("time").alias("last"))

@@ -137,7 +137,7 @@ class TopicAuditOptions:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Everything to read from Kafka."""
+        """Return everything to read from Kafka."""
         return (*self.inputs, *(name for name in self.outputs if "/" not in name))
 
     @property
@@ -165,7 +165,7 @@ def moment(text: str | None) -> datetime | Offsets | None:
 
 
 def query(text: str | None) -> str | None:
-    """The query, which may be in a file."""
+    """Return the query, which may be in a file."""
     if text is not None and text.endswith(".sql"):
         try:
             return Path(text).read_text(encoding="utf-8")
@@ -175,7 +175,7 @@ def query(text: str | None) -> str | None:
 
 
 def expression(text: str) -> str:
-    """A short form as the Spark SQL that it stands for; anything else is itself."""
+    """Return the Spark SQL of a short form; other expressions are returned unchanged."""
     if text.startswith("$"):
         return f"get_json_object(value, {_quoted(text)})"
     if text.startswith("header:"):

@@ -223,7 +223,9 @@ class _Run:
 
 
 def _find_scattered(scan: TopicScan, placed_topics: Collection[str]) -> Suspects | SkippedCheck:
-    """Keys in several partitions, unless that is what more partitions make of them, in topics that are not ``told``."""
+    """Find keys in several partitions, except those that moved because partitions were added. Skip
+    ``placed_topics``.
+    """
     suspects = scan.scattered(placed_topics)
     grown = [topic for topic in scan.grown() if topic not in placed_topics] if suspects[0] else []
     if not grown:
@@ -241,7 +243,7 @@ def _find_scattered(scan: TopicScan, placed_topics: Collection[str]) -> Suspects
 def _compacted_away(
     question: TopicAuditOptions, compacted: list[str], evidence: Mapping[AnyCheck, Evidence | SkippedCheck]
 ) -> dict[AnyCheck, SkippedCheck]:
-    """Findings that compaction makes too: it takes records away and leaves their counterparts."""
+    """Return the checks that compaction makes unreliable: it removes records and leaves their counterparts."""
     of_inputs = (Check.UNEXPECTED,) if question.by_provenance else (Check.UNEXPECTED, Check.DUPLICATE)
     cut: set[Check] = set()
     if {*compacted} & {*question.inputs}:
@@ -277,7 +279,9 @@ def _why_not(check: Check, question: TopicAuditOptions) -> str:
 
 
 def _nameless(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
-    """Ids that nothing has cannot be compared: the expression is wrong, or the topics are."""
+    """Return a reason if no record has an id, so that nothing can be compared: the expression or the topics are
+    wrong.
+    """
     asked = {"outputs": (question.outputs, question.id), "inputs": (question.inputs, question.input_id or question.id)}
     return [
         f"none of the {_total(tallies, names)} {role} has an id: {_look(question, expression)}"
@@ -325,10 +329,10 @@ def _unnamed(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tall
 
 
 def _records(ranges: Ranges) -> int:
-    """An upper bound, to choose the number of tasks by."""
+    """Return an upper bound of the number of records, to choose the number of tasks."""
     return sum(at.end - at.begin for parts in ranges.values() for at in parts.values())
 
 
 def _total(tallies: Mapping[tuple[str, int], Tally], names: tuple[str, ...]) -> int:
-    """Records that are judged."""
+    """Return the number of judged records."""
     return sum(tally.judged for (name, _), tally in tallies.items() if name in names)

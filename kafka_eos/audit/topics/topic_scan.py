@@ -106,12 +106,12 @@ class TopicScan:
     # ------------------------------------------------------------ tables
 
     def read(self, bounds: Mapping[str, Bounds], *, committed: bool) -> DataFrame:
-        """Records of topics; see ``tables.records``."""
+        """Read the records of topics; see ``tables.records``."""
         files = {} if bounds.keys() <= {*self._question.inputs} else self._files
         return tables.records(self._spark, self._question, bounds, files, committed=committed)
 
     def _records(self, names: Collection[str], *, committed: bool = True) -> DataFrame | None:
-        """Records of topics and, where they are committed, lines of directories; None if there is nothing."""
+        """Read the records of topics and, if committed, the lines of directories; None if there are none."""
         bounds = self._window.of([*names])
         found = [self.read(bounds, committed=committed)] if bounds else []
         if committed:
@@ -121,8 +121,10 @@ class TopicScan:
 
     @cached_property
     def _both(self) -> DataFrame:
-        """Inputs and outputs as numbers, read once, and those of one origin kept together: nothing that goes by ids
-        shuffles them again. ``slot`` is the origin; records without one are spread.
+        """Return inputs and outputs as numbers, read once. Those of one origin are kept together, so nothing that
+        groups by id shuffles them again.
+
+        ``slot`` is the origin; records without one are distributed.
         """
         question, parts = self._question, []
         if (table := self._records(question.inputs)) is not None:
@@ -142,7 +144,7 @@ class TopicScan:
     # ------------------------------------------------------------ what is there
 
     def tallies(self) -> dict[tuple[str, int], Tally]:
-        """By topic and partition."""
+        """Return the counts by topic and partition."""
         content = F.col("content")
         rows = self._both.groupBy("place").agg(
             F.count("*").alias("n"),
@@ -180,16 +182,17 @@ class TopicScan:
         return seen | {(r.topic, r.partition): r.n for r in rows}
 
     def unnamed(self) -> Suspects:
-        """Outputs without an id."""
+        """Return the outputs without an id."""
         return self._suspects(self._both, "not is_input and id is null and judged")
 
     # ------------------------------------------------------------ ids
 
     @cached_property
     def _named(self) -> DataFrame:
-        """One row an id of origin: how often it is among inputs and outputs; of an id that is once in each, where.
+        """Return one row per origin id: its number of inputs and of outputs; for an id that occurs once in each, their
+        locations.
 
-        Numbers only (the name of a file is the exception), which Spark groups by hashing; other types it would sort.
+        The columns are numbers (except for file names), which Spark groups by hashing; it would sort other types.
         """
         is_input, judged = F.col("is_input"), F.col("judged")
         places = [("input", "place"), ("input", "offset"), ("output", "place"), ("output", "offset"), ("output", "key")]
@@ -227,7 +230,9 @@ class TopicScan:
         )
 
     def compared(self) -> dict[Check, Suspects]:
-        """Duplicates, losses and what has no input, by id: what is wrong whatever lies outside of what was read."""
+        """Return duplicates, losses and outputs without input, by id: findings that no record outside of the range
+        explains.
+        """
         plain, inputs = not self._question.by_provenance, bool(self._question.inputs)
         conditions: dict[Check, ById] = {}
         if inputs:
@@ -271,7 +276,7 @@ class TopicScan:
         return self._show(rows)
 
     def _doubled(self) -> Suspects:
-        """Outputs that share their whole provenance."""
+        """Return outputs that share their whole provenance."""
         spot = F.struct("place", "file", "offset")
         copies = self._both.where("not is_input and id is not null").groupBy("slot", "id")
         counted = copies.agg(F.count("*").alias("there"), F.max(spot).alias("at"), F.min(spot).alias("other"),
@@ -285,7 +290,9 @@ class TopicScan:
 
     @cached_property
     def _ordered(self) -> DataFrame | None:
-        """Outputs with a key and a ``turn``, which must not fall within a ``stream``; None if nothing tells one."""
+        """Return outputs with a key and a ``turn``, which must not decrease within a ``stream``; None if there is no
+        order.
+        """
         question = self._question
         if question.by_provenance or question.order is not None:
             return self._both.where("not is_input and key is not null and turn is not null")
@@ -304,14 +311,16 @@ class TopicScan:
         return 0 if self._ordered is None else self._run(self._ordered.agg(F.count("*").alias("n")))[0].n
 
     def reordered(self) -> Suspects:
-        """Outputs of a key that stand, in their partition, behind one that should come later."""
+        """Return outputs of a key after one in their partition that should come later."""
         assert self._ordered is not None  # the auditor asks how many there are
         written = Over.partitionBy("key", "place", "stream").orderBy("file", "offset")
         before = F.lag(F.struct("place", "offset", "turn")).over(written)
         return self._suspects(self._ordered.withColumn("other", before), "other.turn > turn and judged")
 
     def misplaced(self) -> Suspects:
-        """Records in another partition than their key belonged in when they were written, as ledgers tell."""
+        """Return records in another partition than the one to which their key belonged when they were written,
+        according to ledgers.
+        """
         outs = self._both.where(~F.col("is_input") & F.col("judged") & self._topic.isin([*self._placings]))
         attempt = F.split(F.substring_index("attempt", "/", 1), r"\.")
         output_keys = outs.select(
@@ -325,7 +334,7 @@ class TopicScan:
         return self._suspects(away.select(place, "offset", F.lit(None).alias("file"), "home"), "true")
 
     def scattered(self, without: Collection[str] = ()) -> Suspects:
-        """Keys with records in several partitions of a topic, but of those ``without``."""
+        """Return keys with records in several partitions of a topic, except for the topics ``without``."""
         outs = self._both.where("not is_input and key is not null and file is null")
         if without:
             outs = outs.where(~self._topic.isin([*without]))
@@ -336,7 +345,7 @@ class TopicScan:
         return self._suspects(key_pairs.select("at.place", "at.offset", F.lit(None).alias("file"), "other"), "true")
 
     def grown(self) -> list[str]:
-        """Topics whose keys are scattered as they would be if partitions had been added; see ``growth``."""
+        """Return topics whose keys are distributed as if partitions had been added; see ``growth``."""
         topics = [name for name in self._question.outputs if "/" not in name]
         records = self._records(topics)
         assert records is not None  # there are scattered keys
@@ -350,11 +359,11 @@ class TopicScan:
     # ------------------------------------------------------------ attempts
 
     def attempts(self) -> dict[Attempt, tuple[int, Suspect]]:
-        """Visible outputs by the attempt that wrote them."""
+        """Return visible outputs by the attempt that wrote them."""
         return self._by_attempt(self._both.where("not is_input and attempt is not null"))
 
     def rivals(self, attempts: Collection[str]) -> list[tuple[str, list[str]]]:
-        """Topics, and those of ``attempts`` that wrote outputs of the same record there, as the same epoch."""
+        """Return topics, and the ``attempts`` that wrote outputs of the same record there, as the same epoch."""
         some = self._both.where(~F.col("is_input") & F.col("attempt").isin([*attempts]))
         written = some.groupBy(self._topic.alias("topic"), "slot", F.regexp_replace("attempt", TERM, "")).agg(
             F.array_sort(F.collect_set("attempt")).alias("attempts")
@@ -363,15 +372,16 @@ class TopicScan:
         return [(row.topic, row.attempts) for row in rows]
 
     def aborted(self) -> dict[Attempt, tuple[int, Suspect]]:
-        """The same of outputs that only read_uncommitted readers see, and that are there in no other copy.
+        """Return the same for outputs that only read_uncommitted readers see, without a visible copy.
 
-        What a task that lost wrote, the one that won wrote too; and so did whoever took the place of a dead worker.
+        A task that lost against another attempt wrote the same as the winner, and so did the successor of a dead
+        worker.
         """
         there = self._both.where("not is_input and id is not null").select("id")
         return self._by_attempt(self._invisible.where("attempt is not null").join(there, "id", "left_anti"))
 
     def hidden(self) -> Suspects:
-        """Aborted outputs that have an input and no visible copy."""
+        """Return aborted outputs that have an input and no visible copy."""
         expected = self._named.where("n_out = 0 and n_judged > 0").select(F.col("slot").alias("origin"))
         return self._suspects(self._invisible.join(expected, "origin", "left_semi"), "true")
 
@@ -394,7 +404,7 @@ class TopicScan:
 
     @property
     def _topic(self) -> Column:
-        """The topic of a place."""
+        """Return the topic of a location."""
         return F.element_at(F.array(*(F.lit(name) for name, _ in self.places.names)), F.col("place") + 1)
 
     @property
@@ -440,7 +450,7 @@ class TopicScan:
     # ------------------------------------------------------------ suspects
 
     def _suspects(self, table: DataFrame, condition: str) -> Suspects:
-        """Rows that meet a condition: how many, and the first; the columns are those of ``Suspect``."""
+        """Return the number and the first of the rows that meet a condition, with the columns of ``Suspect``."""
         wrong = table.where(condition)
         n = self._run(wrong.agg(F.count("*").alias("n")))[0].n
         return n, self._show(wrong) if n else ()
@@ -469,6 +479,6 @@ def _said(table: DataFrame, with_key: bool, value: Column, n: int) -> DataFrame:
 
 
 def _text(table: DataFrame, name: str) -> Column:
-    """A column as the text that a topic would hold."""
+    """Return a column as the text that a topic would contain."""
     kind = table.schema[name].dataType.typeName()
     return F.to_json(name) if kind in ("struct", "map", "array", "variant") else F.col(name).cast("string")

@@ -41,11 +41,11 @@ class OffsetWindow:
 
     @property
     def exact(self) -> bool:
-        """Everything that is read is judged."""
+        """Return whether everything that is read is judged."""
         return self.read == self.judged
 
     def of(self, names: Sequence[str]) -> dict[str, Bounds]:
-        """The bounds of those of ``names`` that are topics with something to read."""
+        """Return the bounds of those of ``names`` that are topics with something to read."""
         return {name: self.read[name] for name in names if self.read.get(name)}
 
 
@@ -63,7 +63,7 @@ class Places:
             self.names.append((directory, 0))
 
     def column(self, topics: Sequence[str]) -> Column:
-        """The number of a row's place, for rows of ``topics``."""
+        """Return the number of a row's topic and partition, for rows of ``topics``."""
         number = F.lit(None).cast("int")
         for topic in topics:
             number = F.when(F.col("topic") == topic, F.lit(self._first[topic]) + F.col("partition")).otherwise(number)
@@ -73,9 +73,10 @@ class Places:
 def records(
     spark: SparkSession, question: TopicAuditOptions, bounds: Mapping[str, Bounds], files: Files, *, committed: bool
 ) -> DataFrame:
-    """topic, partition, offset, timestamp, key and value (text), raw_key and raw_value, headers, json, provenance.
+    """Read records: topic, partition, offset, timestamp, key and value (text), raw_key and raw_value, headers, json,
+    provenance.
 
-    ``file`` is null. ``files``: of ledgers that tell of provenance.
+    ``file`` is null. ``files``: those of ledgers with provenance.
     """
     config = java_config(question.bootstrap, question.config)
     table = reads.read(spark, config, bounds, committed=committed)
@@ -101,9 +102,9 @@ def records(
 
 
 def lines(spark: SparkSession, question: TopicAuditOptions, directory: str, names: Sequence[str]) -> DataFrame:
-    """The lines of files with the columns of ``records``; of an envelope its value and its provenance.
+    """Read the lines of files with the columns of ``records``; of an envelope its value and its provenance.
 
-    ``offset`` rises within a file; it is the number of the line if the file was read in one piece.
+    ``offset`` increases within a file; it is the number of the line if the file was read in one piece.
     """
     inside = F.regexp_extract("value", reads.ENVELOPE, 2)
     wrapped = inside != ""
@@ -134,7 +135,7 @@ def _parsed(table: DataFrame, question: TopicAuditOptions) -> DataFrame:
 
 
 def inputs(table: DataFrame, question: TopicAuditOptions, places: Places, window: OffsetWindow) -> DataFrame:
-    """One row an input: place, offset, hash of its id, content, whether it is judged."""
+    """Return one row per input: location, offset, hash of its id, content, and whether it is judged."""
     wanted = F.lit(True) if question.where is None else F.coalesce(F.expr(expression(question.where)), F.lit(False))
     name: Column = F.lit(None).cast("long")
     if question.by_provenance:
@@ -165,8 +166,10 @@ def outputs(
     window: OffsetWindow,
     placings: Mapping[str, PartitionPlacement],
 ) -> DataFrame:
-    """One row an output, with the columns of ``inputs``; ``stream`` and ``turn`` tell the order where one is told, and
-    ``number`` how the partition was chosen (see ``partitioners``), in topics of ``placings``.
+    """Return one row per output, with the columns of ``inputs``.
+
+    ``stream`` and ``turn`` define the order where one is known. ``number``: how the partition was chosen (see
+    ``partitioners``), in topics of ``placings``.
     """
     nothing, key = F.lit(None).cast("long"), F.col("raw_key")
     if question.key is not None:
@@ -217,12 +220,12 @@ def _content() -> Column:
 
 
 def _hash(column: Column) -> Column:
-    """Of the text of a value: what an input has as a number and an output as a string is the same."""
+    """Return the hash of a value's text: a number in the input equals the same number as a string in the output."""
     return F.when(column.isNotNull(), F.xxhash64(column.cast("string")))
 
 
 def _number(table: DataFrame, column: Column) -> Column:
-    """A number that tells adjacent values apart: 64-bit ids do not all fit into a double."""
+    """Return a number that distinguishes adjacent values: 64-bit ids do not all fit into a double."""
     kind = table.select(column).schema[0].dataType
     if isinstance(kind, IntegralType):
         return column.cast("long")

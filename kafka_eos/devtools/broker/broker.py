@@ -80,20 +80,20 @@ class Broker:
 
     @classmethod
     def attach(cls, directory: Path) -> Broker | None:
-        """The broker that runs in ``directory``, started by whomever; None if none runs."""
+        """Return the broker that runs in ``directory``, whichever process started it; None if none runs."""
         broker = cls(directory, daemon=True)
         return broker if broker.running else None
 
     @property
     def bootstrap(self) -> str:
-        """``host:port`` for clients. Raises ConfigError before the first start, when no port is chosen yet."""
+        """Return ``host:port`` for clients. Raise ConfigError before the first start, when no port is chosen yet."""
         if not self.port:
             raise ConfigError(f"the broker in {self.directory} has no port yet: start it first")
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The process id of the running broker. Raises ConfigError if it does not run."""
+        """Return the process id of the running broker. Raise ConfigError if it does not run."""
         if not self.running:
             raise ConfigError(f"no broker runs in {self.directory}; start one: kafka-eos broker start")
         return int(self._saved()["pid"])
@@ -110,13 +110,13 @@ class Broker:
 
     @property
     def log_path(self) -> Path:
-        """Everything the broker has said."""
+        """Return the path of the broker's output."""
         return self.directory / "broker.log"
 
     def start(self, timeout: float = _START_SECONDS) -> Self:
-        """Starts the broker and returns when it serves clients, in ``timeout`` seconds at most.
+        """Start the broker, and return when it serves clients, after at most ``timeout`` seconds.
 
-        Raises ConfigError if one runs here already, and with the end of its log if it ends or does not answer.
+        Raise ConfigError if one already runs here. If it ends or does not respond, the error quotes the end of its log.
         """
         self.launch()
         self.await_clients(timeout)
@@ -140,7 +140,7 @@ class Broker:
             self._save(self._process.pid)
 
     def await_clients(self, timeout: float = _START_SECONDS) -> None:
-        """Returns when the launched broker serves clients. Raises ConfigError as ``start`` does; then none runs."""
+        """Return when the launched broker serves clients. Raise ConfigError as ``start`` does; then none runs."""
         try:
             self._wait_until_serving(timeout)
         except BaseException:
@@ -148,20 +148,20 @@ class Broker:
             raise
 
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
-        """Asks the broker to end (SIGTERM) and waits; after ``timeout`` seconds it is killed. Fine if none runs."""
+        """Stop the broker (SIGTERM) and wait; kill it after ``timeout`` seconds. Do nothing if none runs."""
         self._signal(signal.SIGTERM)
         self._signal(signal.SIGCONT)  # a paused process would not see the other one
         if not wait_until(lambda: not self.running, timeout):
             self.kill()
 
     def kill(self) -> None:
-        """Ends the broker at once (SIGKILL) and waits until it is gone. Fine if none runs."""
+        """Kill the broker (SIGKILL) and wait until it has ended. Do nothing if none runs."""
         self._signal(signal.SIGKILL)
         if not wait_until(lambda: not self.running, _STOP_SECONDS):
             raise ConfigError(f"the broker in {self.directory} survived SIGKILL: its disk may hang")
 
     def pause(self) -> None:
-        """Freezes the broker (SIGSTOP): connections stay open, nothing answers."""
+        """Freeze the broker (SIGSTOP): connections stay open, but nothing responds."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -198,7 +198,7 @@ class Broker:
         return [*options, *self._jvm_options, "-cp", path]
 
     def _format(self, command: list[str]) -> None:
-        """Gives an empty directory its identity. The tool writes meta.properties last: an interrupted run is redone."""
+        """Format an empty data directory. The tool writes meta.properties last, so an interrupted run is repeated."""
         if (self._data / "meta.properties").exists():
             return
         arguments = ["format", "--config", str(self._properties_path), "--cluster-id", self._cluster_id]
@@ -208,7 +208,7 @@ class Broker:
             raise ConfigError(f"formatting {self._data} failed:\n{answer.stdout.strip()[-2000:]}")
 
     def _spawn(self, command: list[str], lock: IO[Any]) -> subprocess.Popen[bytes]:
-        """Starts Java in a session of its own (so a Ctrl-C in the terminal is not its business), holding ``lock``."""
+        """Start Java in its own session (so that a Ctrl-C in the terminal does not reach it), holding ``lock``."""
         if not self.daemon:
             command = parent_death.build_command(command)
         with self.log_path.open("ab") as log:
@@ -277,7 +277,9 @@ class Broker:
 
 
 def _try_lock(file: IO[Any]) -> bool:
-    """Takes an exclusive lock, dropped when the last copy of the file descriptor closes. False: someone has it."""
+    """Try to take an exclusive lock, which is released when the last copy of the file descriptor closes. Return whether
+    it was free.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,8 @@
-"""Run as ``parent_death.py PARENT_PID COMMAND...``: becomes COMMAND, which the kernel kills when the parent dies.
+"""Wrapper process: ``parent_death.py PARENT_PID COMMAND...`` becomes COMMAND, which the kernel kills when the parent
+dies.
 
-Rule: the parent is the *thread* that started this process (Linux counts so): start brokers from a thread that
-outlives them. Elsewhere than on Linux there is no such thing and the command simply runs.
+Rule: on Linux the parent is the *thread* that started this process, so start brokers from a thread that outlives them.
+On other systems the command runs without this protection.
 """
 
 import ctypes
@@ -13,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def build_command(command: list[str]) -> list[str]:
-    """Return the command that runs ``command`` no longer than the calling thread lives."""
+    """Return the command that runs ``command`` and ends with the calling thread."""
     return [sys.executable, "-ISs", __file__, str(os.getpid()), *command]
 
 

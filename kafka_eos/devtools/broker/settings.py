@@ -20,7 +20,7 @@ _ATTEMPTS = 200
 
 
 def server_properties(data: Path, port: int, controller_port: int, overrides: Mapping[str, str]) -> str:
-    """The text of ``server.properties``; an override replaces a setting of the same name or adds one."""
+    """Return the text of ``server.properties``; an override replaces a setting of the same name or adds one."""
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",

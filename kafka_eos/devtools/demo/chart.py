@@ -58,7 +58,7 @@ class _Scale:
 
 
 def draw(facts: dict[str, Any]) -> Chart:
-    """The picture for the content of ``report.json``."""
+    """Draw the picture for the content of ``report.json``."""
     x = _Scale(facts)
     samples = facts["samples"] or [[0.0, 0, 0, 0]]
     most = max(*(max(row[1], row[2]) for row in samples), 1)
@@ -101,7 +101,7 @@ def _bar(life: dict[str, Any], x: _Scale) -> dict[str, Any]:
 
 
 def _bands(facts: dict[str, Any], x: _Scale) -> list[dict[str, Any]]:
-    """Consecutive sessions of one parallelism are one band; it ends where the next begins."""
+    """Merge consecutive sessions of one parallelism into bands; each ends where the next begins."""
     bands: list[dict[str, Any]] = []
     for session in facts["sessions"]:
         if not x.shows(session["at"], x.ended):

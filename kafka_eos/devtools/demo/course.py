@@ -120,7 +120,7 @@ class _DemoRun:
         self._watcher.step("running")
 
     def _dashboard(self) -> str:
-        """Serve the dashboard until the end; return where."""
+        """Serve the dashboard until the end of the demo; return its address."""
         from kafka_eos.monitoring.dashboard.routes import Pages
         from kafka_eos.monitoring.dashboard.server import serve_dashboard
 
@@ -190,9 +190,8 @@ class _DemoRun:
         self._await_recovery(self._record_fault(fault), sessions)
 
     def _await_recovery(self, struck: InjectedFault, sessions: int) -> None:
-        """Restart the job if its leader died, and wait until it has recovered.
-
-        ``sessions``: how many there were before.
+        """Restart the job if its leader died, and wait until it has recovered. ``sessions``: the number of sessions
+        before.
         """
         victim = struck.fault.victim
         if victim is self._plan.cast.leader:

@@ -157,7 +157,7 @@ def _await_end(pid: int, started: str) -> None:
 
 
 def check_machine(options: Options) -> None:
-    """Raises ConfigError for what would stop the demo half-way: no Java, no audit, a used port, a full disk."""
+    """Raise ConfigError for anything that would stop the demo halfway: no Java, no audit, a used port, a full disk."""
     find_java()
     ensure_extra("audit", "the demo, which ends with an audit,")
     options.directory.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ def check_machine(options: Options) -> None:
 
 
 def check_port(port: int) -> None:
-    """Raises ConfigError if a process listens on ``port``; 0 is any free one. Call it after leftovers are gone."""
+    """Raise ConfigError if a process listens on ``port``; 0 is any free one. Call it after leftovers were removed."""
     if not port:
         return
     with socket.socket() as probe:

@@ -148,7 +148,7 @@ class PlannedFault:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """Everything that happens in a run, in its order. ``parallelism`` is that of the start."""
+    """Every event of a run, in order. ``parallelism`` is that of the start."""
 
     seed: int
     cast: FaultProfile
@@ -162,7 +162,7 @@ class FaultPlan:
 
     @property
     def failpoint_spec(self) -> str:
-        """The step faults as a value of KAFKA_EOS_FAILPOINTS."""
+        """Return the step faults as a value of KAFKA_EOS_FAILPOINTS."""
         return ";".join(f"{fault.point}=kill@{fault.epochs}" for fault in self.step_faults)
 
 
@@ -200,7 +200,7 @@ def counts(faults: Sequence[PlannedFault]) -> dict[str, int]:
 
 
 def _sample(dice: random.Random, points: Sequence[str], count: int) -> list[str]:
-    """``count`` points, none twice before each was taken once."""
+    """Draw ``count`` points, none twice before each was drawn once."""
     chosen: list[str] = []
     while len(chosen) < count:
         chosen += dice.sample(points, min(len(points), count - len(chosen)))

@@ -48,7 +48,7 @@ class HistoryFollower:
 
     @property
     def visible(self) -> int:
-        """Records that read_committed readers can see, as the commits tell."""
+        """Return the number of records that read_committed readers can see, according to the commits."""
         return sum(self.outputs.values())
 
     @property

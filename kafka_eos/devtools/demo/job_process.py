@@ -64,7 +64,7 @@ class JobProcess(ABC):
 
     @abstractmethod
     def _members(self) -> dict[str, int]:
-        """Processes beside the leader that live, by name."""
+        """Return the running processes besides the leader, by name."""
 
     @property
     def pid(self) -> int:
@@ -78,17 +78,17 @@ class JobProcess(ABC):
 
     @property
     def fired(self) -> list[int]:
-        """Process ids that failpoints acted on so far, in order."""
+        """Return the ids of the processes on which failpoints have acted, in order."""
         lines = self._home.fired.read_text().splitlines() if self._home.fired.exists() else []
         return [int(line.rpartition("pid=")[2]) for line in lines]
 
     def processes(self) -> dict[str, int]:
-        """The processes of the job that live, by name."""
+        """Return the running processes of the job, by name."""
         leader = {self.LEADER.value: self.pid} if self._process is not None and self.code is None else {}
         return {**leader, **self._members()}
 
     def kill(self, name: str) -> bool:
-        """SIGKILL a process. False, and nothing done, if it does not live."""
+        """Kill a process (SIGKILL). Return False if it does not run."""
         pid = self.processes().get(name)
         if pid is None:
             return False
@@ -103,7 +103,7 @@ class JobProcess(ABC):
         self._signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """SIGKILL it if it still runs. The others go with it."""
+        """Kill the leader (SIGKILL) if it still runs. The other processes end with it."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

@@ -27,7 +27,7 @@ _FLUSH_SECONDS = 60.0
 
 
 def orders(seed: int, count: int, users: int = USERS) -> Iterator[tuple[str, bytes]]:
-    """``count`` orders as (key, JSON): about ninety of a hundred are paid, keyed by user."""
+    """Yield ``count`` orders as (key, JSON): about ninety of a hundred are paid, keyed by user."""
     dice = random.Random(f"orders of {seed}")  # noqa: S311 - repeated by its seed
     for _ in range(count):
         user = f"user-{dice.randrange(users):04d}"
@@ -73,7 +73,7 @@ class LoadGenerator:
         self._thread.start()
 
     def finish(self) -> None:
-        """The faults are over: write what was held back, as fast as it goes."""
+        """Write the remaining orders as fast as possible, after the faults."""
         self._no_hold.set()
 
     def stop(self) -> None:
@@ -83,7 +83,7 @@ class LoadGenerator:
             self._thread.join(_FLUSH_SECONDS)
 
     def check(self) -> None:
-        """Raises RestartFromCheckpoint if an order was refused by the broker."""
+        """Raise RestartFromCheckpoint if the broker rejected an order."""
         if self._failures:
             raise RestartFromCheckpoint(f"orders could not be written: {'; '.join(self._failures[:3])}")
 
@@ -103,7 +103,7 @@ class LoadGenerator:
             pass
 
     def _pace(self, written: int) -> float:
-        """Orders a second."""
+        """Return the rate, in orders per second."""
         if written < self.count * (1 - _RESERVE):
             return self._rate
         return max((self.count - written) / _TRICKLE_SECONDS, 1.0)

@@ -38,7 +38,7 @@ def write_report(
 
 
 def render(facts: dict[str, Any]) -> str:
-    """The page for the content of ``report.json``."""
+    """Render the page for the content of ``report.json``."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

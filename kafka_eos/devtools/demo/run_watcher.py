@@ -42,7 +42,7 @@ class Watcher:
 
     @property
     def now(self) -> float:
-        """Seconds since the demo began."""
+        """Return the seconds since the demo began."""
         return time.monotonic() - self.began
 
     @property
@@ -51,7 +51,7 @@ class Watcher:
 
     @property
     def live_processes(self) -> list[ProcessLifetime]:
-        """Processes of the job that were alive when last seen."""
+        """Return the processes of the job that were last seen running."""
         return [life for life in self.recording.lives if life.until is None]
 
     def name_of(self, pid: int) -> str | None:
@@ -60,7 +60,7 @@ class Watcher:
 
     @property
     def rate(self) -> float:
-        """Outputs made visible a second, over the last five seconds."""
+        """Return the outputs made visible per second, over the last five seconds."""
         recent = self.recording.samples[-int(5 / _SAMPLE_SECONDS) :]
         if len(recent) < 2:
             return 0.0

@@ -1,5 +1,5 @@
-"""The dashboard: how the jobs of a machine stand and what happened to them, in a browser.
+"""The dashboard: the state and history of the jobs of a machine, in a browser.
 
-Rule: a page is made of what lies in a job's directory, so one that runs and one that has ended are shown by the same
-code. Reading it changes nothing there.
+Rule: a page is built from the files in a job's directory, so the same code shows running and ended jobs. Reading
+changes nothing there.
 """

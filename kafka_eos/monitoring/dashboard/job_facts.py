@@ -78,7 +78,7 @@ def _standing(found: JobFiles) -> JobStatus:
 
 
 def operators(last: Mapping[str, Any], progress: Mapping[str, Any]) -> list[Json]:
-    """The plan, in the order of its rows, each operator with what is known of it."""
+    """Return the plan, in the order of its rows, each operator with its known facts."""
     plan: list[Mapping[str, Any]] = last.get("plan", {}).get("operators", [])
     decided: Mapping[str, Any] = last.get("decided", {})
     state, timers = decided.get("state_bytes_by_operator", {}), decided.get("pending_timers", {})
@@ -150,7 +150,7 @@ def _dead(last: Mapping[str, Any]) -> list[Json]:
 
 
 def _refused(last: Mapping[str, Any]) -> list[Json]:
-    """The first few records that were refused in this run: which, by whom and why."""
+    """Return the first few records that were rejected in this run: the record, the operator and the reason."""
     first: Mapping[str, list[dict[str, Json]]] = last.get("dead-letters", {}).get("first", {})
     return [{"source": source, **refusal} for source, refusals in first.items() for refusal in refusals]
 
@@ -167,7 +167,7 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
 
 
 def _errors(status: Mapping[str, Any]) -> list[Json]:
-    """The newest text of each kind, whole, the newest first."""
+    """Return the newest complete text of each kind of error, newest first."""
     when: Mapping[str, int] = status.get("when", {})
     latest_events = {event: facts for event, facts in status["last"].items() if event in _TEXTS}
     return [

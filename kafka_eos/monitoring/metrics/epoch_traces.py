@@ -80,7 +80,7 @@ class EpochTracer:
                 self._all_over()
 
     def _lost(self, why: str) -> None:
-        """The attempt is over, and with it what it had not decided."""
+        """Handle the end of an attempt: its undecided epochs are lost."""
         for number, epoch in list(self._open.items()):
             if epoch.decided is None:
                 self._over(number, failed=why)
@@ -110,7 +110,9 @@ def _commits(commits: Mapping[str, tuple[float, float]]) -> list[TraceSpan]:
 
 
 def _parts(epoch: _Epoch) -> Iterator[TraceSpan]:
-    """``trigger``: until the first worker began. ``decide``: from the last answer to the manifest."""
+    """Return the spans of an epoch. ``trigger``: until the first worker began; ``decide``: from the last ack to the
+    manifest.
+    """
     if epoch.spans:
         yield TraceSpan("trigger", epoch.began, max(epoch.began, min(span["started"] for span in epoch.spans)))
     for span in epoch.spans:

@@ -250,7 +250,9 @@ class MetricsObserver:
         self._samples.replace("source_waiting", {(source,): float(bool(tables)) for source, tables in waiting.items()})
 
     def _hold(self, groups: Mapping[str, Any], splits: Mapping[Labels, Any]) -> None:
-        """Zeros too, of jobs that have such groups: a graph with gaps cannot be read."""
+        """Set the gauge of paused splits, also zeros in jobs with alignment groups, because gaps make a graph
+        unreadable.
+        """
         held = {(s, split) for g in groups.values() for s, each in g["waiting"].items() for split in each}
         self._samples.replace("split_paused", {labels: float(labels in held) for labels in splits} if groups else {})
 
@@ -284,7 +286,7 @@ class MetricsObserver:
         self._samples.replace("watermark_timestamp_seconds", known)
 
     def _on_phases(self, facts: Mapping[str, Any]) -> None:
-        """A sink is prepared when the slowest of its writers is."""
+        """Record the phases: a sink is prepared when the slowest of its writers is."""
         longest: dict[str, float] = {}
         for span in facts["spans"]:
             if span["phase"] == "prepare":
@@ -348,7 +350,7 @@ class MetricsObserver:
             self._samples.set("filtered_records", count, source)
 
     def _forget(self, epoch: int) -> None:
-        """Epochs up to this one are committed."""
+        """Forget epochs up to this one, which are committed."""
         self._uncommitted = {other: at for other, at in self._uncommitted.items() if other > epoch}
         self._triggered = {other: at for other, at in self._triggered.items() if other > epoch}
 

@@ -103,7 +103,7 @@ def _resource(job: str, version: str) -> Resource:
 
 
 def _without_waiting_long(closing: list[_MetricsExporter | _TraceExporter]) -> None:
-    """A collector that does not answer would keep the process for as long as the exporter tries."""
+    """Close the exporters, each in a thread that is not awaited for long: a collector may not respond."""
     threads = [threading.Thread(target=each.close, daemon=True, name="otel-close") for each in closing]
     for thread in threads:
         thread.start()

@@ -46,7 +46,7 @@ def read_endpoint(signal: str) -> str:
 
 
 def interval() -> float:
-    """Seconds between two exports of metrics."""
+    """Return the seconds between two exports of metrics."""
     text = _of("OTEL_METRIC_EXPORT_INTERVAL") or "60000"
     if not text.isdecimal() or int(text) == 0:
         raise ConfigError(f"OTEL_METRIC_EXPORT_INTERVAL={text}: give milliseconds, such as 10000")
@@ -59,7 +59,7 @@ def _no_address(name: str) -> str:
 
 
 def _first(*names: str) -> tuple[str, str]:
-    """The first of these variables that is set, and its value; the last one, empty, if none is."""
+    """Return the first of these variables that is set, with its value; if none is, the last one, empty."""
     return next(((name, value) for name in names if (value := _of(name))), (names[-1], ""))
 
 

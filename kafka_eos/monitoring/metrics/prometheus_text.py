@@ -23,7 +23,7 @@ from kafka_eos.monitoring.metrics.samples import Samples
 
 
 def expose(samples: Samples, accept: str) -> tuple[bytes, str]:
-    """The text, and its content type, for a reader that accepts these."""
+    """Return the text and its content type, for a reader that accepts these."""
     encode, content_type = choose_encoder(accept)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Families(samples))

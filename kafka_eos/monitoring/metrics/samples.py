@@ -32,7 +32,7 @@ class Samples:
         self._distributions: dict[str, dict[Labels, Distribution]] = {}
 
     def set(self, name: str, value: float, *labels: str) -> None:
-        """A gauge, or a counter that another component keeps, which never falls."""
+        """Set a gauge, or a counter that another component keeps, which never falls."""
         metric = _known(name, labels)
         values = self._values.setdefault(name, {})
         values[labels] = max(value, values.get(labels, value)) if metric.kind == "counter" else value
@@ -60,7 +60,7 @@ class Samples:
         return self._values.get(name, {}).get(labels)
 
     def values(self) -> Iterator[tuple[Metric, Mapping[Labels, float]]]:
-        """Counters and gauges, in the order of the catalogue."""
+        """Return counters and gauges, in the order of the catalogue."""
         return ((metric, self._values[name]) for name, metric in METRICS.items() if name in self._values)
 
     def distributions(self) -> Iterator[tuple[Metric, Mapping[Labels, Distribution]]]:

@@ -1,1 +1,1 @@
-"""Broadcast state computed again: which rules rows have met, as far as the ledger tells it."""
+"""Recompute of broadcast state: the rules that rows were joined with, as far as the ledger contains them."""

@@ -1,11 +1,12 @@
-"""Sinks behind broadcast state that are compared with a recompute, and the cuts of the input for it.
+"""Sinks after broadcast state that are compared with a recompute, and the cuts of the input for it.
 
-At a barrier every worker has processed the same rules: those that were read up to there. So a row of an epoch in which
-no rule was read has met exactly these rules, in any worker. For any other row it is unknown which of the new rules it
-met. The ledger's epochs are therefore grouped into *turns*: no rule was read in an even turn, and some were in an odd
-one.
+At a barrier, every worker has processed the same rules: those that were read up to there. So a row of an epoch in which
+no rule was read was processed with exactly these rules, in any worker. For any other row it is unknown which of the new
+rules had been applied. The ledger's epochs are therefore grouped into *turns*: no rule was read in an even turn, and
+some were in an odd one.
 
-Pure. Rule: a sink that is not judged is named with the reason. A row that may have met other rules is not compared.
+Pure. Rule: a sink that is not judged is named with the reason. A row that may have been processed with other rules is
+not compared.
 """
 
 from __future__ import annotations
@@ -69,9 +70,11 @@ _ROUND = (
 
 @dataclass(frozen=True)
 class SharedRules:
-    """``sinks`` that are compared, whose rows meet the same rules. ``rules``: the sources of these; ``sources``: of the
-    rows, too. ``turns``: where each turn ends (exclusive) in each input partition; the last one has no end, and is odd:
-    what the ledger does not tell.
+    """A group of compared ``sinks`` whose rows use the same rules.
+
+    ``rules``: the sources of the rules; ``sources``: also those of the rows.
+    ``turns``: the end (exclusive) of each turn in each input partition. The last turn has no end, and is odd: the
+    ledger does not cover it.
     """
 
     sinks: frozenset[str]
@@ -84,8 +87,9 @@ class SharedRules:
 
 @dataclass(frozen=True)
 class BroadcastSinks:
-    """The sinks that are compared, by the rules that their rows meet: a change of others is no turn for them. ``why``
-    others behind broadcast state are not.
+    """The compared sinks, grouped by the rules that their rows use: a change of other rules begins no turn for them.
+
+    ``why``: the reason for each sink after broadcast state that is not compared.
     """
 
     met: tuple[SharedRules, ...] = ()
@@ -97,7 +101,9 @@ class BroadcastSinks:
 
 
 def ruled(subject: Subject, cut: Cut, ledger: Ledger, starts: Offsets, *, strict: bool) -> BroadcastSinks:
-    """``starts``: where the job began to read. ``strict``: no epoch has processed input behind its barrier."""
+    """Determine the sinks. ``starts``: the job's start positions. ``strict``: no epoch processed input after its
+    barrier.
+    """
     plan, marked = subject.plan, {sink.node for sink in subject.sinks if sink.marked}
     behind = [
         sink.node for sink in subject.sinks if any(isinstance(n, BroadcastConnectNode) for n in above(plan, sink.node))
@@ -122,9 +128,9 @@ def _met(subject: Subject, rules: frozenset[str], sinks: Sequence[str], cuts: Sp
 
 
 def turns(cuts: Spans, rules: Collection[str], starts: Offsets) -> tuple[Spans, int]:
-    """``turns`` and ``last_change`` of ``SharedRules``; ``rules`` are streams.
+    """Return ``turns`` and ``last_change`` of ``SharedRules``; ``rules`` are streams.
 
-    ``cuts``: of ``intervals.spans``, as many for each partition.
+    ``cuts``: those of ``intervals.spans``, the same number for each partition.
     """
     count = max((len(ends) for parts in cuts.values() for ends in parts.values()), default=0)
     changed = [any(_read(cuts, starts, source, number) for source in rules) for number in range(count)]
@@ -150,7 +156,7 @@ def _read(cuts: Spans, starts: Offsets, source: str, number: int) -> bool:
 
 
 def above(plan: Plan, name: str) -> list[Node]:
-    """The nodes that a row may have passed before it comes to a node, in plan order."""
+    """Return the nodes that a row may have passed before it reaches a node, in plan order."""
     return [node for node in plan.nodes if name in plan.find_descendants(node.name)]
 
 
@@ -196,7 +202,7 @@ def _unclear(plan: Plan, met: BroadcastConnectNode) -> str:
 
 
 def _broadcast_sources(plan: Plan, sink: str) -> Iterator[Node]:
-    """The sources of what is broadcast above a sink."""
+    """Yield the sources of broadcast values above a sink."""
     for node in above(plan, sink):
         if isinstance(node, BroadcastConnectNode):
             yield from _sources(plan, node.inputs[1])

@@ -1,7 +1,7 @@
-"""The recompute of broadcast state, as it runs inside Spark's Python workers: rules and rows through the pipeline's own
-functions, turn by turn.
+"""The recompute of broadcast state inside Spark's Python workers: the pipeline's own functions process rules and rows,
+turn by turn.
 
-Rule: records come sorted by turn, rules first. So a row meets the rules of all turns before its own.
+Rule: records are sorted by turn, rules first. So a row is processed with the rules of all earlier turns.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DOUBTED = "turn long"
 def outputs(
     app: str, workers: int, sinks: tuple[str, ...], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """EXPECTED rows of ``sinks``. Input: INPUT rows, in one task."""
+    """Compute EXPECTED rows of ``sinks``. Input: INPUT rows, in one task."""
     parts = _cut_of(app, workers, sinks)
     made = ExpectedOutputs()
     with ExitStack() as stack:
@@ -58,9 +58,9 @@ def outputs(
 def first_doubt(
     app: str, workers: int, sinks: tuple[str, ...], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The first turn after which the rules are others when partitions are read in the reverse order; none if none is.
+    """Yield the first turn after which the rules differ when partitions are read in the reverse order, if any.
 
-    Input: the turn, and INPUT columns, of what is broadcast, by turn, source, partition and offset, in one task.
+    Input: the turn, and the INPUT columns, of broadcast records, by turn, source, partition and offset, in one task.
     """
     parts = _cut_of(app, workers, sinks)
     storage, found = MemoryStorage(), list[int]()

@@ -1,6 +1,7 @@
-"""Outputs behind broadcast state, recomputed in Spark: every row with the rules of the turns before its own.
+"""Outputs after broadcast state, recomputed in Spark: every row with the rules of the turns before its own.
 
-Rule: a row that may have met other rules is neither recomputed nor compared; it is counted, for the headline.
+Rule: a row that may have been processed with other rules is neither recomputed nor compared; it is counted, for the
+headline.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ _NEVER = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class RuleRecompute:
-    """``records`` are ``tasks.INPUT``, all that is within ``inputs``; those of other sources than ``met`` has count for
-    nothing.
+    """The plan and the input of a recompute of broadcast state.
+
+    ``records``: rows as in ``tasks.INPUT``, all within ``inputs``. Those of other sources than ``met`` has are ignored.
     """
 
     app: str
@@ -46,7 +48,9 @@ class RuleRecompute:
         return ordered.mapInArrow(made, EXPECTED).where(~is_rule)
 
     def untold(self, visible: DataFrame) -> DataFrame:
-        """``sink`` and ``id`` of visible outputs of rows that may have met other rules; see ``early.untold``."""
+        """Return ``sink`` and ``id`` of visible outputs of rows that may have been processed with other rules; see
+        ``early.untold``.
+        """
         mine = visible.where(F.col("sink").isin([*self._sinks]))
         mine = mine.withColumn("stream", F.concat_ws("/", "source", "s_topic"))
         with_turns = mine.join(self._turns, ["stream", "s_partition"], "left")
@@ -64,7 +68,7 @@ class RuleRecompute:
 
     @property
     def _turns(self) -> DataFrame:
-        """The offsets of each turn, by input partition."""
+        """Return the offsets of each turn, by input partition."""
         rows = [
             (stream, partition, first, end, number)
             for stream, parts in self.met.turns.items()
@@ -75,7 +79,7 @@ class RuleRecompute:
 
     @property
     def _read(self) -> DataFrame:
-        """The records with ``turn``."""
+        """Return the records with ``turn``."""
         turns = self._turns.withColumnRenamed("s_partition", "partition")
         mine = self.records.where(F.col("source").isin([*self.met.sources]))
         records = mine.withColumn("stream", F.concat_ws("/", "source", "topic"))
@@ -90,7 +94,7 @@ class RuleRecompute:
 
     @property
     def _all_there(self) -> int:
-        """The first turn of which all rules are known. Compaction removes those that were written anew since."""
+        """Return the first turn whose rules are all known. Compaction removes rules that were replaced later."""
         rules = [parts for stream, parts in self.inputs.items() if stream.partition("/")[0] in self.met.rules]
         bounds = [each for parts in rules for each in parts.values()]
         there = self.records.where(self._is_rule()).count()
@@ -98,7 +102,7 @@ class RuleRecompute:
 
     @property
     def _in_any_order(self) -> int:
-        """The last turn whose rules do not depend on which partition was read first."""
+        """Return the last turn whose rules do not depend on the order of partitions."""
         rules = self._read.where(self._is_rule())
         if rules.select("source", "partition").distinct().limit(2).count() < 2:
             return _NEVER

@@ -1,10 +1,10 @@
-"""Results of windows before their end: which of them the input tells, and which nobody can know.
+"""Results of windows before their end: those that follow from the input, and those that depend on chance.
 
-    by count    of a key whose rows come from one stream they follow from the input, and are compared as all are
-    else        which rows had come by then is chance: how many there are, and that none is there twice, is all that is
-                compared; and by the clock, that its firing is of a time at which there are some
+    by count    for a key whose rows come from one stream, they follow from the input and are compared like all others
+    else        the rows that had arrived by then are unknown. Only the number of results is compared, and that none is
+                duplicated; for results by the clock also that rows exist at the time of the firing
 
-Rule: whatever is left out here is counted, for the headline.
+Rule: whatever is not compared here is counted, for the headline.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def known(operator: JudgedOperator) -> Column:
 
 
 def free(taken: DataFrame, operator: JudgedOperator) -> DataFrame:
-    """Rows that may have been one too many, or not, by sink. ``taken``: with ``known``."""
+    """Return the rows that may have emitted an additional early result, by sink. ``taken``: with ``known``."""
     sinks = F.explode(F.array(*map(F.lit, sorted(operator.early)))).alias("sink")
     return taken.where((F.col("fate") == COUNTED) & ~F.col("known")).select(*ROW, sinks).distinct()
 
 
 def untold(visible: DataFrame, judged: JudgeableWindows, free: Sequence[DataFrame]) -> DataFrame | None:
-    """``sink`` and ``id`` of what may be there by right, or not; None if there is no such operator.
+    """Return ``sink`` and ``id`` of outputs that may exist or not; None if there is no such operator.
 
     ``visible``: the first copies of outputs.
     """

@@ -1,7 +1,7 @@
 """Results of joins for pairs and for rows without a partner, by the user's functions inside Spark's Python workers.
 
-Rule: ``results`` runs on all that comes out of a key together, in the order of times. Results of one time are in the
-order that joins define: pairs by their left and then their right row, then rows without a partner.
+Rule: ``results`` runs on all results of a key together, in the order of times. Results of one time are in the order
+that joins define: pairs by their left and then their right row, then rows without a partner.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def results(
 def asides(
     app: str, workers: int, operator: str, wanted: RequestedRows, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Late rows, as they leave a join. Input: TAKEN rows."""
+    """Yield the late rows, as a join emits them. Input: TAKEN rows."""
     plan = cut_of(app, workers).whole
     node = _join(plan, operator)
     codecs = [key_by.value_codec for key_by in plan.key_bys(node.inputs[0])]
@@ -84,7 +84,7 @@ def _join(plan: Plan, operator: str) -> JoinNode:
 
 
 class _Firings:
-    """The results of keys at their times, until they are handed on."""
+    """The results of keys by time, until they are returned."""
 
     def __init__(self, plan: Plan, operator: str, part: Part) -> None:
         self._node, self._part = _join(plan, operator), part
@@ -98,7 +98,7 @@ class _Firings:
         return len(self._found) >= _AT_ONCE
 
     def add(self, rows: list[JoinedRow]) -> None:
-        """All that comes out of a key at a time."""
+        """Add all results of a key at a time."""
         sides = [(row, self._row(row.left, 0), self._row(row.right, 1)) for row in rows]
         sides.sort(key=lambda each: (each[0].kind, each[1][0], each[2][0]))
         outputs = [out for row, left, right in sides for out in self._made(row.kind, left[1], right[1])]

@@ -24,7 +24,7 @@ _ROW: Final = "struct<time: bigint, s_partition: int, s_offset: bigint, payload:
 
 
 def joined(rows: DataFrame, node: JoinNode) -> DataFrame:
-    """``JOINED`` of all rows that are not late, as far as event time had come at the end; in the order of keys."""
+    """Return ``JOINED`` for all rows that are not late, up to the final watermark, in the order of keys."""
     match node:
         case IntervalJoinNode():
             parts = _in_intervals(rows, node)
@@ -54,7 +54,7 @@ def _in_intervals(rows: DataFrame, node: IntervalJoinNode) -> list[DataFrame]:
 
 
 def _as_of(rows: DataFrame) -> DataFrame:
-    """Each row of the first stream with the newest of the second that is not later, or with none."""
+    """Join each row of the first stream with the newest row of the second that is not later, or with none."""
     is_left = F.pmod("lane", F.lit(2)) == 0
     with_row = rows.select("*", F.struct("time", "s_partition", "s_offset", "payload").alias("row"))
     # Of one time the second stream's come first.
@@ -66,7 +66,7 @@ def _as_of(rows: DataFrame) -> DataFrame:
 
 
 def _in_windows(rows: DataFrame, node: JoinNode) -> list[DataFrame]:
-    """``rows`` have their ``windows``, those that are over."""
+    """Join rows within their closed windows."""
     opened = rows.withColumn("window", F.explode("windows")).withColumns(
         {"loose": F.col("window.loose"), "window": F.struct("window.start", "window.end")}
     )
@@ -86,7 +86,7 @@ def _in_windows(rows: DataFrame, node: JoinNode) -> list[DataFrame]:
 
 
 def _side(rows: DataFrame, side: int, *others: str) -> DataFrame:
-    """The rows of one stream: their lanes tell."""
+    """Return the rows of one stream, which their lanes identify."""
     mine = rows.where(F.pmod("lane", F.lit(2)) == side)
     return mine.select(*others, F.struct("time", "s_partition", "s_offset", "payload").alias("row"))
 
@@ -94,7 +94,7 @@ def _side(rows: DataFrame, side: int, *others: str) -> DataFrame:
 def _made(
     found: DataFrame, at: Column, kind: int, left: Column | None, right: Column | None, of: str, loose: Column
 ) -> DataFrame:
-    """``of``: the side that tells key, group, and how far event time had come."""
+    """Build the rows of a result. ``of``: the side that provides key, key group and final watermark."""
     nothing = F.lit(None).cast(_ROW)
     return found.select(
         F.col(f"{of}.grp").alias("grp"),

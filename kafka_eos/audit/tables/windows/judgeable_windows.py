@@ -1,6 +1,6 @@
-"""Windows, and sinks behind them, that can be judged; and the watermarks in the newest checkpoint.
+"""Windows, and the sinks after them, that can be judged; and the watermarks in the newest checkpoint.
 
-Pure. Rule: a sink behind windows that is not judged is named with the reason.
+Pure. Rule: a sink after windows that is not judged is named with the reason.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class JudgedOperator:
-    """Windows, a join, or a pattern, that are judged."""
+    """An operator that is judged: windows, a join, or a pattern."""
 
     name: str
     stage: str
@@ -120,9 +120,10 @@ class JudgedOperator:
 
 @dataclass(frozen=True)
 class JudgeableWindows:
-    """``operators`` in the order of the plan, ``sinks`` that are compared, and why the others behind timers are not.
+    """The operators that can be judged, and the sinks after timers that are compared.
 
-    ``reached``: how far event time had come at the end, by operator with timers and ranges of its key groups.
+    ``operators``: in the order of the plan. ``why``: the reason for each sink that is not compared.
+    ``reached``: the final watermark, by operator with timers and by ranges of its key groups.
     """
 
     operators: tuple[JudgedOperator, ...] = ()
@@ -136,13 +137,17 @@ class JudgeableWindows:
 
 
 def judged(subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest | None, *, strict: bool) -> JudgeableWindows:
-    """``manifest``: of the newest committed epoch. ``strict``: no epoch has processed input behind its barrier."""
+    """Determine what can be judged after windows.
+
+    ``manifest``: that of the newest committed epoch.
+    ``strict``: no epoch processed input after its barrier.
+    """
     found = _behind_timers(subject, cut, ledger, manifest, strict=strict)
     return replace(found, why={**found.why, **_lacking(subject, cut, ledger)})
 
 
 def _lacking(subject: Subject, cut: Cut, ledger: Ledger) -> dict[str, str]:
-    """Sinks behind operators for which rows were late, and why they are not compared."""
+    """Return the sinks after operators with late rows, and the reason why they are not compared."""
     why: dict[str, str] = {}
     for name in cut.forgetful:
         if were_late(ledger, name):
@@ -185,7 +190,7 @@ def _unsound(ledger: Ledger, manifest: Manifest, *, strict: bool) -> str:
 
 
 class _Look:
-    """One look at a plan."""
+    """The evaluation of one plan."""
 
     def __init__(self, subject: Subject, cut: Cut, ledger: Ledger, manifest: Manifest) -> None:
         self._plan = cut.whole
@@ -263,7 +268,9 @@ class _Look:
         return ""
 
     def _early(self, operator: JudgedOperator) -> frozenset[str]:
-        """Results by count have the names of rows, those of the clock are firings of their own."""
+        """Return the sinks with early results. Results by count are named after rows; those by the clock are
+        firings.
+        """
         if operator.by_clock is not None:
             return self._plan.find_descendants(operator.name) & self._marked
         if operator.by_count is not None:
@@ -279,7 +286,9 @@ class _Look:
         return ""
 
     def _is_ordered(self, operator: JudgedOperator) -> bool:
-        """Only windows whose rows do not depend on those that came before; of one plan, and straight from sources."""
+        """Return whether the order of rows is known: their windows do not depend on earlier rows, and they come from
+        sources directly.
+        """
         if operator.by_count is None or operator.is_session or not self._is_steady:
             return False
         moved = self._cut.shuffled | self._cut.parted
@@ -295,7 +304,7 @@ class _Look:
         return bool(entries) and operator not in entries[0].states
 
     def _clocks(self, operator: str) -> dict[str, Clock]:
-        """By source; without a delay where it has several, or where it may have been another one before."""
+        """Return the clocks by source, without a delay if a source has several, or may have had another one before."""
         same = self._is_steady
         first = next((entry for entry in self._ledger.entries.values() if not entry.id.epoch.n), None)
         found: dict[str, Clock] = {}
@@ -313,7 +322,7 @@ class _Look:
     def _late(
         self, node: WindowNode | JoinNode | PatternNode
     ) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | str:
-        """Sinks where the rows are that came late; or why nothing tells which they were."""
+        """Return the sinks that receive late rows, or the reason why it is unknown which rows were late."""
         tags = node.late if isinstance(node, JoinNode) else (node.late,)
         letters = {
             sink for each in self._above(node.name) if (sink := self._plan.find_dead_letter_sink(each.name)) is not None
@@ -332,7 +341,9 @@ class _Look:
         return refused, aside, again
 
     def _told_by(self, name: str, through: tuple[type[Node], ...]) -> frozenset[str]:
-        """Sinks that have a record of each row that leaves a node. ``through``: what may lie between."""
+        """Return the sinks that have a record of each row that leaves a node. ``through``: node types allowed in
+        between.
+        """
         found: set[str] = set()
         todo = [name]
         while todo:
@@ -345,9 +356,9 @@ class _Look:
 
 
 def were_late(ledger: Ledger, operator: str) -> bool:
-    """False only if the history tells of each epoch that no row was late for the operator.
+    """Return whether rows may have been late for the operator: False only if the history excludes it for each epoch.
 
-    A supervisor that dies when it has decided an epoch has told nothing of it, and the next start commits it.
+    A supervisor that dies after it has decided an epoch has not recorded its late rows, and the next start commits it.
     """
     late = [event for event in ledger.events if event.get("event") == "late-rows"]
     decided_epochs = {event.get("epoch") for event in ledger.events if event.get("event") == "decided"}
@@ -360,7 +371,7 @@ def were_late(ledger: Ledger, operator: str) -> bool:
 
 
 def _main(node: Node) -> str:
-    """The stream of results of windows, without late rows."""
+    """Return the stream of results of windows, without late rows."""
     return node.name if isinstance(node, WindowNode) and node.late is None else f"{node.name}-main"
 
 

@@ -33,7 +33,7 @@ _TURN = "struct<sink: string, partition: int, offset: bigint>"
 
 
 def with_fates(rows: DataFrame, operator: JudgedOperator, visible: DataFrame) -> DataFrame:
-    """``rows`` that an operator took, with their ``fate``, and the ``turn`` of those that made a result again.
+    """Add the ``fate`` of the rows that an operator received, and the ``turn`` of those that emitted a result again.
 
     ``visible``: the first copies of outputs.
     """
@@ -68,7 +68,7 @@ def _refused(visible: DataFrame, operator: JudgedOperator) -> DataFrame:
 
 
 def _outputs_with_fate(visible: DataFrame, operator: JudgedOperator, sinks: frozenset[str], fate: int) -> DataFrame:
-    """``turn``: where the result stands."""
+    """Return the rows that outputs mark with a fate. ``turn``: the position of the result."""
     found = visible.where(F.col("sink").isin([*sinks]) & (F.col("source") != operator.name))
     turn = F.struct("sink", "partition", "offset").alias("turn")
     return found.select(*_RECORD, "lane", branch_of_path(r"\d+$"), F.lit(fate).alias("fate"), turn)

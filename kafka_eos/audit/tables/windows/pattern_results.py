@@ -45,7 +45,7 @@ def results(
 def asides(
     app: str, workers: int, operator: str, wanted: RequestedRows, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Late rows, as they leave a pattern. Input: TAKEN rows."""
+    """Yield the late rows, as a pattern emits them. Input: TAKEN rows."""
     plan = cut_of(app, workers).whole
     node, values = _node(plan, operator)
     with Part.open(plan, frozenset({operator}), wanted) as part:
@@ -61,7 +61,7 @@ def asides(
 
 
 def _node(plan: Plan, operator: str) -> tuple[PatternNode, Any]:
-    """The node, and the codec of rows on their way to it."""
+    """Return the node, and the codec of its input rows."""
     node = plan.node(operator)
     assert isinstance(node, PatternNode)
     stage = plan.node(node.inputs[0])
@@ -73,7 +73,7 @@ def _node(plan: Plan, operator: str) -> tuple[PatternNode, Any]:
 class Fate:
     """The outcome of a row as the first one of a match: the rows found.
 
-    ``whole``: these are all. ``over``: its time was up before. Neither: another row has broken the match.
+    ``whole``: the match is complete. ``over``: its time limit ended first. Neither: another row has broken the match.
     """
 
     places: Sequence[int]
@@ -82,7 +82,9 @@ class Fate:
 
 
 def fates(pattern: Pattern[Any], values: Sequence[Any], times: Sequence[int]) -> dict[int, Fate]:
-    """Of all rows of a key that may be a first one, by their numbers. ``values`` are in the order of ``times``."""
+    """Return the outcome of each row of a key that may be the first one, by row number. ``values`` are in the order of
+    ``times``.
+    """
     return {at: _fate(pattern, values, times, at) for at, value in enumerate(values) if pattern.stages[0].where(value)}
 
 
@@ -105,7 +107,7 @@ def _fate(pattern: Pattern[Any], values: Sequence[Any], times: Sequence[int], fi
 
 
 def kept(pattern: Pattern[Any], found: dict[int, Fate], times: Sequence[int]) -> dict[int, Fate]:
-    """Those that come to something: none begins, and none has begun, inside of a match, unless they may overlap."""
+    """Drop possible matches inside another match, unless matches may overlap."""
     if pattern.overlaps:
         return found
     left = dict(found)
@@ -127,14 +129,14 @@ def _is_done(pattern: Pattern[Any], fate: Fate, times: Sequence[int], first: int
 
 
 class _Sequences:
-    """Of one key after the other."""
+    """The rows of one key after the other."""
 
     def __init__(self, plan: Plan, operator: str, part: Part) -> None:
         self._node, self._codec = _node(plan, operator)
         self._part = part
 
     def hand_on(self, rows: Sequence[TakenRow], floor: int) -> None:
-        """All that comes out of a key, as far as event time had come."""
+        """Return all results of a key, up to the final watermark."""
         pattern, key = self._node.pattern, self._node.key_codec.decode(rows[0].grp)
         decoded = [(row, *self._codec.decode(row.payload)) for row in rows if row.time <= floor]
         encode = self._node.value_codec.encode

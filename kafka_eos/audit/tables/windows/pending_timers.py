@@ -1,8 +1,8 @@
-"""Timers, and windows, of times that had come and had not fired yet when the newest checkpoint was taken.
+"""Timers and windows that were due and had not fired when the newest checkpoint was taken.
 
-A job does what a watermark makes due in slices, and a snapshot may be taken in between. What such a timer makes is not
-there by right, and comes when the job goes on; so is what such a window holds that ends without a timer. Rule: the rows
-of the checkpoint tell it, key by key; so a firing of the same time that is missing is found all the same.
+A job processes due work in slices, and a snapshot may be taken in between. Outputs of such a timer are legitimately
+missing, and follow when the job resumes; so are those of a window that closes without a timer. Rule: the rows of the
+checkpoint determine this for each key, so another missing firing of the same time is still found.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _AT_ONCE = 50_000
 def without_unfired(
     arrivals: DataFrame, checkpoint: Checkpoint, handles: Sequence[int], assigner: PanedAssigner | SessionWindows | None
 ) -> DataFrame:
-    """``told`` with the ``floor`` of a key before the time at which its timer is left.
+    """Return ``told`` with the ``floor`` of a key limited to the time before its pending timer.
 
-    ``handles``: numbers of those of the operator that may have some. ``assigner``: of its windows, if it has any.
+    ``handles``: the numbers of the operator's handles that may contain timers. ``assigner``: that of its windows, if
+    any.
     """
     numbers = arrivals.sparkSession.createDataFrame([(number,) for number in handles], "handle int")
     left = numbers.mapInArrow(partial(_left, checkpoint, assigner), _ROWS)
@@ -50,7 +51,7 @@ def without_unfired(
 def _left(
     checkpoint: Checkpoint, assigner: PanedAssigner | SessionWindows | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Input: numbers of handles."""
+    """Yield the pending timers of handles. Input: numbers of handles."""
     storage, manifest = checkpoint.open()
     for batch in batches:
         for (number,) in zip(*columns_of(batch), strict=True):

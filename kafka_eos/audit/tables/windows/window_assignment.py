@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def windows_of(assigner: PanedAssigner, time: Column) -> Column:
-    """All windows that have a row of that time, in the order of their ends."""
+    """Return all windows that contain a row of that time, in the order of their ends."""
     match assigner:
         case TumblingWindows(size=size, offset=offset):
             start = _floor(time, offset, size)
@@ -52,7 +52,7 @@ def _floor(time: Column, offset: int, size: int) -> Column:
 
 
 def _day(time: Column, zone: str) -> Column:
-    """The calendar day of a time. Where a date comes twice, its second part is of the next day."""
+    """Return the calendar day of a time. If a date occurs twice, its second part belongs to the next day."""
     # The session's time zone is UTC: without a zone, a timestamp is what a clock in UTC shows.
     there = F.convert_timezone(F.lit("UTC"), F.lit(zone), F.timestamp_millis(time).cast("timestamp_ntz"))
     date = there.cast("date")
@@ -68,7 +68,7 @@ def _midnight(date: Column, zone: str) -> Column:
 
 
 def sessions(rows: DataFrame, gap: int) -> DataFrame:
-    """``rows`` with their sessions as ``windows``; ``loose`` for all rows of a session if it is for one."""
+    """Add the sessions of rows as ``windows``; a session is ``loose`` if one of its rows is."""
     in_time = Window.partitionBy("grp").orderBy("time")
     begins = F.coalesce(F.col("time") - F.lag("time").over(in_time) >= gap, F.lit(True))
     numbered = rows.withColumn("begins", begins.cast("int"))

@@ -46,9 +46,10 @@ _IN_THEIR_ORDER = ("grp", "fate", "turn", "source", "s_partition", "s_offset", "
 
 @dataclass(frozen=True)
 class WindowTables:
-    """``outputs`` as ``tasks.EXPECTED``. ``chancy``: sinks where another output may be right, too.
+    """The recomputed outputs, as ``tasks.EXPECTED``, and the uncertain ones.
 
-    ``free``: rows, by sink, that may have made results before the end of their windows, or not; see ``early``.
+    ``chancy``: sinks where another output may be correct, too.
+    ``free``: rows, by sink, that may have emitted results before the end of their windows; see ``early``.
     """
 
     outputs: tuple[DataFrame, ...] = ()
@@ -58,7 +59,7 @@ class WindowTables:
 
 @dataclass(frozen=True)
 class WindowRecompute:
-    """Everything that decides how to compute again."""
+    """The plan and the settings of a recompute of windows."""
 
     app: str
     cut: Cut
@@ -69,7 +70,7 @@ class WindowRecompute:
     """The newest one that is committed."""
 
     def made(self, records: DataFrame, visible: DataFrame) -> WindowTables:
-        """``records`` are ``tasks.INPUT``, ``visible`` the first copies of outputs."""
+        """Compute the tables. ``records``: rows as in ``tasks.INPUT``; ``visible``: the first copies of outputs."""
         sources = frozenset(source.name for source in self.cut.whole.sources)
         outputs: list[DataFrame] = []
         if wanted := self._sinks(sources):
@@ -101,13 +102,13 @@ class WindowRecompute:
         return self.app, self.cut.parallelism
 
     def _sinks(self, heads: frozenset[str]) -> RequestedRows | None:
-        """Sinks that rows reach from ``heads`` without further windows."""
+        """Return the sinks that rows reach from ``heads`` without further windows."""
         part = part_of(self.cut.whole, heads, RequestedRows(sinks=self.judged.sinks))
         found = self.judged.sinks.intersection(node.name for node in part.nodes)
         return RequestedRows(sinks=found) if found else None
 
     def _stages(self, operator: JudgedOperator) -> RequestedRows | None:
-        """The same of the next windows."""
+        """Return the next windows that rows of the operator reach."""
         part = part_of(self.cut.whole, frozenset({operator.name}), RequestedRows(stages=self.judged.stages))
         found = self.judged.stages.intersection(node.name for node in part.nodes if node.inputs)
         return RequestedRows(stages=found) if found else None
@@ -136,8 +137,9 @@ class WindowRecompute:
     def _taken(
         self, arrived: DataFrame, operator: JudgedOperator, visible: DataFrame, newest: DataFrame | None
     ) -> tuple[DataFrame, bool]:
-        """The rows of an operator with what became of them, those of windows that are over (by count, all), and whether
-        other windows may be right, too.
+        """Return the rows of an operator with their fate, and whether other windows may be correct, too.
+
+        Only rows of closed windows are included; by count, all rows.
         """
         fated = with_fates(arrived, operator, visible).withColumn("group", _group())
         fated = fated.withColumn("floor", _floor(operator))
@@ -159,7 +161,9 @@ class WindowRecompute:
         return fated.where(kept), may_differ
 
     def _in_sessions(self, fated: DataFrame, operator: JudgedOperator) -> tuple[DataFrame, bool]:
-        """A row that came behind a watermark may have found its session closed."""
+        """Return the rows with their sessions. A row that arrived after a watermark may have found its session
+        closed.
+        """
         gap = operator.assigner.gap  # type: ignore[union-attr]
         fated = _if_it_can_be(fated, operator, F.col("time") + gap)
         fated = self.hold(_counting_again(_behind(fated, operator)))
@@ -190,16 +194,16 @@ def _in_order(taken: DataFrame) -> DataFrame:
 
 
 def _in_time(taken: DataFrame) -> DataFrame:
-    """The rows that counted, each with how far event time had come at the end."""
+    """Return the rows that were counted, each with the final watermark."""
     counted = taken.where(F.col("fate") == COUNTED).repartition("grp")
     return counted.sortWithinPartitions("grp", "time", "s_partition", "s_offset").select(*TAKEN, "floor")
 
 
 def _in_turn(fated: DataFrame) -> DataFrame:
-    """``told`` with a ``turn`` only where offsets do not give the order in which rows made results again.
+    """Add a ``turn`` where offsets do not give the order in which rows emitted results again.
 
-    That is where a key has some of several input partitions. There the results tell it, if they are in one partition of
-    the output; else they are ``loose``.
+    That is the case if such rows of a key come from several input partitions. The results then define the order, if
+    they are in one partition of the output; otherwise the rows are ``loose``.
     """
     key, again = Window.partitionBy("grp"), F.col("fate") == AGAIN
     stream = F.when(again, F.struct("source", "s_partition", "lane"))
@@ -211,8 +215,9 @@ def _in_turn(fated: DataFrame) -> DataFrame:
 
 
 def _if_it_can_be(fated: DataFrame, operator: JudgedOperator, end: Column) -> DataFrame:
-    """``told`` with the rows counted that are called late, and cannot have been. ``end``: of the last window of a row,
-    at least.
+    """Count rows that an output calls late although they cannot have been late.
+
+    ``end``: at least the end of a row's last window.
     """
     last = end + operator.lateness
     in_time = (last - 1 > F.col("floor")) | _comes_before(last, operator)
@@ -224,13 +229,13 @@ def _if_it_can_be(fated: DataFrame, operator: JudgedOperator, end: Column) -> Da
 
 
 def _counting_again(fated: DataFrame) -> DataFrame:
-    """Rows that made results again, as rows like any other, of which the results are not known."""
+    """Return the rows that emitted results again as ordinary rows, whose results are unknown."""
     again = F.col("fate") == AGAIN
     return fated.withColumns({"loose": F.col("loose") | again, "fate": F.when(again, COUNTED).otherwise(F.col("fate"))})
 
 
 def _group() -> Column:
-    """The key group: the remainder of a checksum, which is all that provenance and the checkpoint need of it."""
+    """Return the key group: the remainder of a checksum, which is all that provenance and the checkpoint need."""
     return F.floor(F.crc32("grp") % _PRIME * MAX_KEY_GROUPS / _PRIME).cast("int")
 
 
@@ -246,14 +251,17 @@ def _floor(operator: JudgedOperator) -> Column:
 
 
 def _newest(times: DataFrame) -> DataFrame:
-    """Of each record the newest time of its partition before it."""
+    """Return for each record the newest earlier time in its partition."""
     records = times.groupBy("source", "s_partition", "s_offset").agg(F.max("time").alias("newest"))
     before = Window.partitionBy("source", "s_partition").orderBy("s_offset").rowsBetween(Window.unboundedPreceding, -1)
     return records.withColumn("newest", F.coalesce(F.max("newest").over(before), F.lit(_NEVER)))
 
 
 def _with_newest(fated: DataFrame, newest: DataFrame | None) -> DataFrame:
-    """Null where nobody knows: what windows made comes before the watermark that closed them, unless a row made it."""
+    """Add the newest earlier time, null where it is unknown.
+
+    Results of windows precede the watermark that closed them, unless a row emitted them.
+    """
     if newest is None:
         return fated.withColumn("newest", F.lit(None).cast("bigint"))
     fated = fated.join(newest, ["source", "s_partition", "s_offset"], "left")
@@ -261,9 +269,9 @@ def _with_newest(fated: DataFrame, newest: DataFrame | None) -> DataFrame:
 
 
 def _behind(fated: DataFrame, operator: JudgedOperator) -> DataFrame:
-    """``told``, ``loose`` where a row may have come behind a watermark.
+    """Mark rows as ``loose`` if they may have arrived after a watermark.
 
-    None can whose time is in order within its partition: of all partitions the slowest one counts.
+    A row whose time is in order within its partition cannot, because the slowest partition determines the watermark.
     """
     of_input = F.col("source").isin([*operator.clocks])
     return fated.withColumn("loose", of_input & ~_comes_before(F.col("time") + 1, operator))

@@ -1,8 +1,8 @@
-"""Rows on their way into windows, and the results of windows, by the user's functions inside Spark's Python workers.
+"""Input rows of windows, and the results of windows, by the user's functions inside Spark's Python workers.
 
-What the plan does before windows and behind them its own operators do, as everywhere in a recompute; what a window
-holds is put together here. Rule: ``arrivals`` runs on records in any grouping, ``results`` on all rows of a key
-together, in the order in which they were read.
+The plan's own operators compute everything before and after windows, as in any recompute; the content of a window is
+put together here. Rule: ``arrivals`` runs on records in any grouping, ``results`` on all rows of a key together, in the
+order in which they were read.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def results(
 
 
 class Part:
-    """The operators between ``heads`` and the next windows, and what comes out of them."""
+    """The operators between ``heads`` and the next windows, and their outputs."""
 
     def __init__(self, whole: Plan, plan: Plan, wanted: RequestedRows) -> None:
         self.plan = plan
@@ -128,7 +128,9 @@ class Part:
         return cls(whole, part_of(whole, heads, wanted), wanted)
 
     def push(self, head: str, batch: Batch[Any], keys: Sequence[tuple[bytes, bool]]) -> None:
-        """``keys``: of each row of the batch's origin the encoded key, and whether nothing tells what it holds."""
+        """Push a batch. ``keys``: the encoded key of each row of its origin, and whether the key's content is
+        unknown.
+        """
         for collector in self._collectors.values():
             collector.at_stage = [(0, key, loose, 0) for key, loose in keys]
         self.chain.push(head, batch)
@@ -144,7 +146,9 @@ class Part:
 
 
 def part_of(plan: Plan, heads: frozenset[str], wanted: RequestedRows) -> Plan:
-    """The nodes between ``heads`` and what is wanted, without state; what is wanted of no sink is captured."""
+    """Return the stateless nodes between ``heads`` and the requested rows; requested rows without a sink are
+    captured.
+    """
     reached, todo = set[str](), [*heads]
     while todo:
         for node, _ in plan.downstream(todo.pop()):
@@ -163,7 +167,7 @@ def part_of(plan: Plan, heads: frozenset[str], wanted: RequestedRows) -> Plan:
 
 
 class _Rows:
-    """ARRIVED rows that wait to be handed back."""
+    """ARRIVED rows that are waiting to be returned."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -176,7 +180,7 @@ class _Rows:
 
 
 class _Stage:
-    """Notes the rows that come to a ``key_by`` before windows."""
+    """Records the rows that reach a ``key_by`` before windows."""
 
     def __init__(self, plan: Plan, stage: str, rows: _Rows) -> None:
         key_bys = plan.key_bys(stage)
@@ -202,7 +206,7 @@ class _Stage:
 
 
 class _Clock:
-    """Notes the times that are given to the rows of a source."""
+    """Records the times that are assigned to the rows of a source."""
 
     def __init__(self, node: str, rows: _Rows) -> None:
         self._node, self._rows = node, rows
@@ -219,9 +223,9 @@ class _Clock:
 
 
 class TakenRow(NamedTuple):
-    """A row with its windows, its key group, and what became of it; see ``late``.
+    """A row with its windows, its key group, and its fate; see ``late``.
 
-    ``known``: is the order told in which the rows of its key came? Then windows that are not over are told, too.
+    ``known``: whether the arrival order of its key's rows is known. If so, windows that are not closed are known, too.
     """
 
     grp: bytes
@@ -252,7 +256,7 @@ class TakenRow(NamedTuple):
 
 @dataclass
 class _KeyWindows:
-    """The windows of one key, each with its accumulator and number of rows; and the windows that are over."""
+    """The windows of one key, each with its accumulator and number of rows; and the closed windows."""
 
     grp: bytes
     group: int
@@ -265,7 +269,7 @@ class _KeyWindows:
 
 
 class _Results:
-    """Puts the rows of each key together, and hands on what its windows make."""
+    """Combines the rows of each key, and returns the results of its windows."""
 
     def __init__(self, plan: Plan, operator: str, part: Part) -> None:
         node = plan.node(operator)
@@ -281,7 +285,7 @@ class _Results:
         self._firings: list[tuple[_KeyWindows, tuple[int, int], Sequence[Any]]] = []
 
     def take(self, row: TakenRow) -> None:
-        """The rows of a key that were counted come before those that made results again."""
+        """Add a row. The counted rows of a key precede those that emitted results again."""
         if self._key is None or self._key.grp != row.grp:
             self._fire()
             self._key = _KeyWindows(row.grp, row.group, self._decode_key(row.grp))
@@ -302,13 +306,13 @@ class _Results:
             self._from(row, [(end - 1, self._emitted(held, (start, end))) for start, end in again])
 
     def end(self) -> None:
-        """There are no more rows."""
+        """Finish the last key: no more rows follow."""
         self._fire()
         self._hand_on()
         self._key = None
 
     def _count(self, row: TakenRow, held: _KeyWindows, window: Mapping[str, Any], item: Any) -> None:
-        """A row of a window: by count, it may make a result."""
+        """Add a row to a window; by count, it may emit a result."""
         span = window["start"], window["end"]
         if not self._add(held, span, item):
             return
@@ -336,7 +340,7 @@ class _Results:
         return list(self._contents.emit(held.key, Window(*span), held.found[span]))
 
     def _fire(self) -> None:
-        """All rows of a key that were counted are there."""
+        """Emit the results of a key, all of whose counted rows have been added."""
         held = self._key
         if held is None or held.fired:
             return
@@ -366,7 +370,7 @@ class _Results:
             self._part.push(self._node.name, batch, list(zip(keys, loose, strict=True)))
 
     def _from(self, row: TakenRow, made: Sequence[tuple[int, Sequence[Any]]]) -> None:
-        """Outputs that come from a row."""
+        """Emit outputs that come from a row."""
         values = [output for _, outputs in made for output in outputs]
         times = [time for time, outputs in made for _ in outputs]
         count = len(values)
