@@ -60,15 +60,18 @@ class PollingSource(Source[T]):
         there = _checked_splits(self)
         for split, position in (known or {}).items():
             if split not in there:
-                raise ConfigError(f"the checkpoint has {split}, which is not there: give another input another name")
+                raise ConfigError(
+                    f"the checkpoint contains {split}, which does not exist any more: give another input "
+                    "another source name"
+                )
             first, end = there[split].start, there[split].stop
             if not first <= _offset(position) <= end:
                 has = f"{first} to {end - 1}" if first < end else "nothing"
                 cause = LossCause.EXPIRED if _offset(position) < first else LossCause.ALTERED
                 raise InputLost(
-                    f"{split} was read up to offset {_offset(position)}, and has {has} now: records were taken away, "
-                    "or its input was begun anew. Bring back what was there. A source with another name reads what is "
-                    "there now",
+                    f"{split} was read up to offset {_offset(position)} but now has {has}: records were "
+                    "removed, or the input was recreated. Restore the input, or give the source a new "
+                    "name to start over",
                     cause,
                 )
         return {split: (known or {}).get(split, _position(offsets.start)) for split, offsets in there.items()}
@@ -110,7 +113,7 @@ class PollingReader(Reader[T]):
         found = _checked_records(self._source, split, expected, most)
         for offset, _ in found:
             if offset != expected:
-                raise InputLost(f"{split}: offset {expected} is not there, and it had not been read; {offset} is next")
+                raise InputLost(f"{split}: offset {expected} is missing and was not read; the next one is {offset}")
             expected += 1
         return [RawRecord(topic, int(partition), offset, -1, None, data, ()) for offset, data in found]
 
@@ -153,7 +156,9 @@ def _checked_splits(source: PollingSource[Any]) -> Mapping[SplitId, range]:
     for split, offsets in found.items():
         topic, _, partition = split.rpartition("/")
         if not topic or not (partition.isascii() and partition.isdigit()):
-            raise ConfigError(f"{called} has {split!r}, which names no split: write TOPIC/PARTITION, as in 'orders/0'")
+            raise ConfigError(
+                f"{called} has {split!r}, which is not a split name: use TOPIC/PARTITION, as in 'orders/0'"
+            )
         if not isinstance(offsets, range) or offsets.step != 1 or not 0 <= offsets.start <= offsets.stop:
             raise ConfigError(
                 f"{called} has {offsets!r} for {split}: return range(first, end), the offsets that can be read now; "
@@ -168,10 +173,11 @@ def _checked_records(source: PollingSource[Any], split: SplitId, first: int, mos
     found: Any = source.read(split, first, most)
     if not isinstance(found, Sequence):
         raise ConfigError(
-            f"{called} returned {show_value(found)}: return a list of (offset, bytes), empty for none yet"
+            f"{called} returned {show_value(found)}: return a list of (offset, bytes), which is "
+            "empty if there are no records yet"
         )
     if len(found) > most:
-        raise ConfigError(f"{called} returned {len(found)} records: return {most} at most, the last argument")
+        raise ConfigError(f"{called} returned {len(found)} records: return at most {most}, its last argument")
     for record in found:
         match record:
             case (int(), bytes()):
@@ -189,5 +195,5 @@ def _position(offset: int) -> Position:
 def _offset(position: Position) -> int:
     offset = position.get("offset")
     if not isinstance(offset, int):
-        raise ConfigError(f"the checkpoint has the position {position}, which is none of this source")
+        raise ConfigError(f"the checkpoint has the position {position}, which is not a position of this source")
     return offset

@@ -163,9 +163,8 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
             why = explain_mismatch(self._table.read_spec(), self._store.columns(promise.file), promise)
         if why is not None:
             raise ConfigError(
-                f"{self._table.display_name} was altered, and what is decided does not fit any more: "
-                f"{why}. It stays staged: "
-                "change the table back and start again"
+                f"{self._table.display_name} was altered, and decided output does not fit into it any "
+                f"more: {why}. The output stays staged: undo the change and restart"
             )
 
     def _retry_conflicts(self, act: Callable[[], CommitOutcome]) -> CommitOutcome:
@@ -175,7 +174,7 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
             except CommitConflict:
                 continue
         raise Retryable(
-            f"others commit to {self._table.display_name} all the time: {_TRIES} times in a row one came first"
+            f"{self._table.display_name}: {_TRIES} commits in a row failed because other writers committed first"
         )
 
     def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
@@ -248,9 +247,9 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         the_log = f"the {self._table.log} of {self._table.display_name}"
         if is_older_than(seen, newest, wrote):
             last = "nothing" if seen.fence is None else f"term {seen.fence} and epoch {seen.marker or 'none'} at most"
-            return f"{the_log} has {last} of this job"
+            return f"{the_log} contains {last} of this job"
         if seen.is_ahead_of(newest):
-            return f"{the_log} has epoch {seen.marker} of this job already"
+            return f"{the_log} already contains epoch {seen.marker} of this job"
         self._committed = None if seen.is_missing(wrote) else wrote
         return None
 
@@ -259,7 +258,7 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         if ctx.identity is None:
             return
         life = LakeIncarnation(ctx.job, ctx.identity)
-        with map_errors(Retryable, f"leave the mark of job {ctx.job!r} in {self._table.display_name}"):
+        with map_errors(Retryable, f"register job {ctx.job!r} in {self._table.display_name}"):
             self._store.create(names.build_registration_name(ctx.job, ctx.identity))
         self._retry_conflicts(lambda: self._fence_older_terms(ctx, life))
         self._term = ctx.term.n
@@ -314,24 +313,24 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
             case CommitStatus.COMMITTED:
                 return f"{table} has the commit of epoch {seen.marker}"
             case CommitStatus.LOST:
-                return f"{name} is not as long as it was, or not there, and no commit of {table} names it"
+                return f"{name} was removed or has another length, and no commit of {table} names it"
         if promise.table != seen.table:
             return (
-                f"{table} is not the table that {name} was written for: it was dropped or replaced meanwhile. Bring "
-                f"the old one back, with its {log}"
+                f"{table} is not the table for which {name} was written: the table was dropped or "
+                f"replaced. Restore the old one with its {log}"
             )
         if seen.is_missing(self._committed):
             return (
-                f"the {log} of {table} has not epoch {self._committed} any more, which this job has committed there: "
-                f"it was put back to an older copy. Bring the {log} back"
+                f"the {log} of {table} does not contain epoch {self._committed}, which this job has "
+                f"committed: an older copy was restored. Restore the newest {log}"
             )
         if promise.part.identity is not None and not seen.has_record_of(promise.part.epoch):
             return (
-                f"the {log} of {table} has nothing of this job from when {name} was staged, so nobody can tell whether "
-                f"it has it: it was put back to an older copy, or what jobs leave there was removed. Bring the {log} "
-                "back"
+                f"unknown whether {name} was committed: the {log} of {table} has no entry of this job "
+                "from the time when the file was staged. An older copy was restored, or the entries "
+                f"of jobs were removed. Restore the newest {log}"
             )
-        return f"a newer term has committed epoch {seen.marker} to {table}; what became of {name} is not known any more"
+        return f"unknown whether {name} was committed: a newer term has committed epoch {seen.marker} to {table}"
 
     def _fenced(self, life: LakeIncarnation, seen: LogState, term: Term) -> str:
         return f"term {seen.fence} of job {life.job!r} writes to {self._table.display_name}; this is term {term}"

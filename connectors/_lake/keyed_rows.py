@@ -47,7 +47,7 @@ def expect_key(key: Sequence[str], columns: pa.Schema, table: str) -> None:
     if wrong := [name for name in key if not any(of(columns.field(name).type) for of in _KEYS)]:
         found = ", ".join(f"{name} is {columns.field(name).type}" for name in wrong)
         raise ConfigError(
-            f"key: {found} in {table}; a key is of bools, integers, decimals, dates, times, texts or bytes"
+            f"key: {found} in {table}; a key column must hold bools, integers, decimals, dates, times, text or bytes"
         )
 
 

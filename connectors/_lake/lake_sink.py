@@ -101,12 +101,13 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
         self._by = by
         self._key, self._delete = (key,) if isinstance(key, str) else tuple(key), delete
         if delete is not None and not self._key:
-            raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
+            raise ConfigError("delete=… needs key=(…): the columns that identify the row to delete")
         expect_distinct(self._key)
         self._parts = [self._column_of(each) for each in by]
         if by and not create:
             raise ConfigError(
-                f"{type(self).__name__}: partition_by is for create=True; a table that is there says it itself"
+                f"{type(self).__name__}: partition_by needs create=True; an existing table already "
+                "defines its partitions"
             )
         self._expect_parts()
 
@@ -154,13 +155,13 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
     def _make(self, ctx: JobContext) -> None:
         if self._scope in ctx.written_scopes:
             raise ConfigError(
-                f"{self._table.display_name} is gone, and job {ctx.job!r} has written to it: an empty one in its place "
-                f"would hide that its rows are lost. Bring it back, with its {self._table.log}. To go on with an empty "
-                "one, make the table yourself"
+                f"{self._table.display_name} does not exist, but job {ctx.job!r} has written to it: a "
+                "new empty table would hide that its rows are lost. Restore it with its "
+                f"{self._table.log}. To continue with an empty table, create it yourself"
             )
         from kafka_eos.connectors.files.formats.arrow_layout import arrow_schema
 
-        self._table.create(arrow_schema(self._value, "make the table yourself, and leave create=True out"), self._by)
+        self._table.create(arrow_schema(self._value, "create the table yourself, and omit create=True"), self._by)
 
     def _expect_writable(self, ctx: JobContext) -> None:
         store, trial = self._table.store(), names.trial(ctx.job, ctx.term)
@@ -250,7 +251,7 @@ class LakeSink(NoProvenance, StreamTypedSink[T]):
             f"a {self._version} of the table for each epoch: each commit reads the keys of the data files that may "
             "contain a key of the epoch, and rewrites each file that does. If the keys are spread over a large table, "
             "each commit rewrites that table",
-            "the commit holds the keys of its epoch in memory",
+            "each commit holds the keys of its epoch in memory",
             "after a commit of another writer, a commit of the job reads and rewrites again",
         )
 

@@ -62,7 +62,7 @@ class LakeStaging:
             if file.part.staged not in there:
                 self._store.delete(names.data(file.part))
                 raise Fenced(
-                    f"{names.build_entry_name(file.part)} in {self.where} is gone: a newer term of "
+                    f"{names.build_entry_name(file.part)} in {self.where} does not exist: a newer term of "
                     f"job {file.part.job!r} removed it"
                 )
         table, schema = self._fit.table, self._fit.fingerprint

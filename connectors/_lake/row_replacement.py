@@ -167,7 +167,6 @@ class _DataFileWriter:
             return partition(self._partitions.of(values))
         except ValueError as error:
             raise ConfigError(
-                f"{self._table.display_name} has rows in a partition that the sink cannot write "
-                f"again: {error}. Delete them, "
-                "or let the key have the columns of the partition"
+                f"{self._table.display_name} has rows in a partition that the sink cannot rewrite: "
+                f"{error}. Delete these rows, or include the partition columns in the key"
             ) from error

@@ -64,7 +64,7 @@ def explain_schema_change(fit: TableSpec, then: pa.Schema, partition: Mapping[st
     there, given = ({known: (at, field) for known, at, field in _all(fields)} for fields in (now, then))
     for known, (at, field) in given.items():
         if known not in there:
-            return f"it has no column {at} any more, or another one of this name"
+            return f"its column {at} was dropped or replaced"
         at, has = there[known]
         if _family(has.type) != _family(field.type):
             return f"its column {at} is {has.type} now, and was {field.type}"

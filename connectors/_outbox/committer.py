@@ -174,10 +174,10 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
     def _refuse(self, refused: Row, answer: str, progress: _DeliveryProgress) -> None:
         if len(progress.refused) >= self._rules.set_aside:
             raise ConfigError(
-                f"{self._receiver.name} refuses a row{_shown(answer)}. It comes from {refused.provenance}, and its "
-                f"key is {refused.key}. Nothing is lost: all rows that are not sent are in {self._outbox}. Let the "
-                f"receiver take it and start again; or let such rows be set aside in {self._outbox / REFUSED}: "
-                "set_aside=…"
+                f"{self._receiver.name} refuses a row{_shown(answer)}. The row comes from "
+                f"{refused.provenance}; its key is {refused.key}. Nothing is lost: all unsent rows "
+                f"are in {self._outbox}. Make the receiver accept the row and restart; or pass "
+                f"set_aside=… to move such rows to {self._outbox / REFUSED}"
             )
         fields = {"key": refused.key, "provenance": refused.provenance, "answer": answer}
         progress.refused.append(msgspec.json.encode({**fields, "value": msgspec.Raw(refused.value)}))
@@ -187,7 +187,7 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
             return self._receiver.deliver(rows)
         except ConfigError as error:
             raise ConfigError(
-                f"{error}. Nothing is lost: what is not sent is in {self._outbox}. Repair it and start again"
+                f"{error}. Nothing is lost: unsent rows are in {self._outbox}. Repair the cause and restart"
             ) from error
 
     def _set_aside(self, promise: FileCommittable, refused: Sequence[bytes]) -> None:
@@ -199,7 +199,7 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
 
 def _shown(answer: str) -> str:
     """Return the receiver's answer, which may quote the row, for a message."""
-    return f": {answer}" if shows_all_messages() else " (its answer is hidden, show_error_messages=true shows it)"
+    return f": {answer}" if shows_all_messages() else " (its response is hidden; show_error_messages=true shows it)"
 
 
 def _rank(error: BaseException) -> int:

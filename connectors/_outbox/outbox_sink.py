@@ -40,14 +40,14 @@ class OutboxSink(StreamTypedSink[T]):
         set_aside: int,
     ) -> None:
         if type(batch) is not int or batch < 1:
-            raise ConfigError(f"batch= is how many rows are in a request: 1 or more, not {batch!r}")
+            raise ConfigError(f"batch must be at least 1 row per request (got {batch!r})")
         if type(set_aside) is not int or set_aside < 0:
-            raise ConfigError(f"set_aside= is how many refused rows are set aside: 0 or more, not {set_aside!r}")
+            raise ConfigError(f"set_aside must be at least 0 rows (got {set_aside!r})")
         if not os.fspath(outbox):
-            raise ConfigError("outbox='' names no directory: name one where rows wait for their epoch")
+            raise ConfigError("outbox must name a directory, where rows wait for their epoch (got '')")
         place = place_of(outbox)
         if not isinstance(place, SinkDirectory):
-            raise ConfigError(f"outbox={os.fspath(outbox)!r}: rows wait in a directory, which this is not")
+            raise ConfigError(f"outbox={os.fspath(outbox)!r} is not a directory")
         self._place, self._layout = SinkDirectory(place.path, OWNER_ONLY), JsonLines().layout(value, envelope=True)
         self._value = value
         self._receiver, self._rules = receiver, DeliveryOptions(batch, set_aside)
@@ -74,15 +74,17 @@ class OutboxSink(StreamTypedSink[T]):
     @property
     def not_audited(self) -> str:
         """Return why the audit does not check this sink."""
-        return "what a receiver has is not to be read; compare the keys that it has seen"
+        return "a receiver's rows cannot be read back; compare the keys that it has received"
 
     def trade_offs(self) -> Sequence[str]:
         """Return the trade-offs of this sink."""
-        refused = "is set aside, and later rows of its key go without it" if self._rules.set_aside else "stops the job"
+        refused = (
+            "is set aside, and later rows of its key are sent without it" if self._rules.set_aside else "stops the job"
+        )
         return (
             "rows are sent once their epoch is decided, and after a kill again: all of the epoch that was not finished",
             "requests of a subtask go one after the other: an epoch lasts at least its rows / batch round trips",
-            "while the receiver is away the whole job waits: nothing new is committed in any sink",
+            "while the receiver is unavailable, the whole job waits: no sink commits anything",
             f"a row that the receiver refuses for good {refused}",
         )
 
@@ -112,11 +114,11 @@ class OutboxSink(StreamTypedSink[T]):
         try:
             return self._place.check(ctx)
         except ConfigError as error:
-            raise ConfigError(f"rows for {self._name} cannot wait in the outbox: {error}") from error
+            raise ConfigError(f"the outbox cannot store rows for {self._name}: {error}") from error
 
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a receiver that does not respond."""
-        return f"Check that {self._name} runs and lets this job in"
+        return f"Check that {self._name} runs and accepts this job's credentials"
 
     def writer(self, ctx: TaskContext) -> FileWriter:
         shape = FileOptions(self._layout, "jsonl", envelope=True, partition_by=None, roll=Roll(), announced=False)

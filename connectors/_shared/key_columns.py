@@ -17,4 +17,4 @@ def expect_key_columns(key: Collection[str], columns: Collection[str]) -> None:
 def expect_distinct(key: Collection[str]) -> None:
     """Raise ConfigError if a key names a column twice."""
     if len(set(key)) < len(key):
-        raise ConfigError(f"key: a name comes twice in {', '.join(key)}; name each column once")
+        raise ConfigError(f"key: a column is named twice in {', '.join(key)}")

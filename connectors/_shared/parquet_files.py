@@ -39,10 +39,10 @@ def open_parquet(source: Path | OpenFile, *, int96_unit: str = "us") -> Iterator
     with pq.ParquetFile(source, coerce_int96_timestamp_unit=int96_unit, page_checksum_verification=True) as file:
         stated = file.metadata
         if _footer_length(source) != stated.serialized_size:  # a signature follows the metadata
-            raise ValueError("it has encrypted columns, which are not read: write it without encryption")
+            raise ValueError("it has encrypted columns, which are not supported: write it without encryption")
         groups = sum(stated.row_group(number).num_rows for number in range(stated.num_row_groups))
         if groups != stated.num_rows:
-            raise ValueError(f"its footer states {stated.num_rows:,} rows, and its row groups have {groups:,}")
+            raise ValueError(f"its footer states {stated.num_rows:,} rows, but its row groups contain {groups:,}")
         yield file
 
 
@@ -59,7 +59,7 @@ def read_batches(
         found += batch.num_rows
         yield batch.select([*columns])
     if found != stated:
-        raise ValueError(f"its footer states {stated:,} rows, and its pages have {found:,}")
+        raise ValueError(f"its footer states {stated:,} rows, but its pages contain {found:,}")
 
 
 def _footer_length(source: Path | OpenFile) -> int:

@@ -23,9 +23,9 @@ def expect_type(sink: object, declared: Any, tp: Any, part: str = "value") -> No
         return
     if not can_be(found, expected):
         raise PlanError(
-            f"{sink!r} writes {part}s of type {type_name(expected)}, and the stream has {part}s of type "
-            f"{type_name(found)}. Map them to {type_name(expected)} before the sink, or leave {part}= out: then it is "
-            "the type of the stream."
+            f"{sink!r} writes {part}s of type {type_name(expected)}, but the stream has {part}s "
+            f"of type {type_name(found)}. Map them to {type_name(expected)} before the sink, or "
+            f"omit {part}= to use the type of the stream."
         )
 
 

@@ -192,7 +192,7 @@ class StagedTableCommitter(SupportsRegistration, SupportsLossCheck, Committer, G
     def register(self, ctx: JobContext) -> None:
         """Register the incarnation in a row with its newest term: writers of older terms can no longer begin output."""
         life = Incarnation(ctx.job, ctx.identity)
-        with self._session(f"look for the mark of job {ctx.job!r} in {self._scope}", life) as connection:
+        with self._session(f"look up the registration of job {ctx.job!r} in {self._scope}", life) as connection:
             mark = self._catalog.register(connection, life, ctx.term)
         ensure_registered(ctx, self._scope, mark)
 
@@ -223,7 +223,8 @@ class StagedTableCommitter(SupportsRegistration, SupportsLossCheck, Committer, G
             case CommitStatus.LOST:
                 return f"{self._name(promise)} was {self._describe_loss(promise)}"
         return (
-            f"unknown whether {self._name(promise)} was committed to {promise.target}: {self._scope} does not list it. "
-            "Most likely the database was put back to an older copy, or is another one. If it has the rows of epoch "
+            f"unknown whether {self._name(promise)} was committed to {promise.target}: "
+            f"{self._scope} does not list it. Most likely an older copy of the database was "
+            "restored, or this is another database. If it contains the rows of epoch "
             f"{promise.epoch}, record this{self._describe_remedy(promise)}"
         )

@@ -187,13 +187,13 @@ def describe_missing_commits(
     ``last``: the newest epoch recorded in the database; None if it records none.
     """
     if mark is None:
-        return f"{scope} has nothing of this job" if standings else None
+        return f"{scope} has no record of this job" if standings else None
     if mark.taken_over:  # the check of the registration reports this
         return None
     if mark.term < newest.term:
-        return f"{scope} has term {mark.term} of this job at most"
+        return f"{scope} has no term of this job after {mark.term}"
     if last is not None and last > newest.epoch:
-        return f"{scope} has epoch {last} of this job already"
+        return f"{scope} already has epoch {last} of this job"
     if {*standings} <= {CommitStatus.COMMITTED}:
         return None
-    return f"{scope} has not all that is committed up to epoch {newest}"
+    return f"{scope} lacks output that was committed up to epoch {newest}"

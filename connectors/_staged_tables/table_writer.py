@@ -143,7 +143,7 @@ class TableWriter(Writer[Any]):
         return TableCommittable(of, self._life, epoch, self._target, after, self._holder.strategy)
 
     def _drop(self, held: StagedEpoch) -> Sequence[Committable]:
-        with self._holder.map_errors(RestartFromCheckpoint, f"let go of what has no rows for {self._target}"):
+        with self._holder.map_errors(RestartFromCheckpoint, f"discard an empty stage for {self._target}"):
             held.drop()
         return ()
 

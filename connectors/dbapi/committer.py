@@ -57,7 +57,7 @@ class DbApiCommitter(StagedTableCommitter[Connection]):
         return super().retire(ctx, identity)
 
     def _ensure_registered(self, life: Incarnation, term: Term) -> None:
-        what = f"look for the mark of job {life.job!r} in {self._scope}"
+        what = f"look up the registration of job {life.job!r} in {self._scope}"
         with self._database.mapped(Retryable, what), self._database.connected() as connection:
             self._catalog.create_tables(connection)
             self._catalog.ensure_registered(connection, life, term)
@@ -82,7 +82,7 @@ class DbApiCommitter(StagedTableCommitter[Connection]):
                 yield connection
 
     def _describe_loss(self, promise: TableCommittable) -> str:
-        return f"aborted, or {self._database.name} was put back to an older copy"
+        return f"aborted, or an older copy of {self._database.name} was restored"
 
     def _describe_remedy(self, promise: TableCommittable) -> str:
         return (

@@ -96,8 +96,8 @@ class DbApiSink(NoProvenance, Sink[T]):
     def trade_offs(self) -> Sequence[str]:
         """Return the trade-offs of this sink."""
         return (
-            "each row is written twice: into a staging table, and from there into the table, in the commit",
-            "the commit holds the locks of its rows while it lasts; a process that is frozen in it keeps them",
+            "each row is written twice: first to a staging table, and at the commit to the table",
+            "a commit holds the locks of its rows until it ends, even while its process is frozen",
         )
 
     def describe(self) -> Mapping[str, Json]:
@@ -121,7 +121,7 @@ class DbApiSink(NoProvenance, Sink[T]):
         ensure_name(ctx.job, "the job's name")
         database, what = self._database, f"look at {self._target} in {self._database.name}"
         with database.mapped(Retryable, what), database.connected() as connection:
-            with database.mapped(Retryable, f"make {STAGES} and {LIVES}"):
+            with database.mapped(Retryable, f"create {STAGES} and {LIVES}"):
                 self._catalog.create_tables(connection)
             self._expect_transactions(connection)
             try:
@@ -131,14 +131,16 @@ class DbApiSink(NoProvenance, Sink[T]):
                 with roll_back_after(connection):
                     self._catalog.list_open(connection, ctx.job)  # the server responds, so the table is the cause
                 raise ConfigError(
-                    f"there is no table {self._target} with columns {', '.join(self._columns)} in {database.name} "
-                    f"({format_error(error)}): create it. (Names are taken as they are: Totals may not be totals.)"
+                    f"{database.name} has no table {self._target} with columns {', '.join(self._columns)} "
+                    f"({format_error(error)}): create it. (Names are case-sensitive: Totals may differ "
+                    "from totals.)"
                 ) from error
             with roll_back_after(connection):
                 if (engine := database.find_engine_without_transactions(connection, self._target)) is not None:
                     raise ConfigError(
-                        f"the table {self._target} has the engine {engine}, which has no transactions: an epoch could "
-                        f"become visible in part, or twice. Run ALTER TABLE {self._target} ENGINE = InnoDB"
+                        f"the table {self._target} uses the engine {engine}, which has no transactions: an "
+                        f"epoch could become visible in part, or twice. Run ALTER TABLE {self._target} ENGINE "
+                        "= InnoDB"
                     )
                 if self._target.key and (problem := find_key_problem(database, connection, self._target)):
                     raise ConfigError(f"DbApiSink cannot replace rows of {self._target} by key: {problem}")
@@ -197,7 +199,7 @@ class DbApiSink(NoProvenance, Sink[T]):
     def _cells(self, value: T) -> tuple[Any, ...]:
         cells = tuple(self.row(value))
         if len(cells) != len(self._columns):
-            raise ValueError(f"{self._target} has {len(self._columns)} columns here, and row() made {len(cells)} cells")
+            raise ValueError(f"{self._target} has {len(self._columns)} columns, but row() returned {len(cells)} cells")
         if self._database.is_mysql:
             for name, cell in zip(self._columns, cells, strict=True):
                 if (problem := find_change(cell)) is not None:
@@ -228,7 +230,7 @@ class DbApiSink(NoProvenance, Sink[T]):
         The rows pass through a temporary table with the columns of a staging table. So the database changes or rejects
         them as it did for the job.
         """
-        with self._database.mapped(Retryable, f"tell what {self._target} holds of values"):
+        with self._database.mapped(Retryable, f"determine how {self._target} changes values"):
             kept, encoded = encode_or_reject(lambda rows: self._encode_for_audit(rows.values), batch, operator, reject)
         return kept, [(key, content, (), -1) for key, content in encoded]
 
@@ -269,5 +271,5 @@ def _expect_fit(target: TargetTable) -> None:
     if not target.columns:
         raise ConfigError('DbApiSink needs to know its columns: columns={"account": "TEXT NOT NULL", …}')
     if statements.ORDER in target.columns:
-        raise ConfigError(f"no column may be called {statements.ORDER}: the sink's own one is")
+        raise ConfigError(f"the column name {statements.ORDER} is reserved for the sink")
     expect_key_columns(target.key, target.columns)

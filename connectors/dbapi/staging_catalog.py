@@ -201,7 +201,7 @@ class DbApiStagingCatalog:
     def expect_open(self, connection: Connection, promise: TableCommittable) -> None:
         """Raise Fenced if another process has ended a staging table that is being written."""
         if self.read_state(connection, promise.id, promise.life) != OPEN:
-            raise Fenced(f"{name_stage(promise.id)} is gone: a newer term of job {promise.life.job!r} ended it")
+            raise Fenced(f"{name_stage(promise.id)} does not exist: a newer term of job {promise.life.job!r} ended it")
 
     def prepare(self, connection: Connection, promise: TableCommittable, rows: int) -> None:
         """Record that a staging table is complete. Raise Fenced if it was ended, or its writer's term is outdated."""

@@ -22,7 +22,7 @@ _DEFERRABLE: Final = text(
 def find_key_problem(database: Database, connection: Connection, target: TargetTable) -> str | None:
     """Return why a row with an existing key cannot replace that key's row, with a remedy; None if it can."""
     if not database.traits.upserts:
-        return f"the sink knows no upsert of {database.engine.dialect.name}: leave out key="
+        return f"the sink does not support upserts in {database.engine.dialect.name}: omit key="
     schema, _, name = target.table.rpartition(".")
     where = schema or None
     inspector = inspect(connection)
@@ -45,8 +45,9 @@ def find_key_problem(database: Database, connection: Connection, target: TargetT
     columns = inspector.get_columns(name, where)
     if cut := sorted(_find_prefixes(inspector, name, where, columns)):
         return (
-            f"only the first characters of ({'), ('.join(cut)}) are unique, and ON DUPLICATE KEY UPDATE would also "
-            "replace a row that begins alike: make the whole columns unique, with a type such as VARCHAR"
+            f"only the first characters of ({'), ('.join(cut)}) are unique, so ON DUPLICATE KEY "
+            "UPDATE would also replace a row that only begins with the same characters: make the "
+            "whole columns unique, with a type such as VARCHAR"
         )
     # AUTO_INCREMENT gives each row a different number, unless the sink writes it.
     counted = {each["name"] for each in columns if each.get("autoincrement") is True} - {*target.columns}

@@ -268,9 +268,8 @@ class DeltaLakeTable:
             yield
         except TableNotFoundError as error:
             raise ConfigError(
-                f"there is no Delta table at {self.display_name}: bring it back, with its log, or let "
-                "DeltaSink make one with "
-                "create=True if none was ever there. What is decided stays staged"
+                f"no Delta table at {self.display_name}: restore it with its log; or, if it never "
+                "existed, pass create=True to create it. Decided output stays staged"
             ) from error
         except (DeltaError, OSError) as error:
             if isinstance(error, DeltaProtocolError) or _MALFORMED.match(str(error)):
@@ -285,10 +284,10 @@ def problems(table: DeltaTable) -> Iterator[str]:
     """Yield reasons why a data file cannot be added, with the remedy."""
     features = {*(table.protocol().writer_features or ())}
     if unknown := sorted(features - _KNOWN):
-        yield f"it uses {', '.join(unknown)}, which asks more of a writer than DeltaSink does: write to a table without"
+        yield f"it uses {', '.join(unknown)}, which DeltaSink does not support: use a table without it"
     configuration = table.metadata().configuration
     if configuration.get("delta.columnMapping.mode", "none") != "none":
-        yield "its columns are mapped (delta.columnMapping.mode): write to a table without"
+        yield "its columns are mapped (delta.columnMapping.mode): use a table without column mapping"
     if rules := sorted(name for name in configuration if name.startswith("delta.constraints.")):
         yield f"it has constraints, which DeltaSink does not check: drop {', '.join(rules)}"
     by, columns = table.metadata().partition_columns, pa.schema(table.schema().to_arrow())
@@ -298,7 +297,7 @@ def problems(table: DeltaTable) -> Iterator[str]:
         if not PARTITION_NAME.fullmatch(name):
             yield f"it is partitioned by {name!r}: DeltaSink writes partitions by columns of letters, digits and _"
     if len(by) == len(columns):
-        yield "it is partitioned by all its columns: data files would have none"
+        yield "it is partitioned by all its columns, so data files would have no columns"
     for field in table.schema().fields:
         if asked := [name for name in _COMPUTED if name in field.metadata]:
             yield f"column {field.name} has {asked[0]}, which DeltaSink does not compute"
@@ -308,11 +307,11 @@ def obstacles(table: DeltaTable) -> Iterator[str]:
     """Yield reasons why rows cannot be replaced by rewriting files, with the remedy."""
     configuration = table.metadata().configuration
     if configuration.get("delta.appendOnly", "false") == "true":
-        yield "it takes appends alone (delta.appendOnly): unset that, or leave key out"
+        yield "it accepts appends only (delta.appendOnly): unset that, or omit key"
     if configuration.get("delta.enableChangeDataFeed", "false") == "true":
         yield "it has a change data feed (delta.enableChangeDataFeed), which DeltaSink does not write: unset that"
     if "deletionVectors" in (table.protocol().writer_features or ()):
-        yield "it may have deletion vectors, which DeltaSink does not read: write to a table without that feature"
+        yield "it may have deletion vectors, which DeltaSink does not read: use a table without that feature"
 
 
 def live_files(table: DeltaTable) -> list[LiveFile]:
@@ -323,8 +322,8 @@ def live_files(table: DeltaTable) -> list[LiveFile]:
         path, partition = unquote(each["path"]), each.get("partition") or {}
         if "://" in path or quote(path, safe=_UNQUOTED) != each["path"]:
             raise ConfigError(
-                f"{each['path']} is a name that deltalake would not find again to remove it: let OPTIMIZE by deltalake "
-                "write this file again"
+                f"deltalake could not remove the file {each['path']} because of its name: rewrite "
+                "the file with deltalake's OPTIMIZE"
             )
         least, most = each.get("min") or {}, each.get("max") or {}
         bounds = {

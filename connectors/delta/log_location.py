@@ -169,12 +169,12 @@ def place_of(table: str | os.PathLike[str]) -> DeltaLocation:
     """Return the location for a user's argument. Raise ConfigError if it is not valid."""
     text = os.fspath(table)
     if not text:
-        raise ConfigError("DeltaSink('') names no table: give its directory, or s3://bucket/prefix")
+        raise ConfigError("DeltaSink('') does not name a table: use its directory, or s3://bucket/prefix")
     if "://" in text:
         return DeltaBucket(BucketAddress.read(text))
     directory = Path(os.path.abspath(os.path.expanduser(text)))
     if directory.is_file():
-        raise ConfigError(f"{directory} is a file. Name the directory of the table")
+        raise ConfigError(f"{directory} is a file: name the table's directory")
     return DeltaDirectory(directory)
 
 

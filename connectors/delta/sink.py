@@ -30,7 +30,7 @@ class DeltaSink(LakeSink[T]):
 
     _connector = "delta"
     _version = "version"
-    _commit_text = "one commit of the table an epoch, with the epoch as its application transaction"
+    _commit_text = "one commit of the table per epoch, with the epoch as its application transaction"
     _maintenance = "compact them with OPTIMIZE"
 
     def __init__(

@@ -122,17 +122,17 @@ def files_of(job: str, operator: str) -> str:
 def partition(values: Mapping[str, object]) -> str:
     """Return the directory of a partition, as Hive spells it. Raise ValueError if the values cannot be one."""
     if not values:
-        raise ValueError("partition_by gave no partition: it returns a dict such as {'day': …}")
+        raise ValueError("partition_by returned no partition: return a dict such as {'day': …}")
     for name in values:
         if not PARTITION_NAME.fullmatch(name):
             raise ValueError(
-                f"{name!r} cannot name a partition: letters, digits and _, with a letter first; readers pass over "
-                "directories that begin with _ or a dot"
+                f"{name!r} is not a valid partition name: use a letter, then letters, digits and _. "
+                "(Readers ignore directories that begin with _ or a dot.)"
             )
     parts = [f"{name}={_partition_value(value)}" for name, value in values.items()]
     for part in parts:
         if not PARTITION.fullmatch(part) or len(part.encode()) > _LONGEST:
-            raise ValueError(f"{part!r} cannot be the directory of a partition: a name, and at most {_LONGEST} bytes")
+            raise ValueError(f"{part!r} is not a valid partition directory: use a name of at most {_LONGEST} bytes")
     return "/".join(parts)
 
 

@@ -33,9 +33,9 @@ class PartitionLevels:
     def of(cls, given: Sequence[str]) -> PartitionLevels:
         """Return the levels with these names. Raise ConfigError if they are not valid."""
         if isinstance(given, str) or not all(map(PARTITION_NAME.fullmatch, given)):
-            raise ConfigError(f'partitions={given!r}: name the levels of directories, ("day",) for day=2026-01-31')
+            raise ConfigError(f'partitions={given!r}: list the directory levels, as in, ("day",) for day=2026-01-31')
         if len(set(given)) < len(given):
-            raise ConfigError(f"partitions={given!r} names a level twice")
+            raise ConfigError(f"partitions={given!r} contains a level twice")
         return cls(tuple(given))
 
     def columns(self, name: str) -> Columns:
@@ -43,9 +43,7 @@ class PartitionLevels:
         *directories, _ = name.split("/")
         pairs = [directory.partition("=") for directory in directories]
         if [each for each, _, _ in pairs] != [*self.names] or not all(value for _, _, value in pairs):
-            raise ValueError(
-                f"{name} does not lie in directories such as {'/'.join(f'{each}=…' for each in self.names)}"
-            )
+            raise ValueError(f"{name} is not in directories such as {'/'.join(f'{each}=…' for each in self.names)}")
         return {each: _value(value) for each, _, value in pairs}
 
 

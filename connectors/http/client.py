@@ -90,7 +90,7 @@ class HttpDeliveryClient:
 
     def deliver(self, rows: Sequence[Row]) -> str | None:
         if (left := self._not_before - monotonic()) > 0:
-            raise Retryable(f"{self.name} has asked to wait {left:.0f} s more")
+            raise Retryable(f"{self.name} requested a pause of {left:.0f} s more")
         answer = self._send(build_request(rows, self._listed))
         match classify_response(answer.status, self._arrived):
             case ResponseClass.ARRIVED:
@@ -100,7 +100,7 @@ class HttpDeliveryClient:
             case ResponseClass.AGAIN:
                 self._not_before = monotonic() + pause(answer.retry_after)
                 raise Retryable(f"{self.name} answers {answer.shown()}")
-        raise ConfigError(f"{self.name} answers {answer.shown()}: its address, the login or the method is wrong")
+        raise ConfigError(f"{self.name} responded {answer.shown()}: the address, the login or the method is wrong")
 
     def _send(self, message: HttpRequest) -> HttpResponse:
         """Send a request. Raise Retryable if there is no response."""
@@ -146,7 +146,7 @@ class HttpDeliveryClient:
         except (httpx2.HTTPError, OSError) as error:
             self.close()  # ends an exchange that is still running
             if not arrived:
-                raise Retryable(f"{self.name} does not answer: {type(error).__name__} {error}".rstrip()) from error
+                raise Retryable(f"{self.name} does not respond: {type(error).__name__} {error}".rstrip()) from error
         return arrived[0]
 
     @cached_property
@@ -163,19 +163,20 @@ def _fit(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers. Raise ConfigError for those that cannot be sent; it names them, and never shows a value."""
     for name, value in headers.items():
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"headers: {name!r} cannot name a header")
+            raise ConfigError(f"headers: {name!r} is not a valid header name")
         if name.lower() in (KEY.lower(), PROVENANCE.lower()):
             raise ConfigError(f"headers: {name} is set by the sink")
         if not _VALUE.fullmatch(value):
             raise ConfigError(
-                f"headers: {name} has a value that HTTP does not allow: visible ASCII, and no space at its ends. Is "
-                "what it is made of empty?"
+                f"headers: {name} has an invalid value. HTTP allows only visible ASCII, without "
+                "spaces at the ends. Is a variable in it empty?"
             )
     return dict(headers)
 
 
 _HOW: Final = (
-    "Give one such as https://example.com/orders, and a token in headers=. (It is not shown, as a secret may be in it.)"
+    "Use an address such as https://example.com/orders, with a token in headers=. (The "
+    "address is not shown because it may contain a secret.)"
 )
 
 
@@ -183,7 +184,7 @@ def _address(url: str) -> httpx2.URL:
     try:
         found = httpx2.URL(url)
     except (httpx2.InvalidURL, TypeError):
-        raise ConfigError(f"HttpSink cannot read the address of its receiver. {_HOW}") from None
+        raise ConfigError(f"HttpSink cannot parse the address of its receiver. {_HOW}") from None
     if found.scheme not in ("http", "https") or not found.host:
-        raise ConfigError(f"HttpSink has an address that names no receiver. {_HOW}")
+        raise ConfigError(f"HttpSink: the address does not name a receiver. {_HOW}")
     return found

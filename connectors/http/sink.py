@@ -63,7 +63,7 @@ class HttpSink(OutboxSink[T]):
             raise ConfigError(f"method={method!r}: HttpSink sends POST, PUT or PATCH")
         seconds = to_seconds(timeout)
         if type(seconds) not in (int, float) or not 0 < seconds < float("inf"):
-            raise ConfigError(f"timeout= is how many seconds an answer may take: some, not {timeout!r}")
+            raise ConfigError(f"timeout must be a positive number of seconds (got {timeout!r})")
         self._method = method
         given = url, method, dict(headers or {}), seconds, client, batch != 1, frozenset(arrived)
         self._is_plain = HttpDeliveryClient(*given).plain
@@ -80,5 +80,5 @@ class HttpSink(OutboxSink[T]):
         """Check the environment at a start; see ``Sink.check``. Raise Retryable if the address does not respond."""
         notices = [*super().check(ctx)]
         if self._is_plain:
-            notices.append(f"{self._name} is not encrypted: whoever is on the way reads rows and headers")
+            notices.append(f"{self._name} is not encrypted: others on the network can read rows and headers")
         return notices

@@ -21,9 +21,9 @@ from kafka_eos.connectors.iceberg.durable_file_io import DurableFileIO
 from kafka_eos.core.errors import ConfigError
 
 NEEDS: Final = (
-    f"{MAY_WRITE_ON_A_DISK}; in a bucket it needs the rights to put, get, delete and list objects, and "
-    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY say who comes, or s3.access-key-id and s3.secret-access-key of the "
-    "catalog"
+    f"{MAY_WRITE_ON_A_DISK}; in a bucket it needs permission to put, get, delete and list "
+    "objects, with the credentials of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or of "
+    "the catalog's s3.access-key-id and s3.secret-access-key"
 )
 _FILE_IO: Final = {"py-io-impl": f"{DurableFileIO.__module__}.{DurableFileIO.__qualname__}"}
 _ANSWER_SECONDS: Final = 60
@@ -40,8 +40,8 @@ def opened(name: str, properties: Mapping[str, str]) -> Catalog:
         if "@" in properties.get("uri", ""):  # the message may quote a part of a login
             cause = f"{type(error).__name__} in its uri, which is not shown (percent-encode each @ / ? # in a login)"
         raise ConfigError(
-            f"catalog {name!r} cannot be opened: {cause}. Say where it is in "
-            f"properties={{…}}, in .pyiceberg.yaml or in PYICEBERG_CATALOG__{name.upper()}__URI"
+            f"catalog {name!r} cannot be opened: {cause}. Set its address in properties={{…}}, in "
+            f".pyiceberg.yaml or in PYICEBERG_CATALOG__{name.upper()}__URI"
         ) from error
     if (session := getattr(catalog, "_session", None)) is not None:  # a REST session would wait forever
         session.request = partial(session.request, timeout=_ANSWER_SECONDS)
@@ -74,15 +74,15 @@ def _file(name: str, properties: Mapping[str, str]) -> Path | None:
 def _obstacle(file: Path) -> str | None:
     """Return why the file cannot be read and written, with the remedy; None if it can."""
     if not file.parent.is_dir():
-        return f"its directory is not there. Make it: mkdir -p {file.parent}"
+        return f"its directory does not exist. Create it: mkdir -p {file.parent}"
     if not os.access(file.parent, os.W_OK | os.X_OK):
-        return f"the user of the job may not write in {file.parent}, where SQLite has files beside it"
+        return f"the user of the job may not write in {file.parent}, where SQLite creates auxiliary files"
     if not file.exists():
         return None
     if not file.is_file():
-        return "it is no file"
+        return "it is not a file"
     if not os.access(file, os.R_OK | os.W_OK):
         return "the user of the job may not read and write it"
     with file.open("rb") as opened:
         begin = opened.read(len(_SQLITE))
-    return None if begin in (b"", _SQLITE) else "what is there is no database"
+    return None if begin in (b"", _SQLITE) else "it is not an SQLite database"

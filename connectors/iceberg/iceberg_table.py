@@ -207,8 +207,8 @@ class IcebergTable:
         stated = file.handle.file.record_count
         if not file.handle.delete_files and found != stated:
             raise ConfigError(
-                f"{file.name} is damaged: {self.display_name} states {stated:,} rows of it, and it has {found:,}. Put "
-                "the file back as it was written"
+                f"{file.name} is damaged: {self.display_name} states that it has {stated:,} rows, but "
+                f"it has {found:,}. Restore the file"
             )
 
     def make_durable(self) -> None:
@@ -296,9 +296,8 @@ class IcebergTable:
             yield
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise ConfigError(
-                f"there is no Iceberg table {self.display_name}: bring it back, with its metadata, or "
-                "let IcebergSink make one "
-                "with create=True if none was ever there. What is decided stays staged"
+                f"no Iceberg table {self.display_name}: restore it with its metadata; or, if it never "
+                "existed, pass create=True to create it. Decided output stays staged"
             ) from error
         except _WRONG as error:
             raise ConfigError(f"could not {what} {self.display_name}: {_in_a_line(error)}") from error
@@ -415,11 +414,11 @@ def problems(table: Table) -> Iterator[str]:
         yield f"its format version is {table.format_version}, which pyiceberg cannot write: use one of version 2"
     yield from partitions.problems(table)
     if elsewhere := [name for name in _PLACES if table.properties.get(name, "false") != "false"]:
-        yield f"its data files lie elsewhere ({', '.join(elsewhere)}): unset it"
+        yield f"its data files are in another location ({', '.join(elsewhere)}): unset it"
 
 
 def _elsewhere(what: str, location: str) -> str:
-    return f"{what} lies at {location}: IcebergSink writes to tables in a directory of this machine or on S3"
+    return f"{what} is at {location}, but IcebergSink writes only to tables in a directory of this machine or on S3"
 
 
 def _in_one_try(table: Table) -> Table:

@@ -117,7 +117,7 @@ def parsed(text: str) -> tuple[str, Transform[Any, Any]]:
     match = _BY.fullmatch(text)
     if match is None:
         if "(" in text:
-            raise ConfigError(f"IcebergSink(partition_by=…): {text!r} is none of {_PARTS}")
+            raise ConfigError(f"IcebergSink(partition_by=…): {text!r} must be {_PARTS}")
         return text, IdentityTransform()
     word, sized, size, column = match.groups()
     if word:

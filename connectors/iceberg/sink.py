@@ -37,7 +37,7 @@ class IcebergSink(LakeSink[T]):
 
     _connector = "iceberg"
     _version = "snapshot"
-    _commit_text = "one snapshot of the table an epoch, with the epoch in the table's properties"
+    _commit_text = "one snapshot of the table per epoch, with the epoch in the table's properties"
     _maintenance = "rewrite data files and expire snapshots"
 
     def __init__(
@@ -55,10 +55,10 @@ class IcebergSink(LakeSink[T]):
         ensure_extra("iceberg", "IcebergSink")
         _expect_name(table)
         if not catalog:
-            raise ConfigError('IcebergSink: catalog="" names no catalog')
+            raise ConfigError("IcebergSink: catalog must not be empty")
         given: Mapping[str, object] = properties
         if wrong := [name for name, value_of in given.items() if not isinstance(value_of, str)]:
-            raise ConfigError(f"IcebergSink: properties are texts, and {', '.join(map(str, wrong))} is none")
+            raise ConfigError(f"IcebergSink: properties must be strings, but {', '.join(map(str, wrong))} is not")
         from kafka_eos.connectors.iceberg.iceberg_table import IcebergTable
 
         self._catalog, self._name = catalog, table
@@ -73,8 +73,9 @@ class IcebergSink(LakeSink[T]):
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a catalog that does not respond."""
         return (
-            f"Check that catalog {self._catalog!r} and the store of its tables run there and that this job may log in: "
-            f"properties=, .pyiceberg.yaml or PYICEBERG_CATALOG__{self._catalog.upper()}__URI say where they are"
+            f"Check that catalog {self._catalog!r} and the store of its tables run and accept "
+            "this job's credentials. Their addresses are set in properties=, .pyiceberg.yaml or "
+            f"PYICEBERG_CATALOG__{self._catalog.upper()}__URI"
         )
 
     def _column_of(self, by: str) -> str:
@@ -85,7 +86,7 @@ class IcebergSink(LakeSink[T]):
 
 def _expect_name(table: object) -> None:
     if not isinstance(table, str) or table.count(".") < 1 or not all(table.split(".")):
-        raise ConfigError(f"IcebergSink({table!r}): give the table's name with its namespace, as in 'shop.sales'")
+        raise ConfigError(f"IcebergSink({table!r}): include the namespace in the table's name, as in 'shop.sales'")
 
 
 def _address(uri: str) -> str:

@@ -88,5 +88,5 @@ class ReceiverAdapter:
 def _named(receiver: Receiver) -> str:
     name: object = receiver.name
     if not isinstance(name, str) or not name:
-        raise ConfigError(f"{type(receiver).__name__}.name says which system it is: a text, not {name!r}")
+        raise ConfigError(f"{type(receiver).__name__}.name must be a string that identifies the system (got {name!r})")
     return name

@@ -42,7 +42,9 @@ class IdempotentSink(OutboxSink[T]):
         set_aside: int = 0,
     ) -> None:
         if not isinstance(receiver, Receiver):
-            raise ConfigError(f"IdempotentSink({receiver!r}): give an object of a class below Receiver, with send")
+            raise ConfigError(
+                f"IdempotentSink({receiver!r}): pass an instance of a subclass of Receiver that defines send"
+            )
         super().__init__(lambda: ReceiverAdapter(receiver), outbox, value, batch, set_aside)
 
     def describe(self) -> Mapping[str, Json]:

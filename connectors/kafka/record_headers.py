@@ -16,7 +16,7 @@ from kafka_eos.core.records import Headers
 UNREADABLE: Final = "dead_letter.headers"
 """The header that a dead letter has in place of those that cannot be read; its value is the reason."""
 
-_REASON: Final = "the headers cannot be read: the name of one is not UTF-8"
+_REASON: Final = "the headers cannot be read: a header name is not valid UTF-8"
 _LOST: Final[list[tuple[str, str | bytes | None]]] = [(UNREADABLE, _REASON.encode())]
 _get: Callable[[Message], Any] = methodcaller("headers")
 """Calls through C, which checks the result: for a name that is not UTF-8 the client returns a list with a null pointer
@@ -48,23 +48,23 @@ def check_headers(headers: Iterable[Any]) -> Headers:
     if isinstance(headers, list | tuple) and not headers:
         return headers
     if isinstance(headers, str | bytes | dict) or not isinstance(headers, Iterable):
-        raise TypeError(f"headers are pairs of name and value, as [('kind', b'order')], not {headers!r:.80}")
+        raise TypeError(f"headers must be pairs of name and value, as in [('kind', b'order')], not {headers!r:.80}")
     return [pair for pair in map(_check_header, headers) if pair[0] != HEADER]
 
 
 def _check_header(header: Any) -> tuple[str, bytes | None]:
     if not isinstance(header, tuple | list) or len(header) != 2:
-        raise TypeError(f"a header is a pair of name and value, as ('kind', b'order'), not {header!r:.80}")
+        raise TypeError(f"a header must be a pair of name and value, as in ('kind', b'order'), not {header!r:.80}")
     name, value = header
     if not isinstance(name, str):
-        raise TypeError(f"the name of a header is a str, not {type(name).__name__}: {name!r:.80}")
+        raise TypeError(f"the name of a header must be a str, not {type(name).__name__}: {name!r:.80}")
     if "\0" in name:
-        raise ValueError(f"the name {name!r:.80} of a header has a NUL character, where the client would cut it")
+        raise ValueError(f"the header name {name!r:.80} contains a NUL character, at which the client would cut it")
     try:
         name.encode()
         value = value.encode() if isinstance(value, str) else value
     except UnicodeEncodeError as error:
         raise ValueError(f"header {name!r:.80} cannot be encoded: {error}") from None
     if value is not None and not isinstance(value, bytes):
-        raise TypeError(f"the value of header {name!r:.80} is bytes or None, not {type(value).__name__}")
+        raise TypeError(f"the value of header {name!r:.80} must be bytes or None, not {type(value).__name__}")
     return name, value

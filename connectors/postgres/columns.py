@@ -61,28 +61,28 @@ def columns_of(model: Any, given: Sequence[str] | None) -> tuple[ModelColumn, ..
     if model is None:
         if not given:
             raise ConfigError(
-                "PostgresSink needs to know its columns: value=Model (a pydantic model, msgspec Struct or dataclass), "
-                'or columns=("a", "b") for streams of dicts'
+                "PostgresSink: the columns are unknown. Pass value=Model (a pydantic model, msgspec "
+                'Struct or dataclass), or columns=("a", "b") for streams of dicts'
             )
         columns = tuple(ModelColumn(name) for name in given)
     else:
         declared = {column.name: column for column in _declared(model)}
         if unknown := [name for name in given or () if name not in declared]:
-            raise ConfigError(f"columns: {', '.join(unknown)} is no field of {type_name(model)}")
+            raise ConfigError(f"columns: {', '.join(unknown)} is not a field of {type_name(model)}")
         columns = tuple(declared[name] for name in given or declared)
     names = [column.name for column in columns]
     if wrong := [name for name in names if name in (ORDER, DELETED) or not name or len(name.encode()) > 63]:
         raise ConfigError(f"{wrong[0]!r} cannot be a column: 1 to 63 bytes, and neither {ORDER} nor {DELETED}")
     if len(set(names)) < len(names):
-        raise ConfigError(f"columns: a name comes twice in {', '.join(names)}")
+        raise ConfigError(f"columns: a name occurs twice in {', '.join(names)}")
     return columns
 
 
 def _declared(model: Any) -> list[ModelColumn]:
     if not is_model(model) and not is_record(model):
         raise ConfigError(
-            f"value={type_name(model)}: rows of a table are pydantic models, msgspec Structs or dataclasses; for "
-            'streams of dicts leave value out and say columns=("a", "b")'
+            f"value={type_name(model)}: the rows of a table must be pydantic models, msgspec "
+            'Structs or dataclasses; for streams of dicts omit value and pass columns=("a", "b")'
         )
     hints = typing.get_type_hints(model)
     if is_model(model):

@@ -71,12 +71,12 @@ class PostgresDatabase:
         try:
             self._given = conninfo.conninfo_to_dict(given)
         except psycopg.ProgrammingError:
-            raise ConfigError(f"{who} cannot read its connection string. {_HOW}") from None
+            raise ConfigError(f"{who}: the connection string is not valid. {_HOW}") from None
         # A password in an address may contain an unquoted @ or /: then a part of it is parsed as a visible setting.
         if not re.fullmatch(r"[\d,]*", str(self._given.get("port", ""))):
-            raise ConfigError(f"{who} has a connection string whose port is no number. {_HOW}")
+            raise ConfigError(f"{who}: the port in the connection string is not a number. {_HOW}")
         if "://" in given and any("@" in str(self._given.get(part, "")) for part in ("host", "dbname")):
-            raise ConfigError(f"{who} has a connection string with an @ in the name of a host or database. {_HOW}")
+            raise ConfigError(f"{who}: the connection string has an @ in the name of a host or database. {_HOW}")
 
     def shown(self) -> dict[str, str]:
         """Return the settings for messages, without secrets."""

@@ -9,5 +9,5 @@ def qualified(table: str | tuple[str, str]) -> tuple[str | None, str]:
     """Return the schema, if given, and the name. Raise ConfigError if the argument is not a table name."""
     schema, _, name = table.rpartition(".") if isinstance(table, str) else (table[0], "", table[1])
     if not name or (isinstance(table, str) and "." in schema):
-        raise ConfigError(f'{table!r} names no table: use "table", "schema.table" or ("schema", "table")')
+        raise ConfigError(f'{table!r} is not a table name: use "table", "schema.table" or ("schema", "table")')
     return schema or None, name

@@ -71,7 +71,7 @@ def test_a_job_with_the_documented_rights_completes_and_without_the_last_says_wh
 
     said = refused(job, 2)
 
-    assert f"the user User:{LIMITED} lacks the right Read on group '{job.name}." in said
+    assert f"the user User:{LIMITED} lacks permission to Read on group '{job.name}." in said
     assert found_in(said) == {markers}
     rights.give([markers])
     job.run()
@@ -104,7 +104,7 @@ def lacks(call: Callable[[], object], rights: Rights, *needed: Right) -> None:
     """The call fails for these rights; then they are given, and it fails no more."""
     with pytest.raises(ConfigError) as caught:
         call()
-    assert f"the user User:{LIMITED} lacks the right " in str(caught.value)
+    assert f"the user User:{LIMITED} lacks permission to " in str(caught.value)
     assert found_in(str(caught.value)) == set(needed), str(caught.value)
     rights.give(needed)
     until_allowed(call, needed)
@@ -149,7 +149,7 @@ def test_a_right_to_write_that_is_taken_away_from_a_running_job_is_named(
 
     eventually(thrown_away, "the broker goes by the rights as they are")
 
-    with pytest.raises(ConfigError, match=f"lacks the right Write on .*topic '{job.output}'"):
+    with pytest.raises(ConfigError, match=f"lacks permission to Write on .*topic '{job.output}'"):
         warm.expect_unrefused([job.output])
 
 

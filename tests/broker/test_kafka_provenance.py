@@ -197,7 +197,7 @@ def test_sinks_of_one_topic_and_client_must_agree(bootstrap: str, topic: Topic, 
     one = worker()
     one.open(KafkaSink(out, provenance="ledger"), "first")
 
-    with pytest.raises(ConfigError, match="give all the same"):
+    with pytest.raises(ConfigError, match="use the same setting for each"):
         one.open(KafkaSink(out, provenance="header"), "second")
 
 

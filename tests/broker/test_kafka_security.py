@@ -155,7 +155,7 @@ def test_a_certificate_that_was_replaced_is_shown_at_the_next_connection(secured
         shown.certificate.write_bytes(pair.certificate.read_bytes())
         shown.key.write_bytes(pair.key.read_bytes())
         with (
-            pytest.raises(LoginRefused, match="is over since") if refused else nullcontext(),
+            pytest.raises(LoginRefused, match="expired at") if refused else nullcontext(),
             KafkaRequests(cluster) as rpc,
         ):
             rpc.describe("any")
@@ -189,7 +189,7 @@ def test_a_certificate_that_nobody_trusts_is_said(secured: Secured) -> None:
     cluster = Cluster(secured.addresses["TLS"], {"security.protocol": "ssl"})
 
     with (
-        pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED.*name who has as ssl.ca.location"),
+        pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED.*set ssl.ca.location to the CA that signed it"),
         KafkaRequests(cluster) as rpc,
     ):
         rpc.describe("any")
@@ -239,7 +239,7 @@ def test_both_sides_show_certificates(secured: Secured) -> None:
 @pytest.mark.parametrize(
     ("listener", "more", "said"),
     [
-        pytest.param("EXPIRED", {}, "The broker's certificate is over", id="the-broker-s-is-over"),
+        pytest.param("EXPIRED", {}, "The broker's certificate has expired", id="the-broker-s-is-over"),
         pytest.param("MUTUAL", {}, "set ssl.certificate.location and ssl.key.location", id="the-client-has-none"),
     ],
 )
@@ -252,7 +252,7 @@ def test_what_is_wrong_with_certificates_is_said(
 
 def test_a_client_s_certificate_that_is_over_is_named(secured: Secured) -> None:
     cluster = _cluster(secured, "MUTUAL", **_with(secured.over))
-    over = rf"{secured.over.certificate} is over since \d{{4}}-\d\d-\d\d \d\d:\d\d UTC: renew it"
+    over = rf"{secured.over.certificate} expired at \d{{4}}-\d\d-\d\d \d\d:\d\d UTC: renew it"
 
     with pytest.raises(ConfigError, match=over), KafkaRequests(cluster) as rpc:
         rpc.describe("any")
@@ -261,10 +261,10 @@ def test_a_client_s_certificate_that_is_over_is_named(secured: Secured) -> None:
 @pytest.mark.parametrize(
     ("listener", "protocol", "said"),
     [
-        ("SASL", "plaintext", "A listener that asks for a login does so: set security.protocol"),
-        ("TLS", "plaintext", "it answers in TLS: set security.protocol=SSL"),
-        ("OPEN", "sasl_plaintext", "this listener asks for no login: connect with security.protocol=PLAINTEXT"),
-        ("TLS", "sasl_ssl", "this listener asks for no login: connect with security.protocol=SSL"),
+        ("SASL", "plaintext", "A listener that requires a login does so: set security.protocol"),
+        ("TLS", "plaintext", "it responds with TLS: set security.protocol=SSL"),
+        ("OPEN", "sasl_plaintext", "this listener requires no login: use security.protocol=PLAINTEXT"),
+        ("TLS", "sasl_ssl", "this listener requires no login: use security.protocol=SSL"),
     ],
 )
 def test_the_wrong_way_to_connect_is_said(secured: Secured, listener: str, protocol: str, said: str) -> None:

@@ -398,7 +398,7 @@ def test_all_records_that_the_broker_refuses_are_rejected_by_the_next_attempt(
     second.discard()
     committer.close()
     assert [place for place, _ in refused] == [1, 2, 0]
-    assert "a broker refused it" in refused[0][1] and out in refused[0][1]
+    assert "the broker rejected this output" in refused[0][1] and out in refused[0][1]
 
 
 @DELIVERIES
@@ -465,7 +465,7 @@ def test_an_output_over_the_topics_limit_is_refused_before_it_is_sent(
     writer.discard()
     assert values_of(bootstrap, out) == [b"a", fits, b"z"]
     assert [place for place, _ in refused] == [2, 4]
-    assert f"takes 2001 bytes before compression, and the topic {out} takes at most 2000" in refused[0][1]
+    assert f"has 2001 bytes before compression, but the topic {out} accepts at most 2000" in refused[0][1]
 
 
 @pytest.mark.parametrize("delivery", ["exactly-once", campaign("at-least-once")])
@@ -562,7 +562,7 @@ def test_an_output_too_large_for_the_producer_names_its_row(topic: Topic, opened
     with pytest.raises(PoisonRecord, match=r"in/0/1.*takes 20\d{3} bytes .*message\.max\.bytes") as refused:
         writer.write(batch(b"fine", b"x" * 20_000))
     said = str(refused.value)
-    assert "takes at most 1048588 (max.message.bytes), its producer at most 10000 (message.max.bytes)" in said
+    assert "accepts at most 1048588 (max.message.bytes) and its producer at most 10000 (message.max.bytes)" in said
     assert "raise message.max.bytes of the producer" in said
     assert "…" not in said
 

@@ -126,7 +126,7 @@ def test_a_start_says_which_excluded_topic_is_not_there(topic: Topic, ctx: JobCo
         return SourceCoordinator(pipeline.plan(), lambda: ctx, Retrier(threading.Event(), print)).check(newest)
 
     (said,) = told(newest, "", "-gone", "-mistyped")
-    assert said.startswith(f"source 'in': exclude= has '{name}-mistyped', and the cluster shows no such topic.")
+    assert said.startswith(f"source 'in': exclude= has '{name}-mistyped', but the cluster shows no such topic.")
     assert told(newest, "-gone") == []
     assert f"'{name}-gone'" in told(None, "-gone")[0]
     assert told(newest) == []
@@ -172,7 +172,7 @@ def test_a_time_cuts_a_topic_in_two_also_while_a_transaction_is_open(
     history: KafkaSource[Any] = KafkaSource(name, until=cut)
 
     assert offsets(KafkaSource(name, start=cut).discover(ctx, None)) == [1]
-    with pytest.raises(Retryable, match="still open.*it is waited for"):
+    with pytest.raises(Retryable, match="still open.*The source waits for its end"):
         history.discover(ctx, None)
     writer.producer.commit_transaction(PATIENCE)
     ends = history.bounds(eventually(lambda: _answer(history, ctx), "the transaction is over"))
@@ -234,7 +234,7 @@ def test_retention_that_passed_the_position_is_input_lost(
     at = TopicPartition(name, 0, 2)
     admin.delete_records([at])[at].result(PATIENCE)
 
-    with pytest.raises(InputLost, match="2 offsets are gone"):
+    with pytest.raises(InputLost, match="2 offsets were removed"):
         source.discover(ctx, known)
     reader = opened(source, known)
     with pytest.raises(InputLost):
@@ -544,6 +544,6 @@ def test_a_table_of_a_topic_that_deletes_the_newest_row_of_a_key_is_a_notice(
 
     assert len(notices) == (told is not None)
     for notice in notices:
-        assert notice.startswith(f"source 'prices': Topic {name} is read as a table, and with ")
+        assert notice.startswith(f"source 'prices': Topic {name} is read as a table, but ")
         assert told is not None and told in notice
         assert notice.endswith("Set cleanup.policy=compact.")

@@ -156,7 +156,7 @@ def test_a_job_that_prepares_transactions_dies_between_any_two_steps_too(
     job.run(";".join(f"{point}=kill" for point in points))
 
     check(job)
-    assert "wait in prepared transactions" in job.log.read_text()
+    assert "are staged in prepared transactions" in job.log.read_text()
 
 
 @pytest.mark.campaign

@@ -64,7 +64,7 @@ def test_a_coordinator_that_is_cut_off_does_not_make_a_commit_look_lost(cluster:
                 assert rpc.marker(group, topic, 0) is None, "the coordinator is not outdated"
             with closing(KafkaCommitter(alone, CTX)) as committer:
                 for look in (committer.probe, lambda stored: committer.commit(PERMIT, stored)):
-                    with pytest.raises(Retryable, match="no answer in 5 s"):
+                    with pytest.raises(Retryable, match="no response in 5 s"):
                         look(_stored(ours))
     finally:
         stale.resume()

@@ -139,7 +139,7 @@ NEW = pa.schema([pa.field("more", pa.string())])
 class IcebergLake:
     """Iceberg, with a catalog in SQLite."""
 
-    retyped = "it has no column text any more, or another one of this name"
+    retyped = "its column text was dropped or replaced"
 
     def __init__(self, home: Path) -> None:
         home.mkdir(exist_ok=True)

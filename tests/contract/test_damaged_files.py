@@ -36,7 +36,7 @@ def plain(path: Path, table: pa.Table = NUMBERS, **options: Any) -> bytearray:
 
 def refused(path: Path, why: str, **options: Any) -> None:
     reader = opened(FileSource(path.parent, format=path.suffix[1:], **options))
-    with pytest.raises(ConfigError, match=rf"{path.name} cannot be read behind row 0: .*{why}.*Nothing was skipped"):
+    with pytest.raises(ConfigError, match=rf"{path.name} cannot be read after row 0: .*{why}.*Nothing was skipped"):
         read(reader)
     assert reader.list_splits_at_end() == []
 
@@ -60,7 +60,7 @@ def test_a_page_of_lists_with_fewer_rows_than_the_footer_states_is_damaged(tmp_p
     (tmp_path / "a.parquet").write_bytes(data)
 
     reader = opened(FileSource(tmp_path, format="parquet"))
-    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read behind row \d: .*footer states 4 rows.*have 2"):
+    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read after row \d: .*footer states 4 rows.*contain 2"):
         read(reader)
     assert reader.list_splits_at_end() == []
 
@@ -77,7 +77,7 @@ def test_a_footer_of_parquet_with_fewer_rows_than_its_row_groups_is_damaged(tmp_
     data[at : at + 2] = TWO_ROWS
     (tmp_path / "a.parquet").write_bytes(data)
 
-    refused(tmp_path / "a.parquet", "footer states 2 rows, and its row groups have 5")
+    refused(tmp_path / "a.parquet", "footer states 2 rows, but its row groups contain 5")
 
 
 def test_a_changed_byte_in_a_page_of_parquet_with_a_checksum_is_damage(tmp_path: Path) -> None:

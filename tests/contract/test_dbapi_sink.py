@@ -220,7 +220,7 @@ def test_a_row_of_cells_that_are_too_few_is_refused_and_not_shifted(kit: Kit) ->
 
     kit.prepared(Short(kit.url, "totals", COLUMNS), row("a", 1), row("b", None))
 
-    assert kit.refused == [(1, "totals has 2 columns here, and row() made 1 cells")]
+    assert kit.refused == [(1, "totals has 2 columns, but row() returned 1 cells")]
 
 
 def test_of_a_keys_rows_the_last_one_updates_the_row_that_is_there(kit: Kit) -> None:
@@ -451,7 +451,7 @@ def test_without_a_row_in_the_books_nobody_can_tell_and_the_answer_says_what_to_
     probe = sink.committer(job()).probe(committable)
 
     assert probe.status is CommitStatus.UNKNOWN
-    assert "Most likely the database was put back to an older copy" in probe.detail
+    assert "Most likely an older copy of the database was restored" in probe.detail
 
 
 @pytest.mark.parametrize(
@@ -461,9 +461,9 @@ def test_without_a_row_in_the_books_nobody_can_tell_and_the_answer_says_what_to_
         ({"columns": {"account": "TEXT", "amount": "TEXT"}}, r"no such column: totals\.amount"),
         ({"columns": {"account": "TEXT NOT"}}, "refuses to look at totals"),
         ({"columns": {}}, "needs to know its columns"),
-        ({"columns": {"kafka_eos_n": "TEXT"}}, "no column may be called kafka_eos_n"),
+        ({"columns": {"kafka_eos_n": "TEXT"}}, "the column name kafka_eos_n is reserved"),
         ({"key": "user"}, r"key: user is not a column of the sink \(they are account, total\)"),
-        ({"key": ("account", "account")}, "a name comes twice"),
+        ({"key": ("account", "account")}, "a column is named twice"),
         ({"key": "account"}, r"no primary key or unique index has exactly the columns \(account\)"),
     ],
     ids=str,

@@ -137,7 +137,7 @@ def test_a_table_that_was_partitioned_anew_stops_the_commit(tmp_path: Path) -> N
     assert DeltaTable(tmp_path / "sales").metadata().partition_columns == ["shop"]
 
     with pytest.raises(
-        ConfigError, match="it is partitioned by shop now, and was by day, shop, paid, n. It stays staged"
+        ConfigError, match="it is partitioned by shop now, and was by day, shop, paid, n. The output stays staged"
     ):
         commit(sink.committer(JOB), at(1, 1), committables)  # type: ignore[arg-type]
 
@@ -166,7 +166,7 @@ def test_values_of_a_partition_are_read_as_they_were_written() -> None:
     [
         ({"partition_by": "day"}, r"give a list, \['day'\]"),
         ({"partition_by": ["dya"], "create": True, "value": Sale}, "Sale has no field dya"),
-        ({"partition_by": ["day"]}, "partition_by is for create=True"),
+        ({"partition_by": ["day"]}, "partition_by needs create=True"),
     ],
 )
 def test_what_cannot_be_partitioned_is_said_with_the_sink(tmp_path: Path, options: Any, why: str) -> None:
@@ -181,7 +181,7 @@ def test_what_cannot_be_partitioned_is_said_with_the_sink(tmp_path: Path, option
         ({"id": pa.int64(), "at": pa.timestamp("us", "UTC")}, ["at"], "partitioned by at, timestamp"),
         ({"id": pa.int64(), "more": pa.string()}, ["more"], "partitioned by more, and Id has no such field"),
         ({"id": pa.int64(), "a-b": pa.string()}, ["a-b"], "by columns of letters, digits and _"),
-        ({"id": pa.int64()}, ["id"], "by all its columns: data files would have none"),
+        ({"id": pa.int64()}, ["id"], "by all its columns, so data files would have no columns"),
     ],
 )
 def test_a_table_with_partitions_that_cannot_be_written_is_refused_at_the_start(

@@ -109,7 +109,7 @@ def test_the_table_is_made_and_the_audit_reads_it(port: int) -> None:
 
 @pytest.mark.parametrize(
     ("table", "why"),
-    [("gs://bucket/table", "not in gs://"), ("s3://bucket", "give a bucket and a prefix"), ("", "names no table")],
+    [("gs://bucket/table", "not in gs://"), ("s3://bucket", "use s3://bucket/prefix"), ("", "does not name a table")],
 )
 def test_places_that_are_none_are_refused(table: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):

@@ -317,7 +317,7 @@ def test_the_audit_is_told_of_files_what_it_is_told_of_rows(envelope: bool, made
         ("parquet", "text", "expected a dict"),
         ("avro", {"id": "x", "text": "x"}, "not of the schema"),
         ("avro", {"id": 1, "text": "x", "more": 1}, "not of the schema"),
-        ("csv", {"id": b"x", "text": "x"}, "bytes have no one spelling"),
+        ("csv", {"id": b"x", "text": "x"}, "bytes have no standard form"),
     ],
 )
 def test_a_row_that_does_not_fit_is_refused_and_its_neighbours_are_written(
@@ -360,12 +360,12 @@ class Awkward(msgspec.Struct):
         (lambda at: FileSink(at, format="csv").for_stream_type(None), "CSV needs its columns"),
         (
             lambda at: FileSink(at, value=Everything, format="csv"),
-            r"Everything\.raw: bytes have no one spelling in CSV",
+            r"Everything\.raw: bytes have no standard form in CSV",
         ),
         (lambda at: FileSink(at, value=dict, format="parquet"), "models"),
         (lambda at: FileSink(at, value=Awkward, format="parquet"), "Awkward.price: Decimal.*format=Parquet"),
         (lambda at: FileSink(at, value=Awkward, format="avro"), "Awkward.price"),
-        (lambda at: FileSink(at, format=Csv(("a", "a"))), "none twice"),
+        (lambda at: FileSink(at, format=Csv(("a", "a"))), "without duplicates"),
         (lambda at: FileSink(at, format=Csv(("a",), "zstd")), "compression='zstd'"),
         (lambda at: FileSink(at, value=Model, format=Parquet(pa.schema({"id": pa.int64()}))), "differ in.*text"),
         (lambda at: FileSink(at, roll=Roll(rows=0)), "greater than 0"),
@@ -475,7 +475,7 @@ def test_a_file_that_is_neither_staged_nor_final_stops_the_commit(tmp_path: Path
     committer = sink.committer(JOB)
     committer.commit(CommitPermit(FIRST), first)
 
-    with pytest.raises(CommittableLost, match="is not there either"):
+    with pytest.raises(CommittableLost, match="does not exist either"):
         committer.commit(CommitPermit(FIRST), second)
 
 

@@ -203,7 +203,7 @@ def test_a_final_file_is_never_overwritten(tmp_path: Path) -> None:
     final = tmp_path / str(committable.payload["final"])
     final.write_bytes(b'"else"\n')
 
-    with pytest.raises(CommittableLost, match=f"{final.name}.*earlier life of job 'orders'; move them away"):
+    with pytest.raises(CommittableLost, match=f"{final.name}.*earlier incarnation of job 'orders'; move them away"):
         sink.committer(_job()).commit(permit, committable)
     assert final.read_bytes() == b'"else"\n'
 
@@ -577,7 +577,7 @@ def test_a_disk_that_fails_undoes_the_attempt(point: str, action: str, tmp_path:
 
 
 def test_an_empty_name_is_no_directory() -> None:
-    with pytest.raises(ConfigError, match=r"write FileSink\('\.'\)"):
+    with pytest.raises(ConfigError, match=r"use FileSink\('\.'\)"):
         FileSink("")
 
 
@@ -603,7 +603,7 @@ def test_a_start_that_goes_on_needs_the_directory_of_before(tmp_path: Path) -> N
     for there in (False, True):
         if there:
             (tmp_path / "out").mkdir()
-        with pytest.raises(ConfigError, match="has nothing of job 'orders', which has written there"):
+        with pytest.raises(ConfigError, match="contains nothing of job 'orders', which has written there"):
             sink.check(later)
     FileSink(tmp_path / "another").check(later)
 

@@ -70,14 +70,17 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "a text that says it has a terabyte": (header(TEXTS) + block(1, long(1 << 40)), "Expected 1099511627776 bytes"),
     "a text of less than nothing": (header(TEXTS) + block(1, b"\x01"), "-1"),
     "a block that says it has a terabyte": (header(TEXTS) + long(1) + long(1 << 40), "largest_part"),
-    "a block of less than nothing": (header(TEXTS) + long(1) + b"\x01", "a size that is none"),
+    "a block of less than nothing": (header(TEXTS) + long(1) + b"\x01", "an invalid size"),
     "a name that says it has a terabyte": (b"Obj\x01" + long(1) + long(1 << 40), "largest_part"),
-    "a name of less than nothing": (b"Obj\x01" + long(1) + b"\x01", "below zero"),
+    "a name of less than nothing": (b"Obj\x01" + long(1) + b"\x01", "a negative size"),
     "a schema nested five thousand deep": (header(DEEP), "recursion"),
     "more bytes than records": (header(TEXTS) + block(1, sized(b"a") * 2), "more bytes than its records"),
-    "a block that ends otherwise": (header(TEXTS) + block(1, sized(b"a"))[:-1] + b"x", "does not end as its header"),
+    "a block that ends otherwise": (
+        header(TEXTS) + block(1, sized(b"a"))[:-1] + b"x",
+        "does not end with the sync marker",
+    ),
     "a block that is cut off": (header(TEXTS) + block(1, sized(b"a"))[:-1], "it is cut off"),
-    "blocks that nobody can unpack": (header(TEXTS, "own") + block(1, sized(b"a")), "packed by 'own'"),
+    "blocks that nobody can unpack": (header(TEXTS, "own") + block(1, sized(b"a")), "compressed with 'own'"),
 }
 
 
@@ -97,7 +100,7 @@ def refused(directory: Path, data: bytes, wrong: str) -> None:
     reader = opened(FileSource(directory, format="avro", largest_part=MIB))
 
     memory = Memory.watched()
-    with pytest.raises(ConfigError, match=rf"a\.avro cannot be read behind row 0: .*{wrong}.*Nothing was skipped"):
+    with pytest.raises(ConfigError, match=rf"a\.avro cannot be read after row 0: .*{wrong}.*Nothing was skipped"):
         read(reader)
     assert memory.most < 32 * MIB
     assert reader.list_splits_at_end() == []
@@ -156,7 +159,7 @@ def test_one_row_of_parquet_that_goes_on_through_many_pages_is_named(
     )
 
     with pytest.raises(
-        ConfigError, match=r"a\.parquet cannot be read behind row 0: PartTooLarge: .*largest_part= allows"
+        ConfigError, match=r"a\.parquet cannot be read after row 0: PartTooLarge: .*limit of largest_part="
     ):
         read(opened(a))
     assert len(read(opened(b), 2000)) == 2000
@@ -184,7 +187,7 @@ def test_a_hostile_file_of_parquet_is_named_and_takes_no_memory(what: str, tmp_p
 
     memory = Memory.watched()
     with pytest.raises(
-        ConfigError, match=r"a\.parquet cannot be read behind row 0: PartTooLarge: .*largest_part= allows"
+        ConfigError, match=r"a\.parquet cannot be read after row 0: PartTooLarge: .*limit of largest_part="
     ):
         read(reader)
     assert memory.most < 48 * MIB
@@ -211,7 +214,7 @@ def test_a_page_of_parquet_with_a_damaged_header_is_named(damage: bytes, tmp_pat
     data[4 : 4 + len(damage)] = damage
     (tmp_path / "a.parquet").write_bytes(data)
 
-    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read behind row 0: .*header of a page"):
+    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read after row 0: .*header of a page"):
         read(opened(FileSource(tmp_path, format="parquet")))
 
 
@@ -225,5 +228,7 @@ def test_a_row_of_csv_may_be_longer_than_what_is_read_at_a_time(tmp_path: Path) 
 def test_a_row_of_csv_that_is_too_long_says_what_to_do(character: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"id,text\n1,{character * (2 * MIB)}\n2,y\n")
 
-    with pytest.raises(ConfigError, match=r"a\.csv cannot be read behind row 0: .*largest_part= allows.*allow more"):
+    with pytest.raises(
+        ConfigError, match=r"a\.csv cannot be read after row 0: .*limit of largest_part=.*raise the limit"
+    ):
         read(opened(FileSource(tmp_path, format="csv", largest_part=MIB)))

@@ -233,7 +233,7 @@ def test_the_whole_answer_has_one_timeout_and_its_status_is_enough(kit: Kit) -> 
             except Retryable as error:
                 outcomes.append(str(error).removeprefix(url))
 
-    assert outcomes == [" does not answer: TimeoutError", None]
+    assert outcomes == [" does not respond: TimeoutError", None]
 
 
 def test_an_epoch_that_was_given_up_is_sent_before_the_one_that_it_goes_with(kit: Kit) -> None:
@@ -266,7 +266,7 @@ def test_a_row_that_is_refused_stops_the_job_and_the_rows_behind_it_wait(kit: Ki
     sink = kit.sink()
     committable = kit.prepared(sink, "a", "bad", "b")
     with committer_of(sink) as committer:
-        with pytest.raises(ConfigError, match=r"refuses a row: 422: \{\}\. It comes from 1\.1/in/list/0/1/0\.0"):
+        with pytest.raises(ConfigError, match=r"refuses a row: 422: \{\}\. The row comes from 1\.1/in/list/0/1/0\.0"):
             committer.commit_all(permit(), [committable])
         assert kit.receiver.values() == ["a"]
         kit.receiver.script = lambda key, body: None
@@ -336,7 +336,7 @@ def test_a_receiver_that_asks_to_wait_is_left_alone_until_then(kit: Kit) -> None
     with committer_of(sink) as committer:
         with pytest.raises(Retryable, match="answers 429"):
             committer.commit_all(permit(), [committable])
-        with pytest.raises(Retryable, match="has asked to wait 300 s more"):
+        with pytest.raises(Retryable, match="requested a pause of 300 s more"):
             committer.commit_all(permit(), [committable])
 
     assert kit.receiver.asked.total() == 1
@@ -357,9 +357,9 @@ def test_a_receiver_that_is_away_is_waited_for_and_at_the_start_it_ends_it(tmp_p
     with receiving() as receiver:
         kit = Kit(tmp_path, receiver)
         committable = kit.prepared(kit.sink(), 1)
-    with committer_of(kit.sink()) as committer, pytest.raises(Retryable, match="does not answer"):
+    with committer_of(kit.sink()) as committer, pytest.raises(Retryable, match="does not respond"):
         committer.commit_all(permit(), [committable])
-    with pytest.raises(Retryable, match="does not answer"):
+    with pytest.raises(Retryable, match="does not respond"):
         kit.sink().check(job())
 
 
@@ -429,19 +429,19 @@ def test_a_client_that_is_closed_has_no_thread_any_more_and_sends_again_when_ask
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"url": "example.com"}, "names no receiver. Give one such as"),
-        ({"url": "ftp://example.com"}, "names no receiver"),
-        ({"url": "https://app:hunter2@example.com:port"}, "cannot read the address"),
-        ({"headers": {"Authorization": "Bearer "}}, "Authorization has a value that HTTP does not allow"),
-        ({"headers": {"X": "a\nb"}}, "no space at its ends"),
-        ({"headers": {"X": ""}}, "Is what it is made of empty"),
-        ({"headers": {"a b": "x"}}, "cannot name a header"),
+        ({"url": "example.com"}, "does not name a receiver. Use an address such as"),
+        ({"url": "ftp://example.com"}, "does not name a receiver"),
+        ({"url": "https://app:hunter2@example.com:port"}, "cannot parse the address"),
+        ({"headers": {"Authorization": "Bearer "}}, "Authorization has an invalid value"),
+        ({"headers": {"X": "a\nb"}}, "without spaces at the ends"),
+        ({"headers": {"X": ""}}, "Is a variable in it empty"),
+        ({"headers": {"a b": "x"}}, "is not a valid header name"),
         ({"headers": {"idempotency-key": "x"}}, "is set by the sink"),
         ({"method": "GET"}, "sends POST, PUT or PATCH"),
-        ({"batch": 0}, "1 or more, not 0"),
-        ({"set_aside": -1}, "0 or more, not -1"),
-        ({"timeout": 0}, "some, not 0"),
-        ({"outbox": "s3://bucket/x"}, "rows wait in a directory"),
+        ({"batch": 0}, "at least 1 row per request .got 0"),
+        ({"set_aside": -1}, "at least 0 rows .got -1"),
+        ({"timeout": 0}, "a positive number of seconds .got 0"),
+        ({"outbox": "s3://bucket/x"}, "is not a directory"),
     ],
     ids=str,
 )

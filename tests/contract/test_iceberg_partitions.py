@@ -158,7 +158,7 @@ def test_a_table_that_was_partitioned_anew_stops_the_commit_until_it_is_as_it_wa
         change.remove_field("at_day").add_field("paid", IdentityTransform())
     committer: Any = new.committer(JOB)
 
-    with pytest.raises(ConfigError, match="it is partitioned by paid now, and was by at_day. It stays staged"):
+    with pytest.raises(ConfigError, match="it is partitioned by paid now, and was by at_day. The output stays staged"):
         commit(committer, at(1, 1), committables)
     with opened(lake).update_spec() as change:
         change.remove_field("paid").add_field("at", DayTransform(), "at_day")
@@ -176,7 +176,9 @@ def test_partitions_of_one_name_that_were_made_in_another_way_are_not_mixed_up(l
     with opened(lake).update_spec() as change:
         change.add_field("user", IdentityTransform(), "at_day")
 
-    with pytest.raises(ConfigError, match="it is partitioned by at_day now, and was by at_day. It stays staged"):
+    with pytest.raises(
+        ConfigError, match="it is partitioned by at_day now, and was by at_day. The output stays staged"
+    ):
         commit(new.committer(JOB), at(1, 1), committables)  # type: ignore[arg-type]
 
 
@@ -266,7 +268,7 @@ def test_a_table_with_partitions_that_cannot_be_written_is_refused_at_the_start(
         ({"partition_by": ["day(dya)"], "create": True, "value": Sale}, "Sale has no field dya"),
         ({"partition_by": ["days(at)"], "create": True, "value": Sale}, r"'days\(at\)' is none of a column, or year"),
         ({"partition_by": ["bucket[0](id)"], "create": True, "value": Sale}, "is none of a column, or year"),
-        ({"partition_by": ["day"]}, "partition_by is for create=True"),
+        ({"partition_by": ["day"]}, "partition_by needs create=True"),
     ],
 )
 def test_what_cannot_be_partitioned_is_said_with_the_sink(lake: IcebergLake, options: Any, why: str) -> None:

@@ -165,5 +165,5 @@ def test_a_bucket_that_is_not_there_is_said(port: int, tmp_path: Path) -> None:
     elsewhere = lake.properties | {"warehouse": "s3://none/lake"}
     sink = IcebergSink("shop.sales", properties=elsewhere, value=Sale, create=True)
 
-    with pytest.raises(ConfigError, match="there is no bucket none: make it first"):
+    with pytest.raises(ConfigError, match="bucket none does not exist: create it first"):
         sink.check(CONTEXT)

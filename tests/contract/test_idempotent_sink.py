@@ -194,6 +194,9 @@ def test_what_is_no_receiver_is_refused_when_the_sink_is_made(tmp_path: Path) ->
     class Nameless(Service):
         name = ""
 
-    for given, why in ((print, "give an object of a class below Receiver"), (Nameless(print), "name says which")):
+    for given, why in (
+        (print, "pass an instance of a subclass of Receiver"),
+        (Nameless(print), "name must be a string"),
+    ):
         with pytest.raises(ConfigError, match=why):
             sink(given, tmp_path)  # type: ignore[arg-type]

@@ -264,7 +264,7 @@ def test_a_table_in_place_of_the_old_one_stops_the_job_until_that_is_back(
 
     (probe,) = life.committer().probe_all(committables)
     assert probe.status is CommitStatus.UNKNOWN
-    assert "it was dropped or replaced meanwhile. Bring the old one back" in probe.detail
+    assert "the table was dropped or replaced. Restore the old one" in probe.detail
 
     lake.put_back(kept)
     assert commit(committer, at(1, 1), committables) == {CommitOutcome.COMMITTED}
@@ -287,7 +287,7 @@ def test_a_log_that_knows_nothing_of_the_life_tells_nothing(lake: Lake, life: Li
         (probe,) = asked().probe_all(committables)
 
         assert probe.status is CommitStatus.UNKNOWN
-        assert "nobody can tell whether it has" in probe.detail
+        assert "has no entry of this job" in probe.detail
     assert standings(life.committer(), life.prepared(3, 2, [2])) == {CommitStatus.PREPARED}
 
 
@@ -400,7 +400,7 @@ def test_a_writer_that_finds_its_note_gone_leaves_no_file(lake: Lake, life: Life
     zombie.write(_batch())
     life.recovered(2)
 
-    with pytest.raises(Fenced, match=r"is gone: a newer term of job 'orders' removed it"):
+    with pytest.raises(Fenced, match=r"does not exist: a newer term of job 'orders' removed it"):
         zombie.seal(at(1, 1))()
 
     assert data_files(lake) == notes(lake) == set()
@@ -431,7 +431,7 @@ def test_a_column_of_another_type_stops_the_commit_and_nothing_is_lost(lake: Lak
     lake.keep(kept)
     lake.retype()
 
-    with pytest.raises(ConfigError, match=f"{lake.retyped}. It stays staged"):
+    with pytest.raises(ConfigError, match=f"{lake.retyped}. The output stays staged"):
         committer.commit_all(right, committables)
 
     lake.put_back(kept)
@@ -464,12 +464,12 @@ def test_a_payload_from_elsewhere_is_refused(life: Life, change: dict[str, objec
 def test_a_place_that_cannot_be_a_table_is_refused_with_the_sink(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    for given, why in (("", "names no table"), ("gs://bucket/sales", "in s3://bucket/prefix, not in gs://")):
+    for given, why in (("", "does not name a table"), ("gs://bucket/sales", "in s3://bucket/prefix, not in gs://")):
         with pytest.raises(ConfigError, match=why):
             DeltaSink(given)
     for name, why in (
-        ("file", "is a file. Name the directory"),
-        ("nothing", "there is no Delta table at .*create=True"),
+        ("file", "is a file: name the table's directory"),
+        ("nothing", "no Delta table at .*create=True"),
     ):
         with pytest.raises(ConfigError, match=why):
             DeltaSink(tmp_path / name).check(JobContext("orders", Term(1), {}))
@@ -507,7 +507,9 @@ def test_a_field_without_a_counterpart_leaves_the_others_compared(tmp_path: Path
 
     with pytest.raises(ConfigError, match="its column user is an integer .*, and the field is a text"):
         DeltaSink(tmp_path / "a", value=Priced).check(JobContext("orders", Term(1), {}))
-    with pytest.raises(ConfigError, match="Priced.price: Decimal has no one counterpart .*; make the table yourself"):
+    with pytest.raises(
+        ConfigError, match="Priced.price: Decimal has no single counterpart .*; create the table yourself"
+    ):
         DeltaSink(tmp_path / "b", value=Priced, create=True).check(JobContext("orders", Term(1), {}))
 
 

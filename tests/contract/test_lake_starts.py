@@ -21,7 +21,7 @@ from tests.contract import s3_server
 from tests.contract.lakes import COLUMNS, DeltaLake, IcebergLake, Lake
 
 JOB = JobContext("orders", Term(1), {})
-MAY_WRITE = "The user of the job must be able to make, write and remove files there"
+MAY_WRITE = "The user of the job must be able to create, write and remove files there"
 Made: TypeAlias = Callable[[Path, int, str], LakeSink[Any]]
 
 
@@ -54,11 +54,11 @@ def test_a_bucket_that_refuses_is_said_at_once_and_one_that_is_away_may_come_bac
         sink = made(tmp_path, port, s3_server.BUCKET)
         sink.check(JOB)
         sink.check(JOB)
-        with pytest.raises(ConfigError, match="there is no bucket nowhere: make it first"):
+        with pytest.raises(ConfigError, match="bucket nowhere does not exist: create it first"):
             made(tmp_path, port, "nowhere").check(JOB)
 
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-        with pytest.raises(ConfigError, match=r"put, get, delete and list objects.* AWS_ACCESS_KEY_ID .* say who"):
+        with pytest.raises(ConfigError, match=r"put, get, delete and list objects.* credentials of AWS_ACCESS_KEY_ID"):
             made(tmp_path, port, s3_server.BUCKET).check(JOB)
 
     for name, value in s3_server.CREDENTIALS.items():
@@ -122,9 +122,9 @@ def test_a_log_of_delta_that_is_malformed_is_refused_and_not_tried_again(entry: 
 @pytest.mark.parametrize(
     ("uri", "why"),
     [
-        ("sqlite:///{home}/none/catalog.db", r"its directory is not there\. Make it: mkdir -p .*/none\. Or name"),
-        ("sqlite:///{home}/text", "what is there is no database"),
-        ("sqlite:///{home}", "it is no file"),
+        ("sqlite:///{home}/none/catalog.db", r"its directory does not exist\. Create it: mkdir -p .*/none\. Or name"),
+        ("sqlite:///{home}/text", "it is not an SQLite database"),
+        ("sqlite:///{home}", "it is not a file"),
         ("sqllite:///{home}/catalog.db", r"cannot be opened: .*sqllite.* PYICEBERG_CATALOG__DEFAULT__URI"),
         ("{home}/catalog.db", r"cannot be opened: .* PYICEBERG_CATALOG__DEFAULT__URI"),
         ("mysql+pymysql://host/db", "could not look for default:shop.sales: .*not installed"),
@@ -158,5 +158,5 @@ def test_a_table_that_is_gone_is_asked_for_with_what_its_format_calls_it(
     )
     known = JobContext("orders", Term(2), {}, written_scopes=frozenset({gone.scope(JOB)}))
 
-    with pytest.raises(ConfigError, match=f"Bring it back, with its {word}"):
+    with pytest.raises(ConfigError, match=f"Restore it with its {word}"):
         gone.check(known)

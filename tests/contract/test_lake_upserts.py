@@ -395,7 +395,7 @@ def test_a_column_that_is_of_another_type_stops_the_commit_and_nothing_is_lost(
     lake.keep(tmp_path / "kept")
     lake.retype()
 
-    with pytest.raises(ConfigError, match=f"{lake.retyped}. It stays staged"):
+    with pytest.raises(ConfigError, match=f"{lake.retyped}. The output stays staged"):
         commit(committer, at(1, 1), committables)
 
     lake.put_back(tmp_path / "kept")
@@ -486,7 +486,7 @@ def test_a_deletion_needs_its_key_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("configuration", "why"),
     [
-        ({"delta.appendOnly": "true"}, "it takes appends alone"),
+        ({"delta.appendOnly": "true"}, "it accepts appends only"),
         ({"delta.enableChangeDataFeed": "true"}, "it has a change data feed"),
         ({}, "it may have deletion vectors"),
     ],
@@ -524,10 +524,13 @@ def test_keys_that_tell_no_row_are_refused(tmp_path: Path) -> None:
     DeltaTable.create(tmp_path / "own", columns)
 
     for sink, why in (
-        (lambda: DeltaSink[Any](tmp_path / "t", key=["id", "id"]), "a name comes twice"),
+        (lambda: DeltaSink[Any](tmp_path / "t", key=["id", "id"]), "a column is named twice"),
         (lambda: DeltaSink[Any](tmp_path / "t", delete=bool), "delete=… needs key="),
         (lambda: DeltaSink[Any](tmp_path / "t", key="user").check(JOB), "user is not a column of the sink"),
-        (lambda: DeltaSink[Any](tmp_path / "floats", key="x").check(JOB), "x is double in .*; a key is of bools"),
+        (
+            lambda: DeltaSink[Any](tmp_path / "floats", key="x").check(JOB),
+            "x is double in .*; a key column must hold bools",
+        ),
         (lambda: DeltaSink[Any](tmp_path / "own", key="x").check(JOB), "the sink's own name"),
     ):
         with pytest.raises(ConfigError, match=why):

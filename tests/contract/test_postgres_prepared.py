@@ -94,11 +94,9 @@ def test_where_server_and_table_allow_it_transactions_are_prepared_and_the_price
 def test_a_table_whose_rows_may_wait_for_each_other_has_a_staging_table(kit: Kit, change: str, tie: str) -> None:
     kit.ask(change)
 
-    assert f"wait in staging tables, and each is written twice: its table has {tie}" in " ".join(
-        kit.sink().check(job())
-    )
+    assert f"are staged in tables, so each is written twice: its table has {tie}" in " ".join(kit.sink().check(job()))
     assert kit.prepared(kit.sink(), Account("a", 1)).payload["strategy"] == "stage"
-    with pytest.raises(ConfigError, match=f"its table has {tie}.*Or leave it out"):
+    with pytest.raises(ConfigError, match=f"its table has {tie}.*Or omit strategy"):
         kit.sink(strategy="prepare").check(job())
 
 
@@ -116,8 +114,8 @@ def test_a_partition_with_a_unique_index_counts(kit: Kit) -> None:
 def test_a_sink_with_a_key_is_told_why_it_cannot_have_it(kit: Kit) -> None:
     kit.ask("ALTER TABLE accounts ADD PRIMARY KEY (name)")
 
-    assert "wait in staging tables, and each is written twice: with key=…" in " ".join(kit.upsert().check(job()))
-    with pytest.raises(ConfigError, match="would wait for its rows forever"):
+    assert "are staged in tables, so each is written twice: with key=…" in " ".join(kit.upsert().check(job()))
+    with pytest.raises(ConfigError, match="would wait for these locks forever"):
         kit.sink(key="name", strategy="prepare").check(job())
 
 

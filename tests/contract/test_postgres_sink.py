@@ -463,7 +463,9 @@ def test_a_column_that_takes_no_value_of_its_field_is_refused_and_one_that_may_i
     for tp in FITS[column].split():
         sink(tp).check(job())
     for tp in MISFITS.get(column, "").split():
-        with pytest.raises(ConfigError, match=f"its column {column} is .*, which takes no .*: change the type of one"):
+        with pytest.raises(
+            ConfigError, match=f"its column {column} has type .*, which cannot store .*: change one of the two"
+        ):
             sink(tp).check(job())
 
 

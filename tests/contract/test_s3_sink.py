@@ -178,7 +178,7 @@ def test_an_object_of_somebody_else_under_the_name_is_not_replaced(sink: FileSin
     store.client.put_object(Bucket=s3_server.BUCKET, Key=f"{store.prefix}/{name}", Body=b"else")
 
     assert standing(sink, committable) is CommitStatus.LOST
-    with pytest.raises(CommittableLost, match="move it"):
+    with pytest.raises(CommittableLost, match="move it away"):
         sink.committer(job()).commit(PERMIT, committable)
     assert store.read(name) == b"else"
 
@@ -286,7 +286,7 @@ def test_an_abort_while_a_commit_is_under_way_ends_in_one_of_both(
         real(self, *args)
 
     monkeypatch.setattr(Bucket, "complete", late)
-    with pytest.raises(CommittableLost, match="ended by another process"):
+    with pytest.raises(CommittableLost, match="committed or aborted by another process"):
         sink.committer(job()).commit(PERMIT, committable)
     assert (standing(sink, committable), store.parts()) == (CommitStatus.LOST, [])
 
@@ -333,10 +333,10 @@ def test_a_life_whose_mark_was_taken_stops(sink: FileSink) -> None:
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        ("s3://bucket", "give a bucket and a prefix"),
+        ("s3://bucket", "the bucket or the prefix is missing"),
         ("gs://bucket/prefix", "s3://bucket/prefix, not in gs://"),
         ("s3://bucket/prefix?aws_secret_access_key=x", "does not belong in an address"),
-        ("s3://bucket/prefix?colour=red", "colour is no option"),
+        ("s3://bucket/prefix?colour=red", "colour is not an option"),
     ],
 )
 def test_an_address_that_is_none_is_refused_with_the_plan(address: str, why: str) -> None:
@@ -352,10 +352,10 @@ def test_the_start_tries_what_commits_need_and_leaves_nothing(sink: FileSink, st
 def test_a_bucket_that_is_not_there_and_a_right_that_is_missing_stop_the_start(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match="there is no bucket nowhere"):
+    with pytest.raises(ConfigError, match="bucket nowhere does not exist"):
         FileSink(store.address.replace(s3_server.BUCKET, "nowhere")).check(job())
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(ConfigError, match="FileSink needs the rights"):
+    with pytest.raises(ConfigError, match="FileSink needs permission"):
         FileSink(store.address).check(job())
 
 

@@ -245,7 +245,7 @@ def test_a_time_zone_that_this_machine_does_not_know_stops_the_job_and_rejects_n
     at = pa.array([0]).cast(pa.timestamp("us", "Nowhere/City"))
     pyarrow.parquet.write_table(pa.table({"at": at}), tmp_path / "a.parquet")
 
-    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read behind row 0: .*'Nowhere/City'"):
+    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read after row 0: .*'Nowhere/City'"):
         read_all(FileSource(tmp_path, format="parquet"))
 
 
@@ -253,5 +253,5 @@ def test_two_columns_of_one_name_stop_the_job(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
 
-    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read behind row 0: .*two columns have one name: a, a"):
+    with pytest.raises(ConfigError, match=r"a\.parquet cannot be read after row 0: .*two columns have one name: a, a"):
         read_all(FileSource(tmp_path, format="parquet"))

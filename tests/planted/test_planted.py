@@ -16,7 +16,7 @@ from tests.planted.catalogue import BUGS
 from tests.planted.scenarios import Scenario
 
 CAUGHT_BY: dict[str, tuple[Scenario, str]] = {
-    "commits_before_the_manifest": (scenarios.killed_undecided, r"^Kafka: \d+ doubled|exists and is not what"),
+    "commits_before_the_manifest": (scenarios.killed_undecided, r"^Kafka: \d+ doubled|exists, but its content is not"),
     "receipt_before_the_commit": (scenarios.killed_decided, r"^Kafka: \d+ lost.*files: \d+ lost"),
     "no_directory_sync": (scenarios.power_is_cut, r"FAILED .*test_a_manifest_is_absent_or_whole"),
     "no_term_check_after_publication": (scenarios.supervisor_sleeps, r"^Kafka: \d+ doubled"),

@@ -215,7 +215,7 @@ def test_a_topic_that_is_deleted_under_a_job_ends_it_and_is_named(new_job: NewJo
             admin.delete_topics([name])[name].result(PATIENCE)
 
     job.watched_by = delete
-    with pytest.raises(InputLost, match=f"topic {name}, which the job has read, is not there any more"):
+    with pytest.raises(InputLost, match=f"topic {name}, which the job has read, does not exist any more"):
         SparkEngine(spark).run(job.plan(), AppRef(job.app), job.settings(), observers=(job.observe,))
     assert job.left_open() == []
     create_topic(job.bootstrap, name, 1)  # the fixture deletes it

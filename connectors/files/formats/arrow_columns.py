@@ -248,4 +248,4 @@ def _expect_whole(microseconds: int, unit: int, cell: Any) -> None:
 
 
 def _unfit(cell: Any) -> ValueError:
-    return ValueError(f"a {type(cell).__name__} is none of its values: {cell!r:.100}")
+    return ValueError(f"a {type(cell).__name__} is not one of its values: {cell!r:.100}")

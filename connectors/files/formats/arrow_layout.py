@@ -102,7 +102,7 @@ def _type(tp: Any, at: str) -> tuple[pa.DataType, bool]:
     elif is_model(tp) or is_record(tp):
         inner = fields_of(tp, "")
         return pa.struct([_field(name, hint, f"{at}.{name}") for name, hint in inner.items()]), False
-    raise _NoCounterpart(f"{at}: {type_name(tp)} has no one counterpart in Arrow")
+    raise _NoCounterpart(f"{at}: {type_name(tp)} has no single counterpart in Arrow")
 
 
 class ArrowLayout:

@@ -73,7 +73,7 @@ def _encoder(schema: Mapping[str, Any]) -> Callable[[Any], bytes]:
     try:
         parsed = fastavro.parse_schema(dict(schema))
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError) as error:
-        raise ConfigError(f"Avro(schema=…) is no schema: {error}") from error
+        raise ConfigError(f"Avro(schema=…) is not a valid schema: {error}") from error
     if not isinstance(parsed, dict) or parsed["type"] != "record":
         raise ConfigError("Avro(schema=…) must be that of a record")
 

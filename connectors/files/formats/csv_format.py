@@ -72,8 +72,8 @@ class Csv:
         fields = fields_of(value, "format=Csv(columns=…)") if self.columns is None else {}
         if binary := [name for name, tp in fields.items() if _is_binary(tp)]:
             raise ConfigError(
-                f"{type_name(value)}.{binary[0]}: bytes have no one spelling in CSV. Make it a text, in base64 for "
-                'example, or take format="parquet" or "avro"'
+                f"{type_name(value)}.{binary[0]}: bytes have no standard form in CSV. Convert them to "
+                'text, such as base64, or use format="parquet" or "avro"'
             )
         names = self.columns or tuple(fields)
         cells = [_cell if value is None else _cell_writer(fields[name], is_model(value)) for name in names]
@@ -182,8 +182,8 @@ def _expect_return(value: Any, cell: str, read: Callable[[str], Any], tp: Any) -
         raise ValueError(f"{value!r:.200} is not read from CSV as {type_name(tp)}: {reason(error)}") from error
     if not equal:
         raise ValueError(
-            f"{value!r:.200} would come back from CSV as {back!r:.200}, because a cell does not say which type of "
-            f"{type_name(tp)} it has: declare a single type for the field"
+            f"{value!r:.200} would be read back from CSV as {back!r:.200}, because a cell does "
+            f"not record which type of {type_name(tp)} it has: declare a single type for the field"
         )
 
 
@@ -209,7 +209,7 @@ def _cell(value: Any) -> str | None:
         case datetime.datetime() | datetime.date() | datetime.time():
             return value.isoformat()
         case bytes() | bytearray():
-            raise ValueError("bytes have no one spelling in CSV: write them as text")
+            raise ValueError("bytes have no standard form in CSV: write them as text")
         case datetime.timedelta():
             return str(msgspec.to_builtins(value))
     data = json_codec_of(Any).encode(value)

@@ -36,7 +36,7 @@ class Parquet:
     def __post_init__(self) -> None:
         expect_compression(self.compression, ("snappy", "zstd", "gzip", "lz4", None), "Parquet")
         if self.row_group < 1:
-            raise ConfigError("row_group: at least one row")
+            raise ConfigError("row_group must be at least one row")
 
     @property
     def extension(self) -> str:

@@ -26,8 +26,8 @@ def fields_of(tp: Any, what: str) -> dict[str, Any]:
     """
     if not is_model(tp) and not is_record(tp):
         raise ConfigError(
-            f"value={type_name(tp)}: a file with columns holds pydantic models, msgspec Structs or dataclasses; for "
-            f"streams of dicts leave value out and say {what}"
+            f"value={type_name(tp)}: the rows of a file with columns must be pydantic models, "
+            f"msgspec Structs or dataclasses; for streams of dicts omit value and pass {what}"
         )
     hints = typing.get_type_hints(tp, include_extras=True)
     names = _names(tp)
@@ -63,7 +63,7 @@ def expect_columns(names: Sequence[str]) -> None:
     """Raise ConfigError for names that cannot be the columns of a file."""
     if not names or len(set(names)) < len(names) or PROVENANCE in names:
         raise ConfigError(
-            f"columns: {', '.join(names) or 'none'}: at least one, none twice, and none that is called {PROVENANCE}"
+            f"columns: {', '.join(names) or 'none'}: at least one, without duplicates, and none named {PROVENANCE}"
         )
 
 

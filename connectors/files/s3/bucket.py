@@ -54,12 +54,14 @@ class BucketAddress:
             raise ConfigError(str(error)) from None
         parts, options = urlsplit(given), addresses.parse_options(given)
         if parts.scheme not in ("s3", "s3a"):
-            raise ConfigError(f"{given}: files lie in directories and in s3://bucket/prefix, not in {parts.scheme}://")
+            raise ConfigError(
+                f"{given}: files must be in a directory or in s3://bucket/prefix, not in {parts.scheme}://"
+            )
         if unknown := [name for name in options if name not in _OPTIONS]:
-            raise ConfigError(f"{unknown[0]} is no option of an address; there are {', '.join(_OPTIONS)}")
+            raise ConfigError(f"{unknown[0]} is not an option of an address; the options are {', '.join(_OPTIONS)}")
         prefix = parts.path.strip("/")
         if not parts.netloc or not prefix:
-            raise ConfigError(f"{given}: give a bucket and a prefix, s3://bucket/prefix")
+            raise ConfigError(f"{given}: the bucket or the prefix is missing: use s3://bucket/prefix")
         return BucketAddress(parts.netloc, prefix, options.get("endpoint"), options.get("region"))
 
     @property
@@ -259,7 +261,7 @@ class Bucket:
         except ClientError as error:
             code, message = str(error.response["Error"].get("Code")), str(error.response["Error"].get("Message"))
             if code == "NoSuchBucket":
-                raise ConfigError(f"there is no bucket {self.address.bucket}: make it first") from error
+                raise ConfigError(f"bucket {self.address.bucket} does not exist: create it first") from error
             if code in _ABSENT:
                 raise FileNotFoundError(errno.ENOENT, message, name) from error
             if code in _THERE:
@@ -269,8 +271,9 @@ class Bucket:
             raise kind(errno.EACCES if kind is PermissionError else errno.EIO, f"{message} ({code})", name) from error
         except (NoCredentialsError, NoRegionError) as error:
             raise ConfigError(
-                f"cannot reach {self.address.text}: {error}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-                "or whatever else boto3 looks for (a profile, a role); and AWS_REGION, or ?region= in the address."
+                f"cannot reach {self.address.text}: {error}. Set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or other credentials that boto3 finds (a profile, a role); "
+                "and AWS_REGION, or ?region= in the address."
             ) from error
         except BotoCoreError as error:
             raise OSError(errno.EIO, str(error), name) from error

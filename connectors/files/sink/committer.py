@@ -85,7 +85,9 @@ class FileCommitter(SupportsRegistration, Committer):
         except FileNotFoundError as error:
             if first and not os.path.lexists(final):
                 # This process created the marker, so it proves nothing: a newer term may have aborted the staged file.
-                raise CommittableLost(f"{part.staged} was ended by another process at this moment") from error
+                raise CommittableLost(
+                    f"{part.staged} was committed or aborted by another process at this moment"
+                ) from error
             raise Retryable(f"{promise.build_final_name} was committed by another process at this moment") from error
 
     def _sync(self, final: str) -> None:
@@ -187,7 +189,7 @@ class FileCommitter(SupportsRegistration, Committer):
         """Register the incarnation with a file; another file in its place shows that the incarnation was retired."""
         if ctx.identity is None:
             return
-        with map_errors(Retryable, f"look for the mark of job {ctx.job!r} in {self._directory}"):
+        with map_errors(Retryable, f"look up the registration of job {ctx.job!r} in {self._directory}"):
             if os.path.lexists(self._path(names.over(ctx.job, ctx.identity))):
                 raise Fenced(taken_over(ctx, str(self._directory)))
             mark = self._path(names.mark(ctx.job, ctx.identity))
@@ -275,19 +277,25 @@ def _detail(standing: CommitStatus, facts: DirectoryEvidence, directory: Path, p
         case CommitStatus.PREPARED:
             return f"{staged} is there"
         case CommitStatus.COMMITTED:
-            return f"{final} is there" if facts.final is ContentState.RIGHT else f"{final} was there and has been taken"
+            return (
+                f"{final} is there"
+                if facts.final is ContentState.RIGHT
+                else f"{final} was committed and then moved away by a reader"
+            )
         case CommitStatus.LOST if facts.final is ContentState.OTHER and facts.staged is not ContentState.ABSENT:
             return (
-                f"{final} exists and is not what {staged.name} promised: most likely the directory holds parts of an "
-                f"earlier life of job {part.job!r}; move them away or use another directory"
+                f"{final} exists, but its content is not that of {staged.name}: most likely the "
+                f"directory contains files of an earlier incarnation of job {part.job!r}; move them "
+                "away or use another directory"
             )
         case CommitStatus.LOST if facts.aborted:
             return f"{staged} was aborted"
         case CommitStatus.LOST:
-            return f"{staged} is damaged: its length or its checksum is not the one that was promised"
-    found = "is not what was promised" if facts.final is ContentState.OTHER else "is not there"
+            return f"{staged} is damaged: its length or checksum differs from what was prepared"
+    found = "differs from what was prepared" if facts.final is ContentState.OTHER else "does not exist"
     return (
-        f"{final} {found}, {staged.name} is not there either, and there is no trace of a commit (if readers have got "
-        f"its rows: touch {directory / part.build_hidden_name(PartState.COMMITTED)}; if nobody has: touch "
+        f"{final} {found}, {staged.name} does not exist either, and no marker of a commit "
+        "exists (if readers have received its rows: touch "
+        f"{directory / part.build_hidden_name(PartState.COMMITTED)}; otherwise: touch "
         f"{directory / part.build_hidden_name(PartState.ABORTED)})"
     )

@@ -92,9 +92,11 @@ class FileSink(AuditableFiles, SupportsLocalRun, StreamTypedSink[Any]):
 
     def trade_offs(self) -> Sequence[str]:
         """Return the trade-offs of this sink."""
-        hint = "wait for _epochs/<epoch>-….json" if self._announced else "epoch_files=True tells when all are there"
+        hint = (
+            "wait for _epochs/<epoch>-….json" if self._announced else "epoch_files=True announces when all are visible"
+        )
         return (
-            "a file at least for each subtask and epoch that has rows: a short interval makes many small ones",
+            "at least one file per subtask and epoch with rows: a short interval makes many small ones",
             f"files of an epoch appear one after the other; {hint}",
         )
 
@@ -136,7 +138,7 @@ class FileSink(AuditableFiles, SupportsLocalRun, StreamTypedSink[Any]):
     def directory(self) -> Path:
         """Return the directory of the files. Raise ConfigError for a sink that writes to a bucket."""
         if not isinstance(self._place, SinkDirectory):
-            raise ConfigError(f"{self._place.text} is no directory")
+            raise ConfigError(f"{self._place.text} is not a directory")
         return self._place.path
 
     def audit_files(self, ctx: JobContext, operator: str) -> tuple[str, str]:

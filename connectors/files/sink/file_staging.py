@@ -71,7 +71,7 @@ class HiddenFile:
             file.flush()
             os.fsync(file.fileno())
             if os.fstat(file.fileno()).st_size != self.size:
-                raise RestartFromCheckpoint(f"{self.path} is not as long as what was written to it")
+                raise RestartFromCheckpoint(f"{self.path} has another length than the data that was written to it")
         self._file = None
 
     def discard(self) -> None:
@@ -98,6 +98,6 @@ class DirectoryStaging:
             try:
                 os.rename(file.path, self._directory / file.part.staged)
             except FileNotFoundError as error:
-                raise Fenced(f"{file.path} is gone: a newer term of job {file.part.job!r} removed it") from error
+                raise Fenced(f"{file.path} does not exist: a newer term of job {file.part.job!r} removed it") from error
         disk.sync_directory(self._directory)
         return [file.payload() for file in files]

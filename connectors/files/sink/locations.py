@@ -65,20 +65,23 @@ def place_of(given: str | os.PathLike[str]) -> SinkLocation:
     if isinstance(given, str) and "://" in given:
         return SinkBucket(BucketAddress.read(given))
     if not os.fspath(given):
-        raise ConfigError("FileSink('') names no directory: for the one that the job is started in write FileSink('.')")
+        raise ConfigError(
+            "FileSink('') does not name a directory: for the working directory of the job use FileSink('.')"
+        )
     return SinkDirectory(Path(os.path.abspath(os.path.expanduser(given))))
 
 
-ON_A_DISK: Final = "that its disk is mounted and answers"
+ON_A_DISK: Final = "that its disk is mounted and responds"
 IN_A_BUCKET: Final = (
-    "that the store runs there and lets this job in: endpoint= and region= of the address say where it is, "
-    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY who comes"
+    "that the store runs and accepts this job's credentials: endpoint= and region= of "
+    "the address set its location, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY the "
+    "credentials"
 )
-_WHO_COMES: Final = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY say who comes, or whatever else boto3 looks for"
-_MAY_UPLOAD: Final = f"FileSink needs the rights to put, get, delete and list objects and uploads there; {_WHO_COMES}"
-MAY_WRITE_ON_A_DISK: Final = "The user of the job must be able to make, write and remove files there"
+_WHO_COMES: Final = "The credentials are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or others that boto3 finds"
+_MAY_UPLOAD: Final = f"FileSink needs permission to put, get, delete and list objects and uploads there. {_WHO_COMES}"
+MAY_WRITE_ON_A_DISK: Final = "The user of the job must be able to create, write and remove files there"
 MAY_WRITE_IN_A_BUCKET: Final = (
-    f"The user of the job needs the rights to put, get, delete and list objects there; {_WHO_COMES}"
+    f"The user of the job needs permission to put, get, delete and list objects there. {_WHO_COMES}"
 )
 
 
@@ -107,15 +110,15 @@ class SinkDirectory:
                 trial.unlink(missing_ok=True)
                 renamed.unlink(missing_ok=True)
         except OSError as error:
-            is_file = "this is a file. Name the directory that its files go to."
+            is_file = "this is a file. Name a directory for the files."
             why = is_file if self.path.is_file() else f"{error}. The directory must be writable."
             raise ConfigError(f"nothing can be committed in {self.path}: {why}") from error
         kind, notices = disk.filesystem(self.path), list[str]()
         notices += on_network(self.path)
         if not refuses:
             notices.append(
-                f"{self.path} is on {kind}, which cannot rename without replacing: let no other program write "
-                "files named part-* there."
+                f"{self.path} is on {kind}, which cannot rename without replacing: make sure that no "
+                "other program writes files named part-* there."
             )
         return notices
 
@@ -126,8 +129,9 @@ class SinkDirectory:
             found = os.listdir(self.path) if self.path.exists() else []
         if not any((mark := names.marked(name)) is not None and mark[0] == job for name in found):
             raise ConfigError(
-                f"{self.path} has nothing of job {job!r}, which has written there: what it held is gone, or its disk "
-                "is not mounted. Bring it back. To go on with an empty one, give the sink another directory"
+                f"{self.path} contains nothing of job {job!r}, which has written there: its content "
+                "was removed, or its disk is not mounted. Restore it. To continue with an empty "
+                "directory, give the sink another one"
             )
 
     def staging(self) -> DirectoryStaging:
@@ -157,7 +161,7 @@ def on_network(path: Path) -> list[str]:
     kind = disk.filesystem(path)
     if kind.split(".")[0] not in _NETWORK:
         return []
-    return [f"{path} is on {kind}: exactly-once depends on its server keeping what fsync promised."]
+    return [f"{path} is on {kind}: exactly-once depends on the server keeping data that was fsynced."]
 
 
 class SinkBucket:
@@ -189,8 +193,8 @@ class SinkBucket:
             finally:
                 bucket.delete(name)
         return [
-            f"{self.text} completes an upload over an object that is there: let no other program write objects named "
-            "part-* there."
+            f"{self.text} completes an upload even if an object of that name exists: make sure "
+            "that no other program writes objects named part-* there."
         ]
 
     def _made(self, bucket: Bucket, name: str) -> None:

@@ -45,7 +45,7 @@ class Roll:
         for name, given in (("rows", rows), ("size", size), ("seconds", waits)):
             object.__setattr__(self, name, given)
         if any(limit is not None and not limit > 0 for limit in (self.rows, self.size, self.seconds)):
-            raise ConfigError("Roll: rows, size and seconds are greater than 0")
+            raise ConfigError("Roll: rows, size and seconds must be greater than 0")
 
     def reached(self, rows: int, size: int) -> bool:
         return (self.rows is not None and rows >= self.rows) or (self.size is not None and size >= self.size)
@@ -212,8 +212,9 @@ class PartFiles:
     def _opened(self, place: str) -> PartFile:
         if self._count >= MOST_FILES:
             raise ConfigError(
-                f"an epoch has more than {MOST_FILES} files of one writer in {self._staging.where}: let partition_by "
-                "give fewer partitions, or Roll larger files, or make checkpoint_interval shorter"
+                f"an epoch has more than {MOST_FILES} files of one writer in {self._staging.where}: "
+                "return fewer partitions from partition_by, use a larger Roll, or shorten "
+                "checkpoint_interval"
             )
         part, shape = self._part(self._count), self._shape
         self._count += 1

@@ -113,7 +113,9 @@ class UploadCommitter(SupportsRegistration, Committer):
                 # This process created the marker, so it proves nothing: a newer term may have aborted the upload.
                 if self._bucket.read_upload_tag(promise.part.build_hidden_name(PartState.ABORTED)) is not None:
                     self._bucket.delete(promise.part.build_hidden_name(PartState.COMMITTED))
-                raise CommittableLost(f"{promise.name} was ended by another process at this moment") from error
+                raise CommittableLost(
+                    f"{promise.name} was committed or aborted by another process at this moment"
+                ) from error
             raise Retryable(f"{promise.name} was committed by another process at this moment") from error
 
     def list_staged(self, ctx: JobContext) -> Sequence[StagedOutput]:
@@ -179,7 +181,7 @@ class UploadCommitter(SupportsRegistration, Committer):
         """Register the incarnation with an object; another object next to it shows that the incarnation was retired."""
         if ctx.identity is None:
             return
-        with map_errors(Retryable, f"look for the mark of job {ctx.job!r} in {self._where}"):
+        with map_errors(Retryable, f"look up the registration of job {ctx.job!r} in {self._where}"):
             if self._bucket.read_upload_tag(names.over(ctx.job, ctx.identity)) is not None:
                 raise Fenced(taken_over(ctx, self._where))
             if self._bucket.read_upload_tag(names.mark(ctx.job, ctx.identity)) is None:
@@ -209,7 +211,7 @@ class UploadCommitter(SupportsRegistration, Committer):
         committed = self._bucket.read_upload_tag(promise.part.build_hidden_name(PartState.COMMITTED)) is not None
         aborted = self._bucket.read_upload_tag(promise.part.build_hidden_name(PartState.ABORTED)) is not None
         if committed and not aborted:
-            return Probe(CommitStatus.COMMITTED, f"{where} was there and has been taken")
+            return Probe(CommitStatus.COMMITTED, f"{where} was committed and then moved away by a reader")
         if aborted and not committed:
             return Probe(CommitStatus.LOST, f"the upload of {where} was aborted")
         return Probe(CommitStatus.UNKNOWN, self._unknown(promise, where))
@@ -218,17 +220,19 @@ class UploadCommitter(SupportsRegistration, Committer):
         where = f"{promise.name} in {self._where}"
         if mark is not None:
             return Probe(
-                CommitStatus.LOST, f"{where} is there and is not what upload {promise.upload} promised: move it"
+                CommitStatus.LOST, f"{where} exists, but is not the object of upload {promise.upload}: move it away"
             )
         if tuple(tag for tag, _ in parts) != promise.tags or sum(size for _, size in parts) != promise.size:
-            return Probe(CommitStatus.LOST, f"upload {promise.upload} of {where} has not the parts that were promised")
-        return Probe(CommitStatus.PREPARED, f"upload {promise.upload} of {where} is there")
+            return Probe(CommitStatus.LOST, f"upload {promise.upload} of {where} lacks parts that were prepared")
+        return Probe(CommitStatus.PREPARED, f"upload {promise.upload} of {where} exists")
 
     def _unknown(self, promise: UploadCommittable, where: str) -> str:
         prefix = f"s3://{self._bucket.address.bucket}/{self._bucket.address.prefix}"
         return (
-            f"{where} is not there, nor its upload, and traces do not tell why: a lifecycle rule of the bucket may "
-            "have removed the upload before it was committed. If readers have got its rows, make the empty object "
-            f"{prefix}/{promise.part.build_hidden_name(PartState.COMMITTED)}; if nobody has, {prefix}/"
-            f"{promise.part.build_hidden_name(PartState.ABORTED)}; and remove the other one if it is there"
+            f"neither {where} nor its upload exists, and no marker shows why: a lifecycle rule of "
+            "the bucket may have removed the upload before it was committed. If readers have "
+            "received its rows, create the empty object "
+            f"{prefix}/{promise.part.build_hidden_name(PartState.COMMITTED)}; otherwise create "
+            f"{prefix}/{promise.part.build_hidden_name(PartState.ABORTED)}; and delete the other "
+            "one if it exists"
         )

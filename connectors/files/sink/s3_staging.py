@@ -55,7 +55,9 @@ class UploadFile:
 
     def _send(self, count: int) -> None:
         if len(self._tags) == _MOST:
-            raise ConfigError(f"{self.name} has {_MOST} parts, and S3 takes no more: let files end with Roll(size=…)")
+            raise ConfigError(
+                f"{self.name} has {_MOST} parts, the most that S3 allows: end files earlier with Roll(size=…)"
+            )
         data = bytes(self._waiting[:count])
         del self._waiting[:count]
         self._expect(lambda: self._tags.append(self._bucket.send(self.name, self._upload, len(self._tags) + 1, data)))
@@ -64,7 +66,9 @@ class UploadFile:
         try:
             request()
         except FileNotFoundError as error:
-            raise Fenced(f"{self.name} is gone: a newer term of job {self._part.job!r} aborted its upload") from error
+            raise Fenced(
+                f"{self.name} does not exist: a newer term of job {self._part.job!r} aborted its upload"
+            ) from error
 
 
 class UploadStaging:

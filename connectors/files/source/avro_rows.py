@@ -36,7 +36,7 @@ _HEADER: Final = fastavro.parse_schema({
 })  # fmt: skip
 _MOST_OF_XZ: Final = 256 << 20
 """Bytes of memory that decompressing an xz block may use."""
-_NO_SIZE: Final = "a block has a size that is none"
+_NO_SIZE: Final = "a block has an invalid size"
 _CHECKSUM: Final = 4
 """Bytes of the checksum after a snappy block."""
 _UNREPRESENTABLE: Final = (ValueError, ArithmeticError)
@@ -49,7 +49,7 @@ def avro_rows(largest: int, columns: TypeColumns, path: Path, first: int) -> Gen
         file = _LimitedFile(opened, largest)
         header: Any = fastavro.schemaless_reader(file, _HEADER, None)  # type: ignore[arg-type]
         if header["magic"] != b"Obj\x01":
-            raise ValueError("it does not begin as files of Avro do")
+            raise ValueError("it does not begin like an Avro file")
         unpacked = _unpacking(header["meta"].get("avro.codec", b"null"), largest)
         schema, names = parse_schema(json.loads(header["meta"].get("avro.schema", b"null")))
         read = create_safe_reader(
@@ -60,7 +60,7 @@ def avro_rows(largest: int, columns: TypeColumns, path: Path, first: int) -> Gen
         while (count := _count(file)) is not None:
             packed = file.read(_long(file))
             if file.read(_SYNC) != header["sync"]:
-                raise ValueError("a block does not end as its header says")
+                raise ValueError("a block does not end with the sync marker of its header")
             if first < count:
                 if records is None:
                     records = _Records(read, schema, columns)
@@ -113,13 +113,13 @@ class _LimitedFile:
 
     def read(self, size: int, /) -> bytes:
         if size < 0:
-            raise ValueError("something in it has a size below zero")
+            raise ValueError("it contains a negative size")
         self._left -= size
         if self._left < 0:
             raise PartTooLarge(self._largest)
         data = bytes(self._file.read(size))
         if len(data) < size:
-            raise EOFError(f"it is cut off: {size} bytes should follow, and there are {len(data)}")
+            raise EOFError(f"it is cut off: {size} bytes should follow, but only {len(data)} do")
         return data
 
     def next_part(self) -> bytes:
@@ -162,7 +162,7 @@ def _unpacking(codec: bytes, largest: int) -> Callable[[bytes], bytes]:
         case "snappy" | "zstandard":
             ensure_extra("parquet", f"a file of Avro with blocks in {name}")
             return lambda data: _by_pyarrow(name, data, largest)
-    raise ValueError(f"its blocks are packed by {name!r}, which is not read")
+    raise ValueError(f"its blocks are compressed with {name!r}, which is not supported")
 
 
 def _decompressed(stream: Any, data: bytes, largest: int) -> bytes:
@@ -190,7 +190,7 @@ def _by_pyarrow(name: str, data: bytes, largest: int) -> bytes:
         raise PartTooLarge(largest)
     found = bytes(pyarrow.Codec("snappy").decompress(data[:-_CHECKSUM], decompressed_size=size, asbytes=True))
     if zlib.crc32(found) != int.from_bytes(data[-_CHECKSUM:], "big"):
-        raise ValueError("a block does not have the checksum that follows it: its bytes were changed")
+        raise ValueError("a block does not match its checksum: the file was changed")
     return found
 
 

@@ -18,7 +18,7 @@ class PartTooLarge(UnfitValue):
     """A row, a block or pages are larger than ``largest_part`` allows, when they are decompressed."""
 
     def __init__(self, largest: int) -> None:
-        super().__init__(f"the next part has more than {largest:,} bytes, which is what largest_part= allows")
+        super().__init__(f"the next part has more than {largest:,} bytes, the limit of largest_part=")
 
 
 def lines(file: Any, largest: int) -> Iterator[Any]:

@@ -100,11 +100,16 @@ class FileSource(Source[T]):
         allow_feedback: bool = False,
     ) -> None:
         if until not in (None, "latest"):
-            raise ConfigError(f'until={until!r}: FileSource takes "latest", what is there at the first start')
+            raise ConfigError(
+                f'until={until!r}: FileSource accepts only "latest", which means the files that exist '
+                "at the first start"
+            )
         if largest_part is not None and largest_part < 1:
-            raise ConfigError(f"largest_part={largest_part}: a row or a block has a byte at least")
+            raise ConfigError(f"largest_part must be at least one byte (got {largest_part!r})")
         if files is not None and "/" in files:
-            raise ConfigError(f"files={files!r} is a pattern of names in {os.fspath(directory)}: it has no slash")
+            raise ConfigError(
+                f"files={files!r} must not contain a slash: it is a pattern of names in {os.fspath(directory)}"
+            )
         self._place, self._levels = _place(directory), PartitionLevels.of(partitions)
         self._reading: ReadFormat = read_format(format, value, largest=largest_part, in_partitions=bool(partitions))
         self._files = (files,) if files is not None else self._reading.names
@@ -150,8 +155,9 @@ class FileSource(Source[T]):
         found = self._found()
         if self._ended and known is None and not found:
             raise ConfigError(
-                f'{self._place.text} has no file that matches {", ".join(self._files)}, and with until="latest" '
-                "nothing that comes later would be read: put the files there first, or name others with files="
+                f"{self._place.text} has no file that matches {', '.join(self._files)}, and with "
+                "until='latest' no later file would be read: create the files first, or name others "
+                "with files="
             )
         there = {name_split(name): progress.position() for name, progress in found.items()}
         read = {split: at for split, at in (known or {}).items() if self._is_begun(split, FileProgress.read(at), found)}
@@ -187,11 +193,13 @@ class FileSource(Source[T]):
         if not any(fnmatch.fnmatchcase(last, pattern) for pattern in self._files):
             return False
         if not name.isprintable():
-            raise ConfigError(f"the name of {name!r} in {self._place.text} cannot be printed: give it another one")
+            raise ConfigError(
+                f"the file name {name!r} in {self._place.text} contains unprintable characters: rename the file"
+            )
         try:
             self._levels.columns(name)
         except ValueError as error:
-            raise ConfigError(f"{self._place.text}: {error}: move it, or name others with files=") from None
+            raise ConfigError(f"{self._place.text}: {error}: move the file, or name others with files=") from None
         return True
 
     def _is_begun(self, split: SplitId, progress: FileProgress, found: Mapping[str, FileProgress]) -> bool:
@@ -202,7 +210,7 @@ class FileSource(Source[T]):
         name = get_file_name(split)
         path, now = f"{self._place.text}/{name}", found.get(name)
         if now is None and not progress.done and not self._place.has(name):
-            text = f"{path} is gone, and the job has read it up to row {progress.row} only: put it back"
+            text = f"{path} does not exist any more, but the job has read it only up to row {progress.row}: restore it"
             raise InputLost(text, LossCause.EXPIRED)
         if now is not None and progress.begun:
             progress.expect_unchanged(path, now)
@@ -214,5 +222,5 @@ def _place(given: str | os.PathLike[str]) -> SourceLocation:
     if isinstance(given, str) and "://" in given:
         return SourceBucket(BucketAddress.read(given))
     if not os.fspath(given):
-        raise ConfigError("FileSource('') names no directory: for the one that the job is started in write '.'")
+        raise ConfigError("FileSource('') does not name a directory: for the working directory of the job use '.'")
     return SourceDirectory(Path(os.path.abspath(os.path.expanduser(given))))

@@ -65,7 +65,7 @@ class SourceDirectory:
 
     def found(self, depth: int, reads: Reads) -> Mapping[str, FileProgress]:
         if not self._path.is_dir():
-            raise ConfigError(f"FileSource reads {self._path}, and there is no such directory: make it first")
+            raise ConfigError(f"FileSource reads {self._path}, which does not exist: create the directory first")
         return dict(self._below(self._path, "", depth, reads))
 
     def _below(self, directory: Path, before: str, depth: int, reads: Reads) -> Iterator[tuple[str, FileProgress]]:
@@ -76,9 +76,7 @@ class SourceDirectory:
                 state = os.stat(directory / name)
             except FileNotFoundError:
                 if (directory / name).is_symlink() and (depth or reads(f"{before}{name}")):
-                    raise ConfigError(
-                        f"{directory / name} is a link to what is not there: repair it, or remove it"
-                    ) from None
+                    raise ConfigError(f"{directory / name} is a broken link: repair it, or remove it") from None
                 continue  # it was moved since it was listed, or does not belong to the source
             if stat.S_ISREG(state.st_mode):
                 if reads(f"{before}{name}"):

@@ -190,7 +190,7 @@ def _pages(file: Any, column: Any) -> Iterator[_Page]:
         values = inner.get(_VALUES, 0) if isinstance(inner, dict) else -1
         packed, size = header.get(_PACKED, -1), header.get(_UNPACKED, -1)
         if not all(isinstance(each, int) and each >= 0 for each in (packed, size, values)):
-            raise ValueError("the header of a page has a size that is none")
+            raise ValueError("the header of a page has an invalid size")
         begins, first_version = file.tell(), _OF_DATA in header
         readable = not first_version or inner.get(_OF_LEVELS) == _RUNS
         yield _Page(header.get(_KIND) == _DICTIONARY, size, values, begins, packed, first_version,

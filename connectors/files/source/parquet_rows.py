@@ -157,7 +157,7 @@ def _in_microseconds(tp: pa.DataType) -> pa.DataType:
         try:
             pa.scalar(0, pa.timestamp("us", tp.tz)).as_py()
         except (KeyError, ValueError) as error:
-            raise ValueError(f"a column has the time zone {tp.tz!r}, which this machine does not know") from error
+            raise ValueError(f"a column has the time zone {tp.tz!r}, which is unknown on this machine") from error
     if kinds.is_timestamp(tp) and tp.unit == "ns":
         return pa.timestamp("us", tp.tz)
     if kinds.is_duration(tp) and tp.unit == "ns":

@@ -71,7 +71,9 @@ class FileProgress:
         """Raise InputLost if the file was changed."""
         if (self.size, self.modified) != (now.size, now.modified):
             raise InputLost(
-                f"{path} has changed since it was found: it had {self.size:,} bytes and now has {now.size:,}, last "
-                f"changed {now.modified - self.modified:+,} ns from then. What was read of it is in the results; "
-                "put the old file back, with its time; new rows go into a new file, moved there when it is whole"
+                f"{path} has changed since it was found: it had {self.size:,} bytes and now has "
+                f"{now.size:,}; it was last changed {now.modified - self.modified:+,} ns later. The "
+                "rows that were read are already part of the results. Restore the old file with its "
+                "modification time; write new rows to a new file, and move it there when it is "
+                "complete"
             )

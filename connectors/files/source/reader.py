@@ -135,7 +135,7 @@ class FileReader(Reader[Any]):
             self._expect_unchanged(name, at)
             cause = describe_error(error).rstrip(".")
             raise ConfigError(
-                f"{self._path(name)} cannot be read behind row {at.row}: {cause}. "
+                f"{self._path(name)} cannot be read after row {at.row}: {cause}. "
                 f"{_what_to_do(error, self._reading.name, begun=at.begun)}. Nothing was skipped"
             ) from error
 
@@ -181,14 +181,17 @@ class FileReader(Reader[Any]):
 def _what_to_do(error: Exception, form: str, *, begun: bool) -> str:
     """Return the remedy for an error. ``begun``: rows of the file were processed."""
     if isinstance(error, PartTooLarge):
-        wrong = "If the file is right, allow more. If not, it is damaged"
+        wrong = "If the file is correct, raise the limit. If not, it is damaged"
     elif isinstance(error, UnicodeDecodeError):
         wrong = "It is not in UTF-8"
     else:
         wrong = f"It is damaged, or not in the format {form}"
     if begun:
-        return f"{wrong}, and rows before that are in the results: put the whole file back, with its size and its time"
-    return f"{wrong}: mend it, or move it away, and start again"
+        return (
+            f"{wrong}, and earlier rows are part of the results: restore the complete file, with "
+            "its size and modification time"
+        )
+    return f"{wrong}: repair it, or move it away, and restart"
 
 
 class FileOrigin(Origin):

@@ -117,7 +117,7 @@ def _with_columns(
 def _object(line: bytes) -> Mapping[str, Any]:
     found = msgspec.json.decode(line)
     if not isinstance(found, dict):
-        raise ValueError(f"a line in a directory of a partition is an object of JSON, not {type(found).__name__}")
+        raise ValueError(f"a line in a partition directory must be a JSON object, not {type(found).__name__}")
     return found
 
 
@@ -159,7 +159,7 @@ def _cross_check(rows: Iterator[Any], strictly: Iterator[Sequence[str]]) -> Iter
     """
     for row in rows:
         if next(strictly, None) is None:
-            raise ValueError("it has rows that end within a cell")
+            raise ValueError("it has rows that end inside a cell")
         yield row
     if next(strictly, None) is not None:
         raise ValueError("it has cells that hold several rows")
@@ -205,7 +205,7 @@ def _before_end(rows: Iterator[Any], column: str) -> Iterator[Any]:
         yield last
         last = row
     if last[column] != _END:
-        raise ValueError("a cell begins with a quote, and has none at its end")
+        raise ValueError("a cell begins with a quote but does not end with one")
 
 
 class _FileWithTrailer:

@@ -81,7 +81,7 @@ class TypeColumns:
         found = [name for name in names if name in self.known]
         if self.required and not found:
             columns = ", ".join([*map(repr, names[:_SHOWN]), *("…" for _ in names[_SHOWN : _SHOWN + 1])])
-            raise ValueError(f"it has the columns {columns}, and none of them is a field of {type_name(self.type)}")
+            raise ValueError(f"it has the columns {columns}, but none of them is a field of {type_name(self.type)}")
         return list(names) if self.all_needed else found
 
 

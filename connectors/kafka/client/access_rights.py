@@ -71,9 +71,9 @@ def describe_missing(where: Cluster, needed: Collection[Permission], code: int |
     """Return which permissions are missing and how to grant them."""
     about = [right for right in needed if code is None or right.kind is _REFUSED.get(code)]
     if not about:
-        return f"{where.principal} lacks a right"
+        return f"{where.principal} lacks a permission"
     grants = " ; ".join(_granted(where, right) for right in about)
-    return f"{where.principal} lacks the right {' and '.join(map(str, about))}. To give it: {grants}"
+    return f"{where.principal} lacks permission to {' and '.join(map(str, about))}. To grant it: {grants}"
 
 
 def _granted(where: Cluster, right: Permission) -> str:

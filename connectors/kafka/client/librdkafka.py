@@ -197,28 +197,30 @@ def map_consumer_error(error: KafkaError, what: str, explain: Explain = _unexpla
     text = f"{what}: {error.str()}"
     if (cause := _LOST.get(error.code())) is not None:
         return InputLost(
-            f"{text}. Records that the job still needed are gone or the topic was recreated; "
-            "lengthen retention, or start the job anew from a position that exists.",
+            f"{text}. Records that the job still needed were removed, or the topic was recreated; "
+            "lengthen retention, or start the job over from a position that exists.",
             cause,
         )
     if error.code() in _REFUSED:
         return _refused(error, _with(text, explain(error.code())))
     if error.code() in _TOO_LARGE:
         return ConfigError(
-            f"{text}. A record is larger than this consumer takes: raise receive.message.max.bytes (and "
-            "fetch.message.max.bytes) in the source's config=…. Nothing was skipped."
+            f"{text}. A record is larger than this consumer accepts: raise "
+            "receive.message.max.bytes (and fetch.message.max.bytes) in the source's config=…. "
+            "Nothing was skipped."
         )
     if error.code() == KafkaError._BAD_COMPRESSION:
         return Fatal(
-            f"{text}. Most likely the batch unpacks to more than this consumer takes, receive.message.max.bytes "
-            "(100 MB by default; it may give up at a third of it): raise that in the source's config=…, up to "
-            "2147483647. If it does not help, the log is damaged: look at it with kafka-dump-log.sh. Nothing was "
-            "skipped."
+            f"{text}. Most likely the decompressed batch is larger than this consumer accepts, "
+            "receive.message.max.bytes (100 MB by default; the limit may be a third of it): "
+            "raise that in the source's config=…, up to 2147483647. If that does not help, the "
+            "log is damaged: inspect it with kafka-dump-log.sh. Nothing was skipped."
         )
     if error.code() in _UNREADABLE:
         return Fatal(
-            f"{text}. The log cannot be read there: it is damaged, or written in a way that this client does not "
-            "understand. Nothing was skipped; look at it with kafka-dump-log.sh before going on."
+            f"{text}. The log cannot be read there: it is damaged, or uses a format that this "
+            "client does not support. Nothing was skipped; inspect it with kafka-dump-log.sh "
+            "before you continue."
         )
     return RestartFromCheckpoint(text)
 

@@ -48,6 +48,7 @@ def expect_room(config: Mapping[str, Any]) -> None:
     room = int(config["queue.buffering.max.kbytes"]) << 10
     if room < largest:
         raise ConfigError(
-            f"a producer may hold {room} bytes (kafka_memory, or queue.buffering.max.kbytes), and one record up to "
-            f"{largest} (message.max.bytes): it would wait for room forever. Raise the first, or lower the second."
+            f"a producer may buffer {room} bytes (kafka_memory, or queue.buffering.max.kbytes), "
+            f"but one record may have {largest} (message.max.bytes): such a record would wait for "
+            "space forever. Raise the first, or lower the second."
         )

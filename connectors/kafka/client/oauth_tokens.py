@@ -67,7 +67,7 @@ def endpoint(config: Mapping[str, Any]) -> TokenEndpoint:
             raise ConfigError(f"sasl.oauthbearer.method=oidc needs config[{name!r}].")
     url = str(config[_URL])
     if urllib.parse.urlsplit(url).scheme not in ("https", "http"):
-        raise ConfigError(f"config[{_URL!r}] is no address: write https://…")
+        raise ConfigError(f"config[{_URL!r}] is not a valid address: use https://…")
     pairs = [part.partition("=") for part in str(config.get(_EXTENSIONS, "")).split(",") if part]
     scope, authority = config.get(_SCOPE), config.get(_AUTHORITY)
     return TokenEndpoint(
@@ -87,7 +87,7 @@ def from_text(token: str, path: object = None) -> Answer:
     ends = claims.get("exp", time.time() + _UNKNOWN_LIFETIME)
     if ends < time.time():
         where = f"in {path}" if path else f"config[{TOKEN!r}]"
-        raise Retryable(f"the token {where} is over since {_shown(ends)}: whoever writes it has not renewed it")
+        raise Retryable(f"the token {where} expired at {_shown(ends)} and was not renewed")
     return token, float(ends), str(claims.get("sub", "")), {}
 
 
@@ -139,7 +139,7 @@ def _refused(of: TokenEndpoint, error: urllib.error.HTTPError) -> NoReturn:
 def _parse_answer(of: TokenEndpoint, answer: Any) -> Answer:
     token = answer.get("access_token") if isinstance(answer, dict) else None
     if not isinstance(token, str) or not token:
-        raise Retryable(f"{of.url} answers without an access_token")
+        raise Retryable(f"{of.url} responds without an access_token")
     claims = _claims(token)
     lasts = answer.get("expires_in")
     now = time.time()

@@ -29,7 +29,7 @@ def ends_of(path: str) -> datetime:
     try:
         first = _PEM.search(Path(path).read_text(encoding="ascii"))
         if first is None:
-            raise ValueError("there is none in it")
+            raise ValueError("the file contains no certificate")
         return _not_after(ssl.PEM_cert_to_DER_cert(first[0]))
     except (OSError, ValueError, IndexError) as error:
         raise ConfigError(f"the certificate in {path} cannot be read: {error}") from error

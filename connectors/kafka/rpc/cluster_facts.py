@@ -238,7 +238,7 @@ class MetadataRequests(RequestSender):
             needed = [Permission(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in hidden]
             raise ConfigError(
                 f"{describe_missing(self._cluster, needed)} (Read or Write imply it). Kafka does not "
-                "tell whether it is there."
+                "report whether it exists."
             )
         return {topic.name: _topic_facts(topic) for topic in answer.topics}
 

@@ -45,12 +45,13 @@ _OF_A_SESSION: Final = 0.85
 _NO_LOGIN_HERE: Final = 34
 """ILLEGAL_SASL_STATE, in the response to a handshake."""
 _WANTS_LOGIN: Final = (
-    "A listener that asks for a login does so: set security.protocol=SASL_SSL or SASL_PLAINTEXT, sasl.mechanisms, and "
-    "what that needs (sasl.username, sasl.password)"
+    "A listener that requires a login does so: set security.protocol=SASL_SSL or "
+    "SASL_PLAINTEXT, sasl.mechanisms, and its other settings (sasl.username, "
+    "sasl.password)"
 )
 _FOREIGN: Final = {
-    b"\x15\x03": "it answers in TLS: set security.protocol=SSL, or SASL_SSL if it asks for a login too",
-    b"HTTP": "it answers as a web server does, not as a Kafka broker: is the port right?",
+    b"\x15\x03": "it responds with TLS: set security.protocol=SSL, or SASL_SSL if it also requires a login",
+    b"HTTP": "it responds like a web server, not like a Kafka broker: check the port",
 }
 """First bytes of other protocols: a TLS alert (RFC 8446, 5.1), and HTTP. As a length they would exceed 300 MB."""
 
@@ -178,12 +179,12 @@ class BrokerConnection:
         offered = self._asked(sasl_handshake(sasl.mechanism), abilities, until)
         if offered.error == _NO_LOGIN_HERE:
             without = "SSL" if self._security.tls else "PLAINTEXT"
-            advice = f"this listener asks for no login: connect with security.protocol={without}"
+            advice = f"this listener requires no login: use security.protocol={without}"
             raise ConnectionRejected(f"{self}: {name_of(offered.error)}: {advice}", login=False)
         if offered.error:
             names = ", ".join(offered.names)
             raise ConnectionRejected(
-                f"{self}: {name_of(offered.error)}: it has {names}, not {sasl.mechanism}", login=True
+                f"{self}: {name_of(offered.error)}: it supports {names}, not {sasl.mechanism}", login=True
             )
         lifetime = 0
         try:
@@ -206,9 +207,9 @@ class BrokerConnection:
         lowest, highest = abilities.versions.get(request.key, (0, -1))
         version = min(highest, request.highest)
         if version < request.lowest:
-            raise ConfigError(f"{request.name}: the broker at {self} is too old for it: it ends at version {highest}")
+            raise ConfigError(f"{request.name}: the broker at {self} is too old: it supports versions up to {highest}")
         if version < lowest:
-            raise ConfigError(f"{request.name}: the broker at {self} is too new for it: it begins at version {lowest}")
+            raise ConfigError(f"{request.name}: the broker at {self} is too new: it supports versions from {lowest}")
         return self._exchange(request, version, until)
 
     def _exchange(self, request: Request[A], version: int, until: float) -> A:
@@ -219,7 +220,7 @@ class BrokerConnection:
         self._socket.sendall(int32(len(frame)) + frame)
         found = MessageReader(_received(self._socket, until))
         if (answered := found.int32()) != self._sent:
-            raise MalformedMessage(f"the answer to request {answered} came for request {self._sent}")
+            raise MalformedMessage(f"the response to request {answered} arrived for request {self._sent}")
         if request.flexible and request.key != API_VERSIONS:
             found.tags()
         answer = request.answer(found, version)
@@ -236,7 +237,7 @@ def _received(link: socket.socket, until: float) -> bytes:
             raise ForeignProtocol(whose)
     size = int.from_bytes(begun, "big", signed=True)
     if not 0 <= size <= _LARGEST_ANSWER:
-        raise MalformedMessage(f"an answer of {size} bytes")
+        raise MalformedMessage(f"a response of {size} bytes")
     return _exactly(link, size, until)
 
 
@@ -254,5 +255,5 @@ def _exactly(link: socket.socket, size: int, until: float) -> bytes:
 def _left(until: float) -> float:
     left = until - time.monotonic()
     if left <= 0:
-        raise TimeoutError("no answer in time")
+        raise TimeoutError("no response in time")
     return left

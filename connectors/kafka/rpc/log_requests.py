@@ -35,7 +35,9 @@ class FetchRequests(RequestSender):
             if not batches:
                 if start >= found.end:
                     return
-                raise Retryable(f"{topic}/{partition} at offset {start}: no batch, and the log ends at {found.end}")
+                raise Retryable(
+                    f"{topic}/{partition} at offset {start}: no batch, although the log ends at {found.end}"
+                )
             for batch in batches:
                 if batch.first >= end:
                     return

@@ -102,12 +102,12 @@ class RequestSender:
             if time.monotonic() + pause > began + patience:
                 what = f"{request.name} for {_shown(place)} on {self.bootstrap}"
                 tried = last.removeprefix(f"{request.name}: ")
-                text = f"{what}: no answer in {patience:g} s; the last try: {tried}"
+                text = f"{what}: no response in {patience:g} s; the last attempt: {tried}"
                 raise Retryable(text) if other is None else OtherCluster(text, other.cluster_id)
             if not warned and time.monotonic() > began + _SILENT_SECONDS:
                 warned = True
                 _LOG.warning(
-                    "Kafka at %s has no answer yet: %s. It is asked again, for %g s in all",
+                    "Kafka at %s has not responded yet: %s. The request is retried for %g s in all",
                     self.bootstrap,
                     last,
                     patience,
@@ -127,7 +127,7 @@ class RequestSender:
         """
         renewed = is_renewable(self._cluster.config)
         if self._brokers.welcome and error.login and not renewed:
-            raise ConfigError(f"{what}: the broker refused the user: {error}{self._who(error)}") from error
+            raise ConfigError(f"{what}: the broker rejected the user: {error}{self._who(error)}") from error
         if not self._brokers.welcome and time.monotonic() >= min(since + _REFUSED_SECONDS, end):
             reason = f"Kafka at {self.bootstrap} refuses the connection: {error}{self._who(error)}"
             raise (LoginRefused if renewed else ConfigError)(reason) from error

@@ -48,7 +48,7 @@ def scram(algorithm: str, user: str, password: str, nonce: Callable[[], str] = l
     answer = _fields((yield ended.encode() + b",p=" + proof))
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), signed, algorithm)
     if not hmac.compare_digest(_binary(answer.get("v", "")), expected):
-        raise LoginFailed(f"the broker does not know the password either ({answer.get('e', 'wrong signature')})")
+        raise LoginFailed(f"the broker did not prove that it knows the password ({answer.get('e', 'wrong signature')})")
 
 
 def _offer(offered: bytes, client_nonce: str) -> tuple[str, bytes, int]:
@@ -56,11 +56,12 @@ def _offer(offered: bytes, client_nonce: str) -> tuple[str, bytes, int]:
     fields = _fields(offered)
     nonce, salt, iterations = fields.get("r", ""), _binary(fields.get("s", "")), fields.get("i", "")
     if not nonce.startswith(client_nonce) or not salt:
-        raise LoginFailed("the broker's offer does not answer ours")
+        raise LoginFailed("the broker's nonce does not extend the client's")
     if not iterations.isdecimal() or int(iterations) not in _ITERATIONS:
         raise LoginFailed(
-            f"the broker asks for {iterations!r} iterations, and only {_ITERATIONS[0]:,} to {_ITERATIONS[-1]:,} are "
-            "accepted. Create the user's SCRAM credentials again, with iterations=8192 or another number in that range"
+            f"the broker requires {iterations!r} iterations, but only {_ITERATIONS[0]:,} to "
+            f"{_ITERATIONS[-1]:,} are accepted. Create the user's SCRAM credentials again, with "
+            "iterations=8192 or another number in that range"
         )
     return nonce, salt, int(iterations)
 
@@ -74,7 +75,7 @@ def _binary(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise LoginFailed(f"the broker sent {text!r} for base64") from error
+        raise LoginFailed(f"the broker sent {text!r}, which is not valid base64") from error
 
 
 def oauthbearer(token: str, extensions: Mapping[str, str]) -> Login:
@@ -90,7 +91,9 @@ def kerberos(service: str, host: str) -> Login:
     try:
         import gssapi
     except (ImportError, OSError) as error:
-        raise ConfigError("sasl.mechanisms=GSSAPI: ending transactions needs it too: pip install gssapi") from error
+        raise ConfigError(
+            "sasl.mechanisms=GSSAPI: the client that ends transactions needs gssapi: pip install gssapi"
+        ) from error
     try:
         yield from _tickets(gssapi, f"{service}@{host}")
     except gssapi.exceptions.GSSError as error:
@@ -105,6 +108,6 @@ def _tickets(library: Any, principal: str) -> Login:
         token = context.step((yield token or b""))
     offered: bytes = context.unwrap((yield token or b"")).message
     if not offered:
-        raise LoginFailed("Kerberos: the broker offers no layer")
+        raise LoginFailed("Kerberos: the broker offers no security layer")
     chosen = bytes([offered[0] & _NO_LAYER]) + offered[1:] + principal.encode()
     yield context.wrap(chosen, False).message

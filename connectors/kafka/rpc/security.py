@@ -84,11 +84,11 @@ def security(cluster: Cluster) -> Security:
             like = get_close_matches(key, _CARRIED, 1, 0.9)
             meant = f" Did you mean {like[0]!r}?" if like else ""
             raise ConfigError(
-                f"config[{key!r}] cannot be carried over to the client that ends transactions: {instead}.{meant}"
+                f"config[{key!r}] cannot be applied to the client that ends transactions: {instead}.{meant}"
             )
     protocol = str(config.get("security.protocol", "plaintext")).upper()
     if protocol not in _PROTOCOLS:
-        raise ConfigError(f"config['security.protocol'] is {protocol!r}; there are {', '.join(sorted(_PROTOCOLS))}.")
+        raise ConfigError(f"config['security.protocol'] is {protocol!r}; use one of {', '.join(sorted(_PROTOCOLS))}.")
     return Security(
         str(config.get("client.id", "kafka-eos")),
         _tls(config) if protocol.endswith("SSL") else None,
@@ -102,19 +102,25 @@ def tls_advice(error: ssl.SSLError, used: Security) -> str:
     """Return advice for a TLS error, if the rejected certificate is known."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code == _EXPIRED:
-            return ". The broker's certificate is over, or this machine's clock is wrong: renew it on the broker"
+            return ". The broker's certificate has expired, or this machine's clock is wrong: renew it on the broker"
         if error.verify_code in _UNKNOWN:
             trusted = "this machine" if used.authority is None else used.authority
-            return f". Nobody whom {trusted} knows has signed the broker's certificate: name who has as ssl.ca.location"
+            return (
+                f". The broker's certificate is not signed by a CA in {trusted}: set ssl.ca.location "
+                "to the CA that signed it"
+            )
         return ""
     if "alert" not in str(error).lower():
         return ""
     if used.certificate is None:
-        return ". The broker asks for a certificate of the client: set ssl.certificate.location and ssl.key.location"
+        return ". The broker requires a client certificate: set ssl.certificate.location and ssl.key.location"
     ends = ends_of(used.certificate)
     if ends < datetime.now(UTC):
-        return f". The client's certificate {used.certificate} is over since {ends:%Y-%m-%d %H:%M} UTC: renew it"
-    return f". The broker does not accept the client's certificate {used.certificate}: does it trust who signed it?"
+        return f". The client's certificate {used.certificate} expired at {ends:%Y-%m-%d %H:%M} UTC: renew it"
+    return (
+        f". The broker does not accept the client's certificate {used.certificate}: check "
+        "that it trusts the CA that signed it"
+    )
 
 
 def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:

@@ -102,7 +102,7 @@ class AbortedTryOut:
                 self._pool.release(warm)
         if failures and not any(map(is_refusal, failures)):
             raise RestartFromCheckpoint(
-                f"records for {topic} were not delivered in a transaction to try them out: {failures[0].str()}"
+                f"records for {topic} were not delivered in a test transaction: {failures[0].str()}"
             )
         return bool(failures)
 

@@ -97,20 +97,22 @@ def find_timeout_problem(timeout: int, maximum: int, demands: TransactionNeeds, 
         return f"{given}: librdkafka accepts at most {_span(LONGEST_MS)}."
     if timeout > maximum:
         return (
-            f"{given} is more than the broker allows (transaction.max.timeout.ms={maximum}): with that the job would "
-            f"survive an outage of {_span(maximum)}. Set transaction.max.timeout.ms={timeout} on every broker, or pass "
-            "a shorter transaction_timeout."
+            f"{given} is more than the broker allows (transaction.max.timeout.ms={maximum}), with "
+            f"which the job would survive an outage of {_span(maximum)}. Set "
+            f"transaction.max.timeout.ms={timeout} on every broker, or pass a shorter "
+            "transaction_timeout."
         )
     if timeout <= demands.interval:
         return (
-            f"{given} is over before the first checkpoint (checkpoint_interval is {_span(demands.interval)}): the "
-            "broker would abort the output of every epoch. Pass a longer transaction_timeout, or a shorter "
-            "checkpoint_interval."
+            f"{given} expires before the first checkpoint (checkpoint_interval is "
+            f"{_span(demands.interval)}): the broker would abort the output of every epoch. Pass "
+            "a longer transaction_timeout, or a shorter checkpoint_interval."
         )
     if timeout <= demands.margin:
         return (
-            f"{given} is not more than the {_span(demands.margin)} that must be left of it when an epoch of several "
-            "transactions is committed, so that none expires between two commits: no epoch could be. Pass a longer one."
+            f"{given} is not longer than the {_span(demands.margin)} that must remain when an "
+            "epoch of several transactions is committed, so that none expires between two "
+            "commits: no epoch could be committed. Pass a longer one."
         )
     return _forgotten(given, timeout, memory)
 
@@ -120,15 +122,18 @@ def _forgotten(given: str, timeout: int, memory: RetentionLimits) -> str | None:
     life = int(MARKER_LIFE * 1000)
     if memory.offsets is not None and memory.offsets < max(timeout, life):
         return (
-            f"The brokers forget after {_span(memory.offsets)} (offsets.retention.minutes={memory.offsets // 60_000}) "
-            f"whether a transaction was committed; with a {given} the job needs it for {_span(max(timeout, life))}. "
-            f"Set offsets.retention.minutes={-(-max(timeout, life) // 60_000)} or more on every broker."
+            f"The brokers forget after {_span(memory.offsets)} "
+            f"(offsets.retention.minutes={memory.offsets // 60000}) whether a transaction was "
+            f"committed; with a {given} the job needs this information for "
+            f"{_span(max(timeout, life))}. Set "
+            f"offsets.retention.minutes={-(-max(timeout, life) // 60000)} or more on every broker."
         )
     if memory.ids is not None and memory.ids < timeout:
         return (
-            f"The brokers forget a transactional id after {_span(memory.ids)} (transactional.id.expiration.ms="
-            f"{memory.ids}), sooner than the outage that a {given} promises to survive. Set "
-            f"transactional.id.expiration.ms={timeout} or more on every broker, or pass a shorter transaction_timeout."
+            f"The brokers forget a transactional id after {_span(memory.ids)} "
+            f"(transactional.id.expiration.ms={memory.ids}), but a {given} is meant to survive a "
+            f"longer outage. Set transactional.id.expiration.ms={timeout} or more on every "
+            "broker, or pass a shorter transaction_timeout."
         )
     return None
 
@@ -142,7 +147,7 @@ def check_topic(rpc: KafkaRequests, topic: str, needed: Collection[Permission]) 
     rpc.expect_rights(needed)
     notices = []
     if facts.replicas < 2:
-        notices.append(f"Topic {topic} has one replica: losing that broker's disk loses it.")
+        notices.append(f"Topic {topic} has one replica: if that broker loses its disk, the topic is lost.")
     elif (rpc.topic_config(topic, "min.insync.replicas") or "2") == "1":
         notices.append(
             f"Topic {topic} has min.insync.replicas=1: a write is acknowledged while only one replica has it."
@@ -157,8 +162,9 @@ def check_table_retention(rpc: KafkaRequests, topic: str) -> str | None:
     if "delete" not in policy or not limits:
         return None
     return (
-        f"Topic {topic} is read as a table, and with cleanup.policy={policy} and {', '.join(limits)} it deletes what "
-        "keys have, also where nothing newer replaces it. Set cleanup.policy=compact."
+        f"Topic {topic} is read as a table, but cleanup.policy={policy} with "
+        f"{', '.join(limits)} also deletes the newest value of a key. Set "
+        "cleanup.policy=compact."
     )
 
 

@@ -123,10 +123,11 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
             self._rpc.expect_cluster(prepared.cluster_id)
         except OtherCluster as other:
             raise TransientConfigError(
-                f"{self._place} leads to the Kafka cluster {other.cluster_id}, but the output of this job is on the "
-                f"cluster {prepared.cluster_id} ({_name(prepared)}). Set bootstrap_servers to brokers of that cluster. "
-                "To continue on this one on purpose, start from a savepoint in another directory: --checkpoint-dir, "
-                "--from and --take-over"
+                f"{self._place} connects to the Kafka cluster {other.cluster_id}, but the output of "
+                f"this job is on the cluster {prepared.cluster_id} ({_name(prepared)}). Set "
+                "bootstrap_servers to brokers of that cluster. To continue on this cluster instead, "
+                "start from a savepoint in another directory: --checkpoint-dir, --from and "
+                "--take-over"
             ) from other
         return prepared
 
@@ -192,7 +193,7 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
         if facts.verdict is TransactionStatus.COMMITTED:
             return CommitOutcome.ALREADY
         self._raise_unless_committable(permit, prepared, facts, answer.error)
-        raise Retryable(f"{_name(prepared)}: EndTxn says {answer.error}, yet the coordinator shows {facts.seen}")
+        raise Retryable(f"{_name(prepared)}: EndTxn returned {answer.error}, but the coordinator shows {facts.seen}")
 
     def _raise_unless_committable(
         self, permit: CommitPermit, prepared: KafkaCommittable, facts: _TransactionFacts, answer: str = "not asked"
@@ -200,9 +201,10 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
         """Raise the error of a lost, unknown or pending transaction."""
         if facts.verdict is TransactionStatus.LOST:
             raise CommittableLost(
-                f"epoch {permit.epoch}: {_name(prepared)} was aborted by the coordinator (EndTxn: {answer}; now "
-                f"{facts.seen or 'unknown'}): its transaction timeout of {prepared.timeout_ms} ms passed, or another "
-                "process fenced it. Its output is gone while the epoch is decided."
+                f"epoch {permit.epoch}: {_name(prepared)} was aborted by the coordinator (EndTxn: "
+                f"{answer}; now {facts.seen or 'unknown'}): its transaction timeout of "
+                f"{prepared.timeout_ms} ms passed, or another process fenced it. The epoch is "
+                "decided, but this part of its output is lost."
             )
         if facts.verdict is TransactionStatus.UNKNOWN:
             raise CommittableLost(f"epoch {permit.epoch}: {_forgotten(prepared, facts.marker_deleted)}")

@@ -169,8 +169,8 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
     def _for_values(self, tp: Any) -> KafkaSink[Any]:
         if (tp is Record or _is_record(tp)) and self._given[1] is None:
             raise PlanError(
-                f"{self!r} writes values, and the stream has whole records. Use KafkaSink.records({self.topic!r}), or "
-                "map them to their values before the sink."
+                f"{self!r} writes values, but the stream has whole records. Use "
+                f"KafkaSink.records({self.topic!r}), or map them to their values before the sink."
             )
         if self._given[1] is not None:
             expect_type(self, self._codec, tp)
@@ -178,8 +178,9 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
             return self
         if tp is None:
             raise PlanError(
-                f"{self!r} encodes values by their type, and the type of the stream is not known. Give the sink "
-                f"value=Type, or annotate the result of the function before it. value=bytes writes bytes unchanged."
+                f"{self!r} encodes values by their type, but the type of the stream is unknown. Give "
+                "the sink value=Type, or annotate the result of the function before it. value=bytes "
+                "writes bytes unchanged."
             )
         self._expect_key_field(tp)
         return self._with_codecs(self._key_codec, topic_codec(tp, self.topic, "value"))
@@ -200,7 +201,7 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
     def _for_records(self, tp: Any) -> KafkaSink[Any]:
         if tp is not None and not can_be(tp, Record):
             raise PlanError(
-                f"{self!r} writes whole records, and the stream has values of type {type_name(tp)}. Use "
+                f"{self!r} writes whole records, but the stream has values of type {type_name(tp)}. Use "
                 f"KafkaSink({self.topic!r}), or map them to Record before the sink."
             )
         known = typing.get_args(tp) if _is_record(tp) else (None, None)
@@ -240,11 +241,12 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
     def trade_offs(self) -> Sequence[str]:
         """Return the trade-offs of this sink."""
         if self._delivery is Guarantee.AT_LEAST_ONCE:
-            return ("visible at once: a restart writes again what came after the last checkpoint",)
+            return ("visible at once: after a restart, output since the last checkpoint is written again",)
         return (
-            "readers need isolation.level=read_committed, and wait at the oldest open transaction of a partition",
-            "an outage of the job that is longer than the transaction timeout ends what is prepared: the job goes back "
-            "one epoch, or stops",
+            "readers need isolation.level=read_committed, and cannot read past the oldest open "
+            "transaction of a partition",
+            "if an outage of the job is longer than the transaction timeout, prepared output is "
+            "aborted: the job rolls back one epoch, or stops",
         )
 
     def describe(self) -> Mapping[str, Json]:
@@ -292,7 +294,7 @@ class KafkaSink(HasClock, AuditableTopic, SupportsLocalRun, Sink[T]):
         else:
             setting = f"the sink has bootstrap_servers={self._servers!r}"
         return (
-            f"Check that Kafka runs there and lets this job in: {setting}. For a local broker: kafka-eos broker start"
+            f"Check that Kafka runs and accepts this job's login: {setting}. For a local broker: kafka-eos broker start"
         )
 
     def clock(self, ctx: JobContext) -> tuple[float, float] | None:
@@ -459,7 +461,7 @@ def _guarantee(delivery: Guarantee | str) -> Guarantee:
 def _provenance(given: object, delivery: Guarantee) -> ProvenanceIn:
     if given == "ledger" and delivery is Guarantee.AT_LEAST_ONCE:
         raise ConfigError(
-            'provenance="ledger" belongs to a transaction, and an at-least-once sink has none: use "header" or None.'
+            'provenance="ledger" requires transactions, but an at-least-once sink has none: use "header" or None.'
         )
     match given:
         case "header" | "ledger" | None:

@@ -120,7 +120,7 @@ def needed_headers(*codecs: Any) -> list[tuple[str, bytes | None]]:
 def _plain_key(key: object) -> Key:
     if key is None or isinstance(key, (bytes, str)):
         return key
-    raise TypeError(f"a key is str or bytes, not {type(key).__name__}: convert it, or give the sink a key_codec")
+    raise TypeError(f"a key must be str or bytes, not {type(key).__name__}: convert it, or give the sink a key_codec")
 
 
 @dataclass(frozen=True, slots=True)

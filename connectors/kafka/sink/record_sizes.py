@@ -47,9 +47,9 @@ class TopicLimits:
         if self.largest < size or not raised:
             raised.append(f'message.max.bytes of the producer (the sink\'s config={{"message.max.bytes": {size}}})')
         return (
-            f"the output takes {size} bytes before compression, and the topic {self.topic} takes {limit} "
-            f"(max.message.bytes), its producer at most {self.largest} (message.max.bytes): make the output smaller, "
-            f"or raise {' and '.join(raised)}"
+            f"the output has {size} bytes before compression, but the topic {self.topic} "
+            f"accepts {limit} (max.message.bytes) and its producer at most {self.largest} "
+            f"(message.max.bytes): make the output smaller, or raise {' and '.join(raised)}"
         )
 
 

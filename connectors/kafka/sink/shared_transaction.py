@@ -214,7 +214,9 @@ class EpochTransaction:
             raise RestartFromCheckpoint(f"the topics of the prepared transaction are unknown: {error}") from error
         known = {topic: facts for topic, facts in found.items() if facts is not None}
         if missing := sorted(found.keys() - known.keys()):
-            raise RestartFromCheckpoint(f"{', '.join(missing)}: no such topic any more, although records were written")
+            raise RestartFromCheckpoint(
+                f"{', '.join(missing)}: the topic does not exist any more, although records were written to it"
+            )
         self.terms.partitions.learn(known)
         return known
 
@@ -236,8 +238,9 @@ def _check_ongoing(requests: KafkaRequests, warm: WarmProducer) -> int:
     found = None if seen is None else (seen.state, seen.producer_id, seen.producer_epoch)
     if found != ("Ongoing", warm.producer_id, warm.producer_epoch):
         raise RestartFromCheckpoint(
-            f"{warm.transactional_id}: the coordinator shows {seen or 'nothing'}, not our transaction of "
-            f"producer {warm.producer_id} epoch {warm.producer_epoch}: it timed out or was fenced"
+            f"{warm.transactional_id}: the coordinator shows {seen or 'nothing'}, not the "
+            f"transaction of producer {warm.producer_id} epoch {warm.producer_epoch}: it timed "
+            "out or was fenced"
         )
     return version
 
@@ -282,7 +285,8 @@ class SharedTransactions:
             raise Bug("a Kafka writer was opened after the first barrier of the session")
         if (self._places.setdefault(topic, places) is None) is not (places is None):
             raise ConfigError(
-                f'of the sinks that write to {topic} some have provenance="ledger" and some not: give all the same'
+                f'provenance="ledger" is set for some of the sinks that write to {topic}, but not for '
+                "all: use the same setting for each"
             )
         self._writers += 1
         return self._places[topic]

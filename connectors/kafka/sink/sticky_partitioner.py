@@ -36,8 +36,9 @@ class StickyPartitioner:
         """
         if partitioner is None or not (partitioner == _RANDOM or partitioner in HASHES):
             raise ConfigError(
-                'provenance="ledger" has to know how partitions are chosen: give the sink config={"partitioner": …} '
-                f'with one of {", ".join([*HASHES, _RANDOM])}, or provenance="header"'
+                'provenance="ledger" depends on how partitions are chosen: pass '
+                f'config={{"partitioner": …}} with one of {", ".join([*HASHES, _RANDOM])}, or use '
+                'provenance="header"'
             )
         self._hash, self._free = HASHES.get(partitioner), _FREE.get(partitioner, ())
         self._turn = first

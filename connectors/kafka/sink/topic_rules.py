@@ -47,8 +47,8 @@ class TopicRules:
         rows, found = len(columns.values), dict[int, str]()
         if self.needs_key and (isinstance(columns.keys, repeat) or None in columns.keys):
             reason = (
-                f"the output has no key, and the topic {topic} is compacted (cleanup.policy), so each record "
-                "needs one. Give the sink key=…, or filter such rows first"
+                f"the output has no key, but the topic {topic} is compacted (cleanup.policy), so "
+                "each record needs one. Give the sink key=…, or filter such rows first"
             )
             found = {index: reason for index, key in enumerate(islice(columns.keys, rows)) if key is None}
         if not isinstance(columns.timestamps, repeat):

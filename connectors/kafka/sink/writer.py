@@ -153,8 +153,8 @@ def _rows(columns: ProducerColumns, stamps: ProvenanceHeaders | None, without: C
 
 def _refused_by_broker(topic: str) -> str:
     return (
-        f"this output was sent alone, and a broker refused it by a rule for the topic {topic} that the sink cannot "
-        "read, such as schema validation. Look for the rule in the broker's log"
+        f"the broker rejected this output by a rule for the topic {topic} that the sink "
+        "cannot read, such as schema validation. Look for the rule in the broker's log"
     )
 
 

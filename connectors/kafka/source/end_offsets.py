@@ -25,7 +25,7 @@ Until: TypeAlias = "Literal['latest'] | datetime | Mapping[int, int] | Mapping[s
 def expect_behind(until: datetime, start: Start) -> None:
     """Raise ConfigError if no time is between them."""
     if isinstance(start, datetime) and until.astimezone(UTC) <= start.astimezone(UTC):
-        raise ConfigError(f"until={until} is not behind start={start}: the source would read nothing")
+        raise ConfigError(f"until={until} is not after start={start}: the source would read nothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,13 @@ class EndingOffsets:
         if self.rule is None:
             if unnamed := sorted(split for split in missing if split not in self.offsets):
                 raise ConfigError(
-                    f"until= names no offset of {', '.join(unnamed)}: name each partition, those that are not to be "
-                    "read with 0, or end them all at 'latest' or at a time."
+                    f"until= has no offset for {', '.join(unnamed)}: list every partition, with 0 for "
+                    "those that are not to be read, or end all of them at 'latest' or at a time."
                 )
             if missing and (foreign := sorted(self.offsets.keys() - positions.keys())):
                 raise ConfigError(
-                    f"until= names {', '.join(foreign)}, and the source reads {', '.join(sorted(positions))}: "
-                    "leave out what is not there."
+                    f"until= lists {', '.join(foreign)}, but the source reads "
+                    f"{', '.join(sorted(positions))}: remove partitions that do not exist."
                 )
             ends = {split: self._expect_there(split, survey) for split in missing}
         else:
@@ -109,8 +109,8 @@ class EndingOffsets:
         end = survey.offsets(topic_of(split), self.rule)[partition_of(split)]
         if end > survey.offsets(topic_of(split), STABLE_OFFSET)[partition_of(split)]:
             raise Retryable(
-                f"{split} is to be read up to offset {end}, and a transaction before that is still open "
-                "(kafka-transactions.sh list --state Ongoing): it is waited for, since its records may be earlier than "
-                f"until={self.text}"
+                f"{split} is to be read up to offset {end}, but a transaction before that is still "
+                "open (kafka-transactions.sh list --state Ongoing). The source waits for its end, "
+                f"because its records may be earlier than until={self.text}"
             )
         return end

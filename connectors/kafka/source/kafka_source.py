@@ -140,7 +140,7 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
         if not isinstance(start, datetime) and start not in ("earliest", "latest"):
             raise ConfigError(f'start={start!r}: use "earliest", "latest" or a datetime.')
         if header_filter is not None and not callable(header_filter):
-            raise ConfigError(f"header_filter= is a function of the headers of a record, not {header_filter!r}")
+            raise ConfigError(f"header_filter must be a function of the headers of a record, not {header_filter!r}")
         if isinstance(until, datetime):
             expect_behind(until, start)
         end = None if until is None else EndingOffsets.of(until, self._topics)

@@ -14,8 +14,8 @@ from kafka_eos.core.json_values import Json, Position, Positions
 
 _UNTIL = "until"
 _GO_ON = (
-    "The job does not jump by itself; to accept that, start it under another name, with start= on the source "
-    "(docs/failures-and-recovery.md, missing input)."
+    "The job never skips to another position. To accept the loss, start it under another "
+    "name, with start= on the source (docs/failures-and-recovery.md, missing input)."
 )
 
 
@@ -90,20 +90,23 @@ def _verify(
         raise replaced(split, at, topic_id)
     if partition not in low:
         raise InputLost(
-            f"partition {split} is gone; the job still needed it from offset {offset}. {_GO_ON}", LossCause.MISSING
+            f"partition {split} does not exist any more, but the job still needed it from offset {offset}. {_GO_ON}",
+            LossCause.MISSING,
         )
     if offset < low[partition]:
         raise InputLost(
-            f"retention removed records of {split} that the job still needed: it stopped at offset {offset}, the "
-            f"log now starts at {low[partition]} ({low[partition] - offset} offsets are gone). Set retention "
-            f"longer than the longest outage; it goes by the timestamps of records, not by when they came. {_GO_ON}",
+            f"retention removed records of {split} that the job still needed: it stopped at "
+            f"offset {offset}, but the log now starts at {low[partition]} "
+            f"({low[partition] - offset} offsets were removed). Set retention longer than the "
+            "longest outage; it depends on the timestamps of records, not on their arrival. "
+            f"{_GO_ON}",
             LossCause.EXPIRED,
         )
     if offset > high[partition]:
         raise InputLost(
-            f"{split} was truncated: the job has read up to offset {offset}, the log now ends at "
-            f"{high[partition]} (an unclean leader election or a lost disk). Records already processed "
-            f"are gone. {_GO_ON}",
+            f"{split} was truncated: the job has read up to offset {offset}, but the log now ends "
+            f"at {high[partition]} (an unclean leader election or a lost disk). Records that were "
+            f"processed are missing. {_GO_ON}",
             LossCause.ALTERED,
         )
 
@@ -111,7 +114,8 @@ def _verify(
 def replaced(split: SplitId, at: Mapping[str, Json], topic_id: str) -> InputLost:
     """Return the error for a split whose topic has another id now."""
     return InputLost(
-        f"topic {topic_of(split)} was deleted and created again since the checkpoint (topic id {at.get('topic_id')}, "
-        f"now {topic_id}): offset {offset_of(at)} of {split} means another record now. {_GO_ON}",
+        f"topic {topic_of(split)} was deleted and created again since the checkpoint (topic "
+        f"id {at.get('topic_id')}, now {topic_id}): offset {offset_of(at)} of {split} is "
+        f"another record now. {_GO_ON}",
         LossCause.REPLACED,
     )

@@ -80,8 +80,8 @@ class SplitDiscovery:
             raise self.topics.nothing_matches()
         if isinstance(self.start, datetime) and is_to_come(self.start):
             raise ConfigError(
-                f"start={self.start} is still to come: nobody can tell yet which record is the first after it, and "
-                'those in between would be read, too. Start the job then, or use "latest".'
+                f"start={self.start} is in the future, so the first record after it is unknown, and "
+                'earlier records would also be read. Start the job at that time, or use "latest".'
             )
         found: dict[SplitId, Position] = {}
         for topic in topics:

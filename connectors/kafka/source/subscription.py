@@ -39,24 +39,26 @@ class Subscription:
     def of(cls, given: Topics, exclude: Collection[str] = ()) -> Subscription:
         """Parse the user's arguments. Raise ConfigError if they name no topic, or one twice."""
         if isinstance(exclude, str):
-            raise ConfigError(f"exclude= is a list of topics: exclude=[{exclude!r}]")
+            raise ConfigError(f"exclude must be a list of topics: exclude=[{exclude!r}]")
         if isinstance(given, re.Pattern):
             if not isinstance(given.pattern, str):
-                raise ConfigError(f"a pattern of topics is one of text, re.compile('a-.+'); not of {given.pattern!r}")
+                raise ConfigError(
+                    f"a topic pattern must be compiled from text, as in re.compile('a-.+'), not from {given.pattern!r}"
+                )
             excluded = frozenset(map(topic_name, exclude))
             if foreign := sorted(name for name in excluded if not given.fullmatch(name)):
                 raise ConfigError(
-                    f"exclude= has {', '.join(map(repr, foreign))}, which the pattern {given.pattern!r} does not match "
-                    "as a whole, so nothing is taken out. Correct the name, or leave it out"
+                    f"exclude= has {', '.join(map(repr, foreign))}, which the pattern {given.pattern!r} "
+                    "does not match as a whole, so it excludes nothing. Correct the name, or omit it"
                 )
             return cls(pattern=given, exclude=excluded, several=True)
         if exclude:
-            raise ConfigError("exclude= takes topics out of a pattern: leave it out, and name the topics that are read")
+            raise ConfigError("exclude= needs a pattern of topics: omit it, and list the topics to read")
         if isinstance(given, str):
             return cls((topic_name(given),))
         names = tuple(map(topic_name, given))
         if not names or len(set(names)) < len(names):
-            raise ConfigError(f"a source reads a topic, several different ones, or a pattern; not {given!r}")
+            raise ConfigError(f"a source reads one topic, several different ones, or a pattern, not {given!r}")
         return cls(names, several=True)
 
     @property
@@ -109,9 +111,9 @@ class Subscription:
             f" and {rest} more" if (rest := len(chosen) - _MOST_NAMES) > 0 else ""
         )
         return [
-            f"exclude= has {', '.join(map(repr, unknown))}, and the cluster shows no such topic. "
-            f"Read are: {read or 'none'}. Correct the name if one of these was meant; a topic of that name that comes "
-            "later is not read"
+            f"exclude= has {', '.join(map(repr, unknown))}, but the cluster shows no such topic. "
+            f"The source reads: {read or 'none'}. If one of these was meant, correct the name; a "
+            "topic of that name that is created later is not read"
         ]
 
     def find_feedback(self, topic: str, *, refused: bool) -> str | None:
@@ -139,20 +141,21 @@ class Subscription:
         if foreign:
             reads = f"topics that match {self.text!r}" if self.pattern is not None else repr(self.text)
             raise ConfigError(
-                f"the checkpoint holds positions of {', '.join(foreign)}, but the source now reads {reads}. "
-                "Give the source a new name, or start the job anew."
+                f"the checkpoint contains positions of {', '.join(foreign)}, but the source now reads "
+                f"{reads}. Give the source a new name, or start the job over."
             )
 
     def nothing_matches(self) -> ConfigError:
         return ConfigError(
-            f"no topic matches {self.text!r} as a whole: a pattern that reads nothing may be mistyped. Make the first "
-            "topic, or correct the pattern; later ones are found while the job runs."
+            f"no topic matches {self.text!r} as a whole, so the pattern may be mistyped. Create "
+            "the first topic, or correct the pattern; later ones are found while the job runs."
         )
 
     def gone(self, topic: str) -> InputLost:
         go_on = "start the job under another name" if self.pattern is None else f"say so: exclude=[{topic!r}]"
         return InputLost(
-            f"topic {topic}, which the job has read, is not there any more: nobody can tell whether all of it was "
-            f"read. To go on without it, {go_on} (docs/failures-and-recovery.md, missing input).",
+            f"topic {topic}, which the job has read, does not exist any more, so it is unknown "
+            f"whether all of it was read. To continue without it, {go_on} "
+            "(docs/failures-and-recovery.md, missing input).",
             LossCause.MISSING,
         )

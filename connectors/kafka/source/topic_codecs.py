@@ -100,7 +100,7 @@ class PatternCodecs(SchemaChecks):
         """Return the comparison with the registry's schemas."""
         found = {topic: codec.compare_schema(reading) for topic, codec in sorted(self._there().items())}
         if not found:
-            return SchemaComparison(f"no subject is there that is called like {self._shown.subject}", is_there=False)
+            return SchemaComparison(f"no subject is named {self._shown.subject}", is_there=False)
         return SchemaComparison(
             "; ".join(each.counterpart for each in found.values()),
             [f"{topic}: {line}" for topic, each in found.items() for line in each.differences],

@@ -108,7 +108,9 @@ class TopicSurvey:
             raise ConfigError(describe_missing(self._where, [reads(topic)]))
         if facts.leaderless:
             partitions = ", ".join(map(str, facts.leaderless))
-            raise Retryable(f"topic {topic} has no leader now for partition {partitions}: is a broker down?")
+            raise Retryable(
+                f"topic {topic} has no leader now for partition {partitions}: check whether a broker is down"
+            )
         return facts
 
     def fetch_offsets(self, wanted: Iterable[tuple[str, OffsetRule]]) -> None:
@@ -191,7 +193,7 @@ def known_offsets(
     """
     unknown = sorted(partition for partition, offset in found.items() if offset < 0)
     if unknown and not isinstance(at, datetime):
-        raise Retryable(f"the {at} offsets of {topic} are not known now, in partitions {unknown}")
+        raise Retryable(f"the {at} offsets of {topic} are unknown now, in partitions {unknown}")
     last = ends() if unknown else {}
     return {partition: last[partition] if partition in unknown else offset for partition, offset in found.items()}
 

@@ -52,8 +52,8 @@ def find_type_mismatches(connection: Connection, table: TableInfo, columns: Sequ
             continue
         if not _fits(connection, column.holds, there):
             yield (
-                f"its column {column.name} is {there.type}, which takes no {type_name(column.holds)}, as the field "
-                "is: change the type of one of both"
+                f"its column {column.name} has type {there.type}, which cannot store the field's type "
+                f"{type_name(column.holds)}: change one of the two"
             )
 
 

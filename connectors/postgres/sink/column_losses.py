@@ -60,7 +60,7 @@ class ColumnLosses:
 
     def of_text(self, value: Any) -> str:
         if isinstance(value, _BYTES):
-            return "would hold the hex digits of these bytes: decode them, or make it a bytea"
+            return "would store the hex digits of these bytes: decode them, or change the column to bytea"
         if self._size is not None and isinstance(value, str) and len(value) > self._size:
             return f"holds {self._size} characters, but this text has {len(value)}"
         return ""
@@ -109,7 +109,7 @@ def _of_float(value: Any, convert: Callable[[Any], float], kind: str) -> str:
     except OverflowError:
         return ""  # the server rejects it
     kept = decimal.Decimal(repr(found)) == value if isinstance(value, decimal.Decimal) else found == value
-    return "" if kept else f"is {kind}, and would store {value} as {found!r}: round it, or make it numeric"
+    return "" if kept else f"is {kind}, and would store {value} as {found!r}: round it, or change the column to numeric"
 
 
 def _as_real(value: Any) -> float:

@@ -92,7 +92,7 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
         self._asked = _asked(strategy)
         self._teller: telling.AuditEncoder | None = None
         if delete is not None and not self._key:
-            raise ConfigError("delete=… needs key=(…): the columns that tell which row goes")
+            raise ConfigError("delete=… needs key=(…): the columns that identify the row to delete")
 
     @cached_property
     def _columns(self) -> tuple[ModelColumn, ...]:
@@ -156,7 +156,8 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
     def advice(self, ctx: JobContext) -> str:
         """Return advice for a server that does not respond."""
         return (
-            f"Check that PostgreSQL runs there and lets this job in: the sink's conninfo says where it is; {LOGIN_HINT}"
+            "Check that PostgreSQL runs and accepts this job's login: the sink's conninfo sets "
+            f"its address; {LOGIN_HINT}"
         )
 
     def get_committable_target(self, ctx: JobContext) -> str:
@@ -169,7 +170,9 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
         with map_errors(Retryable, what), self._database.connect("kafka_eos check") as connection:
             table = tables.find(connection, None, self._table)
         if table is None:
-            raise ConfigError(f"there is no table {self._name} in {self._database.name}, and prepared rows are for it")
+            raise ConfigError(
+                f"table {self._name} does not exist in {self._database.name}, but rows are prepared for it"
+            )
         return table.schema
 
     def writer(self, ctx: TaskContext) -> TableWriter:
@@ -229,7 +232,7 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
         self, batch: Batch[Any], operator: str, reject: RejectRow
     ) -> tuple[Batch[Any], Sequence[tuple[bytes | None, bytes | None, Headers, int]]]:
         """Return the rows that the writer stages, and each row's content as the table would store it. For the audit."""
-        with map_errors(Retryable, f"tell what {self._name} holds of values"):
+        with map_errors(Retryable, f"determine how {self._name} changes values"):
             if self._teller is None:
                 connection = self._database.connect("kafka_eos audit")
                 table, target = self._found(connection)
@@ -266,10 +269,11 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
         """Raise ConfigError if the job has written to the database, and neither table nor schema exists."""
         if tables.find(connection, self._schema, self._table) is None:
             raise ConfigError(
-                f"there is neither table {self._name} nor schema {self._ledger.schema} in {self._database.name}, and "
-                f"job {ctx.job!r} has written there: an empty table would hide that its rows are lost. Bring the "
-                "database back, or connect to the one that has them. To go on without them, make the table yourself "
-                "and begin with a savepoint in another directory"
+                f"neither table {self._name} nor schema {self._ledger.schema} exists in "
+                f"{self._database.name}, but job {ctx.job!r} has written there: a new empty table "
+                "would hide that its rows are lost. Restore the database, or connect to the one that "
+                "has them. To continue without them, create the table yourself and start from a "
+                "savepoint in another directory"
             )
 
     def _make(self, connection: Connection) -> None:
@@ -290,8 +294,8 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
             )
         if untyped := [column.name for column in self._columns if not column.type]:
             raise ConfigError(
-                f"create=True: nothing says of which type the columns {', '.join(untyped)} are; make table "
-                f"{self._name} yourself"
+                f"create=True: the types of the columns {', '.join(untyped)} are unknown; create "
+                f"table {self._name} yourself"
             )
         with connection.transaction():
             self._ledger.record_target(connection, target)
@@ -304,8 +308,8 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
         table = tables.find(connection, self._schema, self._table)
         if table is None:
             raise ConfigError(
-                f"there is no table {self._name}: make it, or let the sink make it with create=True. (Names are taken "
-                "as they are: Totals is not totals.)"
+                f"table {self._name} does not exist: create it, or pass create=True. (Names are "
+                "case-sensitive: Totals is not totals.)"
             )
         target = TargetTable(table.schema, table.name, tuple(column.name for column in self._columns), self._key)
         if wrong := [*tables.problems(table, target, self._delete is not None)]:
@@ -330,17 +334,18 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
         facts = self._facts(connection, ctx, table)
         if strategies.choose_strategy(self._asked, facts) is Strategy.STAGE:
             why = "; ".join(strategies.reasons_to_stage(self._asked, facts))
-            yield f"rows for {target} wait in staging tables, and each is written twice: {why}"
+            yield f"rows for {target} are staged in tables, so each is written twice: {why}"
             return
         wrong = [*strategies.obstacles(facts)]
         if facts.slots and facts.free < facts.writers:
             wrong.append(strategies.too_few(facts))
         if wrong:
-            raise ConfigError(f'strategy="prepare" cannot be had for {target}: {"; ".join(wrong)}. Or leave it out')
+            raise ConfigError(f'strategy="prepare" is not possible for {target}: {"; ".join(wrong)}. Or omit strategy')
         yield (
-            f"rows for {target} wait in prepared transactions: one that a killed job leaves keeps its lock on the "
-            "table (no ALTER TABLE, no TRUNCATE) and holds back vacuum in the database until the job starts again, or "
-            'until kafka-eos doctor --resolve; strategy="stage" never does'
+            f"rows for {target} are staged in prepared transactions. After a kill of the job, "
+            "such a transaction keeps its lock on the table (no ALTER TABLE, no TRUNCATE) and "
+            "holds back vacuum in the database until the job restarts, or until kafka-eos doctor "
+            '--resolve. strategy="stage" never does'
         )
 
     def _committed_by(self) -> str:
@@ -348,7 +353,9 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
             return "staging table, one transaction"
         if self._asked is Strategy.PREPARE:
             return "prepared transaction"
-        return "prepared transaction if server and table allow it, as the start says then, else staging table"
+        return (
+            "prepared transaction if the server and the table allow it (reported at startup), otherwise staging table"
+        )
 
 
 def _asked(given: str | None) -> Strategy | None:
@@ -357,4 +364,4 @@ def _asked(given: str | None) -> Strategy | None:
     try:
         return Strategy(given)
     except ValueError:
-        raise ConfigError(f'strategy={given!r}: use "stage" or "prepare", or leave it out') from None
+        raise ConfigError(f'strategy={given!r}: use "stage" or "prepare", or omit it') from None

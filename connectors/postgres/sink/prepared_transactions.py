@@ -36,7 +36,7 @@ def prepare(connection: Connection, of: uuid.UUID) -> None:
     ).statusmessage
     if status != "PREPARE TRANSACTION":  # the server turns a failed transaction into a ROLLBACK, without an error
         raise RestartFromCheckpoint(
-            f"could not prepare transaction {build_transaction_name(of)}: the server answers {status}"
+            f"could not prepare transaction {build_transaction_name(of)}: the server responded {status}"
         )
 
 

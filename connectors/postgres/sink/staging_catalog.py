@@ -136,7 +136,7 @@ class PostgresStagingCatalog:
 
     def _gone(self, promise: TableCommittable) -> Fenced:
         name = self.name(promise.id, promise.strategy)
-        return Fenced(f"{name} is gone: a newer term of job {promise.life.job!r} removed it")
+        return Fenced(f"{name} does not exist: a newer term of job {promise.life.job!r} removed it")
 
     def name(self, of: uuid.UUID, strategy: Strategy) -> str:
         """Return the name of a stage, for messages."""

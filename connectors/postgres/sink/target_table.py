@@ -213,8 +213,8 @@ def problems(table: TableInfo, target: TargetTable, deletes: bool) -> Iterator[s
     others = [name for name in target.columns if name in has and name not in target.key]
     if deletes and (strict := [name for name in others if has[name].never_null]):
         yield (
-            f"the domain of {', '.join(strict)} is NOT NULL, and a deletion has nothing but its key: say NOT NULL of "
-            "the column instead"
+            f"the domain of {', '.join(strict)} is NOT NULL, but a deletion contains only its "
+            "key: declare the column NOT NULL instead of the domain"
         )
     if target.key and frozenset(target.key) not in table.unique:
         yield (

@@ -60,13 +60,14 @@ def obstacles(facts: StrategyFacts) -> Iterator[str]:
     """
     if facts.keyed:
         yield (
-            "with key=… it replaces rows, and those of a prepared transaction stay locked: an epoch that is given up "
-            "late goes with the next one, which would wait for its rows forever"
+            "with key=… it replaces rows, and prepared rows stay locked: if an epoch is aborted "
+            "late, its output is committed with the next one, which would wait for these locks "
+            "forever"
         )
     if facts.ties:
         yield (
-            f"its table has {', '.join(facts.ties)}, for which a new row may wait for one of an earlier epoch that is "
-            "prepared, and only goes with this one"
+            f"its table has {', '.join(facts.ties)}, so a new row may wait for a prepared row of "
+            "an earlier epoch that is committed together with it: a deadlock"
         )
     if not (facts.slots or facts.keyed or facts.ties):
         yield "the server has max_prepared_transactions = 0, its default: set it, and restart the server"
@@ -89,8 +90,9 @@ def too_few(facts: StrategyFacts) -> str:
 
 
 _STAGED: Final = (
-    "each row is written twice: into a staging table, and from there into the table, which takes the commit its time",
-    "system catalogs grow by a table for each writer and epoch, until autovacuum has been there",
+    "each row is written twice: first to a staging table, and at the commit to the "
+    "table, which makes the commit slower",
+    "system catalogs grow by one table per writer and epoch, until autovacuum removes them",
 )
 _PREPARED: Final = (
     "an open transaction as long as an epoch holds back vacuum in the database",

@@ -41,7 +41,7 @@ def _exact_float(text: str) -> float:
     number = float(text)
     if decimal.Decimal(repr(number)) != decimal.Decimal(text):
         raise psycopg.DataError(
-            f"the number {text} in JSON would be read as {number!r}: write it there as a text, or read the column as "
-            "text, from a view or a copy of the table"
+            f"the number {text} in JSON would be read as {number!r}: write it as a string there, or "
+            "read the column as text, from a view or a copy of the table"
         )
     return number

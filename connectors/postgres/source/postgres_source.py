@@ -86,7 +86,7 @@ class PostgresSource(Source[T]):
         if not self._name.isprintable():
             raise ConfigError(f"{self._name!r} cannot be the name of a split: it cannot be printed in messages")
         if type(splits) is not int or splits < 1:
-            raise ConfigError(f"splits={splits!r}: a table is cut into one range or more")
+            raise ConfigError(f"splits must be at least 1 (got {splits!r})")
         typed = value is not None
         self._columns = tuple(column.name for column in columns_of(value, columns or None)) if typed else tuple(columns)
         self._key = (key,) if isinstance(key, str) else tuple(key)
@@ -157,12 +157,13 @@ class PostgresSource(Source[T]):
             if split.rpartition("/")[0] != self._name or of.key != found.key or of.where != found.where:
                 raise ConfigError(
                     f"the checkpoint has a snapshot of {split.rpartition('/')[0]} by {', '.join(of.key)}, "
-                    f"where {of.where}: give a source of another table, key or condition another name"
+                    f"where {of.where}: give a source with another table, key or condition a new name"
                 )
             if of.oid != oid:
                 raise InputLost(
-                    f"the table {self._name} was dropped and made again since the job's first start: its rows are "
-                    "others. Give the source another name, to begin with it as it is now",
+                    f"the table {self._name} was dropped and created again since the job's first start, "
+                    "so its rows are different. To start over with the table as it is now, give the "
+                    "source a new name",
                     LossCause.REPLACED,
                 )
 
@@ -199,5 +200,7 @@ class PostgresSource(Source[T]):
     def _reading(self, connection: Connection) -> SnapshotQuery:
         table = tables.find(connection, self._schema, self._table)
         if table is None:
-            raise ConfigError(f"there is no table {self._name} in {self._database.name}, or this user may not see it")
+            raise ConfigError(
+                f"table {self._name} does not exist in {self._database.name}, or this user may not see it"
+            )
         return plan_snapshot(connection, table, self._key, self._columns, self._where)

@@ -84,18 +84,18 @@ class SnapshotReader(Reader[Any]):
                 raise
         if not found:
             raise InputLost(
-                f"{self._name} has lost rows of its snapshot: of {at.rows:,} rows up to key {show_value(at.until)} "
-                f"{at.row:,} were read, and the others have been changed, deleted or detached since "
-                "the job's first start. What was read is in the results. Read what does not change: rows told by "
-                "where=, a closed partition, or a copy "
-                "(CREATE TABLE … AS), by a source with a new name"
+                f"{self._name} has lost rows of its snapshot: of {at.rows:,} rows up to key "
+                f"{show_value(at.until)} {at.row:,} were read; the others were changed, deleted or "
+                "detached since the job's first start. Rows that were read are part of the results. "
+                "Use a source with a new name, and read rows that do not change: with where=, from a "
+                "closed partition, or from a copy (CREATE TABLE … AS)"
             )
         if len(found) > left:
             raise InputLost(
-                f"{self._name} has rows that its snapshot did not have: more than {at.rows:,} up to "
-                f"key {show_value(at.until)}. where= is true of other rows than it was at first. What was read is in "
-                "the results, and some of it may not be the snapshot's. Read what does not change, by a source with a "
-                "new name"
+                f"{self._name} has rows that its snapshot did not have: more than {at.rows:,} up to key "
+                f"{show_value(at.until)}. The condition where= matches other rows than at first. Rows "
+                "that were read are part of the results, and some may not belong to the snapshot. "
+                "Use a source with a new name, and read rows that do not change"
             )
         columns = len(reading.columns)
         rows = [dict(zip(reading.columns, row, strict=False)) for row in found]

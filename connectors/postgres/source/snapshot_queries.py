@@ -58,9 +58,10 @@ class SnapshotQuery:
         found = connection.execute(newer.format(self._name, _old(of), sql.Literal(_RECENT + 1))).fetchall()
         if len(found) > _RECENT:
             raise Retryable(
-                f"more than {_RECENT:,} transactions have written to {self.table.schema}.{self.table.name} since one "
-                "began that is still open, perhaps in another database of the server (pg_stat_activity.backend_xid): "
-                "the snapshot is taken when it has ended"
+                f"more than {_RECENT:,} transactions have written to "
+                f"{self.table.schema}.{self.table.name} since the start of a transaction that is "
+                "still open, perhaps in another database of the server "
+                "(pg_stat_activity.backend_xid): the snapshot is taken when that one has ended"
             )
         return tuple(sorted(row[0] for row in found))
 
@@ -167,23 +168,28 @@ def plan_snapshot(
     """Check that the table can be read as a snapshot, and return its query."""
     name = f"{table.schema}.{table.name}"
     if table.kind not in _KINDS:
-        raise ConfigError(f"{name} is no table whose rows say who wrote them: PostgresSource reads tables, no views")
+        raise ConfigError(
+            f"{name} is not an ordinary table: PostgresSource reads tables, not views, because it "
+            "needs the transaction that wrote each row"
+        )
     if children := [child for (child,) in connection.execute(_CHILDREN, (oid_of(connection, table),))]:
         raise ConfigError(
-            f"{name} has children by INHERITS, {', '.join(children)}: a key is unique in each of them alone, so nobody "
-            "can tell its rows apart. Give each a PostgresSource, or make them partitions"
+            f"{name} has children by INHERITS, {', '.join(children)}: a key is unique only within "
+            "each of them, so it does not identify a row. Use one PostgresSource per table, or "
+            "turn them into partitions"
         )
     known = {column.name: column for column in table.columns}
     primary = [row[0] for row in connection.execute(_PRIMARY, (oid_of(connection, table),))]
     chosen = tuple(key or primary)
     if not chosen:
-        raise ConfigError(f"{name} has no primary key: say with key=(…) which columns tell its rows apart, in order")
+        raise ConfigError(f"{name} has no primary key: pass key=(…), the columns that identify a row, in order")
     if unknown := [column for column in (*chosen, *columns) if column not in known]:
-        raise ConfigError(f"{name} has no column {', '.join(unknown)}: it has {', '.join(known)}")
+        raise ConfigError(f"{name} has no column {', '.join(unknown)}; its columns are {', '.join(known)}")
     nullable = [column for column in chosen if not known[column].not_null]
     if nullable or not any(unique <= set(chosen) for unique in table.unique):
         raise ConfigError(
-            f"{name} may have two rows with the same {', '.join(chosen)}, or one with none: the key of a "
-            "PostgresSource is NOT NULL and has a unique index on just its columns"
+            f"{name} may have two rows with the same {', '.join(chosen)}, or a row without it: "
+            "the columns of key= must be NOT NULL, and exactly these columns must have a unique "
+            "index"
         )
     return SnapshotQuery(table, chosen, tuple(columns or known), where)

@@ -114,7 +114,7 @@ def test_columns_of_files_and_tables_follow_from_the_stream(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("stream", "sink", "said"),
     [
-        (lambda s: s.map(unknown), lambda: KafkaSink("out"), "the stream is not known. Give the sink value="),
+        (lambda s: s.map(unknown), lambda: KafkaSink("out"), "the stream is unknown. Give the sink value="),
         (lambda s: s.map(unknown), lambda: KafkaSink.records("out", value=Sale), "does not declare that of the key"),
         (lambda s: s, lambda: KafkaSink("out", value=Refund), "the stream has values of type Sale"),
         (lambda s: s, lambda: KafkaSink.records("out"), "Use KafkaSink('out')"),

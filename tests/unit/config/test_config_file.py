@@ -178,7 +178,7 @@ def test_the_command_checks_every_profile(here: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("'sasl.pasword' = 'x'", "config['sasl.pasword'] cannot be carried over to the client that ends transactions"),
+        ("'sasl.pasword' = 'x'", "config['sasl.pasword'] cannot be applied to the client that ends transactions"),
         ("'sasl.pasword' = 'x'", "Did you mean 'sasl.password'?"),
         ("'security.protocol' = 'sasl'", "config['security.protocol'] is 'SASL'; there are PLAINTEXT"),
         ("'enable.idempotence' = false", "kafka_config['enable.idempotence'] cannot be set"),

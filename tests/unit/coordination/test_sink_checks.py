@@ -128,7 +128,7 @@ def test_kafka_is_looked_for_where_the_sink_says_or_else_the_setting() -> None:
 def test_an_outbox_that_cannot_be_written_is_called_one(tmp_path: Path) -> None:
     (tmp_path / "outbox").write_text("in its way")
 
-    with pytest.raises(ConfigError, match="rows for http.* cannot wait in the outbox: .*this is a file") as raised:
+    with pytest.raises(ConfigError, match="the outbox cannot store rows for http.*this is a file") as raised:
         check(tmp_path, HttpSink(f"http://{NOBODY}/rows", outbox=tmp_path / "outbox"))
 
     assert "FileSink" not in str(raised.value)

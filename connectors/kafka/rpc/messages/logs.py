@@ -101,7 +101,9 @@ def batches_in(records: bytes) -> tuple[RecordBatchHeader, ...]:
         if at + _LENGTH.size + length > len(records):
             break
         if records[at + _MAGIC_AT] != _MAGIC or length < _HEADER.size - _LENGTH.size:
-            raise MalformedMessage(f"a batch of format {records[at + _MAGIC_AT]}, and only {_MAGIC} says who wrote it")
+            raise MalformedMessage(
+                f"a batch of format {records[at + _MAGIC_AT]}: only format {_MAGIC} names its producer"
+            )
         first, _, _, _, _, attributes, last, _, _, producer, epoch, sequence, _ = _HEADER.unpack_from(records, at)
         control = bool(attributes & _CONTROL)
         seen.append(RecordBatchHeader(first, first + last, -1 if control else producer, epoch, sequence))

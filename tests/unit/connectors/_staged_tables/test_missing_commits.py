@@ -1,4 +1,4 @@
-"""What a database lacks of a life, for each of the facts that decide it."""
+"""Which commits of an incarnation a restored database lacks, for each combination of facts."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def mark(term: int, over: bool = False) -> Registration:
     ("found", "standings", "last", "said"),
     [
         (None, [], None, None),  # no rows are known, so another database lacks nothing
-        (None, [UNKNOWN], None, "db has nothing of this job"),
+        (None, [UNKNOWN], None, "db has no record of this job"),
         (mark(3), [], None, None),
         (mark(4), [COMMITTED], 5, None),
         (mark(3), [COMMITTED], 4, None),
-        (mark(2), [COMMITTED], 5, "db has term 2 of this job at most"),
-        (mark(3), [COMMITTED, PREPARED], 4, "db has not all that is committed up to epoch 5/3"),
-        (mark(3), [UNKNOWN], None, "db has not all that is committed up to epoch 5/3"),
-        (mark(3), [UNKNOWN], 6, "db has epoch 6 of this job already"),
-        (mark(3), [], 6, "db has epoch 6 of this job already"),
+        (mark(2), [COMMITTED], 5, "db has no term of this job after 2"),
+        (mark(3), [COMMITTED, PREPARED], 4, "db lacks output that was committed up to epoch 5/3"),
+        (mark(3), [UNKNOWN], None, "db lacks output that was committed up to epoch 5/3"),
+        (mark(3), [UNKNOWN], 6, "db already has epoch 6 of this job"),
+        (mark(3), [], 6, "db already has epoch 6 of this job"),
         (mark(2, over=True), [UNKNOWN], 6, None),
     ],
 )

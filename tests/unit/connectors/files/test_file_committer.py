@@ -115,7 +115,7 @@ def test_what_was_undone_while_it_was_committed_is_lost(sink: FileSink, monkeypa
     committable = prepared(sink)
     meanwhile(monkeypatch, disk, "create_empty", lambda: sink.committer(job(2)).abort_leftovers(job(2)), after=True)
 
-    with pytest.raises(CommittableLost, match="was ended by another process"):
+    with pytest.raises(CommittableLost, match="was committed or aborted by another process"):
         sink.committer(job()).commit(PERMIT, committable)
 
 
@@ -126,7 +126,7 @@ def test_another_file_under_the_final_name_is_not_replaced(sink: FileSink, monke
 
     with pytest.raises(Retryable, match="appeared while it was being committed"):
         ours.commit(PERMIT, committable)
-    with pytest.raises(CommittableLost, match="is not what .* promised"):
+    with pytest.raises(CommittableLost, match="its content is not that of"):
         ours.commit(PERMIT, committable)
     assert final(sink, committable).read_text() == "theirs"
 
@@ -336,7 +336,7 @@ def test_a_person_is_told_what_became_of_a_promise(sink: FileSink) -> None:
     sink.committer(job()).commit(PERMIT, committable)
     assert said(sink, committable) == f"{published} is there"
     published.unlink()
-    assert said(sink, committable) == f"{published} was there and has been taken"
+    assert said(sink, committable) == f"{published} was committed and then moved away by a reader"
 
 
 def test_a_person_is_told_why_a_promise_cannot_be_kept(sink: FileSink) -> None:
@@ -351,7 +351,7 @@ def test_a_person_is_told_why_a_promise_cannot_be_kept(sink: FileSink) -> None:
     assert said(sink, aborted) == f"{staged(sink, aborted)} was aborted", "whatever else has its name"
     assert said(sink, damaged).startswith(f"{staged(sink, damaged)} is damaged: ")
     assert said(sink, hidden).startswith(
-        f"{final(sink, hidden)} exists and is not what {staged(sink, hidden).name} promised"
+        f"{final(sink, hidden)} exists, but its content is not that of {staged(sink, hidden).name}"
     )
 
 
@@ -363,8 +363,10 @@ def test_a_person_is_told_how_to_say_what_became_of_a_promise(sink: FileSink, fi
         final(sink, committable).write_text("theirs")
     told = said(sink, committable)
 
-    found = "is not what was promised" if final_file == "other" else "is not there"
-    assert told.startswith(f"{final(sink, committable)} {found}, {staged(sink, committable).name} is not there either")
+    found = "differs from what was prepared" if final_file == "other" else "does not exist"
+    assert told.startswith(
+        f"{final(sink, committable)} {found}, {staged(sink, committable).name} does not exist either"
+    )
     assert f"touch {sink.directory / '.committed.orders.1.1.0.out'}" in told
     assert f"touch {sink.directory / '.aborted.orders.1.1.0.out'}" in told
 

@@ -174,7 +174,9 @@ def test_a_cluster_that_does_not_know_a_transaction_of_another_one_proves_nothin
         lambda: side.committer.commit(PERMIT, elsewhere),
         lambda: side.committer.find_missing_commits(side.ctx, PERMIT.epoch, [elsewhere]),
     ):
-        with pytest.raises(TransientConfigError, match=f"leads to the Kafka cluster here, .* on the cluster {THERE}"):
+        with pytest.raises(
+            TransientConfigError, match=f"connects to the Kafka cluster here, .* on the cluster {THERE}"
+        ):
             look()
     assert side.asked(DESCRIBE_TRANSACTIONS, END_TXN) == []
 
@@ -201,7 +203,7 @@ def test_output_on_two_clusters_is_not_taken_for_one(side: Side) -> None:
     side.committer.probe(stored(prepared()))
     side.broker.cluster_id = THERE
 
-    with pytest.raises(TransientConfigError, match=f"leads to the Kafka cluster here, .* on the cluster {THERE}"):
+    with pytest.raises(TransientConfigError, match=f"connects to the Kafka cluster here, .* on the cluster {THERE}"):
         side.committer.probe(stored(prepared(cluster_id=THERE)))
     assert side.asked(DESCRIBE_TRANSACTIONS) == [DESCRIBE_TRANSACTIONS]
 
@@ -353,7 +355,7 @@ def test_a_coordinator_that_cannot_prove_that_it_is_current_gives_no_answer(side
     side.broker.script(OFFSET_COMMIT, lambda request: side.at.stored(request, ErrorCode.request_timed_out))
     side.broker.script(METADATA, topics(side.broker, ErrorCode.none))
 
-    with pytest.raises(Retryable, match="OffsetFetch for 'job.group' .* no answer in 2 s"):
+    with pytest.raises(Retryable, match="OffsetFetch for 'job.group' .* no response in 2 s"):
         side.committer.probe(stored(prepared()))
 
 
@@ -608,7 +610,7 @@ def test_a_refusal_that_the_coordinator_contradicts_is_asked_again(side: Side) -
     side.at.ids[NAME] = Held()
     refusing(side)
 
-    with pytest.raises(Retryable, match="EndTxn says INVALID_PRODUCER_EPOCH, yet the coordinator shows Ongoing"):
+    with pytest.raises(Retryable, match="EndTxn returned INVALID_PRODUCER_EPOCH, but the coordinator shows Ongoing"):
         side.commit(prepared())
 
 

@@ -75,7 +75,7 @@ def test_a_commit_whose_answer_is_lost_is_sent_again_over_a_new_connection(fault
 def test_an_answer_that_never_comes_ends_with_the_patience() -> None:
     with (
         ScriptedBroker({END_TXN: lambda request: SILENCE}) as broker,
-        pytest.raises(Retryable, match=r"EndTxn v5 for 'job.1' on .*: no answer in time|timed out"),
+        pytest.raises(Retryable, match=r"EndTxn v5 for 'job.1' on .*: no response in time|timed out"),
     ):
         _end(broker, patience=0.5)
 
@@ -117,7 +117,9 @@ def test_nobody_who_listens_is_retryable() -> None:
         port = closed.getsockname()[1]
 
     with (
-        pytest.raises(Retryable, match=rf"no answer in 0.3 s; the last try: 127.0.0.1:{port}: Connection refused$"),
+        pytest.raises(
+            Retryable, match=rf"no response in 0.3 s; the last attempt: 127.0.0.1:{port}: Connection refused$"
+        ),
         KafkaRequests(Cluster(f"127.0.0.1:{port}"), 0.3) as rpc,
     ):
         rpc.describe("job.1")
@@ -156,7 +158,7 @@ def test_a_coordinator_that_nobody_may_look_for_is_a_question_of_rights() -> Non
         ScriptedBroker({FIND_COORDINATOR: forbidden}) as broker,
         pytest.raises(
             ConfigError,
-            match=r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED.*User:ada lacks the right Write on transactional-id 'job.1'",
+            match=r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED.*User:ada lacks permission to Write on transactional-id",
         ),
     ):
         _end(broker, **{"sasl.username": "ada"})
@@ -165,8 +167,8 @@ def test_a_coordinator_that_nobody_may_look_for_is_a_question_of_rights() -> Non
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        pytest.param(b"\x15\x03\x03\x00\x02\x02\x50", "it answers in TLS: set security.protocol=SSL", id="tls"),
-        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", "as a web server does", id="http"),
+        pytest.param(b"\x15\x03\x03\x00\x02\x02\x50", "it responds with TLS: set security.protocol=SSL", id="tls"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", "like a web server", id="http"),
     ],
 )
 def test_who_speaks_another_protocol_is_told_by_how_it_answers(answer: bytes, said: str) -> None:
@@ -180,7 +182,7 @@ def test_who_speaks_another_protocol_is_told_by_how_it_answers(answer: bytes, sa
 def test_a_listener_that_wants_a_login_closes_the_connection() -> None:
     with (
         ScriptedBroker({METADATA: lambda request: HANG_UP}) as broker,
-        pytest.raises(ConfigError, match="at the first request. A listener that asks for a login does so: set sec"),
+        pytest.raises(ConfigError, match="at the first request. A listener that requires a login does so: set sec"),
     ):
         _end(broker, PATIENCE)
 
@@ -196,8 +198,8 @@ def test_a_broker_that_is_silent_is_told_of_before_the_patience_is_over(
         rpc.describe("job.1")
 
     (told,) = [record.getMessage() for record in caplog.records if record.name == "kafka_eos.kafka"]
-    assert told.startswith(f"Kafka at 127.0.0.1:{port} has no answer yet: DescribeTransactions: ")
-    assert told.endswith("refused. It is asked again, for 0.5 s in all")
+    assert told.startswith(f"Kafka at 127.0.0.1:{port} has not responded yet: DescribeTransactions: ")
+    assert told.endswith("refused. The request is retried for 0.5 s in all")
 
 
 def test_a_broker_that_names_no_broker_is_asked_again() -> None:
@@ -215,7 +217,7 @@ def test_a_broker_that_names_no_broker_is_asked_again() -> None:
 def test_a_broker_without_the_request_is_too_old() -> None:
     with (
         ScriptedBroker({}, highest={END_TXN: 4}) as broker,
-        pytest.raises(ConfigError, match=r"EndTxn v5: the broker at .* is too old for it: it ends at version 4"),
+        pytest.raises(ConfigError, match=r"EndTxn v5: the broker at .* is too old: it supports versions up to 4"),
     ):
         _end(broker)
 
@@ -273,7 +275,7 @@ def test_a_login_that_is_refused_after_it_was_accepted_is_final() -> None:
         rpc.end("job.1", 7, 3, commit=True, version=5)
         broker.hang_up()
 
-        with pytest.raises(ConfigError, match="the broker refused the user"):
+        with pytest.raises(ConfigError, match="the broker rejected the user"):
             rpc.end("job.1", 7, 3, commit=True, version=5)
 
 
@@ -294,7 +296,7 @@ def test_a_mechanism_that_the_broker_has_not_is_named() -> None:
     none = SaslHandshakeResponse(error_code=ErrorCode.unsupported_sasl_mechanism, mechanisms=("GSSAPI",))
     with (
         ScriptedBroker({HANDSHAKE: lambda request: none}) as broker,
-        pytest.raises(ConfigError, match="it has GSSAPI, not PLAIN"),
+        pytest.raises(ConfigError, match="it supports GSSAPI, not PLAIN"),
     ):
         _end(broker, PATIENCE, **PLAIN)
 

@@ -25,7 +25,7 @@ def test_a_time_after_the_last_record_is_the_end() -> None:
 
 @pytest.mark.parametrize("rule", ["earliest", "latest"])
 def test_a_beginning_that_is_not_known_is_asked_again(rule: Start) -> None:
-    with pytest.raises(Retryable, match=r"not known now, in partitions \[0\]"):
+    with pytest.raises(Retryable, match=r"unknown now, in partitions \[0\]"):
         known_offsets("in", {0: -1, 1: 3}, rule, lambda: ENDS)
 
 
@@ -33,5 +33,5 @@ def test_offsets_that_are_only_shown_hold_up_an_epoch_for_two_seconds_at_most() 
     source: KafkaSource[bytes] = KafkaSource("in", bootstrap_servers="127.0.0.1:1")
     position = {"offset": 1, "topic_id": "x"}
 
-    with pytest.raises(Retryable, match="no answer in 2 s"):
+    with pytest.raises(Retryable, match="no response in 2 s"):
         source.notify_committed(JobContext("j", Term(1), {}), EpochId(Epoch(1), Term(1)), {SplitId("in/0"): position})

@@ -93,5 +93,5 @@ def test_a_key_of_a_wrong_type_is_left_to_the_client_to_refuse() -> None:
 
 @pytest.mark.parametrize("partitioner", ["something_else", None])
 def test_a_partitioner_that_only_the_client_knows_is_refused(partitioner: str | None) -> None:
-    with pytest.raises(ConfigError, match=r'or provenance="header"'):
+    with pytest.raises(ConfigError, match=r'or use provenance="header"'):
         StickyPartitioner(partitioner, 0)

@@ -33,9 +33,9 @@ def test_without_settings_there_is_neither_tls_nor_a_login() -> None:
         ({"security_protocol": "sasl_ssl", "sasl_mechanism": "AWS_MSK_IAM"}, "use sasl.username and sasl.password"),
         ({"security_protocol": "sasl_plaintext", "sasl_mechanism": "PLAIN"}, r"PLAIN needs config\['sasl.username'\]"),
         ({"security_protocol": "sasl_plaintext", "sasl_mechanism": "OAUTHBEARER"}, "or a function as oauth_cb"),
-        ({"ssl_ca_pem": "x"}, r"config\['ssl.ca.pem'\] cannot be carried over"),
+        ({"ssl_ca_pem": "x"}, r"config\['ssl.ca.pem'\] cannot be applied"),
         ({"sasl_oauthbearer_method": "oidc"}, r"oidc needs config\['sasl.oauthbearer.token.endpoint.url'\]"),
-        ({"sasl_oauthbearer_assertion_algorithm": "x"}, "cannot be carried over.*or a function as oauth_cb"),
+        ({"sasl_oauthbearer_assertion_algorithm": "x"}, "cannot be applied.*or a function as oauth_cb"),
         (
             {"security_protocol": "ssl", "ssl_ca_location": "/no/such.pem"},
             "No such file.*ssl.ca.location.*/no/such.pem",

@@ -110,6 +110,6 @@ def test_a_refusal_names_the_size_both_limits_and_the_one_to_raise(
     said = TopicLimits("out", limit, largest, 1).refusal(size)
 
     takes = "an unknown number" if limit is None else f"at most {limit}"
-    assert f"takes {size} bytes before compression, and the topic out takes {takes} (max.message.bytes)" in said
-    assert f"its producer at most {largest} (message.max.bytes)" in said
+    assert f"has {size} bytes before compression, but the topic out accepts {takes} (max.message.bytes)" in said
+    assert f"and its producer at most {largest} (message.max.bytes)" in said
     assert raised in said

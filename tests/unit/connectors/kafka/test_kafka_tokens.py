@@ -54,7 +54,7 @@ def test_a_token_that_is_over_or_gone_is_said(tmp_path: Path) -> None:
     with pytest.raises(Retryable, match="token cannot be read: No such file"):
         _answer(config)
     file.write_text(over := signed("ada", -5))
-    with pytest.raises(Retryable, match=rf"the token in {file} is over since .* has not renewed it") as raised:
+    with pytest.raises(Retryable, match=rf"the token in {file} expired at .* was not renewed") as raised:
         _answer(config)
 
     assert over not in str(raised.value)
@@ -127,7 +127,7 @@ def test_nobody_at_the_address_is_said() -> None:
         (
             {"sasl.oauthbearer.token.endpoint.url": "file:///etc/passwd", "sasl.oauthbearer.client.id": "app",
              "sasl.oauthbearer.client.secret": SECRET},
-            "is no address: write https://",
+            "is not a valid address: use https://",
         ),
     ],
 )  # fmt: skip

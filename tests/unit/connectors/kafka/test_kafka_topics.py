@@ -97,12 +97,12 @@ def test_an_excluded_name_that_was_never_a_topic_may_be_mistyped() -> None:
 
     (said,) = topics.find_unknown_exclusions(["orders-eu", "orders-test", "orders-us", "others"], known)
 
-    assert said.startswith("exclude= has 'orders-tset', and the cluster shows no such topic.")
-    assert "Read are: orders-eu, orders-test. Correct the name" in said
+    assert said.startswith("exclude= has 'orders-tset', but the cluster shows no such topic.")
+    assert "The source reads: orders-eu, orders-test. If one" in said
     assert topics.find_unknown_exclusions(["orders-tset", "orders-us"], known) == []
     (said,) = topics.find_unknown_exclusions([], known)
-    assert "exclude= has 'orders-tset', 'orders-us', and the cluster" in said
-    assert "Read are: none." in said
+    assert "exclude= has 'orders-tset', 'orders-us', but the cluster" in said
+    assert "The source reads: none." in said
     (said,) = topics.find_unknown_exclusions([f"orders-{n:03}" for n in range(12)], [])
     assert "orders-009 and 2 more. Correct" in said
 
@@ -114,28 +114,28 @@ def test_named_topics_are_wanted_whether_they_are_there_or_not() -> None:
 @pytest.mark.parametrize(
     ("topics", "options", "why"),
     [
-        ([], {}, "a source reads a topic, several different ones, or a pattern"),
+        ([], {}, "a source reads one topic, several different ones, or a pattern"),
         (["a", "a"], {}, "several different ones"),
         (["a", "no topic"], {}, "'no topic' is not a Kafka topic name"),
         ("", {}, "'' is not a Kafka topic name"),
         ("orders-.+", {}, r"'orders-\.\+' is not a Kafka topic name.*written as re.compile"),
         ("bücher", {}, "'bücher' is not a Kafka topic name: use 1 to 249 letters of ASCII"),
         ("a" * 250, {}, "is not a Kafka topic name"),
-        (re.compile(b"a.*"), {}, r"a pattern of topics is one of text, .*; not of b'a\.\*'"),
-        ("a", {"exclude": ["b"]}, "exclude= takes topics out of a pattern"),
-        (re.compile("a.*"), {"exclude": "ab"}, r"exclude= is a list of topics: exclude=\['ab'\]"),
+        (re.compile(b"a.*"), {}, r"a topic pattern must be compiled from text, .* not from b'a\.\*'"),
+        ("a", {"exclude": ["b"]}, "exclude= needs a pattern of topics"),
+        (re.compile("a.*"), {"exclude": "ab"}, r"exclude must be a list of topics: exclude=\['ab'\]"),
         (
             re.compile("a-.*"),
             {"exclude": ["a-b", "b-a", "a"]},
             "exclude= has 'a', 'b-a', which the pattern 'a-.*' does not",
         ),
-        ("a", {"header_filter": b"x"}, "header_filter= is a function"),
+        ("a", {"header_filter": b"x"}, "header_filter must be a function"),
         ("a", {"until": "now"}, "until='now': use \"latest\""),
         ("a", {"until": {}}, "until={}: use"),
         (
             "a",
             {"start": datetime(2026, 1, 2), "until": datetime(2026, 1, 1)},
-            "is not behind start=.*: the source would read nothing",
+            "is not after start=.*: the source would read nothing",
         ),
         ("a", {"until": {0: -1}}, "until="),
         ("a", {"until": {"b/0": 1}}, "until="),
@@ -221,9 +221,9 @@ def test_an_end_that_nobody_can_tell_is_refused(ctx: JobContext) -> None:
         source_of(until=datetime.now(UTC) + timedelta(hours=1)).discover(ctx, None)
     with pytest.raises(ConfigError, match="until= ends in/1 before offset 5, and its committed records end before 4"):
         source_of(until={0: 1, 1: 5}).discover(ctx, None)
-    with pytest.raises(ConfigError, match="until= names no offset of in/1"):
+    with pytest.raises(ConfigError, match="until= has no offset for in/1"):
         source_of(until={0: 1}).discover(ctx, None)
-    with pytest.raises(ConfigError, match="until= names in/7, and the source reads in/0, in/1: leave out"):
+    with pytest.raises(ConfigError, match="until= lists in/7, but the source reads in/0, in/1: remove"):
         source_of(until={0: 1, 1: 1, 7: 1}).discover(ctx, None)
 
 

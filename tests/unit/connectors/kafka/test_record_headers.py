@@ -70,7 +70,7 @@ def test_a_record_with_an_unreadable_header_is_rejected_where_headers_are_asked_
         ((raw, error),) = rejected
         assert raw.location == "in/0/1"
         assert isinstance(error, ValueError)
-        assert "the name of one is not UTF-8" in str(error)
+        assert "a header name is not valid UTF-8" in str(error)
 
 
 def test_its_value_is_read_where_headers_are_not_asked_for(address: str) -> None:
@@ -86,7 +86,7 @@ def test_its_dead_letter_reports_that_the_headers_are_missing(address: str) -> N
     assert letter is not None
     ((name, text),) = letter.headers
     assert name == "dead_letter.headers"
-    assert text is not None and b"the name of one is not UTF-8" in text
+    assert text is not None and b"a header name is not valid UTF-8" in text
     assert RestoredRecordEncoder(in_place=True)(batch(letter)).values == [b"1"]
 
 
@@ -115,16 +115,16 @@ ways = pytest.mark.parametrize("way", [by_function, by_record])
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [
-        ({"kind": b"order"}, "headers are pairs of name and value"),
-        (None, "headers are pairs of name and value"),
-        ("kind", "headers are pairs of name and value"),
-        (5, "headers are pairs of name and value"),
-        ([("kind", b"order", 1)], "a header is a pair of name and value"),
-        (["kind"], "a header is a pair of name and value"),
-        ([(b"kind", b"order")], "the name of a header is a str"),
-        ([("x\0y", b"order")], "has a NUL character"),
+        ({"kind": b"order"}, "headers must be pairs of name and value"),
+        (None, "headers must be pairs of name and value"),
+        ("kind", "headers must be pairs of name and value"),
+        (5, "headers must be pairs of name and value"),
+        ([("kind", b"order", 1)], "a header must be a pair of name and value"),
+        (["kind"], "a header must be a pair of name and value"),
+        ([(b"kind", b"order")], "the name of a header must be a str"),
+        ([("x\0y", b"order")], "contains a NUL character"),
         ([("\ud800", b"order")], "cannot be encoded"),
-        ([("kind", 7)], "the value of header 'kind' is bytes or None, not int"),
+        ([("kind", 7)], "the value of header 'kind' must be bytes or None, not int"),
     ],
     ids=str,
 )

@@ -55,5 +55,5 @@ def test_a_compacted_topic_needs_keys(policy: str) -> None:
 
     assert list(refused(of, keys=[b"a", None, ""])) == [1]
     assert list(refused(of)) == [0, 1, 2]
-    assert "has no key, and the topic out is compacted" in refused(of)[0]
+    assert "has no key, but the topic out is compacted" in refused(of)[0]
     assert refused(of, keys=[b"a", b"b", b"c"]) == refused(rules(cleanup_policy="delete")) == {}

@@ -66,10 +66,10 @@ def test_the_columns_of_a_model_have_types_where_one_surely_fits() -> None:
 @pytest.mark.parametrize(
     ("model", "given", "said"),
     [
-        (None, None, "needs to know its columns"),
+        (None, None, "the columns are unknown"),
         (int, None, "value=int"),
-        (Plain, ["flag", "more"], "more is no field of Plain"),
-        (None, ["a", "a"], "comes twice"),
+        (Plain, ["flag", "more"], "more is not a field of Plain"),
+        (None, ["a", "a"], "occurs twice"),
         (None, ["kafka_eos_n"], "cannot be a column"),
         (None, ["x" * 64], "cannot be a column"),
     ],
@@ -225,10 +225,10 @@ def test_explain_names_the_table_the_way_of_the_commit_and_no_password() -> None
 @pytest.mark.parametrize(
     ("table", "options", "said"),
     [
-        ("a.b.c", {}, "names no table"),
-        ("", {}, "names no table"),
+        ("a.b.c", {}, "is not a table name"),
+        ("", {}, "is not a table name"),
         ("t", {"key": "x"}, "x is not a column"),
-        ("t", {"key": ("a", "a")}, "key: a name comes twice in a, a"),
+        ("t", {"key": ("a", "a")}, "key: a column is named twice in a, a"),
         ("t", {"delete": bool}, "needs key="),
     ],
 )

@@ -21,7 +21,7 @@ def test_transactions_are_prepared_where_all_allows_it() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"keyed": True}, "goes with the next one, which would wait for its rows forever"),
+        ({"keyed": True}, "its output is committed with the next one, which would wait for these locks forever"),
         ({"ties": ("a unique index or key",)}, "its table has a unique index or key"),
         ({"slots": 0, "free": 0}, "max_prepared_transactions = 0, its default"),
     ],
