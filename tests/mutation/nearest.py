@@ -128,7 +128,7 @@ FILES: Mapping[str, Sequence[str]] = {
     "kafka_eos/runtime/worker/watermark_alignment.py": ("tests/unit/protocol/test_watermark_alignment.py",),
     "kafka_eos/embedded/background_commits.py": (f"{_UNIT}/audit/test_ledger_provenance.py",),
     "kafka_eos/runtime/operators/event_time.py": (f"{_UNIT}/coordination/test_event_times.py",),
-    "connectors/_shared/plain_rows.py": (f"{_CONTRACT}/test_dbapi_sink.py", f"{_CONTRACT}/test_file_formats.py"),
+    "connectors/_shared/plain_rows.py": (f"{_CONTRACT}/test_file_source.py", f"{_CONTRACT}/test_file_formats.py"),
     "connectors/polling_source.py": (f"{_CONTRACT}/test_polling_source.py",),
     "connectors/_shared/row_errors.py": (f"{_CONTRACT}/test_lake_sinks.py", f"{_CONTRACT}/test_file_sink.py"),
     "kafka_eos/runtime/worker/task_resources.py": (

@@ -1,5 +1,11 @@
 """A setting that can never work is refused before anything runs, with the setting that lifts the limit."""
 
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,15 +13,24 @@ from kio.schema.describe_configs.v4 import response as configured
 from kio.schema.errors import ErrorCode
 
 from kafka_eos.connectors.kafka.client.cluster import Cluster
-from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.rpc import KafkaRequests, cluster_facts
 from kafka_eos.connectors.kafka.rpc.messages.transactions import ADD_PARTITIONS_TO_TXN
 from kafka_eos.connectors.kafka.sink.cluster_limits import (
+    CurrentLimits,
     RetentionLimits,
     TransactionNeeds,
+    check_table_retention,
+    check_topic,
     check_transactions,
+    fetch_topic_limits,
     find_timeout_problem,
 )
+from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
+from kafka_eos.connectors.kafka.sink.topic_rules import ANY_RECORD
+from kafka_eos.core.errors import ConfigError, Retryable
+from tests.kafka_log import Log
 from tests.scripted_broker import NOW, ScriptedBroker
+from tests.wire import METADATA
 
 DESCRIBE_CONFIGS = 32
 DAY = 24 * 3_600_000
@@ -88,3 +103,123 @@ def test_brokers_that_do_not_verify_transactions_are_warned_about(newest: int, n
 
     assert len(found) == notices
     assert ("do not verify that a record belongs to an open transaction" in found[-1]) is (newest < 4)
+
+
+# ---------------------------------------------------------------- topics
+
+
+@contextmanager
+def _topic(settings: dict[str, str], replicas: int = 1) -> Iterator[KafkaRequests]:
+    """Requests to a broker with the topic ``in``; it tells these settings, and no others."""
+    log = Log(2)
+
+    def described(request: Any) -> Any:
+        answer: Any = log.answers[METADATA](request)
+        topics = tuple(
+            replace(topic, partitions=tuple(
+                replace(part, replica_nodes=tuple(range(1, 1 + replicas))) for part in topic.partitions
+            )) for topic in answer.topics
+        )  # fmt: skip
+        return replace(answer, topics=topics)
+
+    def configs(request: Any) -> Any:
+        entry: Any = configured.DescribeConfigsResourceResult
+        result: Any = configured.DescribeConfigsResult
+        response: Any = configured.DescribeConfigsResponse
+        results = tuple(
+            result(
+                error_code=ErrorCode.none,
+                error_message=None,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+                configs=tuple(
+                    entry(name=name, value=value, read_only=False, is_sensitive=False, synonyms=(), documentation=None)
+                    for name, value in settings.items()
+                    if asked.configuration_keys is None or name in asked.configuration_keys
+                ),
+            )
+            for asked in request.resources
+        )
+        return response(throttle_time=NOW, results=results)
+
+    with ScriptedBroker({**log.answers, METADATA: described, DESCRIBE_CONFIGS: configs}) as broker:
+        log.port = broker.port
+        with KafkaRequests(Cluster(broker.address)) as rpc:
+            yield rpc
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"cleanup.policy": "compact", "retention.ms": "5", "retention.bytes": "7"}, None),
+        ({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}, None),
+        ({"cleanup.policy": "delete"}, None),
+        ({"retention.ms": "5"}, None),
+        ({"cleanup.policy": "delete", "retention.ms": "5", "retention.bytes": "-1"}, "delete and retention.ms=5 it"),
+        ({"cleanup.policy": "compact,delete", "retention.bytes": "7"}, "compact,delete and retention.bytes=7 it"),
+        ({"cleanup.policy": "delete", "retention.ms": "5", "retention.bytes": "7"}, "ms=5, retention.bytes=7 it"),
+    ],
+)
+def test_a_table_s_topic_that_deletes_rows_is_noticed(settings: dict[str, str], said: str | None) -> None:
+    with _topic(settings) as rpc:
+        found = check_table_retention(rpc, "in")
+
+    assert (found is None) is (said is None)
+    assert said is None or said in str(found)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "settings", "said"),
+    [
+        (1, {"min.insync.replicas": "1"}, ["has one replica"]),
+        (2, {"min.insync.replicas": "1"}, ["has min.insync.replicas=1"]),
+        (2, {"min.insync.replicas": "2"}, []),
+        (3, {}, []),
+    ],
+)
+def test_a_topic_that_may_lose_records_is_noticed(replicas: int, settings: dict[str, str], said: list[str]) -> None:
+    with _topic(settings, replicas) as rpc:
+        found = check_topic(rpc, "in", [])
+
+    assert len(found) == len(said)
+    assert all(text in notice for text, notice in zip(said, found, strict=True))
+
+
+def test_the_limits_of_a_topic_are_its_own_and_those_of_the_producer() -> None:
+    settings = {"max.message.bytes": "5000", "cleanup.policy": "compact", "message.timestamp.after.max.ms": "60"}
+    with _topic(settings) as rpc:
+        found = fetch_topic_limits(rpc, "in", {"message.max.bytes": 777})
+    assert (found.topic, found.limit, found.largest, found.partitions) == ("in", 5_000, 777, 2)
+    assert (found.rules.needs_key, found.rules.after) == (True, 60)
+    with _topic({}) as rpc:
+        unknown = fetch_topic_limits(rpc, "in", {})
+    assert (unknown.limit, unknown.rules) == (None, ANY_RECORD)
+
+
+def test_a_topic_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_facts, "_NEW_TOPIC_SECONDS", 0.1)
+    with _topic({}) as rpc:
+        with pytest.raises(ConfigError, match="the topic 'gone' does not exist on 127.0.0.1:"):
+            check_topic(rpc, "gone", [])
+        with pytest.raises(ConfigError, match="the topic 'gone' does not exist on 127.0.0.1:"):
+            fetch_topic_limits(rpc, "gone", {})
+
+
+def test_limits_are_read_again_after_a_second_and_stay_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    answers: list[TopicLimits | Exception] = [TopicLimits("in", n, 9, 1) for n in (1, 2)]
+    answers += [Retryable("away"), ConfigError("gone"), TopicLimits("in", 3, 9, 1)]
+
+    def fetch() -> TopicLimits:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    limits = CurrentLimits(fetch)
+    seen = []
+    for seconds in (0.5, 0.5, 0.1, 0.9, 0.2, 0.5, 0.7, 1.1):
+        now += seconds
+        seen.append((limits.reread().limit, len(answers)))
+    assert seen == [(1, 4), (1, 4), (2, 3), (2, 3), (2, 2), (2, 2), (2, 1), (3, 0)]

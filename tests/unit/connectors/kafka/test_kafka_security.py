@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.rpc.certificates import ends_of
 from kafka_eos.connectors.kafka.rpc.security import security
 from kafka_eos.core.errors import ConfigError, Retryable
 
@@ -52,6 +54,45 @@ def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="the TLS files cannot be used: .*ca.pem"):
         _security(security_protocol="ssl", ssl_ca_location=str(tmp_path / "ca.pem"))
+
+
+def _element(tag: int, *contents: bytes) -> bytes:
+    """An element of DER: short lengths are one byte, others a count and that many bytes."""
+    whole = b"".join(contents)
+    size = len(whole)
+    raw = size.to_bytes((size.bit_length() + 7) // 8, "big")
+    return bytes([tag, *([size] if size < 0x80 else [0x80 | len(raw), *raw])]) + whole
+
+
+def _certificate(ends: bytes, tag: int, *, issuer: int = 5, version: bool = True) -> bytes:
+    """Its serial number and its issuer are numbers in elements, as long as wanted."""
+    begins = _element(0x17, b"200102030405Z")
+    validity = _element(0x30, begins, _element(tag, ends))
+    first = [_element(0xA0, b"\x02\x01\x02")] if version else []
+    signed = _element(0x30, *first, _element(2, b"\x07"), _element(0x30, b"alg"), _element(0x30, b"i" * issuer),
+                      validity, _element(0x30, b"subject"))  # fmt: skip
+    return _element(0x30, signed, _element(0x30, b"alg"), _element(3, b"\0signature"))
+
+
+@pytest.mark.parametrize("version", [True, False])
+@pytest.mark.parametrize("issuer", [0, 127, 128, 255, 256, 70_000])
+def test_a_certificate_ends_when_it_says(tmp_path: Path, issuer: int, version: bool) -> None:
+    path = tmp_path / "client.pem"
+    own = _certificate(b"310203040506Z", 0x17, issuer=issuer, version=version)
+    others = _certificate(b"20600102030405Z", 0x18)
+    path.write_text("comment\n" + "\n".join(map(ssl.DER_cert_to_PEM_cert, (own, others, others))))
+    assert ends_of(str(path)) == datetime(2031, 2, 3, 4, 5, 6, tzinfo=UTC), "the first one is the client's own"
+    path.write_text(ssl.DER_cert_to_PEM_cert(others) + ssl.DER_cert_to_PEM_cert(own))
+    assert ends_of(str(path)) == datetime(2060, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 20, 60, 100])
+def test_a_certificate_that_is_cut_off_is_named(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "client.pem"
+    for content in ("", ssl.DER_cert_to_PEM_cert(_certificate(b"310203040506Z", 0x17, issuer=90)[:cut])):
+        path.write_text(content)
+        with pytest.raises(ConfigError, match=r"the certificate in .*/client\.pem cannot be read: "):
+            ends_of(str(path))
 
 
 def test_certificates_are_verified_unless_that_is_switched_off() -> None:

@@ -15,12 +15,14 @@ from kafka_eos.abc.committer import CommitPermit, Committable, UnstoredCommittab
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Resources, Services
 from kafka_eos.abc.sink import Writer
-from kafka_eos.connectors.kafka import KafkaSink
+from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
+from kafka_eos.connectors.kafka.client.cluster import Cluster
 from kafka_eos.connectors.kafka.client.librdkafka import KafkaError, Message, Producer
 from kafka_eos.connectors.kafka.rpc import cluster_facts
 from kafka_eos.connectors.kafka.sink import cluster_limits
 from kafka_eos.connectors.kafka.sink.broker_refusals import RefusalSearch
 from kafka_eos.connectors.kafka.sink.cluster_limits import CurrentLimits
+from kafka_eos.connectors.kafka.sink.kafka_sink import batching
 from kafka_eos.connectors.kafka.sink.record_encoders import ProducerColumns
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
 from kafka_eos.connectors.kafka.sink.topic_rules import TopicRules
@@ -30,11 +32,11 @@ from kafka_eos.connectors.kafka.sink.writer import (
     _ProvenanceBuilder,
     produce_all,
 )
-from kafka_eos.core.errors import Bug, ConfigError, EnvironmentFailed, LoginRefused, RestartFromCheckpoint
+from kafka_eos.core.errors import Bug, ConfigError, EnvironmentFailed, LoginRefused, PlanError, RestartFromCheckpoint
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.provenance import HEADER
 from kafka_eos.core.provenance_blocks import decode, decode_block
-from kafka_eos.core.records import Batch
+from kafka_eos.core.records import Batch, Record
 from kafka_eos.testing.list_source import ListOrigin
 from tests.scripted_broker import ScriptedBroker
 from tests.transactional_broker import Row, TransactionalBroker
@@ -515,3 +517,67 @@ def test_rows_that_are_not_acknowledged_in_time_or_without_a_login_end_the_attem
     writer._on_error(KafkaError(KafkaError._AUTHENTICATION))
     with pytest.raises(LoginRefused, match="^records for out: "):
         writer.write(batch(b"c"))
+
+
+# ---------------------------------------------------------------- what a sink and a source are
+
+
+def test_a_sink_and_a_source_of_kafka_say_what_they_are() -> None:
+    sink: dict[str, Any] = {"connector": "kafka", "topic": "out", "bootstrap_servers": None, "config": {}}
+    assert KafkaSink("out", value=bytes).describe() == {
+        **sink, "delivery": "exactly-once", "transaction_timeout_ms": None
+    }  # fmt: skip
+    config = {"sasl.password": "hush", "linger.ms": 3}
+    given: Any = {"bootstrap_servers": "a:1", "config": config, "transaction_timeout": 60, "provenance": "ledger"}
+    shown = {"bootstrap_servers": "a:1", "config": {"sasl.password": "********", "linger.ms": "3"}}
+    assert KafkaSink("out", value=bytes, **given).describe() == {
+        **sink, **shown, "delivery": "exactly-once", "transaction_timeout_ms": 60_000, "provenance": "ledger"
+    }  # fmt: skip
+    once = KafkaSink("out", value=bytes, delivery="at-least-once").describe()
+    assert once == {**sink, "delivery": "at-least-once", "transaction_timeout_ms": None}
+
+    source: dict[str, Any] = {"connector": "kafka", "bootstrap_servers": None, "group_id": None, "config": {}}
+    assert KafkaSource("in", value=int).describe() == {**source, "topic": "in", "start": "earliest"}
+    every: Any = {"start": "latest", "group_id": "g", "until": "latest", "header_filter": bool}
+    found = KafkaSource(["a", "b"], value=int, bootstrap_servers="a:1", config=config, **every).describe()
+    assert found == {
+        **source, **shown, "topics": "a, b", "start": "latest", "group_id": "g", "until": "latest",
+        "header_filter": True,
+    }  # fmt: skip
+
+
+def test_whole_records_are_encoded_by_the_types_of_the_stream_or_of_the_sink() -> None:
+    def written(sink: KafkaSink[Any], tp: Any) -> list[tuple[bytes | None, bytes | None]]:
+        rows = batch(Record("k", 5), Record(None, 6))
+        _, records = sink.for_stream_type(tp).written(rows, "a", lambda *_: pytest.fail("refused"))
+        return [(record.key, record.value) for record in records]
+
+    encoded = [(b"k", b"5"), (None, b"6")]
+    assert written(KafkaSink.records("out"), Record[str | None, int]) == encoded
+    assert written(KafkaSink.records("out", key=str, value=int), None) == encoded
+    assert written(KafkaSink.records("out", key=str), Record[str, int]) == encoded
+    for tp, lacking in ((Record, "key"), (None, "key")):
+        with pytest.raises(PlanError, match=f"does not declare that of the {lacking}. Give the sink {lacking}=Type"):
+            KafkaSink.records("out").for_stream_type(tp)
+    with pytest.raises(PlanError, match="does not declare that of the value. Give the sink value=Type"):
+        KafkaSink.records("out", key=str).for_stream_type(None)
+    with pytest.raises(PlanError, match="writes whole records, and the stream has values of type int"):
+        KafkaSink.records("out", key=str, value=int).for_stream_type(int)
+    for given, wrong in (({"key": str, "value": str}, Record[str, int]), ({"key": int}, Record[str, int])):
+        with pytest.raises(PlanError):
+            KafkaSink.records("out", **given).for_stream_type(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "limit", "size"),
+    [
+        ({}, None, None), ({}, 10**9, None), ({}, 5_000, 5_000), ({}, 0, 1), ({"batch.size": 700}, 5_000, 700),
+        ({"batch.size": 5_000}, 5_000, 5_000), ({"batch.size": 5_001}, 5_000, 5_000),
+    ],
+)  # fmt: skip
+def test_a_batch_is_not_larger_than_its_topic_takes(given: dict[str, Any], limit: int | None, size: int | None) -> None:
+    where = Cluster("a:1", {**given, "linger.ms": 3})
+
+    found = batching(where, TopicLimits("out", limit, 10**6, 1))
+
+    assert (found.bootstrap, found.config["linger.ms"], found.config.get("batch.size")) == ("a:1", 3, size)
