@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import typing
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ import pydantic
 
 from kafka_eos.codecs.json_codec import json_codec_of
 from kafka_eos.codecs.type_inspection import (
+    field_aliases,
     from_plain,
     holds_values,
     is_codec,
@@ -29,7 +31,8 @@ from kafka_eos.core.errors import ConfigError
 def build_converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[Any], Any]:
     """Return a function that converts dicts to values of the type; for None it returns the dicts.
 
-    Keys of dicts within them may be the texts of their declared type, as in JSON.
+    A field is read from the column of its name or of its alias. Keys of dicts within them may be the texts of their
+    declared type, as in JSON.
     ``what``: the name of the reader, for messages.
     ``of_texts``: all cells are text, and are parsed as the type requires; lists, dicts and records are JSON.
     """
@@ -37,13 +40,16 @@ def build_converter(what: str, tp: Any, *, of_texts: bool = False) -> Callable[[
         return lambda row: row
     if is_codec(tp):
         raise ConfigError(f"{what}: value= is a type, whose fields are the columns; no codec")
-    validate = tp.__pydantic_validator__.validate_python if is_model(tp) else None
+    aliases = field_aliases(tp)
+    validate = partial(tp.__pydantic_validator__.validate_python, by_alias=True, by_name=True) if is_model(tp) else None
     of_json = _json_columns(tp) if of_texts else {}
 
     def decode(row: Any) -> Any:
         try:
             if of_json:
                 row = {**row, **{name: of_json[name](row[name]) for name in of_json if row.get(name)}}
+            if aliases and validate is None:
+                row = {aliases.get(name, name): cell for name, cell in row.items()}
             return (
                 msgspec.convert(row, tp, strict=not of_texts, str_keys=True, dec_hook=from_plain)
                 if validate is None
@@ -61,13 +67,8 @@ def _json_columns(tp: Any) -> dict[str, Callable[[str], Any]]:
         return {}
     hints = typing.get_type_hints(tp, include_extras=True)
     decoders = {field: _cell_decoder(field, of) for field, of in hints.items() if holds_values(of)}
-    if is_model(tp):
-        aliases = {field: tp.model_fields[field].validation_alias for field in decoders if field in tp.model_fields}
-    elif issubclass(tp, msgspec.Struct):
-        aliases = dict(zip(tp.__struct_fields__, tp.__struct_encode_fields__, strict=True))
-    else:
-        aliases = {}
-    return decoders | {name: decoders[of] for of, name in aliases.items() if of in decoders and isinstance(name, str)}
+    aliases = field_aliases(tp)
+    return decoders | {alias: decoders[field] for field, alias in aliases.items() if field in decoders}
 
 
 def _cell_decoder(field: str, tp: Any) -> Callable[[str], Any]:
@@ -101,7 +102,7 @@ def columns_taken(tp: Any) -> frozenset[str]:
     if not issubclass(tp, msgspec.Struct):
         return frozenset(tp.__dataclass_fields__)
     tag = tp.__struct_config__.tag_field
-    return frozenset([*tp.__struct_encode_fields__, *([] if tag is None else [tag])])
+    return frozenset([*tp.__struct_fields__, *tp.__struct_encode_fields__, *([] if tag is None else [tag])])
 
 
 def _of_model(tp: type[pydantic.BaseModel]) -> frozenset[str]:

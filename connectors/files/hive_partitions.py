@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-import msgspec
 import pydantic
 
-from kafka_eos.codecs.type_inspection import is_model, reason
+from kafka_eos.codecs.type_inspection import field_aliases, reason
 from kafka_eos.connectors.files.file_names import DEFAULT_PARTITION, PARTITION_NAME
 from kafka_eos.core.errors import ConfigError
 
@@ -71,8 +70,4 @@ def _hints(tp: Any) -> Mapping[str, Any]:
     if not isinstance(tp, type) or issubclass(tp, dict):
         return {}
     hints = typing.get_type_hints(tp, include_extras=True)
-    if is_model(tp):
-        return {field.alias or name: hints[name] for name, field in tp.model_fields.items()}  # type: ignore[attr-defined]
-    if issubclass(tp, msgspec.Struct):
-        return {field.encode_name: hints[field.name] for field in msgspec.structs.fields(tp)}
-    return hints
+    return hints | {alias: hints[field] for field, alias in field_aliases(tp).items()}

@@ -75,6 +75,26 @@ def field_names(cls: Any) -> list[str]:
     return names + [attribute.name for attribute in getattr(cls, "__attrs_attrs__", ())]
 
 
+def field_aliases(tp: Any) -> dict[str, str]:
+    """Return the names under which fields are read from JSON, by the names of the fields, where they differ.
+
+    Raises PlanError if one is the name of another field: columns may have either name.
+    """
+    if is_model(tp):
+        named = {name: field.validation_alias for name, field in tp.model_fields.items()}
+    elif isinstance(tp, type) and issubclass(tp, msgspec.Struct):
+        named = dict(zip(tp.__struct_fields__, tp.__struct_encode_fields__, strict=True))
+    else:
+        return {}
+    aliases = {name: alias for name, alias in named.items() if isinstance(alias, str) and alias != name}
+    if twice := aliases.keys() & aliases.values():
+        raise PlanError(
+            f"{type_name(tp)}: {', '.join(sorted(twice))} is the name of one field and the alias of another, so a "
+            "column of that name could be either: give one of them another name"
+        )
+    return aliases
+
+
 def attributes(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that returns these attributes of a value as a tuple, without a loop in Python."""
     if len(names) == 1:  # for one name, attrgetter returns no tuple

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kafka_eos.codecs.type_inspection import attributes, is_model, is_record, type_name
+from kafka_eos.codecs.type_inspection import attributes, field_aliases, is_model, is_record, type_name
 from kafka_eos.connectors.files.formats.format import PROVENANCE
 from kafka_eos.core.errors import ConfigError
 
@@ -32,6 +32,7 @@ def fields_of(tp: Any, what: str) -> dict[str, Any]:
     hints = typing.get_type_hints(tp, include_extras=True)
     names = _names(tp)
     expect_columns(names)
+    field_aliases(tp)  # refuses a type that the columns could be read as in two ways
     return {name: hints[name] for name in names}
 
 

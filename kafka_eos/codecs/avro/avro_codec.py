@@ -24,7 +24,7 @@ from kafka_eos.codecs.avro.logical_types import drop_unread_logical_types
 from kafka_eos.codecs.avro.reader_compatibility import obstacles
 from kafka_eos.codecs.avro.schema_derivation import TIMESTAMP, Schema, avro_schema, tag_fields
 from kafka_eos.codecs.avro.value_conversion import build_preparer
-from kafka_eos.codecs.type_inspection import is_model, reason, type_name
+from kafka_eos.codecs.type_inspection import field_aliases, is_model, reason, type_name
 from kafka_eos.core.errors import PlanError
 from kafka_eos.core.json_values import Json
 
@@ -48,6 +48,7 @@ class AvroCodec(Codec[T]):
     def __init__(self, tp: Any, *, writer: Json = None, datetimes: Schema = TIMESTAMP) -> None:
         self.type = tp
         self._datetimes = datetimes
+        field_aliases(tp)  # refuses a model that could be read in two ways: it is read by names and by aliases
         self._schema = avro_schema(tp, datetimes)
         self._ready = build_preparer(self._schema, tag_fields(tp))
         self._own = fastavro.parse_schema(self._schema)

@@ -199,7 +199,7 @@ def _fields(tp: Any) -> Iterator[tuple[str, Any, Any]]:
         for info in msgspec.structs.fields(tp):
             factory = None if info.default_factory is msgspec.NODEFAULT else info.default_factory
             missing = info.default is msgspec.NODEFAULT and factory is None
-            yield info.name, info.type, _NO_DEFAULT if missing else _made(info.default, factory)
+            yield info.encode_name, info.type, _NO_DEFAULT if missing else _made(info.default, factory)
     else:
         hints = typing.get_type_hints(tp, include_extras=True)
         for plain in dataclasses.fields(tp):
