@@ -130,12 +130,15 @@ def _serve(
     """Serve the job's HTTP endpoints at its address until the run ends."""
     from kafka_eos.monitoring.dashboard.routes import Pages  # imported only if needed
     from kafka_eos.monitoring.dashboard.server import serve_dashboard
+    from kafka_eos.monitoring.http.access import HttpAccess
     from kafka_eos.monitoring.metrics.endpoints import MetricsEndpoints
 
     directory = settings.job_dir(plan.name)
     answers = MetricsEndpoints(observed, settings.http_ready_within, lambda: read_status(directory))
-    pages, what = Pages(directory.parent, plan.name), f"http={settings.http}"
-    url = around.enter_context(serve_dashboard(address, pages, what, answers.routes()))
+    pages, what, access = Pages(directory.parent, plan.name), f"http={settings.http}", HttpAccess.of(settings)
+    for danger in access.find_dangers(address[0]):
+        print_message((f"{what}: {danger}", "yellow"), level=logging.WARNING)
+    url = around.enter_context(serve_dashboard(address, pages, what, answers.routes(), access))
     print_message(f"dashboard at {url}/, metrics at {url}/metrics")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -50,6 +52,18 @@ def show(
         echo(json.dumps(_described(settings, file)))
         return
     echo("\n".join([_named(file), *settings_shown(settings)]))
+
+
+@app.command()
+def user(name: Annotated[str, typer.Argument(help="Name of the user.")]) -> None:
+    """Print a line for the file of `http_users`: the name, and a hash of the password, which is asked for.
+
+    Example: `kafka-eos config user ada >> /etc/kafka-eos/users`
+    """
+    from kafka_eos.monitoring.http.users import build_user_line
+
+    given = getpass.getpass(f"password of {name}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    echo(build_user_line(name, given))
 
 
 @app.command()

@@ -99,6 +99,14 @@ def parse_http_address(value: object) -> str:
 HttpAddress = Annotated[str, BeforeValidator(parse_http_address)]
 
 
+def parse_names(value: object) -> object:
+    """Parse several names, which text separates by commas."""
+    return tuple(name.strip().lower() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]
+
+
 DeadLetterLimitText = Annotated[str, BeforeValidator(parse_dead_letter_limit)]
 
 
@@ -248,6 +256,19 @@ class Settings(BaseModel):
     http_ready_within: Duration = 60.0
     """A job is not ready if an epoch has been in progress, or overdue, for longer, or if a system that it needs has not
     answered for longer."""
+
+    http_hosts: Names = ()
+    """Names under which the HTTP server may be asked, besides those of loopback and addresses; ``*``: any."""
+    http_certificate: Path | None = None
+    """PEM file of the server's certificate with its chain, for HTTPS. It is read again when it changes."""
+    http_key: Path | None = None
+    """PEM file of its private key, if the key is not in the same file."""
+    http_users: Path | None = None
+    """File of the users that may read, one per line, as ``kafka-eos config user`` prints them: docs/dashboard.md."""
+    http_user_header: str | None = Field(None, pattern=r"[A-Za-z0-9-]+")
+    """Header in which a proxy names the user that it has admitted."""
+    http_proxies: Names = ("127.0.0.1", "::1")
+    """Addresses or networks of the proxies whose ``http_user_header`` is believed."""
 
     otel: bool = False
     """Send metrics, and a trace of each epoch, by OpenTelemetry's OTLP; ``OTEL_*`` variables set the destination."""

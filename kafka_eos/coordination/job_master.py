@@ -28,7 +28,8 @@ from kafka_eos.coordination.dependencies import DependencyMonitor
 from kafka_eos.coordination.disk_space import ensure_disk_space, is_disk_full
 from kafka_eos.coordination.job_history import History
 from kafka_eos.coordination.job_lock import job_lock, state_locks
-from kafka_eos.coordination.request_queue import RequestHandler
+from kafka_eos.coordination.job_requests import JobRequest
+from kafka_eos.coordination.request_queue import RequestHandler, describe_request
 from kafka_eos.coordination.savepoint_writer import SavepointWriter
 from kafka_eos.coordination.standby import Standby
 from kafka_eos.coordination.status_file import Observer, Observers, StatusFile
@@ -99,6 +100,7 @@ class JobMaster:
         )
         self._dependencies = DependencyMonitor(partial(self.emit, "dependencies"))
         self._recovered = self._stop_signalled = False
+        self._reported_requests: set[str] = set()
         self._term = Term(0)
         """The newest that an attempt of this run has had."""
         self.stop_requested = threading.Event()
@@ -207,7 +209,13 @@ class JobMaster:
     @property
     def new_request_handler(self) -> RequestHandler:
         """Return a request handler for one attempt."""
-        return RequestHandler(self._directory, self._savepoints)
+        return RequestHandler(self._directory, self._savepoints, self._report_request)
+
+    def _report_request(self, token: str, request: JobRequest, by: str) -> None:
+        """Emit who asks for what, once per request."""
+        if token not in self._reported_requests:
+            self._reported_requests.add(token)
+            self.emit("requested", what=describe_request(request), by=by)
 
     def _ended_on_request(self, error: BaseException) -> bool:
         """Return whether the attempt was cancelled, without a last checkpoint, and with time left for cleanup."""
@@ -378,6 +386,7 @@ class _HistoryObserver:
             "decided",
             "aborted",
             "dead-letters",
+            "requested",
             "set-aside",
             "late-rows",
         }

@@ -8,6 +8,8 @@ Rule: a request is for the supervisor that runs now. The next supervisor does no
 
 from __future__ import annotations
 
+import os
+import pwd
 import secrets
 import time
 from contextlib import suppress
@@ -48,6 +50,13 @@ class StopJob(msgspec.Struct, frozen=True, tag="stop", forbid_unknown_fields=Tru
 JobRequest: TypeAlias = TakeSavepoint | TakeCheckpoint | StopJob
 
 
+class _SentRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of a request's file. ``by``: who asks, for the job's history."""
+
+    request: JobRequest
+    by: str
+
+
 class RequestAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The outcome of a request: the reason for a failure in ``error``, otherwise the committed epoch that served it."""
 
@@ -63,11 +72,23 @@ class RequestUnanswered(Retryable):
 # ---------------------------------------------------------------- the client
 
 
-def submit(directory: Path, request: JobRequest) -> str:
-    """Write a request for the supervisor; return its token, for ``wait``."""
+def submit(directory: Path, request: JobRequest, by: str | None = None) -> str:
+    """Write a request for the supervisor; return its token, for ``wait``.
+
+    ``by``: who asks, for the job's history; by default the user and the process.
+    """
     token = secrets.token_hex(8)
-    _RequestFiles(directory).publish(paths.request_name(token), msgspec.json.encode(request))
+    sent = _SentRequest(request, by or _describe_process())
+    _RequestFiles(directory).publish(paths.request_name(token), msgspec.json.encode(sent))
     return token
+
+
+def _describe_process() -> str:
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container, users often have no name
+        user = f"user {os.getuid()}"
+    return f"{user}, process {os.getpid()}"
 
 
 def wait(directory: Path, token: str, timeout: float) -> RequestAnswer:
@@ -113,18 +134,22 @@ def clear_requests(directory: Path) -> None:
         left.unlink()
 
 
-def list_pending(directory: Path) -> list[tuple[str, JobRequest]]:
-    """Return requests without an answer. A request that cannot be decoded is answered with an error at once."""
+def list_pending(directory: Path) -> list[tuple[str, JobRequest, str]]:
+    """Return requests without an answer: token, request, and who asks.
+
+    A request that cannot be decoded is answered with an error at once.
+    """
     box = _RequestFiles(directory)
     names = [paths.parse_request_name(name) for name in box.list(paths.REQUESTS)]
     answered = {token for token, kind in names if kind == "answer"}
-    found: list[tuple[str, JobRequest]] = []
+    found: list[tuple[str, JobRequest, str]] = []
     for token, kind in names:
         if kind == "request" and token not in answered:
             with suppress(FileNotFoundError):  # withdrawn meanwhile
                 data = box.read(paths.request_name(token))
                 try:
-                    found.append((token, msgspec.json.decode(data, type=JobRequest)))
+                    sent = msgspec.json.decode(data, type=_SentRequest)
+                    found.append((token, sent.request, sent.by))
                 except msgspec.DecodeError as error:
                     write_answer(
                         directory,

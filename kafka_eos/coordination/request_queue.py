@@ -8,11 +8,12 @@ withdrawn before its epoch begins is dropped.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from kafka_eos.coordination import job_requests as requests
-from kafka_eos.coordination.job_requests import JobRequest, RequestAnswer, StopJob, TakeSavepoint
+from kafka_eos.coordination.job_requests import JobRequest, RequestAnswer, StopJob, TakeCheckpoint, TakeSavepoint
 from kafka_eos.coordination.savepoint_writer import SavepointWriter
 from kafka_eos.core.ids import EpochId
 from kafka_eos.protocol.actions import AbortEpoch
@@ -24,10 +25,18 @@ _EVERY = 0.2
 
 
 class RequestHandler:
-    """The handler of requests to a job during one attempt. ``directory`` is the job's directory on this machine."""
+    """The handler of requests to a job during one attempt. ``directory`` is the job's directory on this machine.
 
-    def __init__(self, directory: Path, savepoints: SavepointWriter) -> None:
-        self._directory, self._savepoints = directory, savepoints
+    ``on_request`` is called with the token of a request, the request, and who asks; by later attempts too.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        savepoints: SavepointWriter,
+        on_request: Callable[[str, JobRequest, str], None] = lambda token, request, by: None,
+    ) -> None:
+        self._directory, self._savepoints, self._on_request = directory, savepoints, on_request
         self._looked = -math.inf
         self._waiting: dict[str, JobRequest] = {}
         self._served: dict[str, tuple[EpochId, JobRequest]] = {}
@@ -39,7 +48,10 @@ class RequestHandler:
             self._looked = now
             # Read ``in_progress`` first: a savepoint that is finished by then is answered, so no longer pending below.
             taken = self._served.keys() | self._savepoints.in_progress
-            self._waiting = {t: request for t, request in requests.list_pending(self._directory) if t not in taken}
+            found = [each for each in requests.list_pending(self._directory) if each[0] not in taken]
+            for each in found:
+                self._on_request(*each)
+            self._waiting = {token: request for token, request, _ in found}
 
     @property
     def pending(self) -> PendingRequests:
@@ -89,6 +101,17 @@ class RequestHandler:
             if isinstance(request, StopJob) and not request.drain:
                 requests.write_answer(self._directory, token, RequestAnswer())
         self._waiting = {}
+
+
+def describe_request(request: JobRequest) -> str:
+    """Return what is asked, for the job's history."""
+    match request:
+        case TakeSavepoint(path=path, stop=stop):
+            return f"{'a stop with ' if stop else ''}savepoint {path}"
+        case StopJob(drain=drain):
+            return "stop" if drain else "stop without a last checkpoint"
+        case TakeCheckpoint():
+            return "checkpoint"
 
 
 def _refusal(request: JobRequest, why: str, late: bool) -> str:

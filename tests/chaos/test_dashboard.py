@@ -145,7 +145,7 @@ def test_what_is_in_a_dead_letter_is_shown_to_who_has_the_token_and_never_as_mar
     ):
         run.until_all_committed()
         run.drain()
-        with pytest.raises(HTTPError, match="401"):
+        with pytest.raises(HTTPError, match="403"):
             urlopen(f"{url}/api/jobs/{job.name}/dead-letters")
         page.open(f"{url}/job/{job.name}")
         shows(page, "rejected by")

@@ -8,7 +8,9 @@ can send it, and no log contains it. A response says what has happened, not what
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,14 +32,17 @@ _PATIENCE = 600.0
 """Seconds that a job gets to answer."""
 _WAITING = 8
 """Requests that wait for jobs at the same time: they take threads, and looks need some as well."""
+TOKEN_HEADER = "Kafka-Eos-Token"  # noqa: S105 - the name of a header
+"""The header with the token. Browsers send logins by themselves, also for pages of other sites, but never this."""
 
 
 class Actions:
-    """Asks jobs in ``home`` for those who know the ``token``."""
+    """Asks jobs in ``home`` for those who know the ``token``, which ends after ``lifetime`` seconds."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, lifetime: float = math.inf) -> None:
         self._home = home
         self._waiting = asyncio.Semaphore(_WAITING)
+        self._ends = time.monotonic() + lifetime
         self.token = secrets.token_urlsafe(16)
 
     def routes(self) -> list[BaseRoute]:
@@ -51,10 +56,10 @@ class Actions:
     async def _savepoint(self, request: Request) -> Response:
         directory = self._authorize(request)
         target = savepoints.default_target(directory)
-        return await self._send_request(directory, requests.TakeSavepoint(path=str(target)))
+        return await self._send_request(directory, requests.TakeSavepoint(path=str(target)), _name(request))
 
     async def _stop(self, request: Request) -> Response:
-        return await self._send_request(self._authorize(request), requests.StopJob())
+        return await self._send_request(self._authorize(request), requests.StopJob(), _name(request))
 
     async def _download(self, request: Request) -> Response:
         self._expect_token(request)
@@ -87,13 +92,14 @@ class Actions:
         return directory
 
     def _expect_token(self, request: Request) -> None:
-        shown = request.headers.get("Authorization", "")
-        if not secrets.compare_digest(shown.encode(), f"Bearer {self.token}".encode()):
-            raise HTTPException(401, "this needs the token in the address that kafka-eos ui has printed")
+        if not secrets.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self.token.encode()):
+            raise HTTPException(403, "this needs the token in the address that kafka-eos ui has printed")
+        if time.monotonic() > self._ends:
+            raise HTTPException(403, "the token has ended: start kafka-eos ui again for another one")
 
-    async def _send_request(self, directory: Path, request: requests.JobRequest) -> Response:
+    async def _send_request(self, directory: Path, request: requests.JobRequest, by: str) -> Response:
         def ask() -> requests.RequestAnswer:
-            return requests.wait(directory, requests.submit(directory, request), _PATIENCE)
+            return requests.wait(directory, requests.submit(directory, request, by), _PATIENCE)
 
         try:
             async with self._waiting:
@@ -101,3 +107,9 @@ class Actions:
         except KafkaEosError as error:
             raise HTTPException(409, str(error)) from error
         return JSONResponse({"epoch": answer.epoch, "path": answer.path})
+
+
+def _name(request: Request) -> str:
+    """Return who asks, for the job's history."""
+    user = request.state.user or "a holder of the token"
+    return f"{user}, in the dashboard" + ("" if request.client is None else f", from {request.client.host}")

@@ -11,11 +11,16 @@ from contextlib import AbstractContextManager
 from starlette.routing import BaseRoute
 
 from kafka_eos.monitoring.dashboard.routes import Pages
+from kafka_eos.monitoring.http.access import HttpAccess
 from kafka_eos.monitoring.http.server import serve
 
 
 def serve_dashboard(
-    address: tuple[str, int], pages: Pages, what: str, others: Sequence[BaseRoute] = ()
+    address: tuple[str, int],
+    pages: Pages,
+    what: str,
+    others: Sequence[BaseRoute] = (),
+    access: HttpAccess | None = None,
 ) -> AbstractContextManager[str]:
     """Serve the dashboard and other routes, as ``serve`` does."""
-    return serve(address, [*pages.routes(), *others], what, pages.streams.end)
+    return serve(address, [*pages.routes(), *others], what, pages.streams.end, access=access)

@@ -1,7 +1,7 @@
-"""A guard for servers at loopback: only requests whose Host is a loopback name are answered.
+"""The names of hosts in requests.
 
 Rule: in DNS rebinding a page of another site gives its own name this machine's address. Its requests carry that name
-as Host, and are refused.
+as Host, and are refused: see ``HttpAccess.allows_host``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ def host_in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def is_loopback(asked: str) -> bool:
-    """Return whether a host is a loopback name, with or without a port: ``127.0.0.1:8377``, ``[::1]``."""
+def name_of(asked: str) -> str | None:
+    """Return the name or address in a Host header, without port and brackets; None if it has none."""
     try:
-        return urlsplit(f"//{asked}").hostname in LOOPBACK
+        return urlsplit(f"//{asked}").hostname
     except ValueError:
-        return False
+        return None
 
 
-def refusal(asked: str) -> str:
-    """Return the text of the refusal of a request for host ``asked`` at loopback."""
-    return f"host {asked!r} is not served here: use 127.0.0.1, localhost or ::1"
+def refusal(asked: str, *, local: bool) -> str:
+    """Return the text of the refusal of a request for host ``asked``."""
+    names = "use 127.0.0.1, localhost or ::1" if local else "use its address"
+    return f"host {asked!r} is not served here: {names}, or add the name to http_hosts"

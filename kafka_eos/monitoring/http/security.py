@@ -15,7 +15,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kafka_eos.monitoring.http.hosts import is_loopback, refusal
+from kafka_eos.monitoring.http.access import HttpAccess
+from kafka_eos.monitoring.http.hosts import refusal
 
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -27,13 +28,14 @@ _HEADERS: Final = {
 
 
 class SecurityMiddleware:
-    """ASGI middleware that checks the Host header and sets the headers of responses.
+    """ASGI middleware that checks who is answered, and sets the headers of responses.
 
-    ``local``: it is served at loopback. Then it answers only who asks for loopback by name; see ``hosts``.
+    A route finds the name of the user in ``request.state.user``; it is empty if the server has no users.
+    ``local``: the server listens on loopback.
     """
 
-    def __init__(self, app: ASGIApp, local: bool) -> None:
-        self._app, self._local = app, local
+    def __init__(self, app: ASGIApp, access: HttpAccess, local: bool) -> None:
+        self._app, self._access, self._local = app, access, local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def guarded(message: Message) -> None:
@@ -41,11 +43,20 @@ class SecurityMiddleware:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
+        app = await self._find_refusal(scope) or self._app
+        await app(scope, receive, guarded)
+
+    async def _find_refusal(self, scope: Scope) -> ASGIApp | None:
+        """Return the response to a request that is refused; None if it is not."""
         asked = Headers(scope=scope).get("host")  # which every browser sends, and a probe of HTTP 1.0 need not
-        if self._local and asked is not None and not is_loopback(asked):
-            await JSONResponse({"error": refusal(asked)}, status_code=421)(scope, receive, guarded)
-        else:
-            await self._app(scope, receive, guarded)
+        if asked is not None and not self._access.allows_host(asked, local=self._local):
+            return JSONResponse({"error": refusal(asked, local=self._local)}, 421)
+        user = await self._access.find_user(scope)
+        if user is None:
+            challenge = {"WWW-Authenticate": 'Basic realm="kafka-eos", charset="UTF-8"'}
+            return JSONResponse({"error": "this needs a login"}, 401, challenge)
+        scope["state"] = {**scope.get("state", {}), "user": user}
+        return None
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -53,7 +64,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": error.detail}, status_code=error.status_code, headers=error.headers)
 
 
-def build_app(routes: list[BaseRoute], local: bool) -> ASGIApp:
+def build_app(routes: list[BaseRoute], access: HttpAccess, local: bool) -> ASGIApp:
     """Build the ASGI application of all routes. ``local``: see ``SecurityMiddleware``."""
     handlers: dict[Any, Any] = {HTTPException: _refused}
-    return SecurityMiddleware(Starlette(routes=routes, exception_handlers=handlers), local)
+    return SecurityMiddleware(Starlette(routes=routes, exception_handlers=handlers), access, local)

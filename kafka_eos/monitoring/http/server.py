@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,26 +18,37 @@ import uvicorn
 from starlette.routing import BaseRoute
 
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.http.access import HttpAccess
+from kafka_eos.monitoring.http.certificates import Certificate
 from kafka_eos.monitoring.http.connections import BoundedProtocol, ConnectionAcceptor, ConnectionLimits
-from kafka_eos.monitoring.http.hosts import host_in_url, is_loopback
+from kafka_eos.monitoring.http.hosts import LOOPBACK, host_in_url
 from kafka_eos.monitoring.http.security import build_app
 
 
 class _BoundedServer(uvicorn.Server):
     """A uvicorn server that accepts connections within limits, and ends event streams before it shuts down."""
 
-    def __init__(self, config: uvicorn.Config, limits: ConnectionLimits, end_streams: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        limits: ConnectionLimits,
+        certificate: Certificate | None,
+        end_streams: Callable[[], None],
+    ) -> None:
         super().__init__(config)
-        self._limits, self._end_streams = limits, end_streams
+        self._limits, self._certificate, self._end_streams = limits, certificate, end_streams
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections of the given socket; uvicorn's servers, which have no limits, are not created."""
         assert sockets is not None
         (listening,) = sockets
         self.servers = []
-        acceptor = ConnectionAcceptor(listening, self._limits, self._build_protocol, lambda: None)
+        acceptor = ConnectionAcceptor(listening, self._limits, self._build_protocol, self._find_context)
         self._accepting = asyncio.create_task(acceptor.run())
         self.started = True
+
+    def _find_context(self) -> ssl.SSLContext | None:
+        return None if self._certificate is None else self._certificate.context
 
     def _build_protocol(self) -> BoundedProtocol:
         return BoundedProtocol(
@@ -58,19 +70,21 @@ def serve(
     what: str,
     end_streams: Callable[[], None] = lambda: None,
     limits: ConnectionLimits | None = None,
+    access: HttpAccess | None = None,
 ) -> Iterator[str]:
     """Serve the routes while the block runs; yield the URL. ConfigError, which names ``what``, if it cannot be bound.
 
-    ``end_streams``: ends the responses that have no end of their own.
+    ``end_streams``: ends the responses that have no end of their own. ``access``: by default everyone who reaches the
+    address may read, over plain HTTP.
     """
-    host, port = address
+    (host, port), access = address, access or HttpAccess()
     try:
         listening = socket.create_server((host, port), family=_family_of(host))
     except OSError as error:
         raise _explain(what, error) from error
     shown = host_in_url(host)
     config = uvicorn.Config(
-        build_app(list(routes), is_loopback(shown)),
+        build_app(list(routes), access, host in LOOPBACK),
         lifespan="off",
         http=BoundedProtocol,
         ws="none",
@@ -82,11 +96,13 @@ def serve(
         timeout_graceful_shutdown=1,
     )
     with listening:
-        server = _BoundedServer(config, (limits or ConnectionLimits()).fit_to_process(), end_streams)
+        server = _BoundedServer(
+            config, (limits or ConnectionLimits()).fit_to_process(), access.certificate, end_streams
+        )
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True, name="http")
         thread.start()
         try:
-            yield f"http://{shown}:{listening.getsockname()[1]}"
+            yield f"{'http' if access.certificate is None else 'https'}://{shown}:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
             thread.join()

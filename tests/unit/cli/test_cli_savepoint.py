@@ -312,7 +312,7 @@ def supervisor(directory: Path, answers: dict[type, RequestAnswer]) -> Iterator[
             requests.clear_requests(directory)
             held.set()
             while not over.wait(0.01):
-                for token, request in requests.list_pending(directory):
+                for token, request, _ in requests.list_pending(directory):
                     served.append(request)
                     requests.write_answer(directory, token, answers[type(request)])
                     if isinstance(request, StopJob):

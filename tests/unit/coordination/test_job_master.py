@@ -312,6 +312,10 @@ def test_an_attempt_serves_what_is_asked_of_its_run(tmp_path: Path) -> None:
     run = Run(tmp_path / "jobs", attempt)
     run.master.run()
 
+    (asked,) = run.of("requested")
+    assert asked["what"] == f"savepoint {tmp_path / 'savepoint'}"
+    assert str(asked["by"]).endswith(f", process {os.getpid()}")
+    assert [event["by"] for event in read_events(run.storage) if event["event"] == "requested"] == [asked["by"]]
     assert requests.wait(home, tokens[0], 30).path == str(tmp_path / "savepoint")
     assert (tmp_path / "savepoint" / paths.SAVEPOINT).exists()
 

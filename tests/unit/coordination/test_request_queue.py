@@ -157,7 +157,7 @@ def test_an_epoch_answers_those_whom_it_or_an_older_one_serves_and_no_others(des
     desk.on_committed(manifest_of(SIX))
 
     assert [requests.wait(home, token, 30).epoch for token in early] == [6, 6]
-    assert sorted(token for token, _ in requests.list_pending(home)) == sorted(late)
+    assert sorted(token for token, _, _ in requests.list_pending(home)) == sorted(late)
     desk.on_committed(manifest_of(SEVEN))
     assert [requests.wait(home, token, 30).epoch for token in late] == [7, 7]
     desk.on_committed(manifest_of(EIGHT))
@@ -175,7 +175,7 @@ def test_a_newer_epoch_answers_all_who_wait_for_an_older_one(desk: RequestHandle
     again = requests.submit(home, CHECKPOINT)
     desk.poll(2.0)
     desk.on_committed(manifest_of(SEVEN))
-    assert [token for token, _ in requests.list_pending(home)] == [again], "no epoch has begun for it"
+    assert [token for token, _, _ in requests.list_pending(home)] == [again], "no epoch has begun for it"
 
 
 def test_an_epoch_that_is_given_up_refuses_all_whom_it_serves_and_no_others(desk: RequestHandler, home: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_savepoint_is_not_asked_for_again_while_it_is_made(home: Path) -> None
         for one in (desk, RequestHandler(home, writer)):
             one.poll(2.0)
             assert one.pending == PendingRequests()
-        assert [pending for pending, _ in requests.list_pending(home)] == [token]
+        assert [pending for pending, _, _ in requests.list_pending(home)] == [token]
         storage.go_on.set()
         assert requests.wait(home, token, 30).epoch == 6
 
@@ -236,7 +236,7 @@ def test_who_is_told_of_the_end_are_those_who_asked_for_it_and_once(desk: Reques
     others = [requests.submit(home, request) for request in (DRAIN, SAVEPOINT)]
     desk.poll(2.0)
     desk.on_job_end()
-    assert sorted(token for token, _ in requests.list_pending(home)) == sorted(others)
+    assert sorted(token for token, _, _ in requests.list_pending(home)) == sorted(others)
     assert desk.pending == PendingRequests()
 
 

@@ -13,7 +13,7 @@ export function keepToken() {
 }
 
 async function ask(job, what) {
-  const headers = { Authorization: `Bearer ${sessionStorage.getItem(KEY)}` };
+  const headers = { "Kafka-Eos-Token": sessionStorage.getItem(KEY) };
   const answer = await fetch(`/api/jobs/${encodeURIComponent(job)}/${what}`, { method: "POST", headers });
   const told = await answer.json();
   if (told.error !== undefined) return { fault: true, text: told.error };
@@ -23,7 +23,7 @@ async function ask(job, what) {
 // Data served only with the token.
 export async function asked(job, what) {
   const answer = await fetch(`/api/jobs/${encodeURIComponent(job)}/${what}`, {
-    headers: { Authorization: `Bearer ${sessionStorage.getItem(KEY)}` },
+    headers: { "Kafka-Eos-Token": sessionStorage.getItem(KEY) },
   });
   if (!answer.ok) throw new Error((await answer.json()).error);
   return answer.json();
@@ -37,7 +37,7 @@ export function Download({ job, name }) {
   const save = async () => {
     setSaid("Downloading …");
     const answer = await fetch(`/api/jobs/${encodeURIComponent(job)}/savepoints/${encodeURIComponent(name)}`, {
-      headers: { Authorization: `Bearer ${sessionStorage.getItem(KEY)}` },
+      headers: { "Kafka-Eos-Token": sessionStorage.getItem(KEY) },
     });
     if (!answer.ok) throw new Error((await answer.json()).error);
     const link = document.createElement("a");

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -43,7 +45,7 @@ def dashboard(home: Path) -> Iterator[tuple[str, str]]:
 def asked(url: str, path: str, token: str | None, method: str = "POST") -> tuple[int, Any]:
     connection = HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)
     try:
-        connection.request(method, path, headers={} if token is None else {"Authorization": f"Bearer {token}"})
+        connection.request(method, path, headers={} if token is None else {"Kafka-Eos-Token": token})
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
@@ -51,13 +53,16 @@ def asked(url: str, path: str, token: str | None, method: str = "POST") -> tuple
 
 
 @contextmanager
-def supervised(directory: Path, answer: requests.RequestAnswer) -> Iterator[list[requests.JobRequest]]:
-    """A supervisor that gives the first request this answer; what it was asked for."""
+def supervised(
+    directory: Path, answer: requests.RequestAnswer, askers: list[str] | None = None
+) -> Iterator[list[requests.JobRequest]]:
+    """A supervisor that gives the first request this answer; what it was asked for, and by whom."""
     heard: list[requests.JobRequest] = []
 
     def supervise() -> None:
-        token, request = eventually(lambda: requests.list_pending(directory), "something is asked")[0]
+        token, request, by = eventually(lambda: requests.list_pending(directory), "something is asked")[0]
         heard.append(request)
+        (askers if askers is not None else []).append(by)
         requests.write_answer(directory, token, answer)
 
     with job_lock(directory / paths.LOCK, directory.name):
@@ -73,9 +78,11 @@ def test_a_savepoint_and_a_stop_are_asked_of_the_job_and_its_answer_is_told(tmp_
             assert asked(url, "/api/jobs/orders/savepoint", token) == (200, {"epoch": 7, "path": "/there"})
         assert isinstance(heard[0], requests.TakeSavepoint) and not heard[0].stop
         assert Path(heard[0].path).parent == tmp_path / "orders.savepoints"
-        with supervised(tmp_path / "orders", requests.RequestAnswer(epoch=8)) as heard:
+        askers: list[str] = []
+        with supervised(tmp_path / "orders", requests.RequestAnswer(epoch=8), askers) as heard:
             assert asked(url, "/api/jobs/orders/stop", token)[0] == 200
         assert heard == [requests.StopJob()]
+        assert askers == ["a holder of the token, in the dashboard, from 127.0.0.1"]
 
 
 def test_what_the_job_could_not_do_is_told(tmp_path: Path) -> None:
@@ -91,7 +98,7 @@ def test_what_the_job_could_not_do_is_told(tmp_path: Path) -> None:
 def test_nothing_is_asked_for_those_who_do_not_show_the_token(tmp_path: Path, action: str, token: str | None) -> None:
     with dashboard(tmp_path) as (url, _), job_lock(tmp_path / "orders" / paths.LOCK, "orders"):
         status, told = asked(url, f"/api/jobs/orders/{action}", token)
-        assert status == 401 and "token" in told["error"]
+        assert status == 403 and "token" in told["error"]
         assert requests.list_pending(tmp_path / "orders") == []
 
 
@@ -115,7 +122,7 @@ def stored(home: Path, name: str) -> Path:
 
 
 def fetched(url: str, path: str, token: str) -> tuple[str, bytes]:
-    with urlopen(Request(f"{url}{path}", headers={"Authorization": f"Bearer {token}"}), timeout=PATIENCE) as answer:
+    with urlopen(Request(f"{url}{path}", headers={"Kafka-Eos-Token": token}), timeout=PATIENCE) as answer:
         return answer.headers["Content-Disposition"], answer.read()
 
 
@@ -140,7 +147,7 @@ def test_a_savepoint_is_listed_and_comes_as_one_file_that_holds_all_of_it(tmp_pa
 @pytest.mark.parametrize(
     ("path", "shown", "status"),
     [
-        ("orders/savepoints/one", None, 401),
+        ("orders/savepoints/one", None, 403),
         ("orders/savepoints/two", "token", 404),
         ("orders/savepoints/..%2Forders", "token", 404),
         ("other/savepoints/one", "token", 404),
@@ -155,3 +162,27 @@ def test_nothing_else_comes_and_not_to_everybody(tmp_path: Path, path: str, show
 
 def test_a_token_is_of_one_dashboard(tmp_path: Path) -> None:
     assert Actions(tmp_path).token != Actions(tmp_path).token
+
+
+def test_a_token_ends(tmp_path: Path) -> None:
+    actions = Actions(tmp_path, lifetime=0.0)
+    with serve_dashboard(("127.0.0.1", 0), Pages(tmp_path), "the dashboard", actions.routes()) as url:
+        status, told = asked(url, "/api/jobs/orders/stop", actions.token)
+
+    assert (status, told) == (403, {"error": "the token has ended: start kafka-eos ui again for another one"})
+
+
+def test_a_service_writes_its_token_to_a_file_of_its_owner_and_not_to_the_journal(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kafka_eos", "ui", "--port", "0", "--checkpoint-dir", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as service:
+        assert service.stderr is not None
+        printed = service.stderr.readline()
+        while ".token" not in printed:
+            printed += service.stderr.readline()
+        (file,) = tmp_path.glob("ui-*.token")
+        token = file.read_text().strip()
+        assert len(token) > 20 and token not in printed and str(file) in printed.replace("\n", "")
+        assert file.stat().st_mode & 0o777 == 0o600
+        service.terminate()
+        assert token not in service.stderr.read()
+    assert service.returncode == 0 and not file.exists()

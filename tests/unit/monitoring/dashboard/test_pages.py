@@ -66,13 +66,6 @@ def test_loopback_answers_no_page_of_another_name(url: str, host: str, status: i
         assert (b"orders" in answer.read()) == (status == 200)
 
 
-def test_other_addresses_answer_to_any_name(home: Path) -> None:
-    with serve_dashboard(("0.0.0.0", 0), Pages(home), "the dashboard") as url:
-        port = url.rpartition(":")[2]
-        with asked(f"http://127.0.0.1:{port}", "/api/jobs", Host="jobs.example") as answer:
-            assert answer.status == 200
-
-
 @pytest.mark.parametrize("path", ["/api/jobs/other", "/api/jobs/..%2Forders", "/nothing"])
 def test_what_is_not_there_is_said(url: str, path: str) -> None:
     status, answer = told(url, path)
