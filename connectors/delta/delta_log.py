@@ -34,6 +34,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from kafka_eos.connectors._lake.commit_status import LogState
 from kafka_eos.connectors._lake.file_store import TableStore
 from kafka_eos.connectors._lake.keyed_rows import aligned
+from kafka_eos.connectors._lake.lake_errors import describe_lake_error
 from kafka_eos.connectors._lake.lake_table import (
     CommitConflict,
     CommitMarks,
@@ -381,5 +382,5 @@ def _in_a_line(error: Exception) -> str:
 
     A stack of the library is left out.
     """
-    text = " ".join(_DRAWN.sub(" ", str(error)).split())
+    text = describe_lake_error(error, _DRAWN.sub(" ", str(error)))
     return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]} …"

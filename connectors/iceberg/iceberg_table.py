@@ -68,6 +68,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from kafka_eos.connectors._lake.commit_status import LogState
 from kafka_eos.connectors._lake.file_store import TableStore, read
 from kafka_eos.connectors._lake.keyed_rows import aligned
+from kafka_eos.connectors._lake.lake_errors import describe_lake_error
 from kafka_eos.connectors._lake.lake_table import (
     CommitConflict,
     CommitMarks,
@@ -455,6 +456,6 @@ def _epoch(number: str) -> EpochId:
 
 
 def _in_a_line(error: BaseException) -> str:
-    """Return the database's message, without the statement that SQLAlchemy adds."""
+    """Return the message of the library or of the catalog's database, without the statement that SQLAlchemy adds."""
     cause = getattr(error, "orig", None) or error
-    return " ".join(str(cause).split()) or type(error).__name__
+    return describe_lake_error(error, str(cause))

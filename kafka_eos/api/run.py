@@ -135,7 +135,8 @@ def _serve(
 
     directory = settings.job_dir(plan.name)
     answers = MetricsEndpoints(observed, settings.http_ready_within, lambda: read_status(directory))
-    pages, what, access = Pages(directory.parent, plan.name), f"http={settings.http}", HttpAccess.of(settings)
+    pages, what = Pages(directory.parent, plan.name), f"http={settings.http}"
+    access = HttpAccess.of(settings)
     for danger in access.find_dangers(address[0]):
         print_message((f"{what}: {danger}", "yellow"), level=logging.WARNING)
     url = around.enter_context(serve_dashboard(address, pages, what, answers.routes(), access))

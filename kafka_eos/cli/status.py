@@ -211,6 +211,8 @@ def _lines(found: JobStatus) -> Iterator[tuple[str, str]]:
     yield "job", found.job
     if found.reason is not None:
         yield "reason", found.reason
+    if found.failpoints is not None:
+        yield "failpoints", f"armed, for tests only: {found.failpoints}"
     yield "workers", _number(found.workers, "d")
     yield "epoch", _number(found.epoch, "d")
     yield "committed", _ago(found)

@@ -50,6 +50,8 @@ class JobStatus:
     """Rows that receivers refused."""
     state_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of state, by operator."""
+    failpoints: str | None = None
+    """The failpoints that are armed in the job: it kills itself there."""
     outages: Mapping[str, Outage] = field(default_factory=dict)
     """Systems that the running job needs and that do not answer, by name."""
 
@@ -103,6 +105,7 @@ def job_status(job: str, status: Mapping[str, Any], held: bool, now: int) -> Job
         dead_letters=sum(sum(by.values()) for by in letters.values()),
         set_aside=sum(last.get("set-aside", {}).get("total", {}).values()),
         state_bytes=last.get("decided", {}).get("state_bytes_by_operator", {}),
+        failpoints=last.get("started", {}).get("failpoints"),
         outages=_outages(last.get("dependencies", {}), now) if held else {},
     )
 

@@ -36,7 +36,8 @@ class RequestHandler:
         savepoints: SavepointWriter,
         on_request: Callable[[str, JobRequest, str], None] = lambda token, request, by: None,
     ) -> None:
-        self._directory, self._savepoints, self._on_request = directory, savepoints, on_request
+        self._directory, self._savepoints = directory, savepoints
+        self._on_request = on_request
         self._looked = -math.inf
         self._waiting: dict[str, JobRequest] = {}
         self._served: dict[str, tuple[EpochId, JobRequest]] = {}

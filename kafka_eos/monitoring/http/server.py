@@ -36,7 +36,8 @@ class _BoundedServer(uvicorn.Server):
         end_streams: Callable[[], None],
     ) -> None:
         super().__init__(config)
-        self._limits, self._certificate, self._end_streams = limits, certificate, end_streams
+        self._limits, self._certificate = limits, certificate
+        self._end_streams = end_streams
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections of the given socket; uvicorn's servers, which have no limits, are not created."""

@@ -189,3 +189,12 @@ def test_a_job_that_nobody_knows_and_an_age_that_is_none_are_refused(tmp_path: P
 
     assert "kafka-eos list" in str(unknown.exception)
     assert "--max-age" in str(senseless.exception)
+
+
+def test_failpoints_that_are_armed_are_shown(tmp_path: Path) -> None:
+    armed = ("started", {"job": "orders", "failpoints": "commit.before=kill@9"})
+    status = shown(tmp_path / "orders", [armed, *RUNNING[1:]])
+
+    assert job_status("orders", status, True, 0).failpoints == "commit.before=kill@9"
+    printed = CliRunner().invoke(app, ["status", "orders", "--checkpoint-dir", str(tmp_path)]).output
+    assert "armed, for tests only: commit.before=kill@9" in " ".join(printed.split())
