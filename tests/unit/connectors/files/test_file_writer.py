@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import pytest
 from kafka_eos.abc.committer import Committable
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors.files import Avro, Csv, FileSink, FileSource, Parquet, Roll
-from kafka_eos.connectors.files.file_names import partition
+from kafka_eos.connectors.files.file_names import PartId, partition
 from kafka_eos.connectors.files.sink import open_files
+from kafka_eos.connectors.files.sink.writer import FileWriter
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Epoch, EpochId, Term
 from kafka_eos.core.records import Batch
@@ -213,3 +215,66 @@ def test_a_sink_and_a_source_of_files_say_what_they_are(tmp_path: Path) -> None:
         **read, "files": "p-*", "format": every.describe()["format"], "partitions": "day/hour", "until": "latest",
         "in_order": True,
     }  # fmt: skip
+
+
+@pytest.mark.limits(open_files=2, open_file_bytes=70000)
+@pytest.mark.parametrize(
+    ("form", "roll"),
+    [
+        ("jsonl", Roll()),
+        ("jsonl", Roll(rows=3)),
+        ("jsonl", Roll(size=40_000)),
+        ("jsonl", Roll(rows=4, size=20_000)),
+        ("parquet", Roll(rows=4, size=20_000)),
+    ],
+    ids=["no-roll", "rows", "size", "both", "parquet"],
+)
+def test_every_row_is_in_one_file_in_its_order_and_memory_is_what_files_and_buffers_hold(
+    tmp_path: Path, form: str, roll: Roll
+) -> None:
+    """Batches of several partitions, small and large rows, more partitions than open files, and two epochs."""
+    chance = random.Random(f"{form} {roll}")
+    sink = FileSink(tmp_path, value=Row, format=form, roll=roll, partition_by=lambda row: {"p": row.id % 5})
+    writer = sink.writer(TaskContext(JobContext("orders", Term(1), {}), 0, 1, "out"))
+    assert isinstance(writer, FileWriter)
+    number = 0
+    for turn in (1, 2):
+        rows: list[Row] = []
+        files = writer._files
+        for _ in range(12):
+            sizes = [chance.choice((0, 10, 3_000, 12_000, 30_000)) for _ in range(chance.randint(1, 7))]
+            some = [Row(chance.randrange(5) + 5 * (number + n), "x" * size) for n, size in enumerate(sizes)]
+            number += len(some)
+            writer.write(Batch(some, range(len(some)), ListOrigin("in", "list", 0, 0, some)))
+            rows += some
+            held = [*files._open.values(), *files._waiting.values()]
+            assert files._memory == sum(each.memory for each in held)
+            assert files._memory <= 70_000
+            assert len(files._open) <= 2
+            assert files._since.keys() == files._open.keys() | files._waiting.keys()
+        committables = list(writer.seal(EpochId(Epoch(turn), Term(1)))())
+
+        assert (files._memory, files._open, files._waiting, files._since) == (0, {}, {}, {})
+        found: dict[int, list[int]] = {}
+        for each in sorted(committables, key=_number):
+            content = _ids_of(tmp_path / str(each.payload["staged"]), form)
+            assert len({n % 5 for n in content}) == 1
+            assert each.records == len(content) > 0
+            assert roll.rows is None or len(content) <= roll.rows
+            found.setdefault(content[0] % 5, []).extend(content)
+        assert found == {
+            key: [row.id for row in rows if row.id % 5 == key] for key in {row.id % 5 for row in rows}
+        }  # fmt: skip
+
+
+def _number(committable: Committable) -> int:
+    parsed = PartId.parse(str(committable.payload["staged"]))
+    assert parsed is not None
+    return parsed[1].number
+
+
+def _ids_of(path: Path, form: str) -> list[int]:
+    if form == "jsonl":
+        return [json.loads(line)["id"] for line in path.open()]
+    found: list[int] = pq.ParquetFile(path).read().column("id").to_pylist()
+    return found
