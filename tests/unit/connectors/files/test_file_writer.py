@@ -175,10 +175,13 @@ def test_a_writer_that_gives_up_keeps_no_file_open_and_begins_again(tmp_path: Pa
     rows = [Row(n) for n in range(6)]
     writer.write(Batch(rows, range(6), ListOrigin("in", "list", 0, 0, rows)))
     assert len(held()) == 3
+    assert isinstance(writer, FileWriter)
+    files = writer._files  # as the traceback of an error may hold them
 
     writer.discard()
 
     assert held() == []
+    assert files
     assert list(writer.seal(FIRST)()) == []
 
 

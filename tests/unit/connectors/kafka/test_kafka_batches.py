@@ -78,6 +78,7 @@ class Partition:
 
     def __init__(self) -> None:
         self.log, self.asked = Log(2), list[int]()
+        self.log.parts[1].leader = 0  # the number of a node, like any other
         self.end, self.magic, self.error = 16, 2, ErrorCode.none
 
     def fetch(self, request: Any) -> Any:
@@ -96,7 +97,7 @@ class Partition:
 
     def read(self, start: int, end: int, topic: str = "in") -> list[RecordBatchHeader]:
         with ScriptedBroker({**self.log.answers, FETCH: self.fetch}, {FETCH: 12}) as broker:
-            self.log.port = broker.port
+            self.log.cluster = {0: broker.port}
             with KafkaRequests(Cluster(broker.address), 0.5) as rpc:
                 return list(islice(rpc.batches(topic, 1, start, end), 10))
 
