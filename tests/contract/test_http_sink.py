@@ -420,7 +420,10 @@ def test_a_client_that_is_closed_has_no_thread_any_more_and_sends_again_when_ask
     for turn in range(2):
         assert client.deliver([Row(f"key-{turn}", "1.1/in/list/0/0/0.0", b"%d" % turn)]) is None
         assert threads() == before + 1
+        pool = client._thread
         client.close()
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            pool.submit(int)
         client.close()
         eventually(lambda: threads() == before, "its thread ends")
     assert kit.receiver.values() == [0, 1]

@@ -254,6 +254,7 @@ def test_every_row_is_in_one_file_in_its_order_and_memory_is_what_files_and_buff
             assert files._memory == sum(each.memory for each in held)
             assert files._memory <= 70_000
             assert len(files._open) <= 2
+            assert not any(roll.reached(each.records, each.size) for each in held)
             assert files._since.keys() == files._open.keys() | files._waiting.keys()
         committables = list(writer.seal(EpochId(Epoch(turn), Term(1)))())
 
