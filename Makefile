@@ -22,7 +22,7 @@ ENGINE     ?= embedded
 PYTEST     := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation schedules corpora bench docs requirements clean
+.PHONY: help env s3-server demo unit test lint format types campaign chaos cluster matrix clients sparks planted mutants soak day simulation schedules corpora bench docs requirements sbom clean
 
 help: ## This text
 	@echo "kafka-eos: exactly-once Kafka pipelines. New here? Run 'make demo' (needs Python 3.11+ and Java 17+), then"
@@ -124,6 +124,9 @@ requirements: env ## Resolve and pin the dependencies again (asks the package in
 	  --constraint requirements/dev.txt \
 	  --output-file requirements/run.txt pyproject.toml
 	@echo uv | $(PIN) --constraint requirements/dev.txt --output-file requirements/uv.txt -
+
+sbom: env ## What runs, with versions and licenses: dist/sbom.cdx.json (CycloneDX) and dist/licenses.txt
+	@$(BIN)/python requirements/sbom.py dist
 
 clean: ## Remove what was built, and caches; the environment and downloaded jars stay
 	@rm -rf build dist .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -282,3 +283,28 @@ def test_the_pinned_requirements_name_no_package_index(name: str) -> None:
 
     assert "://" not in text
     assert "--index-url" not in text
+
+
+def test_the_bill_of_materials_lists_what_runs_with_licenses(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "requirements/sbom.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert not done.returncode, done.stdout + done.stderr
+    bill = json.loads((tmp_path / "sbom.cdx.json").read_text())
+
+    listed = {each["name"]: each for each in bill["components"]}
+    assert {"confluent-kafka", "rocksdict", "starlette", "protobuf", "pyspark"} <= listed.keys()
+    assert all(each["licenses"] and each["purl"] == each["bom-ref"] for each in listed.values())
+    refs = {"kafka-eos", *(each["bom-ref"] for each in listed.values())}
+    assert {each["ref"] for each in bill["dependencies"]} == refs
+    assert {ref for each in bill["dependencies"] for ref in each["dependsOn"]} < refs
+    assert len((tmp_path / "licenses.txt").read_text().splitlines()) == len(listed)
+
+
+@pytest.mark.parametrize(
+    ("package", "least"), [("starlette", (1, 0, 1)), ("protobuf", (6, 33, 5)), ("jinja2", (3, 1, 6))]
+)
+def test_releases_with_published_vulnerabilities_are_excluded(package: str, least: tuple[int, ...]) -> None:
+    declared = re.findall(rf'"{package}>=([\d.]+)', (ROOT / "pyproject.toml").read_text())
+
+    assert declared
+    assert all(tuple(map(int, version.split("."))) >= least for version in declared)

@@ -27,6 +27,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT7
 from starlette.routing import Route
 
+from kafka_eos._util.jvm.jars import cache_dir
 from kafka_eos.config.settings import Settings
 from kafka_eos.coordination.job_lock import find_holder
 from kafka_eos.core.errors import Retryable, UserError
@@ -39,6 +40,12 @@ from tests.waiting import PATIENCE, eventually
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "docker/systemd/kafka-eos@.service"
 MANIFESTS = sorted((ROOT / "docker/kubernetes").glob("*.yaml"))
+CHART = ROOT / "docker/helm/kafka-eos"
+VALUES = {
+    "job": (),
+    "standby": ("standby.enabled=true", "checkpoints.address=s3://bucket/jobs", "networkPolicy.egressPorts={9092,443}"),
+}
+"""What a chart is told, by the manifest that it then gives."""
 SCHEMAS_OF = "1.37.0"
 """The release of the package kubernetes-validate, which has the schemas of Kubernetes."""
 APP = """
@@ -100,6 +107,90 @@ def test_a_manifest_asks_what_a_job_answers_and_waits_until_it_has_drained(
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
 
 
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.stem)
+def test_a_pod_has_the_least_rights_and_no_keys(file: Path) -> None:
+    pod, job = deployment(file)["template"]["spec"], container(file)
+    kinds = {each["kind"]: each for each in yaml.safe_load_all(file.read_text())}
+
+    identity = pod["securityContext"]
+    assert (identity["runAsNonRoot"], identity["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
+    assert job["securityContext"] == {
+        "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+    }  # fmt: skip
+    assert pod["automountServiceAccountToken"] is kinds["ServiceAccount"]["automountServiceAccountToken"] is False
+    assert pod["serviceAccountName"] == kinds["ServiceAccount"]["metadata"]["name"]
+    assert "envFrom" not in job
+    assert kinds["NetworkPolicy"]["spec"]["podSelector"] == deployment(file)["selector"]
+    assert kinds["NetworkPolicy"]["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    written = [mount["mountPath"] for mount in job["volumeMounts"] if not mount.get("readOnly")]
+    image = (ROOT / "docker/Dockerfile").read_text()
+    assert job.get("workingDir", image.split("WORKDIR ")[-1].split()[0]) in written
+    assert "/tmp" in written
+
+
+@pytest.fixture(scope="module")
+def helm() -> str:
+    found = [*sorted(cache_dir().glob("helm-*/helm")), *filter(None, [shutil.which("helm")])]
+    if not found:
+        pytest.skip("no helm: requirements/helm.sh builds it, with Go")
+    return str(found[0])
+
+
+def rendered(helm: str, *values: str) -> list[dict[str, Any]]:
+    options = [option for value in values for option in ("--set", value)]
+    command = [helm, "template", "order-totals", str(CHART), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert not done.returncode, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def told(resources: Any) -> dict[str, Any]:
+    """By kind; variables in any order."""
+    found = {each["kind"]: each for each in resources}
+    for each in found["Deployment"]["spec"]["template"]["spec"]["containers"]:
+        each["env"].sort(key=lambda variable: variable["name"])
+    return found
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_chart_gives_the_manifests(helm: str, name: str) -> None:
+    manifest = yaml.safe_load_all((ROOT / f"docker/kubernetes/{name}.yaml").read_text())
+
+    assert told(rendered(helm, *VALUES[name])) == told(manifest)
+
+
+def test_the_chart_has_what_values_say(helm: str) -> None:
+    digest = f"sha256:{'0' * 64}"
+    found = told(rendered(
+        helm, "serviceMonitor.enabled=true", f"image.digest={digest}", "secrets={kafka-login}",
+        "networkPolicy.enabled=false", "serviceAccount.annotations.role=totals", "pipeline.args={--profile,prod}",
+    ))  # fmt: skip
+    (job,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+
+    assert job["image"] == f"kafka-eos:0.1.0@{digest}"
+    assert job["envFrom"] == [{"secretRef": {"name": "kafka-login"}}]
+    assert job["args"][-2:] == ["--profile", "prod"]
+    assert found["ServiceMonitor"]["spec"]["endpoints"][0]["path"] == "/metrics"
+    assert found["ServiceMonitor"]["spec"]["selector"]["matchLabels"] == found["Service"]["metadata"]["labels"]
+    assert found["ServiceAccount"]["metadata"]["annotations"] == {"role": "totals"}
+    assert "NetworkPolicy" not in found
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("standby.enabled=true", "standby.enabled needs checkpoints.address"),
+        ("image.tag=latest", "tag"),
+        ("image.digest=sha256:1", "digest"),
+        ("terminationGracePeriodSeconds=10", "terminationGracePeriodSeconds"),
+        ("replicas=2", "replicas"),
+    ],
+)
+def test_the_chart_refuses_values_that_would_harm_a_job(helm: str, value: str, said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        rendered(helm, value)
+
+
 @pytest.fixture(scope="module")
 def kubernetes() -> Path:
     """The schemas of all releases of Kubernetes that are maintained, by release, as kubeconform reads them too."""
@@ -117,6 +208,16 @@ def test_each_maintained_kubernetes_takes_the_manifests(kubernetes: Path, file: 
     for release in releases:
         for resource in yaml.safe_load_all(file.read_text()):
             assert refusals(release, resource) == [], release.name
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", VALUES)
+def test_each_maintained_kubernetes_takes_what_the_chart_gives(kubernetes: Path, helm: str, name: str) -> None:
+    resources = rendered(helm, *VALUES[name], "secrets={kafka-login}", "serviceMonitor.enabled=true")
+    for release in sorted(kubernetes.glob("v*-strict")):
+        for resource in resources:
+            if resource["kind"] != "ServiceMonitor":  # a resource of the operator of Prometheus
+                assert refusals(release, resource) == [], release.name
 
 
 @pytest.mark.campaign
@@ -173,6 +274,16 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
     ours = [line for line in done.stderr.splitlines() if "kafka-eos" in line]
     assert (done.returncode, ours) == (0, []), done.stderr
+
+
+def test_systemd_finds_little_that_the_unit_leaves_open() -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd-analyze is not installed (Debian, Ubuntu: apt-get install systemd)")
+    command = [analyze, "security", "--offline=true", "--threshold=20", "--no-pager", str(UNIT)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert (done.returncode, " OK " in done.stdout.splitlines()[-1]) == (0, True), done.stdout + done.stderr
 
 
 # ---------------------------------------------------------------- how it lives
