@@ -119,8 +119,9 @@ def configure_session(session: SparkSession) -> SparkSession:
 _SETTINGS = {
     # A stage has as many tasks as the plan says, and task i is subtask i.
     "spark.sql.adaptive.enabled": "false",
-    # Rows are frames of many records: few of them are a batch.
+    # Rows are frames of many records: few of them are a batch, and fewer if they are large.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "32",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
 

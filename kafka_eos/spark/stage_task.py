@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, MutableMapping
@@ -25,8 +26,9 @@ from kafka_eos.abc.storage import CheckpointStorage
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, SplitId, Term
 from kafka_eos.core.json_values import Positions
+from kafka_eos.core.limits import LIMITS
 from kafka_eos.core.records import Batch, Watermark
-from kafka_eos.plan import Node, Partitioning, Plan, SinkNode
+from kafka_eos.plan import ForwardNode, Node, Partitioning, Plan, SinkNode
 from kafka_eos.protocol import source_dependencies as bootstrap
 from kafka_eos.protocol.split_assignment import subtask_of_split
 from kafka_eos.protocol.watermarks import InputWatermarks
@@ -155,7 +157,8 @@ class StageTask:
         split = self._router(node)
 
         def send(batch: Batch[Any]) -> None:
-            for target, part in [(target, encode_rows(node, part)) for target, part in split(batch)]:
+            parts = [(target, part) for target, rows in split(batch) for part in encode_in_frames(node, rows)]
+            for target, part in parts:
                 self._gather(node, target, part)
 
         return send
@@ -185,6 +188,8 @@ class StageTask:
     def _gather(self, node: Node, target: int, part: EncodedRows) -> None:
         """Put rows that may share a frame together, until they are worth one; other frames may go before them."""
         waiting = self._waiting.setdefault((node.name, target, wire.get_frame_key(part.batch)), [])
+        if waiting and sum(len(each.values) for each in (*waiting, part)) > LIMITS.spark_frame_bytes:
+            self._send(node.name, target, waiting)
         waiting.append(part)
         if sum(len(each.batch) for each in waiting) >= self._around.settings.batch_size:
             self._send(node.name, target, waiting)
@@ -352,3 +357,17 @@ class StageTask:
         As on the embedded engine, state behind ``key_by(local=True)`` stays with its split.
         """
         return subtask_of_split(split, self._spec.parallelism) == self._around.subtask
+
+
+def encode_in_frames(node: Node, rows: Batch[Any]) -> Iterator[EncodedRows]:
+    """Encode rows for an exchange, in parts that fit into a frame of the shuffle: Spark holds several in memory.
+
+    Rows of a ``forward`` exchange stay together, because its frames record which values come from one row.
+    """
+    encoded = encode_rows(node, rows)
+    if len(encoded.values) <= LIMITS.spark_frame_bytes or len(rows) == 1 or isinstance(node, ForwardNode):
+        yield encoded
+        return
+    each = math.ceil(len(rows) / math.ceil(len(encoded.values) / LIMITS.spark_frame_bytes))
+    for start in range(0, len(rows), each):
+        yield from encode_in_frames(node, rows.take(range(start, min(start + each, len(rows)))))

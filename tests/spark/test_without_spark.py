@@ -35,8 +35,10 @@ from kafka_eos.core.failure_causes import RemoteUserError
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import Watermark
+from kafka_eos.plan import Plan
 from kafka_eos.protocol.checkpoint_schedule import Cadence
 from kafka_eos.runtime.epoch_reports import EpochContents
+from kafka_eos.runtime.exchange import wire_format as wire
 from kafka_eos.runtime.program import CodeFingerprint
 from kafka_eos.spark import epoch_inputs as inputs
 from kafka_eos.spark import epoch_task as tasks
@@ -45,12 +47,14 @@ from kafka_eos.spark.epoch_job import EpochResult, check_attempts
 from kafka_eos.spark.epoch_task import open_shared_storage
 from kafka_eos.spark.messages import ReadLimit, StageSpec, TaskFailure, TaskReport, decode_report, decode_watermark
 from kafka_eos.spark.row_frames import FRAME, WATERMARK, ShuffleReader, ShuffleWriter
+from kafka_eos.spark.stage_task import encode_in_frames
 from kafka_eos.spark.stages import find_reading_stages, split_into_stages
 from kafka_eos.spark.state_file_cache import CachedStorage, attempt_directory, own_directory
 from kafka_eos.storage import job_records as manifest
 from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_storage import LocalStorage
 from kafka_eos.testing import ListSource, MemorySink
+from tests.unit.runtime.operators.test_event_time import rows
 
 
 def counted(stream: Any, name: str) -> Any:
@@ -259,6 +263,39 @@ def sent(subtask: int, attempt: int, frames: int) -> list[pa.RecordBatch]:
 
 def to(target: int, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return [batch.filter(pa.array([value == target for value in batch["target"].to_pylist()])) for batch in batches]
+
+
+@pytest.mark.limits(spark_frame_bytes=1000)
+@pytest.mark.parametrize("sizes", [[10], [5000], [400] * 20, [10] * 500, [1, 5000, 1, 1, 3000, 3000, 1], [5000] * 3])
+def test_a_frame_is_bounded_by_its_bytes_and_no_row_is_lost_or_moved(sizes: list[int]) -> None:
+    """But a value that is larger has a frame of its own."""
+    plan = texts(lambda source: source.rebalance(values=str, name="by"))
+    node, sent = plan.node("by"), rows([f"{n}".rjust(size) for n, size in enumerate(sizes)], [0] * len(sizes))
+
+    frames = list(encode_in_frames(node, sent))
+
+    assert all(len(each.values) <= 1000 or len(each.batch) == 1 for each in frames)
+    assert len(frames) <= 2 * sum(sizes) / 1000 + len([size for size in sizes if size > 1000]) + 3
+    assert node.exchange_codec is not None
+    arrived = [wire.decode(wire.build_frame(plan, node, [each]), node.exchange_codec) for each in frames]
+    assert [value for batch in arrived for value in batch.values] == sent.values
+    found = [batch.origin.raw(row).offset for batch in arrived for row in batch.origin_rows]
+    assert found == list(range(len(sizes)))
+
+
+@pytest.mark.limits(spark_frame_bytes=1000)
+def test_values_of_one_row_stay_together_on_their_way_to_where_that_matters() -> None:
+    plan = texts(lambda source: source.forward(name="stays", values=str))
+
+    (frame,) = encode_in_frames(plan.node("stays"), rows(["x" * 400] * 20, [0] * 20))
+
+    assert len(frame.batch) == 20
+
+
+def texts(through: Callable[[Any], Any]) -> Plan:
+    pipeline = Pipeline("texts")
+    through(pipeline.source(ListSource([""]), name="in")).sink(MemorySink(), name="out")
+    return pipeline.plan()
 
 
 def test_an_inbox_gives_every_row_and_knows_who_sent_them() -> None:
