@@ -135,7 +135,7 @@ def test_a_checkpoint_dir_that_executors_do_not_share_is_noticed_before_anything
         run = Run(job, master, "--until-caught-up", "--checkpoint-dir", "/proc/self/cwd/checkpoints")
         assert run.ended() == 2, run.tail()
 
-    assert "ConfigError: checkpoint_dir is not the same place on every machine" in run.tail()
+    assert "ConfigError: checkpoint_dir is not the same location on every machine" in run.tail()
     assert not list((tmp_path / "cluster").rglob("checkpoints"))
     (before_all,) = (job.checkpoints / job.name / "manifests").iterdir()
     assert before_all.name == "000000000000-00000001.json"
