@@ -10,6 +10,7 @@ import enum
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Select, Table, select
@@ -228,7 +229,7 @@ class DbApiSink(NoProvenance, Sink[T]):
         """Return the rows that the writer stages, and each row's content as the database stores it. For the audit.
 
         The rows pass through a temporary table with the columns of a staging table. So the database changes or rejects
-        them as it did for the job.
+        them as it did for the job. A key is written as the table has it, if it is one of other case, for example.
         """
         with self._database.mapped(Retryable, f"determine how {self._target} changes values"):
             kept, encoded = encode_or_reject(lambda rows: self._encode_for_audit(rows.values), batch, operator, reject)
@@ -242,19 +243,22 @@ class DbApiSink(NoProvenance, Sink[T]):
             try:
                 with connection.begin():
                     statements.insert_rows(connection, table, rows)
-                    columns = [table.c[name] for name in self._columns]
-                    found = connection.execute(select(*columns).order_by(table.c[statements.ORDER])).all()
+                    columns = [table.c[name] for name in (statements.ORDER, *self._columns)]
+                    found = connection.execute(select(*columns).order_by(columns[0])).all()
+                    stored = statements.select_stored_keys(connection, table, self._target) if self._target.key else {}
             except ROW_ERRORS as error:
                 raise BadRows(refused(self._database, connection, table, self._target, rows, error)) from None
-        return [*map(self._encoded_row, found)]
+        return [self._encoded_row(cells, stored.get(number, {})) for number, *cells in found]
 
     def _make_temporary(self, connection: Connection) -> Table:
         table = statements.make_stage_table(self._database, _AUDIT_TABLE, self._columns, temporary=True)
         table.create(connection, checkfirst=False)
         return table
 
-    def _encoded_row(self, row: Sequence[Any]) -> tuple[bytes | None, bytes]:
-        cells = dict(zip(self._columns, row, strict=True))
+    def _encoded_row(
+        self, row: Sequence[Any], stored_key: Mapping[str, Any] = MappingProxyType({})
+    ) -> tuple[bytes | None, bytes]:
+        cells = {**dict(zip(self._columns, row, strict=True)), **stored_key}
         key = {name: cells[name] for name in self._target.key}
         return _plain(key) if key else None, _plain(cells)
 

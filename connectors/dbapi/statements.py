@@ -9,7 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Connection, Insert, MetaData, Table, bindparam, false, func, insert, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Insert,
+    MetaData,
+    Table,
+    and_,
+    bindparam,
+    cast,
+    false,
+    func,
+    insert,
+    literal,
+    select,
+)
 from sqlalchemy.types import UserDefinedType
 
 from kafka_eos.connectors._staged_tables.stage_names import TargetTable
@@ -62,6 +77,25 @@ def insert_rows(connection: Connection, stage: Table, rows: Sequence[tuple[Any, 
     if compiled.positiontup is None:
         parameters = [dict(zip(names, row, strict=True)) for row in rows]
     connection.exec_driver_sql(str(compiled), parameters)
+
+
+def select_stored_keys(connection: Connection, stage: Table, target: TargetTable) -> dict[int, dict[str, Any]]:
+    """Return the keys that the target table has for staged rows, by their numbers: a key may be stored in another
+    spelling.
+
+    The keys pass through a table whose columns are those of the target, because only their collations define which keys
+    are equal.
+    """
+    table, name = make_target_table(target), f"{stage.name}_keys"
+    keys = Table(name, MetaData(), Column(ORDER, BigInteger), *(Column(each, quote=True) for each in target.key))
+    empty = select(cast(literal(0), BigInteger).label(ORDER), *(table.c[each] for each in target.key)).where(false())
+    compiled = empty.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
+    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {name} AS {compiled}")
+    staged = select(stage.c[ORDER], *(stage.c[each] for each in target.key))
+    connection.execute(insert(keys).from_select([ORDER, *target.key], staged))
+    same = and_(*(table.c[each] == keys.c[each] for each in target.key))  # SQLite takes the collation of the left one
+    found = connection.execute(select(keys.c[ORDER], *(table.c[each] for each in target.key)).join(table, same))
+    return {number: dict(zip(target.key, cells, strict=True)) for number, *cells in found}
 
 
 def apply(database: Database, stage_name: str, target: TargetTable) -> Insert:

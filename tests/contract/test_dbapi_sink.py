@@ -7,6 +7,7 @@ killed: ``tests/chaos/test_dbapi.py``.
 from __future__ import annotations
 
 import math
+import os
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import URL, create_engine
 
 from kafka_eos.abc.committer import CommitOutcome, CommitPermit, CommitStatus, Committable
 from kafka_eos.abc.context import JobContext, TaskContext
@@ -457,7 +459,7 @@ def test_without_a_row_in_the_books_nobody_can_tell_and_the_answer_says_what_to_
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"table": "Total"}, r"there is no table Total with columns account, total in sqlite:.*no such table"),
+        ({"table": "Total"}, r"sqlite:.* has no table Total with columns account, total .*no such table"),
         ({"columns": {"account": "TEXT", "amount": "TEXT"}}, r"no such column: totals\.amount"),
         ({"columns": {"account": "TEXT NOT"}}, "refuses to look at totals"),
         ({"columns": {}}, "needs to know its columns"),
@@ -539,6 +541,51 @@ def test_the_audit_tells_rows_as_the_database_holds_them(kit: Kit) -> None:
     assert [(key, value) for key, value, _, _ in told] == list(sink.audit_table_rows())
     assert kept.values == values[:2] and [index for index, _ in kit.refused] == [2]
     assert sink.audit_table(job()) == (f"balances in sqlite:{kit.path}", True)
+
+
+def of_sqlite(kit: Kit, database: Callable[[], str]) -> str | URL:
+    kit.ask("CREATE TABLE spelt (account TEXT COLLATE NOCASE PRIMARY KEY, total INTEGER)")
+    return kit.url
+
+
+def of_postgres(kit: Kit, database: Callable[[], str]) -> str | URL:
+    conninfo = database()
+    with psycopg.connect(conninfo) as connection:
+        connection.execute("CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+        connection.execute("CREATE TABLE spelt (account text COLLATE ci PRIMARY KEY, total integer)")
+    return postgres_url(conninfo)
+
+
+def of_mariadb(kit: Kit, database: Callable[[], str]) -> str | URL:
+    if (server := os.environ.get("MARIADB_URL")) is None:
+        pytest.skip("MARIADB_URL does not name a server, such as mariadb+pymysql://root@localhost/test")
+    engine = create_engine(server)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE IF EXISTS spelt")
+        connection.exec_driver_sql(
+            "CREATE TABLE spelt (account VARCHAR(50) CHARACTER SET latin1 COLLATE latin1_general_ci PRIMARY KEY,"
+            " total INTEGER)"
+        )
+    engine.dispose()
+    return server
+
+
+@pytest.mark.parametrize("address", [of_sqlite, of_postgres, campaign(of_mariadb, named="of_mariadb")])
+def test_the_audit_compares_keys_as_the_table_does(
+    address: Callable[[Kit, Callable[[], str]], str | URL], kit: Kit, database: Callable[[], str]
+) -> None:
+    """The table keeps the spelling of the first row of a key, and the values of the last."""
+    columns = {"account": "VARCHAR(50)", "total": "INTEGER"}
+    sink: DbApiSink[Any] = DbApiSink(address(kit, database), "spelt", columns, key="account")
+    values = [row("bob", 3), row("eve", 1), row("BOB", 4)]
+    sink.committer(job()).commit(permit(), kit.prepared(sink, *values[:2]))
+    with kit.writer(sink, first=2) as writer:
+        writer.write(batch(values[2]))
+        sink.committer(job()).commit(permit(2), writer.seal(epoch(2))()[0])
+
+    _, told = sink.audit_rows(batch(*values), "out", lambda *_: None)
+
+    assert sorted({key: value for key, value, _, _ in told}.items()) == sorted(sink.audit_table_rows())
 
 
 def test_it_says_what_it_is(kit: Kit) -> None:
