@@ -147,7 +147,7 @@ def _find(given: str, checkpoint_dir: str | None) -> _NamedJob:
     )
 
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def _holds_job(directory: Path) -> bool:

@@ -15,19 +15,21 @@ import msgspec
 import typer
 from rich.table import Table
 
+from kafka_eos.cli.options import resolve_job
 from kafka_eos.cli.output import echo, echo_json
 from kafka_eos.core.errors import ConfigError, KafkaEosError
 from kafka_eos.monitoring.terminal.live_view import print_output
 from kafka_eos.savepoints import Snapshot
 from kafka_eos.savepoints.snapshot import ALL_NAMESPACES
+from kafka_eos.storage import object_names as paths
 
 app = typer.Typer(help="List and read the state of a savepoint or checkpoint; the job need not run.",
                   no_args_is_help=True)  # fmt: skip
 Where = Annotated[
     str,
     typer.Argument(
-        help="Directory of a savepoint or of a job. For a job: its newest committed epoch, or epoch 42 with "
-        "`DIRECTORY@42`."
+        help="Directory of a savepoint; or a job: its name, its directory, or what defines its pipeline. For a job: "
+        "its newest committed epoch, or epoch 42 with `order-totals@42`."
     ),
 ]
 
@@ -46,7 +48,7 @@ def list_(
 ) -> None:
     """List the operators that have state, their states, and how these are stored.
 
-    Example: `kafka-eos state list .kafka-eos/orders`
+    Example: `kafka-eos state list orders`
     """
     snapshot = open_snapshot(where)
     states = [state for operator in snapshot.operators() for state in snapshot.states(operator).values()]
@@ -83,7 +85,7 @@ def read(
 ) -> None:
     """Print keys and values as JSON, one object per line, or write them to a Parquet file.
 
-    Example: `kafka-eos state read .kafka-eos/orders --operator total --key a7`
+    Example: `kafka-eos state read orders --operator total --key a7`
     """
     if namespace is not None and key is None:
         raise ConfigError("--namespace selects a namespace of one key: give --key too")
@@ -109,11 +111,19 @@ def _run(file: Path) -> None:
 
 
 def open_snapshot(where: str) -> Snapshot:
-    """Open the snapshot at ``DIRECTORY`` or ``DIRECTORY@EPOCH``."""
-    path, at, epoch = where.rpartition("@")
-    if at and epoch.isdigit() and not Path(where).exists():
-        return Snapshot.open(path, int(epoch))
-    return Snapshot.open(where)
+    """Open a savepoint, or the job that ``where`` names, at its newest committed epoch or at that of ``JOB@EPOCH``."""
+    place, at, number = where.rpartition("@")
+    if not at or not number.isdigit() or Path(where).exists():
+        return Snapshot.open(_locate(where))
+    return Snapshot.open(_locate(place), int(number))
+
+
+def _locate(where: str) -> str | Path:
+    """Return the directory or address of a savepoint, or of the checkpoints of a job."""
+    if "://" in where or any((Path(where) / name).exists() for name in (paths.SAVEPOINT, paths.MANIFESTS)):
+        return where
+    job, settings = resolve_job(where)
+    return settings.checkpoint_location(job)
 
 
 def _rows(

@@ -252,7 +252,7 @@ def test_state_is_listed(home: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("where", [f".kafka-eos/{JOB}", f".kafka-eos/{JOB}@2", str(GOLDEN / "savepoint")])
+@pytest.mark.parametrize("where", [f".kafka-eos/{JOB}", JOB, f"{JOB}@2", str(GOLDEN / "savepoint")])
 def test_state_is_read(home: Path, where: str) -> None:
     _, out, _ = kafka_eos(home, "state", "read", where, "--operator", "seen", "--state", "ids")
     found = {row["key"]: row["value"] for row in map(json.loads, out.splitlines())}
@@ -278,7 +278,7 @@ def test_state_is_written_to_a_file(home: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "options", "message"),
     [
-        ("nowhere", (), "neither a savepoint nor"),
+        ("nowhere", (), "no job 'nowhere' in "),
         (f".kafka-eos/{JOB}@9", (), "holds no epoch 9; it holds 1, 2"),
         (f".kafka-eos/{JOB}", ("--operator", "tutal"), "it holds that of: largest, seen, total"),
         (f".kafka-eos/{JOB}", ("--operator", "seen"), "say which of its states: count, ids"),
