@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.kafka import BrokerClient
 from benchmarks.processes import usage
-from kafka_eos.audit import Conclusion, Verdict, audit
+from kafka_eos.audit import Verdict, audit
 from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import AppRef
@@ -113,7 +113,7 @@ def _timed(what: str, run: Audit) -> None:
     verdict = run(progress)
     progress("")
     print(f"  {marks[-1][0] - marks[0][0]:6.1f} s  {marks[-1][1] - marks[0][1]:6.1f} s of CPU  {verdict.headline}")
-    if verdict.conclusion is not Conclusion.PASS:
+    if not verdict.conclusion.is_clean:
         sys.exit(f"{what} should have found nothing\n{verdict.traceback or verdict.findings}")
 
 

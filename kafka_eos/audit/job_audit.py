@@ -254,6 +254,7 @@ class _Audit:
             rejected={} if Check.LOST in barred else scan.refused(),
             inputs=inputs,
             not_yet_processed=ahead,
+            left_out=_left_out(self._ground.skipped(), ahead),
             outputs=outputs,
             before_savepoint=before,
             without_interval=undated(self._ledger, visible),
@@ -335,6 +336,12 @@ class _Audit:
         cut = self._ground.expired()
         whole = Check.WRONG_COUNT not in barred and all_there(self._ledger, self._counts, visible)
         return {} if not cut or whole else by_expiry(self._subject, cut)
+
+
+def _left_out(skipped: int, unread: int) -> list[str]:
+    """Return what of the inputs is not judged, for the headline."""
+    parts = [f"{skipped:,} before the start (offsets)"] * (skipped > 0) + [f"{unread:,} unread"] * (unread > 0)
+    return [f"not judged: {' and '.join(parts)} of the inputs"] if parts else []
 
 
 def _starts(inputs: Mapping[str, Bounds]) -> Offsets:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_eos import Pipeline, ProcessContext, ProcessFunction, Ttl, rows
-from kafka_eos.audit import Check, Conclusion
+from kafka_eos.audit import Check
 from kafka_eos.audit.tables.plan_cut import cut
 from kafka_eos.core.ids import SplitId
 from kafka_eos.testing import ListSource, MemorySink
@@ -82,7 +82,7 @@ def test_of_a_fold_with_a_time_to_live_existence_is_compared(ran: Callable[..., 
     right = ran(COUNTS, ["a", "a", "a"], outs).audit(spark)
     short = ran(COUNTS, ["a", "a", "a"], outs[:2]).audit(spark)
 
-    assert (right.conclusion, right.facts.expected, right.findings) == (Conclusion.PASS, 3, ()), right.headline
+    assert (right.conclusion.is_clean, right.facts.expected, right.findings) == (True, 3, ()), right.headline
     assert any("counts: their values depend on when state with a time to live" in note for note in right.facts.notes)
     assert "values of 3 outputs of sink counts not compared: they depend on when state with a" in right.headline
     assert {finding.check for finding in short.findings} == {Check.LOST}
@@ -93,7 +93,7 @@ def test_which_outputs_there_are_may_depend_on_what_had_expired(ran: Callable[..
     """The second word came when the first one's state had expired; nothing tells that to the recompute."""
     verdict = ran(EACH_ONCE, ["a", "a", "b"], [(0, b"a", None), (1, b"a", None), (2, b"b", None)]).audit(spark)
 
-    assert (verdict.conclusion, verdict.findings) == (Conclusion.PASS, ()), verdict.headline
+    assert (verdict.conclusion.is_clean, verdict.findings) == (True, ()), verdict.headline
     assert "when state expired; 1 are others" in verdict.facts.not_recomputed["words"]
 
 
@@ -101,7 +101,7 @@ def test_which_outputs_there_are_may_depend_on_what_had_expired(ran: Callable[..
 def test_where_nothing_expired_nothing_is_left_out(ran: Callable[..., Job], spark: Any) -> None:
     verdict = ran(EACH_ONCE, ["a", "a", "b"], [(0, b"a", None), (2, b"b", None)]).audit(spark)
 
-    assert (verdict.conclusion, verdict.facts.expected, verdict.facts.not_recomputed) == (Conclusion.PASS, 2, {})
+    assert (verdict.conclusion.is_clean, verdict.facts.expected, verdict.facts.not_recomputed) == (True, 2, {})
 
 
 @pytest.mark.campaign
@@ -113,7 +113,7 @@ def test_outputs_of_process_are_compared_whether_they_carry_a_number_or_not(
     swapped = ran(NUMBERED, ["a", "b", "a"], [(0, b"1", None), (1, b"1", None), (2, b"3", None)]).audit(spark)
     late = ran(NUMBERED, ["a", "b", "a"], [(2, b"2", None), (1, b"1", None), (0, b"1", None)]).audit(spark)
 
-    assert (right.conclusion, right.findings) == (Conclusion.PASS, ()), right.headline
+    assert (right.conclusion.is_clean, right.findings) == (True, ()), right.headline
     assert {finding.check for finding in swapped.findings} == {Check.WRONG_VALUE}
     assert {finding.check for finding in late.findings} == {Check.REORDERED}
 

@@ -72,6 +72,7 @@ def test_a_source_that_began_at_a_time_is_recomputed_from_there(
 
     assert (Conclusion.PASS, {}) == (verdict.conclusion, found(verdict)), verdict.headline
     assert (6, 6) == (verdict.facts.outputs, verdict.facts.expected)
+    assert "not judged: 4 before the start (offsets) of the inputs" in verdict.headline
     assert {} == verdict.skipped
 
     copy = topic(partitions=2)

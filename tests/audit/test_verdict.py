@@ -11,11 +11,13 @@ from kafka_eos.audit.checks.verdict import (
     Conclusion,
     Evidence,
     Observations,
+    OutputClaim,
     SkippedCheck,
     UncomparedOutput,
     Violation,
     judge,
 )
+from kafka_eos.audit.job_audit import _left_out
 
 CLEAN = Observations(
     inputs=10,
@@ -114,8 +116,49 @@ def test_of_topics_a_check_that_nobody_asked_for_is_not_in_the_headline() -> Non
     assert 1 == len(judge(replace(CLEAN, committed_epochs=None, evidence=evidence)).reasons)
 
 
-def test_a_sink_that_is_not_audited_is_in_the_headline() -> None:
-    verdict = judge(replace(CLEAN, not_audited={"files": "FileSink offers no audit"}))
+WITHOUT_ORDER = UncomparedOutput("plain", "order and epochs", "no provenance", claims=(OutputClaim.ORDER,))
+WITHOUT_VALUES = UncomparedOutput("totals", "values", "no order", 1, (OutputClaim.VALUES,))
+NUMBER_ONLY = UncomparedOutput("totals", "all but the number", "no order", 1, (*OutputClaim,))
 
-    assert Conclusion.PASS is verdict.conclusion
-    assert "sink files not audited: FileSink offers no audit" in verdict.headline
+
+@pytest.mark.parametrize(
+    ("facts", "conclusion", "promise"),
+    [
+        (replace(CLEAN, uncompared=(WITHOUT_ORDER,)), Conclusion.PASS, "none duplicated;"),
+        (replace(CLEAN, uncompared=(WITHOUT_VALUES,)), Conclusion.PARTIAL, "none duplicated;"),
+        (replace(CLEAN, uncompared=(NUMBER_ONLY,)), Conclusion.PARTIAL, "none duplicated of what was compared;"),
+        (replace(CLEAN, not_audited={"files": "it offers no audit"}), Conclusion.PARTIAL, "of what was compared;"),
+        (replace(CLEAN, not_recomputed={"totals": "timers"}), Conclusion.PARTIAL, "of what was compared;"),
+    ],
+)
+def test_outputs_that_were_not_compared_make_a_pass_partial(
+    facts: Observations, conclusion: Conclusion, promise: str
+) -> None:
+    """Order alone does not: there are sinks that have none."""
+    verdict = judge(facts)
+
+    assert (conclusion, {Conclusion.PASS: 0, Conclusion.PARTIAL: 3}[conclusion]) == (
+        verdict.conclusion,
+        verdict.exit_code,
+    )
+    assert promise in verdict.headline
+
+
+def test_what_was_not_judged_is_in_the_headline() -> None:
+    verdict = judge(replace(CLEAN, left_out=["not judged: 500 unread of the inputs"]))
+
+    assert verdict.headline == (
+        "PASS: 10 records in, 8 out, none lost, none duplicated; not judged: 500 unread of the inputs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("skipped", "unread", "text"),
+    [
+        (0, 0, []),
+        (1000, 500, ["not judged: 1,000 before the start (offsets) and 500 unread of the inputs"]),
+        (0, 7, ["not judged: 7 unread of the inputs"]),
+    ],
+)
+def test_input_that_the_job_did_not_read_is_in_the_headline(skipped: int, unread: int, text: list[str]) -> None:
+    assert text == _left_out(skipped, unread)

@@ -1,6 +1,7 @@
 """Checks of outputs without provenance: they are compared as multisets of key, value, headers and timestamp.
 
-Rule: an output that was computed n times must exist n times. Values that depend on an unknown order are only counted.
+Rule: an output that was computed n times must exist n times. Outputs whose value depends on an unknown order are only
+counted, as are the outputs that take their place.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from kafka_eos.audit.checks.verdict import Check
@@ -27,21 +29,21 @@ def flagged(there: DataFrame, made: DataFrame, sinks: Collection[str]) -> DataFr
     )
     every = is_there.unionByName(should)
     blind = every.groupBy("sink").agg(
-        F.max("loose").alias("any_loose"), F.max(F.col("time").isNull()).alias("any_untimed")
+        F.max(F.col("time").isNull()).alias("any_untimed"), F.count_if("loose").alias("any")
     )
     both = every.join(F.broadcast(blind), "sink")
-    # Where some values cannot be known, all outputs of the sink count as equal; some timestamps, those of all.
+    # Outputs whose value cannot be known are equal; if some timestamps cannot, those of all.
     compared_columns = F.when(
-        ~F.col("any_loose"), F.struct(*_SAID, F.when(~F.col("any_untimed"), F.col("time")).alias("time"))
+        ~F.col("loose"), F.struct(*_SAID, F.when(~F.col("any_untimed"), F.col("time")).alias("time"))
     )
     spot = F.struct("topic", "partition", "offset", "preview")
-    grouped = both.groupBy("sink", compared_columns.alias("said")).agg(
+    grouped = both.groupBy("sink", "any", compared_columns.alias("said")).agg(
         F.sum("n").alias("more"),
         F.count(F.when(F.col("n") < 0, 1)).alias("made"),
         F.max(F.when(F.col("n") > 0, spot)).alias("last"),
         F.min(F.when(F.col("n") < 0, spot)).alias("first"),
     )
-    wrong = grouped.where("more != 0").select("*", F.explode(F.sequence(F.lit(1), F.abs("more"))))
+    wrong = _answered(grouped).where("more != 0").select("*", F.explode(F.sequence(F.lit(1), F.abs("more"))))
     check = F.when(F.col("more") < 0, Check.LOST.name).when(F.col("made") > 0, Check.DUPLICATE.name)
     at = F.when(F.col("more") < 0, F.col("first")).otherwise(F.col("last"))
     detail = F.concat_ws(
@@ -52,3 +54,21 @@ def flagged(there: DataFrame, made: DataFrame, sinks: Collection[str]) -> DataFr
         check.otherwise(Check.UNEXPECTED.name).alias("check"), "sink",
         *(at[c].alias(c) for c in ("topic", "partition", "offset")), detail.alias("detail"),
     )  # fmt: skip
+
+
+def _answered(grouped: DataFrame) -> DataFrame:
+    """Let outputs that nothing else expects take the places of ``any`` outputs of unknown values, as far as they go.
+
+    Copies of known outputs come last. What is left of either is too many, or lost.
+    """
+    in_turn = Window.partitionBy("sink").orderBy("made", F.xxhash64("said")).rowsBetween(Window.unboundedPreceding, 0)
+    surplus = F.when(F.col("said").isNotNull(), F.greatest("more", F.lit(0))).otherwise(0)
+    sums = grouped.select(
+        "*", F.sum(surplus).over(in_turn).alias("so_far"), F.sum(surplus).over(Window.partitionBy("sink")).alias("all")
+    )
+    left = (
+        F.when(F.col("said").isNull(), F.least(F.col("all") - F.col("any"), F.lit(0)))
+        .when(F.col("more") > 0, F.greatest(F.least("more", F.col("so_far") - F.col("any")), F.lit(0)))
+        .otherwise(F.col("more"))
+    )
+    return sums.withColumn("more", left)

@@ -20,12 +20,27 @@ class Conclusion(enum.Enum):
     """The conclusion of an audit; the value of ``exit_code`` is the exit code of ``kafka-eos audit``."""
 
     PASS = "PASS"  # noqa: S105 - a verdict
+    PARTIAL = "PARTIAL"
+    """Nothing is wrong in what was compared, and some outputs were not compared."""
     FAIL = "FAIL"
     INCONCLUSIVE = "INCONCLUSIVE"
 
     @property
     def exit_code(self) -> int:
-        return {Conclusion.PASS: 0, Conclusion.FAIL: 1, Conclusion.INCONCLUSIVE: 2}[self]
+        return {Conclusion.PASS: 0, Conclusion.FAIL: 1, Conclusion.INCONCLUSIVE: 2, Conclusion.PARTIAL: 3}[self]
+
+    @property
+    def is_clean(self) -> bool:
+        """Return whether outputs were compared, and nothing wrong was found."""
+        return self in (Conclusion.PASS, Conclusion.PARTIAL)
+
+
+class OutputClaim(enum.Enum):
+    """The claims of a PASS about each output that it covers."""
+
+    EXISTENCE = "existence"
+    VALUES = "values"
+    ORDER = "order"
 
 
 class Check(enum.Enum):
@@ -146,6 +161,8 @@ class UncomparedOutput:
     why: str
     outputs: int | None = None
     """Number of these outputs; None means all."""
+    claims: tuple[OutputClaim, ...] = ()
+    """What a PASS would claim of them."""
 
     def __str__(self) -> str:
         of = "" if self.outputs is None else f"{self.outputs} output{'s' if self.outputs > 1 else ''} of "
@@ -220,6 +237,8 @@ class Observations:
     """Epochs of which only the sum of the outputs of all sinks is known."""
     before_savepoint: int = 0
     """Visible records that the job wrote before it started from a savepoint."""
+    left_out: Sequence[str] = ()
+    """What was not judged, or left out of the comparison by the user, for the headline."""
     notes: Sequence[str] = ()
     """How the comparison was made, where that limits what it proves."""
     state: StateFacts | None = None
@@ -269,6 +288,7 @@ def judge(
     - INCONCLUSIVE on an obstacle, without input, output or committed epoch, or if a vital check was skipped
     - FAIL if anything was found
     - INCONCLUSIVE if faults were expected and none is recorded
+    - PARTIAL if existence or values of some outputs were not compared
     - PASS
     """
     ignored, checks = {Check.FOREIGN} if allow_foreign else set(), tuple(checks)
@@ -303,8 +323,10 @@ def _conclude(
     if facts.state is not None:
         return Conclusion.PASS, (_said_of_state(facts, facts.state), *map(str, facts.state.uncompared))
     parts = [f"{facts.inputs} records in, {facts.outputs} out" if facts.inputs is not None else f"{facts.outputs} out"]
-    parts += [text for check, text in _PROMISES.items() if check not in skipped]
-    clean = ", ".join(parts)
+    uncovered = _uncovered(facts)
+    scope = " of what was compared" if OutputClaim.EXISTENCE in uncovered else ""
+    parts.append(", ".join(text for check, text in _PROMISES.items() if check not in skipped) + scope)
+    clean = ", ".join(part for part in parts if part)
     blind = tuple(
         f"{count} output{'s' if count > 1 else ''} of sink {sink} rejected by it, each with a dead letter"
         for sink, count in facts.rejected.items()
@@ -319,7 +341,14 @@ def _conclude(
     blind += tuple(f"sink {sink} not audited: {why}" for sink, why in facts.not_audited.items())
     blind += tuple(f"sink {sink} not recomputed: {why}" for sink, why in facts.not_recomputed.items())
     blind += tuple(map(str, facts.uncompared))
-    return Conclusion.PASS, (clean, *blind, *_unchecked(facts, skipped))
+    conclusion = Conclusion.PARTIAL if uncovered & {OutputClaim.EXISTENCE, OutputClaim.VALUES} else Conclusion.PASS
+    return conclusion, (clean, *facts.left_out, *blind, *_unchecked(facts, skipped))
+
+
+def _uncovered(facts: Observations) -> set[OutputClaim]:
+    """Return the claims that do not hold for all outputs."""
+    claims = {claim for uncompared in facts.uncompared for claim in uncompared.claims}
+    return claims | ({*OutputClaim} if facts.not_audited or facts.not_recomputed else set())
 
 
 def _said_of_state(facts: Observations, state: StateFacts) -> str:

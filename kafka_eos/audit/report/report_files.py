@@ -76,6 +76,7 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
         "dead_letters": _dead_letters(context.events),
         "rejected": dict(facts.rejected),
         "checks": [_check(check, verdict) for check in verdict.checks],
+        "left_out": list(facts.left_out),
         "not_audited": dict(facts.not_audited),
         "not_recomputed": dict(facts.not_recomputed),
         "not_compared": _uncompared(facts),
@@ -89,7 +90,8 @@ def as_json(verdict: Verdict, context: Context) -> dict[str, Any]:
 
 def _uncompared(facts: Observations) -> list[dict[str, Any]]:
     of_state = [] if facts.state is None else [asdict(left_out) for left_out in facts.state.uncompared]
-    return [*map(asdict, facts.uncompared), *of_state]
+    of_outputs = [asdict(one) | {"claims": [claim.value for claim in one.claims]} for one in facts.uncompared]
+    return [*of_outputs, *of_state]
 
 
 def _dead_letters(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from kafka_eos.audit.checks.verdict import UncomparedOutput
+from kafka_eos.audit.checks.verdict import OutputClaim, UncomparedOutput
 from kafka_eos.audit.facts.audit_subject import DatabaseTable, Directory, Place, Subject, Topic
 from kafka_eos.audit.facts.job_ledger import Ledger
 from kafka_eos.audit.tables.plan_cut import Cut
 
 if TYPE_CHECKING:
     from kafka_eos.audit.checks.job_scan import ExpectedCounts
+
+
+_WHOLE, _ORDER = (OutputClaim.EXISTENCE, OutputClaim.VALUES), (OutputClaim.ORDER,)
 
 
 def notes(subject: Subject, cut: Cut, ledger: Ledger, loose: int, unsure: Mapping[str, str], before: int) -> list[str]:
@@ -73,30 +76,40 @@ def uncompared(
                 why = "nothing tells which windows were over when rows came behind a watermark"
             elif name in cut.expiring:
                 why = "they depend on when state with a time to live had expired"
-            what = "values and order" if cut.nested else "values"
-            left_out.append(UncomparedOutput(name, what, why, n))
+            what, claims = (
+                ("values and order", (OutputClaim.VALUES, OutputClaim.ORDER))
+                if cut.nested
+                else ("values", (OutputClaim.VALUES,))
+            )
+            if not sink.marked and not (isinstance(sink, DatabaseTable) and sink.keyed):
+                what, claims = "all but the number", (*OutputClaim,)
+            left_out.append(UncomparedOutput(name, what, why, n, claims))
         if n := untold.get(name):
             why = "they are results before the end of windows, and nothing tells which rows had come by then"
             if name in ruled:
                 why = "nothing tells which rules their rows met, that were read in the same epoch, or are gone"
-            left_out.append(UncomparedOutput(name, "existence and values", why, n))
+            left_out.append(UncomparedOutput(name, "existence and values", why, n, _WHOLE))
         if n := made.untimed.get(name):
             broker = "the broker writes those of its topic (message.timestamp.type=LogAppendTime)"
             either = "the broker writes those of its topic, or some are the time of sending"
             left_out.append(UncomparedOutput(name, "timestamps", broker if sink.marked else either, n))
         if n := made.midway.get(name):
             why = "nothing tells which records these sums are of"
-            left_out.append(UncomparedOutput(name, "values", why, n))
+            left_out.append(UncomparedOutput(name, "values", why, n, (OutputClaim.VALUES,)))
         if name in cut.letters and cut.summed:
             why = "they depend on where its epochs ended"
-            left_out.append(UncomparedOutput(name, "letters from behind a fold with merge=", why))
+            left_out.append(UncomparedOutput(name, "letters from behind a fold with merge=", why, claims=_WHOLE))
         if name in cut.letters and cut.timed | cut.forgetting:
             why = "they depend on what timers have changed"
-            left_out.append(UncomparedOutput(name, "letters from operators with timers, and behind them,", why))
+            left_out.append(
+                UncomparedOutput(name, "letters from operators with timers, and behind them,", why, claims=_WHOLE)
+            )
         if name in cut.letters and cut.asked:
             why = "they depend on what a service has answered, or on which rules rows have met"
             left_out.append(
-                UncomparedOutput(name, "letters from async_map or broadcast state, and from behind it,", why)
+                UncomparedOutput(
+                    name, "letters from async_map or broadcast state, and from behind it,", why, claims=_WHOLE
+                )
             )
         if name in subject.at_least_once:
             left_out.append(
@@ -112,12 +125,12 @@ def _without_provenance(sink: Place) -> UncomparedOutput:
         case DatabaseTable(node, keyed=True):
             return UncomparedOutput(node, "all but the newest value of each key", "a table has no others")
         case DatabaseTable(node):
-            return UncomparedOutput(node, "order and epochs", "rows of a table carry no provenance")
+            return UncomparedOutput(node, "order and epochs", "rows of a table carry no provenance", claims=_ORDER)
         case Topic(node):
             remedy = 'KafkaSink(…, provenance="header") writes it'
         case Directory(node):
             remedy = "FileSink(…, envelope=True) writes it"
-    return UncomparedOutput(node, "order and epochs", f"its outputs carry no provenance; {remedy}")
+    return UncomparedOutput(node, "order and epochs", f"its outputs carry no provenance; {remedy}", claims=_ORDER)
 
 
 def _said_of(sink: Place) -> str:

@@ -138,6 +138,14 @@ class PinnedInput:
             for source in self._subject.sources
         }
 
+    def skipped(self) -> int:
+        """Return the number of offsets of the inputs before the job's start."""
+        return sum(
+            max(0, self._start(source, p, at) - at.begin)
+            for source in self._subject.sources
+            for p, at in self.pinned.ranges[source.stream].items()
+        )
+
     def outputs(self) -> dict[str, Bounds]:
         """Return the full range up to the pinned end, by sink with a topic."""
         ranges = self.pinned.ranges

@@ -87,7 +87,7 @@ class DemoResult:
 
     @property
     def exit_code(self) -> int:
-        """Return 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE."""
+        """Return the exit code of the conclusion, as of an audit."""
         return self.conclusion.exit_code
 
 
