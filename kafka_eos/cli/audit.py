@@ -46,7 +46,7 @@ def audit(
 
     The audit reads with the Java client, not with the client of the pipeline. The job must have stopped cleanly. Exit
     code 0 for PASS, 1 for FAIL (the findings name the records), 2 for INCONCLUSIVE (something needed for a verdict is
-    missing). Needs Java 17 and the extra `audit`.
+    missing), 3 for PARTIAL (some outputs were not compared). Needs Java 17 and the extra `audit`.
 
     Example: `kafka-eos audit orders.py --report-dir audit`
     """
@@ -77,6 +77,9 @@ def topics(
     ] = None,
     where: Annotated[
         str | None, typer.Option(help="Spark SQL condition: inputs that must have an output. Default: all.")
+    ] = None,
+    output_where: Annotated[
+        str | None, typer.Option(help="Spark SQL condition: outputs that are compared. Default: all.")
     ] = None,
     key: Annotated[
         str | None, typer.Option(help="Group within which order must hold. Default: the record's key.")
@@ -113,9 +116,6 @@ def topics(
         list[str] | None,
         typer.Option(help="Checkpoint directory of a job whose sinks store provenance there; repeatable."),
     ] = None,
-    allow_foreign: Annotated[
-        bool, typer.Option(help="Accept outputs without an id; without this option they are findings.")
-    ] = False,
     bootstrap_servers: Bootstrap = None,
     report_dir: ReportDir = Path(".kafka-eos/audit"),
     master: Master = None,
@@ -135,13 +135,11 @@ def topics(
         from kafka_eos.audit.topics.question import moment, query
 
         question = TopicAuditOptions(
-            settings.bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, key,
-            order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
+            settings.bootstrap_servers, tuple(input or ()), tuple(output), id, input_id, where, output_where,
+            key, order, value, schema, query(sql), moment(start), moment(end), slack, group, _earlier(resume),
             {**(settings.kafka_config or {}), **_settings(config)}, tuple(ledger or ()),
         )  # fmt: skip
-        verdict = audit_topics(
-            question, report_dir=report_dir, progress=progress, allow_foreign=allow_foreign, master=master
-        )
+        verdict = audit_topics(question, report_dir=report_dir, progress=progress, master=master)
     exit_with_verdict(verdict, report_dir)
 
 

@@ -15,18 +15,19 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from kafka_eos.audit import Check, Conclusion
 from kafka_eos.audit.checks.verdict import Evidence, Violation
 from kafka_eos.audit.cluster.cluster_admin import ClusterAdmin, Range, Ranges, settle, unsettled
 from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
-from kafka_eos.audit.topics.offset_window import reading_ends, window
+from kafka_eos.audit.topics.offset_window import identity, left_out, reading_ends, window
 from kafka_eos.audit.topics.topic_audit import _compacted_away
 from kafka_eos.core.errors import ConfigError
 from tests.audit.job import FED_AT, Out
 from tests.audit.topic_pair import EARLIER, ORDERS, Pair, found
 from tests.marks import campaign
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -67,6 +68,36 @@ def test_a_window_of_times_judges_what_lies_in_it_and_reads_more(pair: Pair, spa
     assert {Check.LOST: 1} == found(verdict), verdict.findings
     assert ORDERS == verdict.facts.inputs
     assert {} == found(outside), outside.findings
+
+
+def test_a_record_of_the_future_does_not_end_a_window_of_times(pair: Pair, spark: Any) -> None:
+    """The first record that is not older than the end is the first one: nothing of the partition would be judged."""
+    future = replace(pair.outs[0], timestamp=FED_AT + 3_000_000)
+    pair.job.write(pair.output, [future, *(o for o in pair.outs[1:] if o is not pair.outs[4])])
+    end = datetime.fromtimestamp(FED_AT / 1000, UTC) + timedelta(minutes=30)
+
+    verdict = audit_topics(pair.question(id="$.id", end=end), spark=spark)
+
+    assert Conclusion.INCONCLUSIVE is verdict.conclusion, verdict.headline
+    assert f"{pair.output}/0 has {ORDERS // 2 - 2} records from before --to behind a record" in verdict.headline
+
+
+def test_a_topic_of_the_same_name_is_not_resumed(
+    pair: Pair, topic: Callable[..., str], admin: AdminClient, spark: Any
+) -> None:
+    with closing(ClusterAdmin(spark, {"bootstrap.servers": pair.job.bootstrap})) as cluster:
+        question = pair.question(id="$.id")
+        earlier = {**EARLIER, "question": question.asked, "resume": {"identity": identity(question, cluster)}}
+        resumed = replace(question, resume=earlier)
+        same = identity(resumed, cluster)
+        admin.delete_topics([pair.output])[pair.output].result(PATIENCE)
+        eventually(lambda: pair.output not in admin.list_topics(timeout=PATIENCE).topics, "the topic is deleted")
+        admin.create_topics([NewTopic(pair.output, 2)])[pair.output].result(PATIENCE)
+
+        with pytest.raises(ConfigError, match=f"{pair.output} was deleted and made anew"):
+            identity(resumed, cluster)
+
+    assert earlier["resume"]["identity"] == same
 
 
 @pytest.mark.parametrize(
@@ -278,6 +309,19 @@ def test_what_expired_since_an_earlier_audit_ends_it() -> None:
     earlier = {**EARLIER, "resume": {"ends": {"t": {"0": 100}, "i": {"0": 90}}, "files": {}}}
     with pytest.raises(ConfigError, match=r"i/0 begins at offset 100.*without --resume"):
         window(asked(resume=earlier), None, SINCE_100)
+
+
+def test_what_is_not_judged_is_in_the_headline() -> None:
+    """Of an earlier audit, which judged what came before, only the rest is told."""
+    some = asked(start={"i": {0: 150, 1: 20}, "t": {0: 200}}, end={"i": {0: 180}})
+    earlier = {**EARLIER, "resume": {"ends": {"t": {"0": 100}, "i": {"0": 90}}, "files": {}}}
+
+    assert [
+        "not judged: 170 before the start and 20 after the end of the inputs (offsets)",
+        "not judged: 200 before the start of the outputs (offsets)",
+    ] == left_out(some, FULL, window(some, None, FULL))
+    assert [] == left_out(asked(), FULL, window(asked(), None, FULL))
+    assert [] == left_out(asked(resume=earlier), FULL, window(asked(resume=earlier), None, FULL))
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,10 @@ class ClusterAdmin:
             found = self._get(self._admin.describeTopics(self._list(wanted)).allTopicNames())
             return [(topic, _uuid(found.get(topic).topicId())) for topic in wanted]
 
+    def cluster_id(self) -> str:
+        with _errors("look up the cluster"):
+            return str(self._get(self._admin.describeCluster().clusterId()))
+
     def open_transactions(self, topics: Iterable[str]) -> dict[str, list[str]]:
         """Return the names and states of open transactions in ``topics``, by topic."""
         wanted = set(topics)

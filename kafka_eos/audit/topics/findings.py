@@ -19,7 +19,7 @@ from kafka_eos.audit.report.report_files import Context
 from kafka_eos.audit.tables import topic_tables as reads
 from kafka_eos.audit.topics import offset_window as window
 from kafka_eos.audit.topics import topic_tables as tables
-from kafka_eos.audit.topics.question import TopicAuditOptions, expression
+from kafka_eos.audit.topics.question import TopicAuditOptions
 from kafka_eos.audit.topics.topic_scan import TERM, Attempt, Suspect, Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.topic_tables import OffsetWindow, Places
 from kafka_eos.core.errors import ConfigError
@@ -105,14 +105,10 @@ def _texts(scan: TopicScan, question: TopicAuditOptions, spots: Sequence[Spot]) 
             topic, partition = places.names[place]
             bounds.setdefault(topic, {})[partition] = (offset, offset + 1)
         table = scan.read(bounds, committed=False)
-        is_input = F.col("topic").isin([*question.inputs])
-        name = F.col("provenance")
+        name = F.regexp_extract("provenance", tables.COPY, 1)
         if not question.by_provenance:
-            of_output = F.expr(expression(question.id)) if question.id is not None else F.lit("")
-            of_input = F.expr(expression(question.input_id)) if question.input_id is not None else of_output
-            name = F.when(is_input, of_input.cast("string")).otherwise(of_output.cast("string"))
-        if question.by_provenance:
-            name = F.regexp_extract(name, tables.COPY, 1)
+            table = tables.with_id(tables.with_id(table, question.id), question.input_id or question.id, "of_input")
+            name = F.when(F.col("topic").isin([*question.inputs]), F.col("of_input")).otherwise(F.col("named"))
         rows = table.select("topic", "partition", "offset", name.alias("id"), reads.preview("raw_value").alias("text"))
         number = {place: i for i, place in enumerate(places.names)}
         for row in rows.collect():
@@ -180,6 +176,7 @@ def reported(
     facts: Observations,
     held: Sequence[Mapping[str, Any]],
     read: OffsetWindow,
+    identity: Mapping[str, Any],
 ) -> Context:
     """Return the context of the report; a later audit may resume from one that covered everything."""
     records = (facts.inputs or 0, facts.outputs)
@@ -190,7 +187,7 @@ def reported(
     ]  # fmt: skip
     extra: dict[str, Any] = {"question": question.asked, "partitions": list(held)}
     if question.whole:
-        extra["resume"] = {**window.ends(read, question), "records": records}
+        extra["resume"] = {**window.ends(read, question, identity), "records": records}
     return replace(context, reads=listed, extra=extra)
 
 

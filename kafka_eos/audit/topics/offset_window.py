@@ -45,8 +45,8 @@ def window(
             narrow[p] = _clip(low, last, start.get(topic, {}).get(p), end.get(topic, {}).get(p))
             if low > at.end:
                 raise ConfigError(
-                    f"{topic}/{p} ends at offset {at.end}, before {low}, where the earlier audit ended: it was emptied "
-                    "or made anew. Audit it from its beginning"
+                    f"{topic}/{p} ends at offset {at.end}, before {low}, where the earlier audit ended: it has lost "
+                    "records. Audit it from its beginning"
                 )
         read[topic], judged[topic] = wide, narrow
     if cut := _cut(question, ranges, read):
@@ -57,6 +57,50 @@ def window(
 def reading_ends(question: TopicAuditOptions, cluster: ClusterAdmin) -> Offsets:
     """Return the end offsets that the question sets before the ends of the topics."""
     return _offsets(question, cluster, question.end, question.slack)
+
+
+def identity(question: TopicAuditOptions, cluster: ClusterAdmin) -> dict[str, Any]:
+    """Return the ids of the cluster and of the topics: others of the same names would have other ids.
+
+    ConfigError if the earlier audit, which is resumed, read other ones: their offsets say nothing about these.
+    """
+    ids = dict(cluster.ids(question.topics))
+    found: dict[str, Any] = {"cluster": cluster.cluster_id(), "topics": ids}
+    before: Mapping[str, Any] = found if question.resume is None else question.resume["resume"].get("identity", {})
+    if before == found:
+        return found
+    changed = [name for name, id_ in ids.items() if before.get("topics", {}).get(name) != id_]
+    raise ConfigError(
+        f"the earlier audit read other topics of the same names: {', '.join(changed) or 'the cluster'} was deleted and "
+        "made anew, or is of another cluster. Audit without --resume"
+    )
+
+
+def behind(question: TopicAuditOptions, ranges: Ranges, found: OffsetWindow) -> dict[str, Bounds]:
+    """Return the bounds of the committed records behind the end, where that is a time: by right none is older."""
+    if not isinstance(question.end, datetime):
+        return {}
+    rest = {
+        topic: {p: (end, at.stable) for p, at in parts.items() if (end := found.read[topic][p][1]) < at.stable}
+        for topic, parts in ranges.items()
+    }
+    return {topic: bounds for topic, bounds in rest.items() if bounds}
+
+
+def left_out(question: TopicAuditOptions, ranges: Ranges, found: OffsetWindow) -> list[str]:
+    """Return what of inputs and outputs is not judged, for the headline; what an earlier audit has judged is left out.
+
+    In offsets, of which some belong to the ends of transactions.
+    """
+    texts = []
+    for role, names in (("inputs", question.inputs), ("outputs", question.outputs)):
+        bounds = [(at, found.judged[name][p]) for name in names for p, at in ranges.get(name, {}).items()]
+        before = 0 if question.resume is not None else sum(start - at.begin for at, (start, _) in bounds)
+        after = sum(at.end - end for at, (_, end) in bounds)
+        parts = [f"{n:,} {where}" for n, where in ((before, "before the start"), (after, "after the end")) if n]
+        if parts:
+            texts.append(f"not judged: {' and '.join(parts)} of the {role} (offsets)")
+    return texts
 
 
 def _check_offsets(question: TopicAuditOptions, ranges: Ranges) -> None:
@@ -137,10 +181,11 @@ def _files(directory: str, question: TopicAuditOptions) -> list[str]:
     return [name for name in names if name not in known]
 
 
-def ends(window: OffsetWindow, question: TopicAuditOptions) -> dict[str, Any]:
-    """Return the ends that a later audit resumes from."""
+def ends(window: OffsetWindow, question: TopicAuditOptions, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ends that a later audit resumes from, and of which topics they are."""
     earlier: Mapping[str, Any] = {} if question.resume is None else question.resume["resume"]["files"]
     return {
+        "identity": identity,
         "ends": {topic: {str(p): end for p, (_, end) in bounds.items()} for topic, bounds in window.judged.items()},
         "files": {d: sorted({*earlier.get(d, ()), *names}) for d, names in window.files.items()},
     }

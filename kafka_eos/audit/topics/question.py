@@ -16,7 +16,7 @@ from kafka_eos.audit.cluster.cluster_admin import Offsets
 from kafka_eos.core.errors import ConfigError
 
 PROVENANCE = "provenance"
-_SAME = ("inputs", "outputs", "id", "input_id", "where", "key", "order", "value", "schema", "sql")
+_SAME = ("inputs", "outputs", "id", "input_id", "where", "output_where", "key", "order", "value", "schema", "sql")
 """What an audit that resumes another must ask as that did."""
 
 
@@ -34,6 +34,7 @@ class TopicAuditOptions:
     ``id``       what names a record: equal in an input and the output made from it; None asks for no ids
     ``input_id`` the same of inputs, where it is another expression
     ``where``    inputs of which an output is expected; default: all
+    ``output_where``  outputs that are compared; default: all
     ``key``      within what order must hold; default: the record's key
     ``order``    what must not fall within a key of an output partition; default: the order of the inputs, by id
     ``value``    of an output: what ``sql`` is compared with
@@ -54,6 +55,7 @@ class TopicAuditOptions:
     id: str | None = None
     input_id: str | None = None
     where: str | None = None
+    output_where: str | None = None
     key: str | None = None
     order: str | None = None
     value: str = "value"
@@ -174,15 +176,19 @@ def query(text: str | None) -> str | None:
     return text
 
 
+def is_json_path(text: str) -> bool:
+    return text.startswith("$")
+
+
 def expression(text: str) -> str:
     """Return the Spark SQL of a short form; other expressions are returned unchanged."""
-    if text.startswith("$"):
-        return f"get_json_object(value, {_quoted(text)})"
+    if is_json_path(text):
+        return f"get_json_object(value, {quoted(text)})"
     if text.startswith("header:"):
-        name = _quoted(text.removeprefix("header:"))
+        name = quoted(text.removeprefix("header:"))
         return f"cast(try_element_at(filter(headers, h -> h.key = {name}), -1).value as string)"
     return text
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

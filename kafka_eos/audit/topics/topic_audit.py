@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,8 @@ from kafka_eos.audit.tables.partition_placement import PartitionPlacement
 from kafka_eos.audit.topics import findings as shown
 from kafka_eos.audit.topics import offset_window as window
 from kafka_eos.audit.topics.partitioning_history import placings
-from kafka_eos.audit.topics.question import TopicAuditOptions
-from kafka_eos.audit.topics.topic_scan import Suspects, Tally, TopicScan
+from kafka_eos.audit.topics.question import TopicAuditOptions, expression
+from kafka_eos.audit.topics.topic_scan import IdComparison, Suspects, Tally, TopicScan
 from kafka_eos.audit.topics.topic_tables import OffsetWindow
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ def audit_topics(
     spark: SparkSession | None = None,
     master: str | None = None,
     settle_seconds: float = 30.0,
-    allow_foreign: bool = False,
     plans: list[str] | None = None,
 ) -> Verdict:
     """Audit topics and return the verdict; with ``report_dir`` also write report.json and report.html there.
@@ -78,8 +78,8 @@ def audit_topics(
             facts = run.facts(settle_seconds)
         if plans is not None:
             plans.extend(run.plans)
-        ending.context = shown.reported(ending.context, question, facts, run.partitions, run.window)
-        return judge(facts, allow_foreign=allow_foreign, vital=run.vital)
+        ending.context = shown.reported(ending.context, question, facts, run.partitions, run.window, run.identity)
+        return judge(facts, vital=run.vital)
 
     return ending.of(judged)
 
@@ -92,6 +92,8 @@ class _Run:
         self._question = question
         self._progress = progress
         self.window = OffsetWindow({}, {}, {})
+        self.identity: Mapping[str, Any] = {}
+        """The ids of the cluster and of its topics."""
         self.partitions: list[dict[str, Any]] = []
         self.plans: list[str] = []
         self.vital: tuple[AnyCheck, ...] = ()
@@ -105,6 +107,7 @@ class _Run:
         compacted: list[str] = []
         if question.topics:
             with closing(ClusterAdmin(self._spark, java_config(question.bootstrap, question.config))) as cluster:
+                self.identity = window.identity(question, cluster)
                 done = None if question.group is None else cluster.group_offsets(question.group)
                 self._progress("waiting until no transaction is open")
                 ranges, busy = settle(
@@ -118,8 +121,11 @@ class _Run:
             self.window = window.window(question, None, ranges)
         if not any(self.window.read.values()) and not any(self.window.files.values()):
             return replace(base, obstacles=["there is nothing to read"])
+        base = replace(base, left_out=window.left_out(question, ranges, self.window))
         with shown.sized(self._spark, _records(ranges) // _A_TASK), closing(self._scan()) as scan:
             try:
+                if late := self._late(scan, ranges):
+                    return replace(base, obstacles=late)
                 return self._examine(scan, base, compacted)
             finally:
                 self.plans += scan.plans
@@ -131,12 +137,24 @@ class _Run:
         self._placed = placings([one.regimes for one in ledgers], outputs)
         return TopicScan(self._spark, self._question, self.window, files(kept), self._placed)
 
+    def _late(self, scan: TopicScan, ranges: Ranges) -> list[str]:
+        """Return the partitions whose times do not tell the range: records behind its end are older than the end."""
+        end = self._question.end
+        if not isinstance(end, datetime):
+            return []
+        before = end - timedelta(seconds=self._question.slack)
+        return [
+            f"{place} has {n} records from before --to behind a record from after it, so times do not tell what to "
+            "judge. Judge offsets (--to with JSON)"
+            for place, n in scan.older(window.behind(self._question, ranges, self.window), before).items()
+        ]
+
     def _examine(self, scan: TopicScan, base: Observations, compacted: list[str]) -> Observations:
         question = self._question
         self._progress("reading inputs and outputs")
         with shown.explained():
-            tallies = scan.tallies()
-            uncommitted = scan.uncommitted(tallies)
+            tallies = scan.tallies
+            uncommitted = scan.uncommitted()
         self.partitions = shown.partitions(question, tallies, uncommitted)
         seen = _total(tallies, question.inputs), _total(tallies, question.outputs)
         if question.id is not None and (nameless := _nameless(question, tallies)):
@@ -148,10 +166,18 @@ class _Run:
             inputs=seen[0] + earlier[0] if question.inputs else None,
             outputs=seen[1] + earlier[1],
             uncommitted=max(0, sum(uncommitted.values()) - visible),
-            notes=[*_notes(question, compacted), *_unnamed(question, tallies)],
+            obstacles=_unknown(question, tallies),
+            left_out=[*base.left_out, *_excluded(question, tallies, compacted)],
+            notes=_notes(question, tallies),
         )
         self._progress(f"comparing {seen[0]} inputs and {seen[1]} outputs")
         found, expected = self._found(scan, facts), 0
+        if question.id is not None and not question.by_provenance and question.inputs:
+            facts = replace(
+                facts,
+                obstacles=[*facts.obstacles, *_unrelated(question, scan.ids, seen)],
+                left_out=[*facts.left_out, *_repeated(scan.ids)],
+            )
         texts: Mapping[Check, tuple[int, tuple[str, ...]]] = {}
         if question.sql is not None:
             with shown.explained():
@@ -165,18 +191,18 @@ class _Run:
         question = self._question
         found: dict[Check, Suspects | SkippedCheck] = {}
         if question.id is not None:
-            found |= scan.compared()
+            found |= scan.ids.found
             found |= {
                 check: shown.untold(scan, question, check, suspects)
-                for check, suspects in scan.untold().items()
+                for check, suspects in scan.ids.untold.items()
                 if suspects[0] and found[check] == (0, ())
             }
-            found[Check.FOREIGN] = scan.unnamed()
         if scan.in_order:
             found[Check.REORDERED] = scan.reordered()
         if question.key is None:
             found[Check.MISPLACED] = self._misplaced(scan)
         if question.by_provenance:
+            found[Check.FOREIGN] = scan.unnamed()
             found |= shown.attempts(scan, facts.uncommitted > 0)
         elif facts.uncommitted and question.inputs and question.id is not None:
             found[Check.COMMITTED_HIDDEN] = scan.hidden()
@@ -271,6 +297,8 @@ def _why_not(check: Check, question: TopicAuditOptions) -> str:
         return "without provenance nothing tells which transaction wrote a visible record"
     if check in (Check.LOST, Check.UNEXPECTED, Check.COMMITTED_HIDDEN) and not question.inputs:
         return "no input was named"
+    if check is Check.FOREIGN and question.id is not None:
+        return "records of others have no provenance, and it was not asked for"
     if check is Check.MISPLACED and question.key is not None:
         return "partitions follow the record's key, and another key was named"
     if check is Check.REORDERED and (question.order is not None or question.id is not None):
@@ -284,10 +312,9 @@ def _nameless(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tal
     """
     asked = {"outputs": (question.outputs, question.id), "inputs": (question.inputs, question.input_id or question.id)}
     return [
-        f"none of the {_total(tallies, names)} {role} has an id: {_look(question, expression)}"
+        f"none of the {n} {role} has an id: {_look(question, expression)}"
         for role, (names, expression) in asked.items()
-        if (places := [t for (name, _), t in tallies.items() if name in names])
-        and all(tally.unnamed == tally.records for tally in places)
+        if (n := _sum(tallies, names, "compared")) and n == _sum(tallies, names, "unnamed")
     ]
 
 
@@ -297,33 +324,79 @@ def _look(question: TopicAuditOptions, expression: str | None) -> str:
     return f"look at {expression!r}"
 
 
-def _notes(question: TopicAuditOptions, compacted: list[str]) -> list[str]:
-    notes = []
+def _unknown(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
+    """Return a reason if nothing tells whether some records were lost or duplicated."""
+    asked = {
+        "inputs": (question.inputs, "where", question.where, question.input_id or question.id),
+        "outputs": (question.outputs, "output-where", question.output_where, question.id),
+    }
+    reasons = []
+    for role, (names, option, condition, name) in asked.items():
+        if n := _sum(tallies, names, "unknown"):
+            reasons.append(
+                f"--{option} is NULL for {n} {role}, so nothing tells whether they are to be compared: say so with "
+                f"coalesce(({condition}), false), or true"
+            )
+        if name is None or question.by_provenance or not (n := _sum(tallies, names, "unnamed")):
+            continue
+        topic, partition, offset = min(
+            (topic, partition, tally.first_unnamed)
+            for (topic, partition), tally in tallies.items()
+            if topic in names and tally.first_unnamed is not None
+        )
+        reasons.append(
+            f"{n} {role} have no id {name!r} that is theirs alone, the first is {topic}/{partition}/{offset}: give an "
+            f"id that they have (of tombstones the key: coalesce({expression(name)}, key)), or leave them out with "
+            f"--{option}"
+        )
+    return reasons
+
+
+def _unrelated(question: TopicAuditOptions, ids: IdComparison, seen: tuple[int, int]) -> list[str]:
+    """Return a reason if inputs and outputs have no common id: these are no losses, the expressions differ."""
+    if ids.shared or not all(seen):
+        return []
+    return [
+        "no output has the id of an input: the two are not the same ids (a number and its text are two, see "
+        f"--input-id); look at {question.id!r}"
+    ]
+
+
+def _repeated(ids: IdComparison) -> list[str]:
+    if not ids.repeated:
+        return []
+    several = "1 id is" if ids.repeated == 1 else f"{ids.repeated:,} ids are"
+    return [f"{several} of several inputs: only the number of their outputs was compared"]
+
+
+def _excluded(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally], compacted: list[str]) -> list[str]:
+    """Return what was left out, for the headline."""
+    conditions = {
+        "inputs excluded by --where": _sum(tallies, question.inputs, "excluded"),
+        "outputs excluded by --output-where": _sum(tallies, question.outputs, "excluded"),
+    }
+    texts = [f"{n:,} {what}" for what, n in conditions.items() if n]
+    if question.order is not None and (n := _sum(tallies, question.outputs, "unordered")):
+        texts.append(f"order of {n:,} outputs not compared: --order is NULL for them, or neither a number nor a time")
+    if question.by_provenance and question.inputs:
+        texts.append(
+            "compared was that an input has an output, in any of the outputs; how many it should have, only an audit "
+            "of the job tells"
+        )
     if compacted:
-        notes.append(f"Compaction may have removed records of {', '.join(compacted)}: those were not compared.")
+        texts.append(f"not judged: records of {', '.join(compacted)} that compaction removed")
+    return texts
+
+
+def _notes(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
+    notes = []
     if question.resume is not None:
         notes.append(
             "Only what came after the earlier verdict was read; an output of an input before it is unexpected."
         )
-    if question.by_provenance and question.inputs:
-        notes.append(
-            "An input was expected to have an output, in any of the outputs; how many it should have, only an audit "
-            "of the job tells."
-        )
-        if question.where is None:
-            notes.append("Every input was expected to have one; a condition (where) leaves filtered ones out.")
-    return notes
-
-
-def _unnamed(question: TopicAuditOptions, tallies: Mapping[tuple[str, int], Tally]) -> list[str]:
-    if question.id is None:
-        return []
-    unnamed = {
-        names: sum(tally.unnamed for (name, _), tally in tallies.items() if name in names)
-        for names in (question.inputs, question.outputs)
-    }
-    notes = [f"{n} inputs have no id; no output of them was expected."] if (n := unnamed[question.inputs]) else []
-    if unnamed[question.outputs] and question.by_provenance and not question.ledgers:
+    if question.by_provenance and question.inputs and question.where is None:
+        notes.append("Every input was expected to have one; a condition (where) leaves filtered ones out.")
+    if question.by_provenance and not question.ledgers and _sum(tallies, question.outputs, "unnamed"):
         notes.append(f'Outputs without a header may be those of a sink with provenance="ledger": {_NAME_THE_LEDGER}.')
     return notes
 
@@ -335,4 +408,8 @@ def _records(ranges: Ranges) -> int:
 
 def _total(tallies: Mapping[tuple[str, int], Tally], names: tuple[str, ...]) -> int:
     """Return the number of judged records."""
-    return sum(tally.judged for (name, _), tally in tallies.items() if name in names)
+    return _sum(tallies, names, "judged")
+
+
+def _sum(tallies: Mapping[tuple[str, int], Tally], names: tuple[str, ...], what: str) -> int:
+    return sum(getattr(tally, what) for (name, _), tally in tallies.items() if name in names)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ TERM = r"^\d+\."
 Attempt = tuple[str, str]
 """A topic, and ``term.epoch/source`` of outputs in it."""
 _LOW = (1 << 32) - 1
+_ONE_TO_ONE = "n_in = 1 and n_out = 1 and output_key is not null"
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,23 @@ class Tally:
 
     records: int
     judged: int
-    """Those that are; the rest are counterparts only."""
+    """Those that are, and are compared; the rest are counterparts only, or left out by a condition."""
     sum: int
     xor: int
     first: int
     last: int
+    compared: int
+    """Records of which the condition (``where``) holds, judged or not."""
     unnamed: int
-    """Records without an id."""
+    """Those of them without an id."""
+    first_unnamed: int | None
+    unordered: int
+    """Those with a key and nothing that tells their order."""
+    ordered: int
+    excluded: int
+    """Judged records of which the condition does not hold."""
+    unknown: int
+    """Records of which nobody knows whether it holds."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +82,25 @@ class ById:
     """A check as SQL over ids: which break it, how many records that is, and which record of an id is shown."""
 
     condition: str
-    number: str
-    spot: str
+    number: str = "1"
+    spot: str = "first_in"
+
+
+@dataclass(frozen=True)
+class IdComparison:
+    """Findings by the ids of inputs and outputs."""
+
+    found: Mapping[Check, Suspects]
+    """What is wrong whatever lies outside of what was read."""
+    untold: Mapping[Check, Suspects]
+    """Ids that may be lost or duplicated, since they also occur outside of the judged range: it is unknown which of
+    their inputs and outputs belong together, and counterparts may be outside of what was read."""
+    shared: int
+    """Ids of inputs and outputs."""
+    repeated: int
+    """Ids of several inputs."""
+    ordered: int
+    """Ids of one input and one output with a key."""
 
 
 Suspects = tuple[int, tuple[Suspect, ...]]
@@ -143,32 +172,38 @@ class TopicScan:
 
     # ------------------------------------------------------------ what is there
 
-    def tallies(self) -> dict[tuple[str, int], Tally]:
+    @cached_property
+    def tallies(self) -> Mapping[tuple[str, int], Tally]:
         """Return the counts by topic and partition."""
-        content = F.col("content")
+        content, kept, judged = F.col("content"), F.col("kept"), F.col("judged")
+        unnamed, keyed = kept & F.col("id").isNull(), kept & ~F.col("is_input") & F.col("key").isNotNull()
+        sums = {
+            "judged": judged & kept,
+            "compared": kept,
+            "unnamed": unnamed,
+            "unordered": keyed & F.col("turn").isNull(),
+            "ordered": keyed & F.col("turn").isNotNull(),
+            "excluded": judged & ~kept,
+            "unknown": kept.isNull(),
+        }
         rows = self._both.groupBy("place").agg(
-            F.count("*").alias("n"),
-            F.count(F.when(F.col("judged"), 1)).alias("judged"),
+            F.count("*").alias("records"),
             F.sum(content.bitwiseAND(_LOW)).alias("low"),
             F.sum(F.shiftrightunsigned(content, 32)).alias("high"),
             F.bit_xor(content).alias("xor"),
             F.min("offset").alias("first"),
             F.max("offset").alias("last"),
-            F.count(F.when(F.col("id").isNull(), 1)).alias("unnamed"),
+            F.min(F.when(unnamed, F.col("offset"))).alias("first_unnamed"),
+            *(F.count_if(condition).alias(name) for name, condition in sums.items()),
         )
-        return {
-            self.places.names[r.place]: Tally(
-                r.n, r.judged, (r.low + (r.high << 32)) % (1 << 64), r.xor % (1 << 64), r.first, r.last, r.unnamed
-            )
-            for r in self._run(rows)
-        }
+        return {self.places.names[row.place]: _tally(row.asDict()) for row in self._run(rows)}
 
-    def uncommitted(self, tallies: Mapping[tuple[str, int], Tally]) -> dict[tuple[str, int], int]:
+    def uncommitted(self) -> dict[tuple[str, int], int]:
         """Return how many records read_uncommitted readers see of each output partition.
 
         A partition whose offsets are all visible has no other records, and is not read again.
         """
-        bounds = self._window.of(self._question.outputs)
+        bounds, tallies = self._window.of(self._question.outputs), self.tallies
         seen = {(t, p): tallies[t, p].records if (t, p) in tallies else 0 for t, parts in bounds.items() for p in parts}
         partly = {
             topic: some
@@ -181,9 +216,19 @@ class TopicScan:
         rows = self._run(table.groupBy("topic", "partition").agg(F.count("*").alias("n")))
         return seen | {(r.topic, r.partition): r.n for r in rows}
 
+    def older(self, bounds: Mapping[str, Bounds], than: datetime) -> dict[str, int]:
+        """Return how many records within ``bounds`` are older than a time, by topic and partition (``t/0``)."""
+        if not bounds:
+            return {}
+        old = self.read(bounds, committed=True).where(F.col("timestamp") < F.lit(than))
+        rows = self._run(old.groupBy("topic", "partition").agg(F.count("*").alias("n")))
+        return {f"{row.topic}/{row.partition}": row.n for row in rows}
+
     def unnamed(self) -> Suspects:
         """Return the outputs without an id."""
-        return self._suspects(self._both, "not is_input and id is null and judged")
+        if not any(tally.unnamed for (name, _), tally in self.tallies.items() if name in self._question.outputs):
+            return 0, ()
+        return self._suspects(self._both, "not is_input and id is null and judged and kept")
 
     # ------------------------------------------------------------ ids
 
@@ -229,10 +274,28 @@ class TopicScan:
             )
         )
 
-    def compared(self) -> dict[Check, Suspects]:
-        """Return duplicates, losses and outputs without input, by id: findings that no record outside of the range
-        explains.
-        """
+    @cached_property
+    def ids(self) -> IdComparison:
+        """Compare inputs and outputs by their ids, in one pass."""
+        conditions = self._conditions()
+        doubts = {} if self._question.by_provenance else self._doubts()
+        counted = {
+            **{check.name: by for check, by in conditions.items()},
+            **{f"{check.name}?": by for check, by in doubts.items()},
+            "shared": ById("n_in > 0 and n_out > 0"),
+            "repeated": ById("n_in > 1"),
+            "ordered": ById(_ONE_TO_ONE),
+        }
+        sums = [F.sum(F.expr(f"if({by.condition}, {by.number}, 0)")).alias(name) for name, by in counted.items()]
+        (row,) = self._run(self._named.agg(*sums))
+        n = {name: row[name] or 0 for name in counted}
+        found = {c: (n[c.name], self._first(c, by) if n[c.name] else ()) for c, by in conditions.items()}
+        untold = {c: (n[f"{c.name}?"], self._first(c, by) if n[f"{c.name}?"] else ()) for c, by in doubts.items()}
+        if self._question.by_provenance:
+            found[Check.DUPLICATE] = self._doubled()
+        return IdComparison(found, untold, n["shared"], n["repeated"], n["ordered"])
+
+    def _conditions(self) -> dict[Check, ById]:
         plain, inputs = not self._question.by_provenance, bool(self._question.inputs)
         conditions: dict[Check, ById] = {}
         if inputs:
@@ -244,28 +307,14 @@ class TopicScan:
             seen = "n_out_judged" if inputs else "n_out"
             many = f"{seen} > greatest(n_in, 1) and n_out_judged > 0"
             conditions[Check.DUPLICATE] = ById(many, "n_out - greatest(n_in, 1)", "last_out")
-        found = self._by_id(conditions)
-        return found if plain else found | {Check.DUPLICATE: self._doubled()}
+        return conditions
 
-    def untold(self) -> dict[Check, Suspects]:
-        """Return how many ids may be lost or duplicated, since they also occur outside of the judged range.
-
-        It is unknown which of their inputs and outputs belong together, and counterparts may be outside of what was
-        read.
-        """
-        if self._question.by_provenance or not self._question.inputs or self._window.exact:
+    def _doubts(self) -> dict[Check, ById]:
+        if not self._question.inputs or self._window.exact:
             return {}
         lost = "n_in > n_judged and n_judged > 0 and n_out >= n_judged and n_out < n_in"
         doubled = "n_in > 0 and n_out > n_in and n_out_judged between 1 and n_in"
-        return self._by_id({Check.LOST: ById(lost, "1", "first_in"), Check.DUPLICATE: ById(doubled, "1", "last_out")})
-
-    def _by_id(self, conditions: Mapping[Check, ById]) -> dict[Check, Suspects]:
-        sums = [F.sum(F.expr(f"if({c.condition}, {c.number}, 0)")).alias(k.name) for k, c in conditions.items()]
-        counts = self._run(self._named.agg(*sums))[0].asDict() if sums else {}
-        return {
-            check: (n, self._first(check, by)) if (n := counts[check.name] or 0) else (0, ())
-            for check, by in conditions.items()
-        }
+        return {Check.LOST: ById(lost), Check.DUPLICATE: ById(doubled, spot="last_out")}
 
     def _first(self, check: Check, by: ById) -> tuple[Suspect, ...]:
         other = F.col("first_out" if check is Check.DUPLICATE else "first_in")
@@ -298,17 +347,19 @@ class TopicScan:
             return self._both.where("not is_input and key is not null and turn is not null")
         if question.id is None or not question.inputs:
             return None
-        once = self._named.where("n_in = 1 and n_out = 1 and output_key is not null")
+        once = self._named.where(_ONE_TO_ONE)
         return once.select(
             *(F.col(f"output_{c}").alias(c) for c in ("place", "offset", "key")), "file",
             (F.col("n_out_judged") > 0).alias("judged"),
             F.col("input_place").cast("long").alias("stream"), F.col("input_offset").alias("turn"),
         )  # fmt: skip
 
-    @cached_property
+    @property
     def in_order(self) -> int:
         """Return how many outputs can be compared with others of their key."""
-        return 0 if self._ordered is None else self._run(self._ordered.agg(F.count("*").alias("n")))[0].n
+        if self._question.by_provenance or self._question.order is not None:
+            return sum(tally.ordered for tally in self.tallies.values())
+        return self.ids.ordered if self._question.id is not None and self._question.inputs else 0
 
     def reordered(self) -> Suspects:
         """Return outputs of a key after one in their partition that should come later."""
@@ -459,6 +510,12 @@ class TopicScan:
         columns = [c for c in ("place", "offset", "file", "other", "there", "should", "home") if c in table.columns]
         rows = table.select(*columns).orderBy("place", "file", "offset").limit(SHOWN)
         return tuple(_suspect(row) for row in self._run(rows))
+
+
+def _tally(row: dict[str, Any]) -> Tally:
+    low, high = row.pop("low"), row.pop("high")
+    del row["place"]
+    return Tally(**{**row, "sum": (low + (high << 32)) % (1 << 64), "xor": row["xor"] % (1 << 64)})
 
 
 def _suspect(row: Any) -> Suspect:

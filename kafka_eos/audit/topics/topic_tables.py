@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import FractionalType, IntegralType
+from pyspark.sql.types import DoubleType, FloatType, FractionalType, IntegralType, StringType
 
 from kafka_eos.audit.cluster.java_client_config import java_config
 from kafka_eos.audit.facts.audit_subject import Topic
@@ -19,7 +19,8 @@ from kafka_eos.audit.facts.ledger_provenance import Files, ProvenanceFiles
 from kafka_eos.audit.tables import topic_tables as reads
 from kafka_eos.audit.tables.partition_placement import PartitionPlacement
 from kafka_eos.audit.tables.topic_tables import Bounds
-from kafka_eos.audit.topics.question import TopicAuditOptions, expression
+from kafka_eos.audit.topics.question import TopicAuditOptions, expression, is_json_path, quoted
+from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.provenance import HEADER
 
 if TYPE_CHECKING:
@@ -131,18 +132,47 @@ def _parsed(table: DataFrame, question: TopicAuditOptions) -> DataFrame:
     return table.withColumn("json", json)
 
 
+# ---------------------------------------------------------------- ids
+
+
+def with_id(table: DataFrame, text: str | None, column: str = "named") -> DataFrame:
+    """Return the table with the ids of its records, as text. Null: the record has none, or one that others may share.
+
+    Of a field of a JSON value it is the token: ``1`` and ``"1"`` are two ids. Numbers are exact (up to 38 digits); a
+    number that only fits into a double is no id, nor is an empty text, nor text that is no UTF-8, nor a field that an
+    object has twice. ConfigError for an expression that makes a double.
+    """
+    if text is None:
+        return table.withColumn(column, F.lit(None).cast("string"))
+    if is_json_path(text):
+        # In a step of its own, so that a value is parsed once.
+        found = table.withColumn(column, F.expr(f"variant_get(try_parse_json(value), {quoted(text)})"))
+        exact = F.expr(f"schema_of_variant({column}) not in ('DOUBLE', 'FLOAT', 'VOID') and is_valid_utf8(value)")
+        return found.withColumn(column, F.when(exact, F.nullif(F.to_json(column), F.lit('""'))))
+    found = table.withColumn(column, F.expr(expression(text)))
+    if isinstance(found.schema[column].dataType, DoubleType | FloatType):
+        raise ConfigError(
+            f"the id {text!r} is a floating-point number, which different ids may share: make it a long, a decimal or "
+            "a string"
+        )
+    return found.withColumn(column, F.nullif(F.col(column).cast("string"), F.lit("")))
+
+
 # ---------------------------------------------------------------- narrow
 
 
 def inputs(table: DataFrame, question: TopicAuditOptions, places: Places, window: OffsetWindow) -> DataFrame:
-    """Return one row per input: location, offset, hash of its id, content, and whether it is judged."""
-    wanted = F.lit(True) if question.where is None else F.coalesce(F.expr(expression(question.where)), F.lit(False))
-    name: Column = F.lit(None).cast("long")
+    """Return one row per input: location, offset, hash of its id, content, whether it is judged, and whether ``where``
+    holds.
+    """
+    origin: Column = F.lit(None).cast("long")
     if question.by_provenance:
-        name = F.xxhash64("topic", "partition", "offset")
+        origin = F.xxhash64("topic", "partition", "offset")
     elif question.id is not None:
-        name = _hash(F.expr(expression(question.input_id or question.id)))
-    return table.where(wanted).select(
+        table, origin = with_id(table, question.input_id or question.id), _hash(F.col("named"))
+    kept = _holds(question.where)
+    name = F.when(kept, origin)
+    return table.select(
         F.lit(True).alias("is_input"),
         places.column(question.inputs).alias("place"),
         "offset",
@@ -151,6 +181,7 @@ def inputs(table: DataFrame, question: TopicAuditOptions, places: Places, window
         F.lit(None).cast("long").alias("key"),
         _content().alias("content"),
         _judged(window, question.inputs).alias("judged"),
+        kept.alias("kept"),
         F.lit(None).cast("string").alias("attempt"),
         F.lit(None).cast("long").alias("stream"),
         F.lit(None).alias("turn"),
@@ -169,7 +200,8 @@ def outputs(
     """Return one row per output, with the columns of ``inputs``.
 
     ``stream`` and ``turn`` define the order where one is known. ``number``: how the partition was chosen (see
-    ``partitioners``), in topics of ``placings``.
+    ``partitioners``), in topics of ``placings``. Of outputs that are not compared (``output_where``) only location and
+    content are known.
     """
     nothing, key = F.lit(None).cast("long"), F.col("raw_key")
     if question.key is not None:
@@ -186,24 +218,35 @@ def outputs(
         # Sinks of one stream write the same provenance, each into its own topic.
         name = F.when(text.isNotNull(), F.xxhash64("topic", F.regexp_extract(text, COPY, 1)))
     elif question.id is not None:
-        origin = name = _hash(F.expr(expression(question.id)))
+        table = with_id(table, question.id)
+        origin = name = _hash(F.col("named"))
     if question.order is not None:
-        stream, turn = F.lit(0).cast("long"), _number(table, F.expr(expression(question.order)))
+        stream, turn = F.lit(0).cast("long"), _comparable(table, F.expr(expression(question.order)))
+    kept = _holds(question.output_where)
+    known = {
+        "origin": origin,
+        "id": name,
+        "key": _hash(key),
+        "attempt": attempt,
+        "stream": stream,
+        "turn": turn,
+        "number": _number_of_key(question, placings),
+    }
     return table.select(
         F.lit(False).alias("is_input"),
         places.column(question.outputs).alias("place"),
         "offset",
-        origin.alias("origin"),
-        name.alias("id"),
-        _hash(key).alias("key"),
         _content().alias("content"),
         _judged(window, question.outputs).alias("judged"),
-        attempt.alias("attempt"),
-        stream.alias("stream"),
-        turn.alias("turn"),
+        kept.alias("kept"),
         "file",
-        _number_of_key(question, placings).alias("number"),
+        *(F.when(kept, column).alias(column_name) for column_name, column in known.items()),
     )
+
+
+def _holds(condition: str | None) -> Column:
+    """Return whether a record meets a condition; null where that is unknown."""
+    return F.lit(True) if condition is None else F.expr(expression(condition)).cast("boolean")
 
 
 def _number_of_key(question: TopicAuditOptions, placings: Mapping[str, PartitionPlacement]) -> Column:
@@ -224,13 +267,19 @@ def _hash(column: Column) -> Column:
     return F.when(column.isNotNull(), F.xxhash64(column.cast("string")))
 
 
-def _number(table: DataFrame, column: Column) -> Column:
-    """Return a number that distinguishes adjacent values: 64-bit ids do not all fit into a double."""
+def _comparable(table: DataFrame, column: Column) -> Column:
+    """Return the values of an order in a type that distinguishes adjacent ones: not all 64-bit ids fit into a double.
+
+    Text is a number if it is one, else a time in ISO 8601.
+    """
     kind = table.select(column).schema[0].dataType
     if isinstance(kind, IntegralType):
         return column.cast("long")
     if isinstance(kind, FractionalType):
         return column
+    if isinstance(kind, StringType):
+        as_time = F.unix_micros(column.try_cast("timestamp")).cast("decimal(38,9)")
+        return F.coalesce(column.try_cast("decimal(38,9)"), as_time)
     return column.cast("decimal(38,9)")
 
 
