@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from kafka_eos.audit import Check, Conclusion, Verdict
 from kafka_eos.audit.checks.verdict import Observations, judge
+from kafka_eos.audit.tables.topic_tables import read
 from kafka_eos.audit.topics import TopicAuditOptions, audit_topics
 from kafka_eos.audit.topics.question import expression, moment
 from kafka_eos.audit.topics.topic_audit import _unrelated
@@ -279,6 +280,15 @@ def test_an_id_is_a_token_that_no_other_id_shares(spark: Any) -> None:
     assert [*TOKENS.values()] == [row.named for row in found]
     with pytest.raises(ConfigError, match="is a floating-point number"):
         with_id(table, "cast(value as double)")
+
+
+def test_a_large_partition_is_read_by_several_tasks(pair: Pair, spark: Any) -> None:
+    config, bounds = {"bootstrap.servers": pair.job.bootstrap}, {pair.input: dict.fromkeys((0, 1), (0, ORDERS // 2))}
+
+    table = read(spark, config, bounds, committed=True, records_per_task=5)
+
+    assert 6 == table.rdd.getNumPartitions()
+    assert ORDERS == table.select("partition", "offset").distinct().count()
 
 
 def test_ids_that_inputs_and_outputs_do_not_share_are_of_two_things() -> None:

@@ -104,12 +104,11 @@ def session(
 def open_session(
     *,
     master: str | None = None,
-    threads: int = 2,
     partitions: int = 4,
     python_path: Sequence[str] = (),
     long: bool = False,
 ) -> SparkSession:
-    """A session on ``master``; under spark-submit, where that says; else a local one with ``threads`` cores.
+    """A session on ``master``; under spark-submit, where that says; else a local one on all cores.
 
     ``python_path`` is added to what Python workers import from; on a cluster it has to be there too. ``long`` prepares
     for minutes of work; ``partitions`` of shuffles are the least. ConfigError if Java or pyspark is missing, or if
@@ -134,7 +133,7 @@ def open_session(
     if master is not None:
         builder = builder.master(master)
     elif not submitted:
-        builder = builder.master(f"local[{threads}]")
+        builder = builder.master("local[*]")
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     java = options["spark.driver.extraJavaOptions"]
     if long:

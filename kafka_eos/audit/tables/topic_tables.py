@@ -43,10 +43,18 @@ PREVIEW = 60
 """How many bytes of a value are carried along, to show in findings."""
 
 
-def read(spark: SparkSession, config: Mapping[str, str], bounds: Mapping[str, Bounds], *, committed: bool) -> DataFrame:
+def read(
+    spark: SparkSession,
+    config: Mapping[str, str],
+    bounds: Mapping[str, Bounds],
+    *,
+    committed: bool,
+    records_per_task: int | None = None,
+) -> DataFrame:
     """Read the records of topics of one cluster within ``bounds``, with the connector's columns.
 
-    ``config``: the result of ``java_config`` for the cluster.
+    ``config``: the result of ``java_config`` for the cluster. ``records_per_task`` splits larger partitions; None reads
+    each in one task, in the order of its offsets.
     """
     options = {f"kafka.{name}": value for name, value in config.items()}
     options |= {
@@ -65,6 +73,8 @@ def read(spark: SparkSession, config: Mapping[str, str], bounds: Mapping[str, Bo
         "kafka.request.timeout.ms": str(PATIENCE_MS),
         "fetchOffset.numRetries": "2",
     }
+    if records_per_task is not None:
+        options["maxRecordsPerPartition"] = str(records_per_task)
     return spark.read.format("kafka").options(**options).load()
 
 

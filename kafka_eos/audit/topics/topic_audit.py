@@ -37,14 +37,12 @@ from kafka_eos.audit.topics import offset_window as window
 from kafka_eos.audit.topics.partitioning_history import placings
 from kafka_eos.audit.topics.question import TopicAuditOptions, expression
 from kafka_eos.audit.topics.topic_scan import IdComparison, Suspects, Tally, TopicScan
-from kafka_eos.audit.topics.topic_tables import OffsetWindow
+from kafka_eos.audit.topics.topic_tables import RECORDS_PER_TASK, OffsetWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Progress = Callable[[str], None]
-_A_TASK = 1_000_000
-"""Records whose numbers fit into the memory of one task."""
 _NAME_THE_LEDGER = "name the directory of its job's checkpoints with --ledger"
 _JOB_ONLY = (
     Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.WRONG_COUNT, Check.WRONG_EPOCH,
@@ -122,7 +120,7 @@ class _Run:
         if not any(self.window.read.values()) and not any(self.window.files.values()):
             return replace(base, obstacles=["there is nothing to read"])
         base = replace(base, left_out=window.left_out(question, ranges, self.window))
-        with shown.sized(self._spark, _records(ranges) // _A_TASK), closing(self._scan()) as scan:
+        with shown.sized(self._spark, _records(ranges) // RECORDS_PER_TASK), closing(self._scan()) as scan:
             try:
                 if late := self._late(scan, ranges):
                     return replace(base, obstacles=late)

@@ -26,6 +26,8 @@ from kafka_eos.core.provenance import HEADER
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+RECORDS_PER_TASK = 1_000_000
+"""Records that a task reads, and of which it keeps the numbers in memory."""
 COPY = r"^[^/]+/((?:[^/]+/){4}[^/]+)"
 """Of a provenance, which output of which record it is. The update number tells which output of its key, and differs
 where a record was applied twice."""
@@ -80,7 +82,7 @@ def records(
     ``file`` is null. ``files``: those of ledgers with provenance.
     """
     config = java_config(question.bootstrap, question.config)
-    table = reads.read(spark, config, bounds, committed=committed)
+    table = reads.read(spark, config, bounds, committed=committed, records_per_task=RECORDS_PER_TASK)
     provenance_text = F.expr(f"cast(try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value as string)")
     if files:
         lookup = ProvenanceFiles(question.bootstrap, dict(question.config), files)
