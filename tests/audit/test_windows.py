@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -105,6 +107,30 @@ def test_a_topic_of_the_same_name_is_not_resumed(
 )
 def test_a_topic_is_busy_as_far_as_it_is_read(ends: dict[str, dict[int, int]], busy: list[str]) -> None:
     assert busy == unsettled({"t": {0: Range(0, 9, 12), 1: Range(0, 7, 7)}, "i": {0: Range(0, 5, 5)}}, ends)
+
+
+def test_a_topic_that_is_written_without_transactions_settles(pair: Pair, spark: Any) -> None:
+    producer, stopped = Producer({"bootstrap.servers": pair.job.bootstrap, "linger.ms": 0}), threading.Event()
+
+    def write() -> None:
+        while not stopped.is_set():
+            producer.produce(pair.output, b"{}", partition=0)
+            producer.flush(PATIENCE)
+
+    with (
+        closing(ClusterAdmin(spark, {"bootstrap.servers": pair.job.bootstrap})) as cluster,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        writing = pool.submit(write)
+        try:
+            found = [settle(cluster, [pair.output], 0, dict) for _ in range(10)]
+        finally:
+            stopped.set()
+        writing.result(PATIENCE)
+
+    assert [[]] * 10 == [busy for _, busy in found]
+    ends = [ranges[pair.output][0].end for ranges, _ in found]
+    assert ends == sorted(ends) and ends[0] < ends[-1], "it was busy"
 
 
 @pytest.mark.campaign

@@ -76,9 +76,9 @@ class ClusterAdmin:
             sizes = {topic: found.get(topic).partitions().size() for topic in wanted}
             spec, level = self._kafka.clients.admin.OffsetSpec, self._kafka.common.IsolationLevel
             begin = self._offsets(sizes, spec.earliest(), level.READ_UNCOMMITTED)
-            # The stable offset first: an end that is read earlier could lie before it.
-            stable = self._offsets(sizes, spec.latest(), level.READ_COMMITTED)
+            # The end first: records that are written meanwhile to a busy topic lie behind it, and are not open.
             end = self._offsets(sizes, spec.latest(), level.READ_UNCOMMITTED)
+            stable = self._offsets(sizes, spec.latest(), level.READ_COMMITTED)
         return {
             topic: {p: Range(begin[topic, p], stable[topic, p], end[topic, p]) for p in range(size)}
             for topic, size in sizes.items()

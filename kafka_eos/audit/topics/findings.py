@@ -78,18 +78,12 @@ def _offender(places: Places, texts: Mapping[Spot, tuple[str, str]], check: Chec
         Check.LOST: f"this input has {there} outputs and should have {max(1, should)}; {what}",
         Check.UNEXPECTED: f"no input has its id; {what}",
         Check.REORDERED: f"it comes after{other}, which is later; {what}",
-        Check.MISPLACED: f"{_elsewhere(suspect, other)}; {what}",
+        Check.MISPLACED: f"its key belongs in partition {suspect.home}; {what}",
         Check.FOREIGN: f"it has no id; {what}",
         Check.ABORTED_VISIBLE: f"another term wrote its epoch too, only one of them can be committed; {what}",
         Check.COMMITTED_HIDDEN: f"it is in an aborted transaction and nowhere else; {what}",
     }.get(check, what)
     return Violation(suspect.file or topic, partition, suspect.offset, detail.rstrip("; "))
-
-
-def _elsewhere(suspect: Suspect, other: str) -> str:
-    if suspect.home is not None:
-        return f"its key belongs in partition {suspect.home}"
-    return f"its key is also in another partition, at{other}"
 
 
 def _texts(scan: TopicScan, question: TopicAuditOptions, spots: Sequence[Spot]) -> dict[Spot, tuple[str, str]]:

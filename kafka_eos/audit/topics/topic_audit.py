@@ -5,7 +5,7 @@ Rule: what was not asked, or cannot be known from the topics alone, is listed as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 _NAME_THE_LEDGER = "name the directory of its job's checkpoints with --ledger"
+_PARTITIONER_UNKNOWN = f"no ledger records how the topics were partitioned: {_NAME_THE_LEDGER}"
 _JOB_ONLY = (
     Check.WRONG_VALUE, Check.WRONG_TOTAL, Check.UPDATE_GAP, Check.WRONG_COUNT, Check.WRONG_EPOCH,
     Check.ALTERED_CHECKPOINT, Check.MALFORMED,
@@ -176,6 +177,9 @@ class _Run:
                 obstacles=[*facts.obstacles, *_unrelated(question, scan.ids, seen)],
                 left_out=[*facts.left_out, *_repeated(scan.ids)],
             )
+        if question.key is None and (keys := scan.scattered(self._placed)):
+            scattered = f"{keys:,} keys are in several partitions: order was compared within each"
+            facts = replace(facts, left_out=[*facts.left_out, scattered])
         texts: Mapping[Check, tuple[int, tuple[str, ...]]] = {}
         if question.sql is not None:
             with shown.explained():
@@ -198,7 +202,7 @@ class _Run:
         if scan.in_order:
             found[Check.REORDERED] = scan.reordered()
         if question.key is None:
-            found[Check.MISPLACED] = self._misplaced(scan)
+            found[Check.MISPLACED] = scan.misplaced() if self._placed else SkippedCheck(_PARTITIONER_UNKNOWN)
         if question.by_provenance:
             found[Check.FOREIGN] = scan.unnamed()
             found |= shown.attempts(scan, facts.uncommitted > 0)
@@ -207,13 +211,6 @@ class _Run:
         elif question.inputs and question.id is not None:
             found[Check.COMMITTED_HIDDEN] = (0, ())
         return found
-
-    def _misplaced(self, scan: TopicScan) -> Suspects | SkippedCheck:
-        n, first = scan.misplaced() if self._placed else (0, ())
-        scattered = _find_scattered(scan, self._placed)
-        if isinstance(scattered, SkippedCheck):
-            return (n, first) if n else scattered
-        return n + scattered[0], (*first, *scattered[1])[:SHOWN]
 
     def _evidence(
         self,
@@ -244,24 +241,6 @@ class _Run:
             looked_at = {Check.LOST: facts.inputs or 0, Check.REORDERED: scan.in_order}.get(check, facts.outputs)
             evidence[check] = Evidence(looked_at, n, offenders)
         return evidence
-
-
-def _find_scattered(scan: TopicScan, placed_topics: Collection[str]) -> Suspects | SkippedCheck:
-    """Find keys in several partitions, except those that moved because partitions were added. Skip
-    ``placed_topics``.
-    """
-    suspects = scan.scattered(placed_topics)
-    grown = [topic for topic in scan.grown() if topic not in placed_topics] if suspects[0] else []
-    if not grown:
-        return suspects
-    others = scan.scattered([*placed_topics, *grown])
-    if others[0]:
-        return others
-    return SkippedCheck(
-        f"{suspects[0]} keys of {', '.join(grown)} moved to another partition, as they do when partitions are added. "
-        "Whether they were added, the topic does not tell: the ledger of the job that wrote it does (kafka-eos audit "
-        "APP, or --ledger)"
-    )
 
 
 def _compacted_away(

@@ -21,7 +21,6 @@ from kafka_eos.audit.facts.ledger_provenance import Files
 from kafka_eos.audit.tables import topic_tables as reads
 from kafka_eos.audit.tables.partition_placement import PartitionPlacement, with_homes
 from kafka_eos.audit.tables.topic_tables import Bounds
-from kafka_eos.audit.topics import partition_growth as growth
 from kafka_eos.audit.topics import topic_tables as tables
 from kafka_eos.audit.topics.question import TopicAuditOptions, expression
 from kafka_eos.audit.topics.topic_tables import OffsetWindow, Places
@@ -384,28 +383,18 @@ class TopicScan:
         place = F.col("at").alias("place")
         return self._suspects(away.select(place, "offset", F.lit(None).alias("file"), "home"), "true")
 
-    def scattered(self, without: Collection[str] = ()) -> Suspects:
-        """Return keys with records in several partitions of a topic, except for the topics ``without``."""
+    def scattered(self, without: Collection[str]) -> int:
+        """Return the number of keys with records in several partitions of a topic, except for topics in ``without``."""
+        if all(
+            len(parts) < 2 for topic, parts in self._window.of(self._question.outputs).items() if topic not in without
+        ):
+            return 0
         outs = self._both.where("not is_input and key is not null and file is null")
         if without:
             outs = outs.where(~self._topic.isin([*without]))
-        keys = outs.groupBy(self._topic.alias("topic"), "key").agg(
-            F.max(F.struct("place", "offset")).alias("at"), F.min(F.struct("place", "offset")).alias("other")
-        )
-        key_pairs = keys.where("at.place != other.place")
-        return self._suspects(key_pairs.select("at.place", "at.offset", F.lit(None).alias("file"), "other"), "true")
-
-    def grown(self) -> list[str]:
-        """Return topics whose keys are distributed as if partitions had been added; see ``growth``."""
-        topics = [name for name in self._question.outputs if "/" not in name]
-        records = self._records(topics)
-        assert records is not None  # there are scattered keys
-        keys = records.select("topic", "partition", F.xxhash64("raw_key").alias("hash"), "raw_key", "timestamp").select(
-            "topic", "partition", F.when(F.col("raw_key").isNotNull(), F.col("hash")).alias("key"),
-            F.unix_millis("timestamp").alias("time"),
-        )  # fmt: skip
-        partitions = {topic: len(bounds) for topic, bounds in self._window.of(topics).items()}
-        return growth.grown(keys, partitions, self._run)
+        keys = outs.groupBy(self._topic.alias("topic"), "key").agg((F.min("place") != F.max("place")).alias("several"))
+        count: int = self._run(keys.agg(F.count_if("several").alias("n")))[0].n
+        return count
 
     # ------------------------------------------------------------ attempts
 

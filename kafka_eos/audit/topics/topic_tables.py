@@ -205,7 +205,8 @@ def outputs(
     ``partitioners``), in topics of ``placings``. Of outputs that are not compared (``output_where``) only location and
     content are known.
     """
-    nothing, key = F.lit(None).cast("long"), F.col("raw_key")
+    # Kafka's clients treat an empty key like none.
+    nothing, key = F.lit(None).cast("long"), F.when(F.length("raw_key") > 0, F.col("raw_key"))
     if question.key is not None:
         key = F.expr(expression(question.key))
     origin = name = stream = turn = nothing
