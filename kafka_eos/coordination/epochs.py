@@ -2,6 +2,10 @@
 
 Rule: publishing the manifest is the decision. The check for a newer term is made between the decision and the first
 commit.
+
+After a crash: without its manifest, an epoch has not happened, and its output is aborted. With a manifest and without a
+receipt, recovery probes all its output, then commits the rest of it, or revokes all of it if none is committed. With a
+receipt there is nothing to do.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 Its first phase finishes or revokes the decided epoch, before anything else is read; ``protocol.recovery`` decides what
 to do. Rule: that phase reads only the newest manifests and no state file, so its duration does not grow with the state.
+
+After a crash at any step the next recovery does the same again, under a newer term. Of this one it finds the commits
+or the abort of the unfinished epoch, and the base record, which is written after them. A first start writes its base
+record first: until epoch 0 is decided it has read nothing, and the next start replaces it.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ of the next attempt. An exactly-once writer does so in a transaction that it abo
 cost one attempt.
 
 Rule: a row is rejected only if the broker has refused it while it was sent alone.
+
+A crash may leave such a transaction open: no manifest names it, so the next start aborts it. It also forgets which
+topics have refused a record, which costs one more attempt.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 I/O around ``transaction_status``: gather facts, derive the status, carry out the result. Only a raw EndTxn ends a
 prepared transaction, in normal operation and in recovery alike.
 Rule: an ambiguous response is retried or rejected, never taken for success.
+
+After a crash the next start probes and commits again. Whether an EndTxn was carried out shows at the coordinator or by
+the marker. A repeated fence changes nothing that is committed.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Writers count their own epochs: writer A may have sealed epoch n while B still w
 complete when the last writer has sealed; that writer's pre-commit returns the committable.
 Rule: a row of epoch n+1 is produced only after all rows of n were acknowledged, because two producers do not preserve
 the order between them. The pre-commit or the next write, whichever comes first, flushes.
+
+After a crash: as long as no manifest names the transaction, the next start fences its id, which aborts it. A prepared
+transaction needs nothing from this process. Any process that has the committable commits it, until its timeout.
 """
 
 from __future__ import annotations
