@@ -286,14 +286,17 @@ def test_a_commit_frees_the_slots_of_its_epoch_and_of_those_before_and_no_other(
     session.commit(*prepared[:2])
     writer.notify_committed(epoch(2))
     writer.notify_committed(epoch(2))
-    for number in range(4, 9):
+    write(4)
+    session.commit(prepared[2])
+    writer.notify_committed(epoch(3))
+    for number in range(5, 12):
         write(number)
     names = [each.payload["transactional_id"] for each in prepared]
 
-    eventually(lambda: used_again(kafka) == set(names[:2]), "both slots serve again, and no other")
-    assert len(set(names[2:])) == 6
-    session.commit(*prepared[2:])
-    assert kafka.values == [b"%d" % number for number in range(1, 9)]
+    eventually(lambda: used_again(kafka) == set(names[:3]), "the three slots serve again, and no other")
+    assert len(set(names[3:])) == 8, "none of them serves twice at the same time"
+    session.commit(*prepared[3:])
+    assert kafka.values == [b"%d" % number for number in range(1, 12)]
 
 
 def test_provenance_says_which_output_of_a_row_each_record_is(
