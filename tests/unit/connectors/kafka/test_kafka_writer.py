@@ -100,11 +100,11 @@ def test_a_row_over_the_limit_of_the_producer_alone_is_refused_with_its_size() -
     sizes = {0: 3000, 2: 2000}
     for index, text in said.items():
         assert text.startswith("UnfitValue: ")
-        taken = int(text.partition("takes ")[2].partition(" ")[0])
+        taken = int(text.partition("has ")[2].partition(" ")[0])
         assert sizes[index] < taken < sizes[index] + 100
     longer = [[("h", b"z" * 500)]] * 3
     _, again, _ = produced(ProducerColumns(large, repeat(None), repeat(0), longer), **{"message.max.bytes": 1000})
-    assert all(int(again[i].partition("takes ")[2].partition(" ")[0]) > sizes[i] + 500 for i in (0, 2))
+    assert all(int(again[i].partition("has ")[2].partition(" ")[0]) > sizes[i] + 500 for i in (0, 2))
 
 
 def test_an_error_that_is_not_the_row_s_refuses_no_row() -> None:
@@ -444,7 +444,7 @@ def test_a_topic_that_is_gone_ends_the_attempt_before_it_is_prepared(
     eventually(written, "both are written")
     kafka._topics = {"out": 1}
 
-    with pytest.raises(RestartFromCheckpoint, match="^other: no such topic any more"):
+    with pytest.raises(RestartFromCheckpoint, match="^other: the topic does not exist any more"):
         second.seal(epoch(1))()
 
 
@@ -564,7 +564,7 @@ def test_whole_records_are_encoded_by_the_types_of_the_stream_or_of_the_sink() -
             KafkaSink.records("out").for_stream_type(tp)
     with pytest.raises(PlanError, match="does not declare that of the value. Give the sink value=Type"):
         KafkaSink.records("out", key=str).for_stream_type(None)
-    with pytest.raises(PlanError, match="writes whole records, and the stream has values of type int"):
+    with pytest.raises(PlanError, match="writes whole records, but the stream has values of type int"):
         KafkaSink.records("out", key=str, value=int).for_stream_type(int)
     for given, wrong in (({"key": str, "value": str}, Record[str, int]), ({"key": int}, Record[str, int])):
         with pytest.raises(PlanError):
