@@ -180,7 +180,7 @@ def test_the_command_checks_every_profile(here: Path) -> None:
     [
         ("'sasl.pasword' = 'x'", "config['sasl.pasword'] cannot be applied to the client that ends transactions"),
         ("'sasl.pasword' = 'x'", "Did you mean 'sasl.password'?"),
-        ("'security.protocol' = 'sasl'", "config['security.protocol'] is 'SASL'; there are PLAINTEXT"),
+        ("'security.protocol' = 'sasl'", "config['security.protocol'] is 'SASL'; use one of PLAINTEXT"),
         ("'enable.idempotence' = false", "kafka_config['enable.idempotence'] cannot be set"),
         ("'security.protocol' = 'ssl'\n'ssl.ca.location' = 'gone.pem'", "the TLS files cannot be used"),
     ],

@@ -31,7 +31,7 @@ def test_without_settings_there_is_neither_tls_nor_a_login() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"security_protocol": "tls"}, "there are PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL"),
+        ({"security_protocol": "tls"}, "use one of PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL"),
         ({"security_protocol": "sasl_ssl", "sasl_mechanism": "AWS_MSK_IAM"}, "use sasl.username and sasl.password"),
         ({"security_protocol": "sasl_plaintext", "sasl_mechanism": "PLAIN"}, r"PLAIN needs config\['sasl.username'\]"),
         ({"security_protocol": "sasl_plaintext", "sasl_mechanism": "OAUTHBEARER"}, "or a function as oauth_cb"),
