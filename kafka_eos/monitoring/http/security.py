@@ -35,7 +35,8 @@ class SecurityMiddleware:
     """
 
     def __init__(self, app: ASGIApp, access: HttpAccess, local: bool) -> None:
-        self._app, self._access, self._local = app, access, local
+        self._app = app
+        self._access, self._local = access, local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def guarded(message: Message) -> None:
