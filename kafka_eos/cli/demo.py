@@ -31,7 +31,8 @@ def demo(
     At the end Spark reads all of them and recomputes every output. This takes about two minutes, on Spark four. Needs
     Java 17 and the extra `audit`.
 
-    Exit code 0 for PASS only, 1 for FAIL, 2 for INCONCLUSIVE (a planned fault did not happen, so nothing is proven).
+    Exit code 0 for PASS only, 1 for FAIL, 2 for INCONCLUSIVE (a planned fault did not happen, so nothing is proven), 3
+    for PARTIAL (some outputs were not compared).
 
     Example: `kafka-eos demo --seed 7`
     """
