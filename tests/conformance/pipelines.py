@@ -616,13 +616,15 @@ def named_windows(pipeline: Pipeline, at: Names) -> None:
     read = payments(pipeline, at).with_timestamps(watermarks=monotonic())
     large = read.filter(lambda p: p.amount > 7).key_by(account, name="by-account")
     by_owner = read.key_by(account, name="by-owner").window(tumbling(seconds=0.1))
-    streams = {
+    streams: dict[str, Stream[Any]] = {
         "output": large.sessionize(gap=0.05, name="sessions"),
         "best": by_owner.top_n(2, by=lambda p: p.amount, name="best-of-all"),
         "rates": by_owner.rate(name="rate"),
     }
+    listed, rated = Windowed[str, list[Payment]], Windowed[str, float]
     for topic, stream in streams.items():
-        stream.sink(KafkaSink(at[topic], value=Windowed, key=lambda found: found.key), name=topic)
+        value: Any = rated if topic == "rates" else listed
+        stream.sink(KafkaSink(at[topic], value=value, key=lambda found: found.key), name=topic)
 
 
 class Sums(msgspec.Struct):
