@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from operator import index
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from kafka_eos.abc.codec import Codec, SupportsHeaders
 from kafka_eos.connectors._shared.row_errors import map_rows
 from kafka_eos.connectors.kafka.record_headers import check_headers
+from kafka_eos.core.error_messages import UnfitValue, show_value
 from kafka_eos.core.records import Batch, Headers, Record
 
 Key: TypeAlias = "str | bytes | None"
@@ -48,9 +50,15 @@ NOW: Final = 0
 def writable_time(time: int) -> int:
     """Return a timestamp as the client can write it: 0 and -1 are one millisecond off.
 
-    The client takes 0 as now, and for readers -1 means that a record has no timestamp.
+    The client takes 0 as now, and for readers -1 means that a record has no timestamp. Raises UnfitValue for anything
+    but an int of 64 bits.
     """
-    return _RESERVED.get(time, time)
+    try:
+        milliseconds = index(time)
+        milliseconds.to_bytes(8, signed=True)
+    except (TypeError, OverflowError) as error:
+        raise UnfitValue(f"a timestamp is an int, the milliseconds since 1970, not {show_value(time)}") from error
+    return _RESERVED.get(milliseconds, milliseconds)
 
 
 _RESERVED: Final = {0: 1, -1: -2}

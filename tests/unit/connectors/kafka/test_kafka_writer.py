@@ -571,6 +571,22 @@ def test_whole_records_are_encoded_by_the_types_of_the_stream_or_of_the_sink() -
             KafkaSink.records("out", **given).for_stream_type(wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("wrong", ["late", 1.5, None, 1 << 63, -(1 << 63) - 1])
+def test_a_timestamp_that_the_client_cannot_write_refuses_its_row(wrong: Any) -> None:
+    refused: dict[int, str] = {}
+    times = {"a": 5, "b": wrong, "c": -1, "d": 1 << 62}
+
+    def reject(_: object, index: int, operator: str, error: Exception) -> None:
+        refused[index] = f"{operator}: {error}"
+
+    sink = KafkaSink("out", value=str, timestamp=lambda value: times[value])
+    kept, written = sink.written(batch(*times), "a", reject)
+
+    assert kept.values == ["a", "c", "d"]
+    assert [record.timestamp for record in written] == [5, -2, 1 << 62]
+    assert list(refused) == [1] and refused[1].startswith("a: a timestamp is an int, the milliseconds since 1970")
+
+
 @pytest.mark.parametrize(
     ("given", "limit", "size"),
     [
