@@ -101,13 +101,13 @@ class Driver:
         committer = KafkaCommitter(where, ctx)
         self.settling = TransactionResolver(ctx, ledger, LocalCommitLog(checkpoint), committer, str(checkpoint))
         self.recovered: RecoveredQuery = recover(self.settling, adopt=adopt, alone=alone)
-        self.finaliser = BatchCommitter(self.settling, self.recovered, self._close)
+        self.batch_committer = BatchCommitter(self.settling, self.recovered, self._close)
         self.assignment = lambda n: BatchSpec(ctx.job, ctx.term.n, n, where, TIMEOUT_MS, topic)
-        self.batch = MicroBatchWriter(self.assignment, self.settling, self.finaliser)
+        self.batch = MicroBatchWriter(self.assignment, self.settling, self.batch_committer)
 
     def start(self) -> Driver:
         self.started = True
-        self.finaliser.start(stop=self._stop, reported=lambda: self.reported)
+        self.batch_committer.start(stop=self._stop, reported=lambda: self.reported)
         return self
 
     def _close(self) -> None:
@@ -137,7 +137,7 @@ class Driver:
         """One batch from its beginning to the gate, where its output is visible."""
         self.prepare(number, batch)
         self.decide(number)
-        self.finaliser.wait_until_committed()
+        self.batch_committer.wait_until_committed()
 
     def commit(self, promise: PreparedBatch, committable: Committable) -> None:
         """One transaction alone, as a driver does that dies after it."""
@@ -145,6 +145,6 @@ class Driver:
 
     def end(self) -> BaseException | None:
         """Spark is over. What was the matter, if something was."""
-        self.finaliser.on_query_end()
-        assert self.finaliser.wait(PATIENCE), "the driver does not end"
-        return self.finaliser.failure
+        self.batch_committer.on_query_end()
+        assert self.batch_committer.wait(PATIENCE), "the driver does not end"
+        return self.batch_committer.failure

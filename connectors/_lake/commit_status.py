@@ -3,7 +3,7 @@
     table        fence     newest commit           data file    status
     another      any       any                     any          UNKNOWN: the table that it was written for is gone
     same         none      any                     any          UNKNOWN: the incarnation's entries in the log are gone
-    same         first one of a later term         any          UNKNOWN: they were gone, and a later start began anew
+    same         first one of a later term         any          UNKNOWN: they were gone, and a later start started over
     same         older     any                     any          UNKNOWN: an older copy was restored
     same         any       older than known        any          UNKNOWN: an older copy was restored while the job runs
     same         present   this term, this epoch   any          COMMITTED, also if readers have deleted its rows, or
@@ -69,8 +69,8 @@ def is_older_than(seen: LogState, newest: EpochId, wrote: EpochId | None) -> boo
 
     ``wrote``: the newest epoch up to it that has rows in this very table; None if none is known. The term of ``newest``
     has written a fence before that epoch, so a copy from before that start is always detected. Epochs older than the
-    first fence do not count, because a start has begun anew there. A log without a fence belongs to a table that was
-    created anew, unless this very table has rows of the job.
+    first fence do not count, because a start has started over there. A log without a fence belongs to a table that was
+    recreated, unless this very table has rows of the job.
     """
     if seen.fence is None:
         return wrote is not None

@@ -64,7 +64,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file of the table's newest version, whoever wrote it.
+    """A data file of the table's newest version, by any writer.
 
     ``bounds``: the least and the greatest value by column, where the log contains reliable ones.
     ``handle``: the format's data for reading and removing the file.

@@ -70,7 +70,7 @@ def rewrite_files(
         ]
         return FileReplacement(added, removed, [promise.part for promise in promises])
     except BaseException:
-        out.let_go()
+        out.discard()
         raise
 
 
@@ -148,8 +148,8 @@ class _DataFileWriter:
             payloads = self._staging.prepare([segment.file for segment in segments])
         return [LakeCommittable.read(payload) for payload in payloads], [segment.records for segment in segments]
 
-    def let_go(self) -> None:
-        self._files.let_go()
+    def discard(self) -> None:
+        self._files.discard()
 
     def _places(self, batch: pa.RecordBatch) -> Mapping[str, list[int] | None]:
         """Return the indices of the rows of each partition; None means all rows."""

@@ -36,7 +36,7 @@ MAX_CONCURRENT: Final = 16
 REFUSED: Final = "refused"
 """The directory of rejected rows that were set aside, in the outbox."""
 OWNER_ONLY: Final = 0o700
-"""The mode of the outbox's directories: nobody else reads rows that wait."""
+"""The mode of the outbox's directories: no other user may read waiting rows."""
 
 
 class DeliveryClient(Protocol):

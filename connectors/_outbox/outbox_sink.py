@@ -64,7 +64,7 @@ class OutboxSink(StreamTypedSink[T]):
     @property
     def guarantee_reason(self) -> str:
         """Return why the guarantee is at-least-once."""
-        return "requests may be repeated, under the same key: effectively once if the receiver honours the key"
+        return "requests may be repeated, under the same key: effectively once if the receiver honors the key"
 
     @property
     def exclusive_resource(self) -> str:

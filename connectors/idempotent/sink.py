@@ -1,4 +1,4 @@
-"""``IdempotentSink``: rows for a receiver of your own that honours idempotency keys."""
+"""``IdempotentSink``: rows for your own receiver that honors idempotency keys."""
 
 from __future__ import annotations
 

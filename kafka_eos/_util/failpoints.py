@@ -106,7 +106,7 @@ POINTS: tuple[str, ...] = (
     "savepoint.staged",
     "savepoint.written",
     "savepoint.restored",
-    # the sink for Structured Streaming queries: before Spark starts, in a task, in foreachBatch, in the finaliser
+    # the sink for Structured Streaming queries: before Spark starts, in a task, in foreachBatch, in the batch committer
     "micro-batch.recovered",
     "micro-batch.prepared",
     "micro-batch.collected",

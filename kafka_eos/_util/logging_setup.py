@@ -110,7 +110,9 @@ def parse_levels(value: object) -> object:
         return value
     for name, level in value.items():
         if str(level).lower() not in _LEVELS:
-            raise ValueError(f"{level!r} is no level; write one of {', '.join(_LEVELS)}, or {name or 'LOGGER'}=LEVEL")
+            raise ValueError(
+                f"{level!r} is not a log level; use one of {', '.join(_LEVELS)}, or {name or 'LOGGER'}=LEVEL"
+            )
     return {name: str(level).lower() for name, level in value.items()}
 
 

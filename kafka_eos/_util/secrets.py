@@ -106,12 +106,12 @@ def show_address(address: str, *, path: bool = True) -> str:
     """
     scheme, separator, rest = address.partition("://")
     if not separator or not re.fullmatch(r"[A-Za-z][\w+.-]*", scheme):
-        raise ValueError("it is no address such as scheme://host:port/path")
+        raise ValueError("it is not an address such as scheme://host:port/path")
     authority, *behind = re.split(r"[/?#]", rest, maxsplit=1)
     _, at, host = authority.rpartition("@")
     # In a:1/2@b either 1 is a port, or 1/2 is a password.
     if ((":" in authority or at) and any("@" in each for each in behind)) or not _HOST.fullmatch(host or "_"):
-        raise ValueError("its login, if it has one, cannot be told from the rest: percent-encode each @ / ? # in it")
+        raise ValueError("it may contain a login whose end is ambiguous: percent-encode each @ / ? # in it")
     shown = re.split(r"[?#]", rest, maxsplit=1)[0][len(authority) :] if path else ""
     if authority and not _PATH.fullmatch(shown):
         shown = MASK

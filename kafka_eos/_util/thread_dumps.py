@@ -29,8 +29,8 @@ _PROC: Final = Path("/proc")
 _NAP: Final = 0.05
 _STATES: Final = {
     "T": "it is stopped (SIGSTOP)",
-    "t": "a debugger holds it",
-    "D": "it waits for the kernel, as for a disk or network file system that does not answer",
+    "t": "it is stopped by a debugger",
+    "D": "it waits for the kernel, for example for a disk or network file system that does not respond",
 }
 
 
@@ -86,9 +86,9 @@ def read_stacks(place: DumpTarget, send: Callable[[int], object] | None = None, 
             (send or _signal(place.pid))(_SIGNAL)
             stacks = _read(written.read, within)
     except OSError as error:
-        raise NoStacks(f"process {place.pid} is gone: {error}") from error
+        raise NoStacks(f"process {place.pid} does not exist any more: {error}") from error
     if not stacks:
-        raise NoStacks(f"process {place.pid} did not answer within {within:g} s{_why(place.pid)}")
+        raise NoStacks(f"process {place.pid} did not respond within {within:g} s{_why(place.pid)}")
     return stacks.decode(errors="replace")
 
 

@@ -163,7 +163,7 @@ class Committer(ABC):
 
         Before an epoch is decided, and before a recovery probes or commits anything, the coordinator compares the
         result with the job and its sinks, and stops if they differ. A committer that keeps the default must itself
-        refuse output of other jobs: whoever can write to the checkpoints chooses the payload.
+        refuse output of other jobs: any writer of the checkpoints chooses the payload.
 
         It reads the payload only. Raises CorruptCheckpoint if the payload is not one of this committer.
         """

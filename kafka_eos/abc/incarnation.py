@@ -100,7 +100,7 @@ class SupportsLossCheck(ABC):
 def taken_over(ctx: JobContext, place: str) -> str:
     """Return why an incarnation stops whose registration in ``place`` was removed, and what to do."""
     return (
-        f"another incarnation of job {ctx.job!r} took over from this one ({ctx.identity}) in {place}, on purpose "
-        "(--take-over, --from a savepoint of this one, doctor --abort-incarnation). This one may not write any more. "
-        "To return to it, make a savepoint of it and start from that in another directory, with --take-over"
+        f"another incarnation of job {ctx.job!r} took over from this one ({ctx.identity}) in {place}, as requested "
+        "(--take-over, --from a savepoint of this one, or doctor --abort-incarnation). This one may not write any "
+        "more. To return to it, create a savepoint of it and start from that in another directory, with --take-over"
     )

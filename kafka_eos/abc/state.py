@@ -43,8 +43,8 @@ class Ttl:
             object.__setattr__(self, name, given)
         if type(self.seconds) not in (int, float) or not 0 < self.seconds < math.inf:
             raise PlanError(
-                f"a time to live is more than 0 seconds and has an end, not {seconds!r}; for state that stays, "
-                "leave out ttl="
+                f"a time to live must be a finite number of seconds greater than 0 (got {seconds!r}); "
+                "to keep state forever, omit ttl="
             )
         for parameter, tp in (("clock", Clocks), ("refresh", Refresh)):
             if (given := getattr(self, parameter)) not in get_args(tp):

@@ -68,15 +68,16 @@ def connect(left: Any, right: Any, *, name: str | None = None) -> Any:
         raise plan_error(f"connect: the streams belong to two pipelines, {names}; create both in one.")
     if left._node == right._node:
         raise plan_error(
-            "connect of a stream with itself: its rows would come once for both; write its .key_by(...) twice."
+            "connect: both inputs are the same stream, so each row would arrive once for both; "
+            "write its .key_by(...) twice."
         )
     if isinstance(right, Broadcast) and not isinstance(left, Broadcast):
         kind = KeyedBroadcastConnectedStream if isinstance(left, KeyedStream) else BroadcastConnectedStream
         return kind(left, right, name)
     if not (isinstance(left, KeyedStream) and isinstance(right, KeyedStream)):
         raise plan_error(
-            "connect is of two streams with keys, or of a stream and a .broadcast(), "
-            f"not of {left!r} and {right!r}.{_instead(left, right)}"
+            f"connect needs two streams with keys, or a stream and a .broadcast(), not {left!r} "
+            f"and {right!r}.{_instead(left, right)}"
         )
     _expect_same_keys(left, right)
     node = left._append_node(plan.ConnectNode, name, inputs=(left._node, right._node))
@@ -86,11 +87,9 @@ def connect(left: Any, right: Any, *, name: str | None = None) -> Any:
 def _instead(left: object, right: object) -> str:
     """Return a remedy for two streams that cannot be connected."""
     if isinstance(left, Table) or isinstance(right, Table):
-        return (
-            " All of a table comes to all workers with table.broadcast(); keyed.join(table, fn) looks up a row by key."
-        )
+        return " table.broadcast() sends the whole table to all workers; keyed.join(table, fn) looks up a row by key."
     if isinstance(left, Broadcast):
-        return " What is broadcast comes second, and only one of both is."
+        return " Exactly one of the two can be a .broadcast(), and it must be the argument of connect."
     if isinstance(left, Stream) or isinstance(right, Stream):
         return " Put .key_by(...) behind both."
     return ""
@@ -101,8 +100,8 @@ def _expect_same_keys(left: KeyedStream[Any, Any], right: KeyedStream[Any, Any])
     one, other = (key_class(get_return_type(side._draft._key_by(side._node).fn)) for side in (left, right))
     if one is not None and other is not None and one is not other:
         raise plan_error(
-            f"keys of {left!r} are {one.__name__}, and those of {right!r} {other.__name__}: no two rows would ever "
-            "have one key. Let both .key_by(...) give the same."
+            f"keys of {left!r} are {one.__name__}, but those of {right!r} are {other.__name__}, "
+            "so no keys would ever be equal. Let both .key_by(...) return the same type."
         )
 
 

@@ -106,15 +106,16 @@ class Pipeline(PlanBuilder):
         above = list(map(self._node, self._sources_of(after._node)))
         if len(above) != 1 or isinstance(above[0], plan.TableNode):
             raise plan_error(
-                f"source {name!r}: after= is a stream of one source, and {after._node!r} is of "
-                f"{', '.join(node.name for node in above)}. Name one source that is no table: tables are read first "
-                "anyway."
+                f"source {name!r}: after= needs a stream of one source, but {after._node!r} comes "
+                f"from {', '.join(node.name for node in above)}. Name one source that is not a table: "
+                "tables are always read first."
             )
         first: Any = above[0]
         if first.source.bounds({}) is None:
             raise plan_error(
-                f"source {name!r} is after {first.name!r}, which has no end, so it would never be read. Give that one "
-                'an end: until="latest" of FileSource and KafkaSource reads what is there at the first start.'
+                f"source {name!r} is after {first.name!r}, which has no end, so {name!r} would never "
+                f'be read. Give {first.name!r} an end: with until="latest", FileSource and '
+                "KafkaSource read what exists at the first start."
             )
         return str(first.name)
 

@@ -40,7 +40,7 @@ class PlanBuilder:
         self._tags: dict[str, tuple[OutputTag[Any], ...]] = {}
         """Side outputs, by the node that takes the main one."""
         self._replaced: set[str] = set()
-        """``key_by`` nodes whose work partial folds do; those that nobody else reads are not in the plan."""
+        """``key_by`` nodes whose work partial folds do; those without other readers are not in the plan."""
 
     def plan(self) -> Plan:
         """Return the plan so far, validated. Raises PlanError that quotes the line to change."""
@@ -126,8 +126,8 @@ class PlanBuilder:
         if tag not in declared:
             known = f"it declares {', '.join(map(str, declared))}" if declared else "no side outputs are declared there"
             raise plan_error(
-                f"{tag} is no side output of {main!r}; {known}. Take it right behind .process(...) of a function that "
-                "names it in side_outputs."
+                f"{tag} is not a side output of {main!r}; {known}. Call .side_output(...) directly "
+                "after the .process(...) of a function that lists the tag in side_outputs."
             )
         return f"{self._node(main).inputs[0]}-{tag.name}"
 
@@ -153,7 +153,7 @@ def name_connector(kind: str, connector: Source[Any] | Sink[Any], given: str | N
     if given is not None:
         return given
     if (target := connector.default_name) is None:
-        raise plan_error(f"{kind} {connector!r:.80} is not of one topic or table, so give it a name: name=.")
+        raise plan_error(f"{kind} {connector!r:.80} has no single topic or table, so it needs a name: name=.")
     return re.sub("[^A-Za-z0-9_-]", "-", target)
 
 

@@ -38,12 +38,14 @@ def expect_process_function(kind: type[plan.Node], function: object) -> None:
     if not issubclass(cls, base):
         if inspect.isroutine(function):
             raise PlanError(
-                f"process of {streams} runs a {base.__name__}, not the function {function.__name__}: derive a class "
-                "from that, or use .map(...) or .flat_map(...), which take functions"
+                f"process of {streams} runs a {base.__name__}, not the function {function.__name__}: "
+                f"derive a class from {base.__name__}, or use .map(...) or .flat_map(...), which take "
+                "functions"
             )
         raise PlanError(
-            f"process of {streams} runs a {base.__name__}, not {cls.__name__}: derive it from that, or change the "
-            "stream (key_by gives keys, connect joins two streams, .broadcast() gives one to all workers)"
+            f"process of {streams} runs a {base.__name__}, not {cls.__name__}: derive your class "
+            "from it, or change the stream (key_by adds keys, connect joins two streams, "
+            ".broadcast() sends one to all workers)"
         )
     for method in methods:
         if getattr(cls, method) is getattr(base, method):

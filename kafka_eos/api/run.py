@@ -216,8 +216,8 @@ def _describe_emitted(node: TimestampsNode, at: Mapping[str, object]) -> str:
     if split is None:
         return f"watermark of {node.source}: not known yet"
     hint = (
-        "the run ended before it counted as idle; results that wait for it stay in the checkpoint, and a run without "
-        "--until-caught-up emits them"
+        "the run ended before the partition counted as idle; results that wait for it stay "
+        "in the checkpoint, and a run without --until-caught-up emits them"
         if node.strategy.detects_idleness
         else "watermarks=….with_idleness(seconds) would not wait"
     )

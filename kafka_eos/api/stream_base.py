@@ -60,8 +60,9 @@ class BaseStream:
         """Append the node that assigns event times and watermarks."""
         if not isinstance(watermarks, WatermarkStrategy):
             raise plan_error(
-                "watermarks= says how far rows are out of order: bounded(seconds), monotonic() or generated(...), "
-                f"not {watermarks!r}{': are its brackets missing?' if callable(watermarks) else ''}"
+                "watermarks= defines how late rows may be: bounded(seconds), monotonic() or "
+                "generated(...), not "
+                f"{watermarks!r}{': are its brackets missing?' if callable(watermarks) else ''}"
             )
         if (generator := watermarks.generator) is not None:
             self._expect_functions("generated", on_event=generator.on_event, watermark=generator.watermark)
@@ -148,6 +149,4 @@ def _expect_field_names(*fields: object) -> None:
     for field in fields:
         if not isinstance(field, str):
             options = ", ".join(f"{name}=" for name in ("key", "start", "end")[: len(fields)])
-            raise plan_error(
-                f"{options} say how fields are called that rows have anyway; {field!r:.80} needs another name."
-            )
+            raise plan_error(f"{options} name fields that rows have anyway; {field!r:.80} needs another name.")

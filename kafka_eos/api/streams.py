@@ -584,7 +584,7 @@ class KeyedStream(BaseStream, Generic[K, T]):
         self._expect_tags(late=late)
         late_for = call_quoting_user(lambda: milliseconds(lateness, "lateness=", 0))
         if isinstance(assigner, RowCountWindows) and (lateness or late is not None):
-            raise plan_error(f"{assigner}: they know no time, so no row is late; leave out lateness= and late=.")
+            raise plan_error(f"{assigner}: these windows do not use time, so no row is late; omit lateness= and late=.")
         self._expect_ttl(ttl)
         if ttl is not None and not isinstance(assigner, RowCountWindows):
             raise plan_error(f"{assigner}: event time ends them, and nothing is left of them then; leave out ttl=.")
@@ -609,13 +609,14 @@ class KeyedStream(BaseStream, Generic[K, T]):
             )
         if trigger.purges and (shared or isinstance(assigner, SessionWindows)):
             raise plan_error(
-                f"{assigner}: what one result lets go of belongs to others too, so .purging() is for "
-                "tumbling(seconds=…) and days(…)."
+                f"{assigner}: rows belong to several windows, so .purging() would remove them from "
+                "other results too; it needs tumbling(seconds=…) or days(…)."
             )
         if trigger.purges and lateness:
             raise plan_error(
-                "with lateness= a window keeps its rows behind its end, and each late one makes its result again, so "
-                "no row would be in one result only: leave out .purging() or lateness=; late=tag catches late rows."
+                "with lateness= a window keeps its rows after its end and emits its result again for "
+                "each late row, so a row would be in several results: omit .purging() or lateness=; "
+                "late=tag receives late rows."
             )
 
     def match(
@@ -646,7 +647,8 @@ class KeyedStream(BaseStream, Generic[K, T]):
             )
         if (timed_out is None) != (on_timeout is None):
             raise plan_error(
-                "timed_out= and on_timeout= are given together: where they go, and what is made of the rows."
+                "timed_out= and on_timeout= must be given together: the side output, and the "
+                "function that computes its values."
             )
         self._expect_tags(timed_out=timed_out, late=late)
         wheres = {f"stage {stage.name!r}": stage.where for stage in pattern.stages}
@@ -725,17 +727,18 @@ class KeyedStream(BaseStream, Generic[K, T]):
         """
         if join is None or cache is None:
             raise plan_error(
-                "on a stream with keys async_map asks for the key, and keeps its answer: async_map(fn, join, "
-                "cache=Ttl(seconds)), with fn(key) and join(value, answer). To ask for each value put it before "
-                ".key_by(...)."
+                "on a stream with keys, async_map requests each key once and caches the response: "
+                "async_map(fn, join, cache=Ttl(seconds)), with fn(key) and join(value, response). To "
+                "send a request per value, call it before .key_by(...)."
             )
         if not isinstance(cache, Ttl):
-            raise plan_error(f"cache= is how long an answer is kept, Ttl(seconds), not {cache!r}.")
+            raise plan_error(f"cache must be a Ttl(seconds), the time for which a response is kept, not {cache!r}.")
         key_by = self._draft._key_by(self._node)
         if key_by.local:
             raise plan_error(
-                f"{key_by.kind} {key_by.name!r} is local=True, but after a restart rows that wait for answers go to "
-                "the owner of their key, which is unknown there. Leave local=True out."
+                f"{key_by.kind} {key_by.name!r} is local=True, but after a restart rows that wait for "
+                "responses go to the owner of their key, which is unknown with local=True. Omit "
+                "local=True."
             )
         self._expect_functions("async_map", join=join)
         rules: dict[str, Any] = {"capacity": capacity, "timeout": timeout, "retry_on": retry_on}
@@ -761,8 +764,8 @@ class KeyedStream(BaseStream, Generic[K, T]):
     ) -> Stream[U]:
         if isinstance(table, VersionedTable):
             raise plan_error(
-                f"{table!r} has event times: {operation}_as_of looks it up; {operation} takes pipeline.table(...) as "
-                "it is, without with_timestamps."
+                f"{table!r} has event times: {operation}_as_of looks it up; {operation} needs "
+                "pipeline.table(...) without with_timestamps."
             )
         if not isinstance(table, Table):
             raise plan_error(
@@ -1030,7 +1033,9 @@ class WindowedStream(BaseStream, Generic[K, T]):
         Raises PlanError for ``rows`` and ``global_``, whose windows have no duration.
         """
         if isinstance(self._assigner, RowCountWindows):
-            raise plan_error(f"{self._assigner}: they know no seconds, so there is no rate; use tumbling(seconds=...).")
+            raise plan_error(
+                f"{self._assigner}: these windows have no duration, so they have no rate; use tumbling(seconds=...)."
+            )
         return self._aggregated(name, count(), lambda window, n: n * 1000 / (window.end - window.start), float)
 
     def _aggregated(

@@ -144,7 +144,7 @@ def replay(
         to=None if to == at.topic else to,
     )
     if order.job == program.name:
-        raise ConfigError(f"--job {order.job} is the pipeline's own name: the replay needs a job name of its own")
+        raise ConfigError(f"--job {order.job} is the pipeline's own name: choose another job name for the replay")
     options = {"bootstrap_servers": bootstrap_servers, "checkpoint_dir": checkpoint_dir}
     order.export_to_environment()
     pipeline = load_program(AppRef(PIPELINE))

@@ -81,8 +81,9 @@ def _open(found: _NamedJob, checkpoint_dir: str | None, options: Mapping[str, ob
     program = load_program(found.app)
     if found.job not in (None, program.name):
         raise ConfigError(
-            f"{found.app}, which defined the job {found.job!r} in its last run, defines {program.name!r} now. To go on "
-            "with the earlier job, change the name back; for the other one, give the file"
+            f"{found.app}, which defined the job {found.job!r} in its last run, now defines "
+            f"{program.name!r}. To continue the earlier job, change the name back; to run the "
+            "other one, pass the file"
         )
     return program, resolve_with_keys(code=program.code_settings, cli=_given(found, checkpoint_dir, options))
 

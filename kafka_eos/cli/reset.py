@@ -64,13 +64,15 @@ def reset(
 def describe_cost(job: str, newest: Manifest | None) -> str:
     """Describe what a reset gives up, and what the next start does."""
     if newest is None:
-        return f"job {job!r} has decided no epoch: there is no progress to give up"
+        return f"job {job!r} has decided no epoch: there is nothing to reset"
     size = sum(file.size for handle in newest.states for file in handle.files)
     return (
-        f"job {job!r}, incarnation {newest.identity}, has decided epoch {newest.epoch} and keeps {format_bytes(size)} "
-        "of state. A reset gives up the state and the positions. The next start reads the input by the start rule of "
-        "each source. Committed output stays: unless you empty the sinks first, readers see the output of repeated "
-        f"input twice. To be able to return to the present state, first run kafka-eos savepoint trigger {job}"
+        f"job {job!r}, incarnation {newest.identity}, has decided epoch {newest.epoch} and "
+        f"keeps {format_bytes(size)} of state. A reset discards the state and the positions. "
+        "The next start reads the input by the start rule of each source. Committed output "
+        "stays: unless you empty the sinks first, readers see the output of repeated input "
+        "twice. To be able to return to the present state, first run kafka-eos savepoint "
+        f"trigger {job}"
     )
 
 

@@ -44,14 +44,15 @@ RepeatedOutput = Annotated[
     bool | None,
     typer.Option(
         "--allow-repeated-output",
-        help="Start from an older savepoint: the output of epochs committed after it will be there twice.",
+        help="Start from an older savepoint: readers see the output of epochs committed after it twice.",
     ),
 ]
 TakeOver = Annotated[
     bool | None,
     typer.Option(
         "--take-over",
-        help="Start a new incarnation and fence the existing one for good; what both read is in the output twice.",
+        help="Start a new incarnation and fence the existing one for good; output of input that "
+        "both read is duplicated.",
     ),
 ]
 Standby = Annotated[

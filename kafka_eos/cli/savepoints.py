@@ -172,7 +172,7 @@ def _build_recorded_row(job: str, known: RecordedSavepoint) -> dict[str, object]
     if listed.savepoint is not None and listed.savepoint.id == known.id:
         return _described(listed)
     if listed.savepoint is not None:
-        problem = f"missing: another savepoint, {listed.savepoint.id}, is there now"
+        problem = f"missing: another savepoint, {listed.savepoint.id}, is at this path now"
     elif not os.path.lexists(known.path):
         problem = "missing: dropped, moved, or on a disk that is not mounted"
     else:

@@ -88,7 +88,7 @@ def read(
     Example: `kafka-eos state read orders --operator total --key a7`
     """
     if namespace is not None and key is None:
-        raise ConfigError("--namespace selects a namespace of one key: give --key too")
+        raise ConfigError("--namespace selects a namespace of one key: add --key")
     if codecs is not None:
         _run(codecs)
     snapshot = open_snapshot(where)
@@ -180,7 +180,7 @@ def _parquet(snapshot: Snapshot, operator: str, state: str | None, key: str | No
     except ImportError:
         raise ConfigError("--format parquet needs pyarrow: pip install pyarrow") from None
     if output is None or key is not None:
-        raise ConfigError("--format parquet writes a whole state to a file: give --output, and leave out --key")
+        raise ConfigError("--format parquet writes a whole state to a file: add --output, and omit --key")
     nothing = pyarrow.schema([(column, pyarrow.null()) for column in snapshot.columns(operator, state)])
     try:
         # Read twice: a field may be null in all of the first rows and something in later ones.

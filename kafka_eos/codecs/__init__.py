@@ -94,8 +94,8 @@ def state_codec(tp: Any) -> Codec[Any]:
     codec = _codec(tp)
     if isinstance(codec, MsgpackCodec) and (wrong := dict_without_text_keys(codec.type)) is not None:
         raise PlanError(
-            f"type {type_name(tp)} cannot be stored: keys of a dict must be str, and those of {wrong} are not; "
-            "make them str, or store a list of pairs"
+            f"type {type_name(tp)} cannot be stored: keys of a dict must be str, but those of "
+            f"{wrong} are not; convert them to str, or store a list of pairs"
         )
     return codec
 

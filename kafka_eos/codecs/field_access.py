@@ -18,7 +18,7 @@ def read_field(name: str, tp: Any) -> Callable[[Any], Any]:
     None is a type that is unknown.
     """
     if not name:
-        raise PlanError("'' is not the name of a field; give a name, or a function of the value")
+        raise PlanError("'' is not a field name; pass a name, or a function of the value")
     of_field = _field_type(name, tp)
 
     def field(value: Any) -> Any:

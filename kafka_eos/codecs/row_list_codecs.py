@@ -84,7 +84,7 @@ class MsgpackListCodec(ListCodec[T]):
         Raises ConfigError without a declared type: a typed value would be decoded as a dict or as text.
         """
         if self.type is Any:
-            raise ConfigError("no type is declared: values=... says what it is")
+            raise ConfigError("no type is declared: declare it with values=...")
         return self
 
 

@@ -45,7 +45,7 @@ def expect_type(tp: object) -> None:
     one."""
     if isinstance(tp, type):
         if issubclass(tp, Codec):
-            raise PlanError(f"{tp.__name__} is the class of a codec, not a codec: give an object, {tp.__name__}(...)")
+            raise PlanError(f"{tp.__name__} is a codec class, not a codec: pass an object, {tp.__name__}(...)")
     elif callable(getattr(tp, "encode", None)) and callable(getattr(tp, "decode", None)):
         raise PlanError(
             f"{type(tp).__name__} has encode and decode but does not inherit Codec, so it is not a codec: derive "
@@ -122,8 +122,9 @@ def expect_known(tp: Any, how: str) -> None:
         msgspec.json.schema(tp, schema_hook=_known)
     except TypeError as error:
         raise PlanError(
-            f"values of type {type_name(tp)} cannot be {how}: say what they hold, with a pydantic model, a Struct, a "
-            "dataclass, numbers, texts, or lists and dicts of these; or give a codec of your own"
+            f"values of type {type_name(tp)} cannot be {how}: declare their contents with a "
+            "pydantic model, a Struct, a dataclass, numbers, text, or lists and dicts of these; "
+            "or pass a codec"
         ) from error
 
 

@@ -73,5 +73,5 @@ def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _absolute(path: object) -> str:
     if not isinstance(path, str | Path):
-        raise ValueError(f"what {FROM_FILE} names is no path of a file")
+        raise ValueError(f"{FROM_FILE} does not name a file")
     return str(Path(path).absolute())

@@ -84,7 +84,7 @@ def parse_dead_letter_limit(value: object) -> str:
     """Parse a dead-letter limit: a number, a share, or none. Raises ValueError if it is none of these."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or not _LIMIT.fullmatch(text.strip()):
-        raise ValueError(f"{value!r} is no limit; write a number (1000), a share of at most 100% (5%), or none")
+        raise ValueError(f"{value!r} is not a valid limit; use a number (1000), a share of at most 100% (5%), or none")
     return text.strip()
 
 
@@ -92,7 +92,9 @@ def parse_http_address(value: object) -> str:
     """Parse host:port. Raises ValueError for anything else."""
     host, colon, port = str(value).rpartition(":")
     if not colon or not host.strip("[]") or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{value!r} is no address; write host:port, such as 127.0.0.1:9100 (port 0: a free one)")
+        raise ValueError(
+            f"{value!r} is not a valid address; use host:port, such as 127.0.0.1:9100 (port 0: a free one)"
+        )
     return f"{host}:{int(port)}"
 
 
@@ -294,7 +296,7 @@ class Settings(BaseModel):
     @classmethod
     def _only_aligned(cls, value: int, info: ValidationInfo) -> int:
         if value and info.data.get("checkpoint_mode") != "aligned":
-            raise ValueError("only aligned barriers block input: it takes checkpoint_mode=aligned, or 0 here")
+            raise ValueError("only aligned barriers block input: set checkpoint_mode=aligned, or 0 here")
         return value
 
     @field_validator("state_write_buffer")
@@ -364,8 +366,8 @@ class Settings(BaseModel):
         """Return where the job's checkpoints are: a path or an address."""
         if job in _COMMAND_DIRECTORIES and self.checkpoint_dir in (LOCAL, LOCAL.absolute()):
             raise ConfigError(
-                f"{LOCAL}/{job} belongs to the command kafka-eos {job}: give the pipeline "
-                "another name, or checkpoint_dir"
+                f"{LOCAL}/{job} is reserved for the command kafka-eos {job}: rename the pipeline, or "
+                "set another checkpoint_dir"
             )
         if isinstance(self.checkpoint_dir, Path):
             return self.job_dir(job)

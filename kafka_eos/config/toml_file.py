@@ -47,8 +47,8 @@ class ConfigFile:
             known = ", ".join(sorted(self.profiles))
             where = f"{self.path} has {f'only {known}' if known else 'no profiles'}"
             if self.path is None:
-                where = f"there is no {NAME} here; {FILE_VARIABLE} names one that is elsewhere"
-            raise ConfigError(f"there is no profile {name!r} ({PROFILE_VARIABLE}): {where}")
+                where = f"no {NAME} exists here; {FILE_VARIABLE} names one in another location"
+            raise ConfigError(f"profile {name!r} ({PROFILE_VARIABLE}) does not exist: {where}")
         return ConfigFile(self.path, self.common, self.profiles, name)
 
 
@@ -97,7 +97,7 @@ def _build(path: Path, table: Mapping[str, Any]) -> ConfigFile:
 
 def _table(path: Path, name: str, found: object) -> Mapping[str, Any]:
     if not isinstance(found, dict):
-        raise ConfigError(f"{name} in {path} is no table; write [{name}], and its settings below")
+        raise ConfigError(f"{name} in {path} is not a table; write [{name}], with its settings below")
     return found
 
 
@@ -107,6 +107,6 @@ def _toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} cannot be read: it is no UTF-8 at byte {error.start}") from None
+        raise ConfigError(f"{path} cannot be read: byte {error.start} is not valid UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is no TOML: {error}") from None
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None

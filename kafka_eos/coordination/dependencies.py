@@ -26,7 +26,7 @@ class Outage:
 
     def describe(self, name: str) -> str:
         """Describe the outage of the system of this name in one line."""
-        return f"{name} has not answered for {self.seconds:,.0f} s: {self.reason}"
+        return f"{name} has not responded for {self.seconds:,.0f} s: {self.reason}"
 
 
 @dataclass(slots=True)

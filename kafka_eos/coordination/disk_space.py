@@ -52,6 +52,6 @@ def _advice(directory: Path, place: Path, error: OSError) -> str:
     disk = shutil.disk_usage(place)
     return (
         f"no disk space for {directory}: {error.strerror}, {disk.free / 1000000.0:,.0f} of "
-        f"{disk.total / 1000000.0:,.0f} MB of its disk are free. Free some space and the job continues by itself, or "
-        "restart it with another state_dir or checkpoint_dir"
+        f"{disk.total / 1000000.0:,.0f} MB of its disk are free. Free some space, and the job "
+        "continues; or restart it with another state_dir or checkpoint_dir"
     )

@@ -107,7 +107,7 @@ def wait(directory: Path, token: str, timeout: float) -> RequestAnswer:
                 break
             if time.monotonic() > deadline:
                 raise RequestUnanswered(
-                    f"no answer within {timeout:g} s; the request is withdrawn unless the job has begun it"
+                    f"no response within {timeout:g} s; the request is withdrawn unless the job has begun to process it"
                 )
             time.sleep(_NAP)
     finally:

@@ -124,4 +124,4 @@ def _refusal(request: JobRequest, why: str, late: bool) -> str:
         "back-pressure, or stop the job with a savepoint (kafka-eos stop APP --savepoint), because it reads nothing "
         "meanwhile"
     )
-    return f"{why}: there is no savepoint, and the job goes on. {advice if late else 'Repair that, and ask again'}"
+    return f"{why}: no savepoint was taken, and the job continues. {advice if late else 'Repair that, and try again'}"

@@ -106,8 +106,9 @@ def ensure_same_savepoint(storage: JobStorage, job: str, start_from: Path) -> st
 
 def _begun(job: str, began: str, why: str) -> ConfigError:
     return ConfigError(
-        f"job {job!r} has begun already, {began}, and {why}. To start from that savepoint, give the job another "
-        "checkpoint_dir (or the pipeline another name); to resume the job, leave the savepoint out"
+        f"job {job!r} has already begun, {began}, and {why}. To start from that savepoint, "
+        "give the job another checkpoint_dir (or the pipeline another name); to resume the "
+        "job, leave the savepoint out"
     )
 
 

@@ -91,10 +91,11 @@ class SinkCoordinator:
                 targets.setdefault(node.sink.scope(ctx), set()).add(target)
         if unplanned := find_unplanned(owners, targets):
             raise ConfigError(
-                f"epoch {epoch} of job {ctx.job!r} is decided, and names output that no sink of the pipeline has: "
-                f"{'; '.join(unplanned)}. Nothing was committed and nothing was deleted. If the pipeline was changed, "
-                "run its previous version until it stops by itself, then change it. If it was not, another program has "
-                "written to the checkpoints: restore them from a backup"
+                f"epoch {epoch} of job {ctx.job!r} is decided, but names output that no sink of the "
+                f"pipeline wrote: {'; '.join(unplanned)}. Nothing was committed and nothing was "
+                "deleted. If the pipeline was changed, run its previous version until it stops by "
+                "itself, then change it. If it was not, another program has written to the "
+                "checkpoints: restore them from a backup"
             )
 
     def ensure_output_present(self, ctx: JobContext, last: Manifest, later: Sequence[Committable]) -> None:

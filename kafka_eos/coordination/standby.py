@@ -148,7 +148,7 @@ class Standby:
                 self._kill_holder(next(beats[writer][1] for writer, leader in leaders.items() if leader.holds_lock))
                 return StandbyMove.WAIT  # until the kernel has released its lock
             case StandbyMove.LEAD if alive:
-                self._report(f"{alive[0].process} is gone: this supervisor takes over")
+                self._report(f"{alive[0].process} has ended: this supervisor takes over")
             case _:
                 pass
         return move

@@ -1,4 +1,4 @@
-"""Inflation of compressed data up to a limit. Rule: a kilobyte may become a megabyte, so whoever inflates says how
+"""Inflation of compressed data up to a limit. Rule: a kilobyte may become a megabyte, so the caller states how
 much it may become."""
 
 from __future__ import annotations

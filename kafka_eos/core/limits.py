@@ -139,7 +139,7 @@ def parse_limits(text: str) -> dict[str, int]:
         name, _, value = part.partition("=")
         if name not in known or not value.isdecimal() or int(value) < 1:
             raise ConfigError(
-                f"{ENVIRONMENT}: {part!r} is not NAME=NUMBER, or NAME is no limit: see kafka_eos.core.limits"
+                f"{ENVIRONMENT}: {part!r} is not NAME=NUMBER with the name of a limit; kafka_eos.core.limits lists them"
             )
         found[name] = int(value)
     return found

@@ -278,7 +278,7 @@ def _unpacked(planes: Sequence[bytes], count: int) -> array[int]:
         except ValueError as error:
             raise ValueError(f"a column that is damaged: {error}") from error
         if len(inflated) != count:
-            raise ValueError(f"a column of {len(inflated)} values beside {count} outputs")
+            raise ValueError(f"a column has {len(inflated)} values for {count} outputs")
         raw[number::_PLANES] = inflated
     column = array("q")
     column.frombytes(raw)

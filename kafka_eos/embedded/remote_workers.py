@@ -1,6 +1,6 @@
 """A pool whose workers connect by TCP, wherever they run.
 
-A worker is launched with a ticket, runs somewhere, and dials the supervisor. Rule: nobody can be sure that a remote
+A worker is launched with a ticket, runs somewhere, and dials the supervisor. Rule: it is never certain that a remote
 worker has ended. What one that was given up still does is harmless by its term alone: its channel is closed, and its
 number is accepted once.
 """

@@ -171,7 +171,7 @@ def _paths(plan: Plan, settings: Settings | None) -> list[str]:
     for path in plan.paths:
         what = f"{path.guarantee.value}: {path.reason}"
         if early and any(plan.node(name).partitioning for name in path.nodes):
-            what = "at-least-once: checkpoint_mode lets rows overtake the barriers between workers"
+            what = "at-least-once: with this checkpoint_mode, rows overtake the barriers between workers"
         lines += [f"  {' -> '.join(path.nodes)}", f"    {what}"]
     return lines
 

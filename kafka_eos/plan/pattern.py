@@ -69,7 +69,7 @@ class Pattern(Generic[T]):
         ``consecutive``: without other rows of the key between them.
         """
         if type(count) is not int or count < 1:
-            raise PlanError(f"a stage of a pattern is there once or more often, not {count!r} times")
+            raise PlanError(f"times must be at least 1 (got {count!r})")
         return self._last(replace(self.stages[-1], count=count, consecutive=consecutive and count > 1))
 
     @quotes_user_line
@@ -119,5 +119,5 @@ def _stage(name: str, where: Callable[[Any], object], *, follows: bool) -> Stage
     if type(name) is not str or not name:
         raise PlanError(f"a stage of a pattern needs a name, a string that is not empty (got {name!r})")
     if not callable(where):
-        raise PlanError(f"stage {name!r}: which rows it has is said by a function, not by {where!r}")
+        raise PlanError(f"stage {name!r}: the condition must be a function, not {where!r}")
     return Stage(name, where, follows)

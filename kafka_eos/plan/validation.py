@@ -63,7 +63,7 @@ def _check_names(plan: Graph) -> None:
     for node in plan.nodes:
         if (other := first.setdefault(node.name, node)) is not node:
             raise PlanError(
-                f"two operators are named {node.name!r}; give one of them another name, name=.\n  "
+                f"two operators are named {node.name!r}; rename one of them, name=.\n  "
                 f"{other.code_line}\n  {node.code_line}"
             )
 
@@ -113,8 +113,8 @@ def _unread(plan: Graph, node: Node) -> str:
         )
     if isinstance(node, KeyByNode) and isinstance(plan.node(node.inputs[0]), TableNode):
         return (
-            f"nothing looks anything up in table {node.inputs[0]!r}: join a stream with it, keyed.join(table, fn), "
-            "give it to all workers, table.broadcast(), or remove it."
+            f"table {node.inputs[0]!r} is not used: join a stream with it, keyed.join(table, fn), "
+            "send it to all workers, table.broadcast(), or remove it."
         )
     return (
         f"nothing reads the output of {node.kind} {node.name!r}; end it with .sink(connector, name=...) or remove it."
@@ -130,8 +130,8 @@ def _check_loops(plan: Graph) -> None:
     for (_, to), node in declared.items():
         if (node.name, to) not in back:
             raise PlanError(
-                f"what the body of loop {to!r} sends back does not come from the loop; make it from the "
-                f"stream that the body is given.\n  {node.code_line}"
+                f"the stream that the body of loop {to!r} feeds back does not come from the loop; "
+                f"derive it from the stream that the body receives.\n  {node.code_line}"
             )
     if others := back - declared.keys():
         raise Bug(f"the plan has a cycle through {sorted(others)} without a loop")
@@ -164,13 +164,15 @@ def _check_local(plan: Graph) -> None:
         below = plan.find_descendants(node.name)
         if isinstance(node, KeyByNode) and node.local and node.name in below:
             raise PlanError(
-                f"{node.kind} {node.name!r} is local=True in a loop: rows that come back were never dealt out by "
-                f"partition, so nothing guarantees where their keys are. Leave local=True out.\n  {node.code_line}"
+                f"{node.kind} {node.name!r} is local=True in a loop: rows that return are not "
+                "distributed by partition, so the location of their keys is undefined. Omit "
+                f"local=True.\n  {node.code_line}"
             )
         if isinstance(node, PartialFoldNode) and any(isinstance(plan.node(name), LoopNode) for name in below):
             raise PlanError(
-                f"what the fold behind {node.name!r} makes goes into a loop, and with merge= it makes it at the end of "
-                f"an epoch only: the last rows would never go round. Leave merge= out there.\n  {node.code_line}"
+                f"the output of the fold after {node.name!r} goes into a loop, but with merge= the "
+                "fold emits only at the end of an epoch, so the last rows would never pass through "
+                f"the loop. Omit merge= there.\n  {node.code_line}"
             )
         if isinstance(node, ExchangeNode) and not isinstance(node, FeedbackNode):
             for name in sorted(below):
@@ -193,26 +195,26 @@ def _check_event_time(plan: Graph) -> None:
                 above = plan.node(above.inputs[0])
             if not isinstance(above, SourceNode):
                 raise PlanError(
-                    f"{node.kind} {node.name!r} comes after {above.kind} {above.name!r}, where the order of a "
-                    "partition's records is no longer known; put .with_timestamps(...) directly after the source.\n  "
-                    f"{node.code_line}"
+                    f"{node.kind} {node.name!r} comes after {above.kind} {above.name!r}, where the order "
+                    "of a partition's records is lost; put .with_timestamps(...) directly after the "
+                    f"source.\n  {node.code_line}"
                 )
         if _goes_by_time(node) and node.inputs[0] not in plan.event_time_nodes:
             raise PlanError(
-                f"{node.kind} {node.name!r} goes by event time (first, last, collect), and its rows have none: some "
-                "have not passed .with_timestamps(...), or it is in a loop or behind a fold with merge=. Put "
-                ".with_timestamps(...) behind every source before it, or say with by= what the order is.\n"
-                f"  {node.code_line}"
+                f"{node.kind} {node.name!r} orders rows by event time (first, last, collect), but "
+                "some rows have no event time: they have not passed .with_timestamps(...), or the "
+                "operator is in a loop or after a fold with merge=. Put .with_timestamps(...) after "
+                f"every source before it, or define the order with by=.\n  {node.code_line}"
             )
     for node in plan.timer_operators:
         if node.waits_for_event_time and node.inputs[0] not in plan.event_time_nodes:
             timers = "(on_timer, deduplicate), and its timers would never fire"
             never = "and would never emit" if isinstance(node, WindowNode | JoinNode | PatternNode) else timers
             raise PlanError(
-                f"{node.kind} {node.name!r} waits for event time {never}: no watermarks come to it from every source, "
-                "because some rows have not passed .with_timestamps(...), or it is in a loop or behind a fold with "
-                "merge=. Put .with_timestamps(...) behind every source before it.\n"
-                f"  {node.code_line}"
+                f"{node.kind} {node.name!r} waits for event time {never}: it does not receive "
+                "watermarks from every source, because some rows have not passed "
+                ".with_timestamps(...), or it is in a loop or after a fold with merge=. Put "
+                f".with_timestamps(...) after every source before it.\n  {node.code_line}"
             )
 
 
@@ -240,17 +242,16 @@ def _check_sinks(plan: Graph) -> None:
     for node in chosen:
         if uses[id(node.sink)] > 1:
             raise PlanError(
-                f"the sink object of {node.name!r} is attached to more than one stream; "
-                f"use .union(...) before one sink, or make a sink for each.\n  {node.code_line}"
+                f"the sink object of {node.name!r} is attached to more than one stream; use "
+                f".union(...) before one sink, or create a sink for each.\n  {node.code_line}"
             )
     kept: dict[str, str] = {}
     for node in chosen:
         resource = node.sink.exclusive_resource
         if resource is not None and (other := kept.setdefault(resource, node.name)) != node.name:
             raise PlanError(
-                f"the sinks {other!r} and {node.name!r} have the same {resource}: "
-                "give each its own.\n"
-                f"  {node.code_line}"
+                f"the sinks {other!r} and {node.name!r} have the same {resource}: use a different one "
+                f"for each.\n  {node.code_line}"
             )
 
 
@@ -272,6 +273,7 @@ def _check_guarantees(plan: Graph) -> None:
         assert isinstance(sink, SinkNode)
         if path.guarantee is Guarantee.AT_LEAST_ONCE and sink.sink.guarantee is Guarantee.EXACTLY_ONCE:
             raise PlanError(
-                f"{' -> '.join(path.nodes)} cannot be exactly-once: {path.reason}. To accept duplicates "
-                f'on this path, ask for them on the sink: delivery="at-least-once".\n  {sink.code_line}'
+                f"{' -> '.join(path.nodes)} cannot be exactly-once: {path.reason}. To accept "
+                'duplicates on this path, set delivery="at-least-once" on the sink.\n  '
+                f"{sink.code_line}"
             )

@@ -106,7 +106,7 @@ class InputGate:
 
     def __post_init__(self) -> None:
         if not self.feedback <= self.channels:
-            raise Bug(f"back-edges {set(self.feedback - self.channels)} are no inputs of the segment")
+            raise Bug(f"back-edges {set(self.feedback - self.channels)} are not inputs of the operator chain")
 
     # ------------------------------------------------------------ events
 
@@ -120,12 +120,12 @@ class InputGate:
         were read.
         """
         if channel not in self.channels:
-            raise Bug(f"{channel!r} is not an input of the segment")
+            raise Bug(f"{channel!r} is not an input of the operator chain")
         if not self.is_barrier_awaited(channel, epoch):
             return self, ()
         current = self.pending or BarrierAlignment(epoch, now, aligned)
         if epoch != current.epoch:
-            raise Bug(f"barrier {epoch} came on {channel!r} while epoch {current.epoch} is pending")
+            raise Bug(f"barrier {epoch} arrived on {channel!r} while epoch {current.epoch} is pending")
         current = replace(current, barriers_from=current.barriers_from | {channel})
         return replace(self, pending=current, newest_epoch=epoch)._advance(now)
 

@@ -184,7 +184,7 @@ class PendingEpochs:
         """Add a triggered epoch. Raise Bug if none may be triggered now, or if it is not newer than the last decided
         one."""
         if self.is_full or (self.last_decided is not None and epoch <= self.last_decided):
-            raise Bug(f"epoch {epoch} cannot be triggered after {self.last_decided}, beside {self.current}")
+            raise Bug(f"epoch {epoch} cannot be triggered after {self.last_decided} while {self.current} is in flight")
         return replace(self, current=PendingEpoch(epoch, expected, now, kind))
 
     def ack(self, epoch: EpochId, subtask: int) -> PendingEpochs:

@@ -1,6 +1,6 @@
 """The decision whether prepared output belongs to this job, before anything of an epoch is probed or committed.
 
-Pure. Whoever can write to the checkpoint store chooses what a manifest contains. Without this comparison a manifest
+Pure. Any writer of the checkpoint store chooses what a manifest contains. Without this comparison a manifest
 could name the transaction of another job, and this job would commit it with its own permissions.
 Rule: output without an owner is the concern of its committer; see ``Committer.read_owner``.
 """

@@ -155,7 +155,7 @@ def _build(module: ModuleType, function: FunctionType) -> Program:
     """Return the pipeline that a function of ``module`` returns."""
     call = f"{function.__name__}() of {module.__file__}"
     if not _is_builder(function):
-        raise PlanError(f"{call} takes arguments, and is called without any: give each of them a default")
+        raise PlanError(f"{call} is called without arguments: give each of its parameters a default")
     try:
         program = function()
     except KafkaEosError:

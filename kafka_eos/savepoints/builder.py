@@ -242,7 +242,7 @@ def to_pairs(items: Any, key: str | Sequence[str] | None, codec: Codec[Any]) -> 
         yield from ((of, typed(codec, value)) for of, value in items)
         return
     if key is None:
-        raise ConfigError('say which column of the table is the key: key="name", or a list of names')
+        raise ConfigError('name the key column of the table: key="name", or a list of names')
     names = [key] if isinstance(key, str) else list(key)
     for row in rows:
         found = [_builtin(row.pop(name)) for name in names]

@@ -88,10 +88,11 @@ class EditedState:
         homes = (part for part in self._parts if self._has(part, place))
         if (home := next(homes, None)) is None:
             raise ConfigError(
-                f"{self._where} is behind key_by(local=True) and was stored by {len(self._parts)} workers, none of "
-                f"which has the key of {place!r}: which of them reads its records follows from the input's partitions. "
-                "Change keys that are there; or read the state, drop the operator and bootstrap it with all its keys: "
-                "then the job starts with parallelism=1, or without local=True"
+                f"{self._where} follows key_by(local=True) and was stored by {len(self._parts)} "
+                f"workers, none of which has the key of {place!r}: which of them reads its records "
+                "depends on the input's partitions. Change only existing keys; or read the state, "
+                "drop the operator and bootstrap it with all its keys: then the job starts with "
+                "parallelism=1, or without local=True"
             )
         return home
 

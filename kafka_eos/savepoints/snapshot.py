@@ -84,7 +84,7 @@ class Snapshot:
         path = Path(path)
         if (path / paths.SAVEPOINT).exists():
             if epoch is not None:
-                raise ConfigError(f"{path} is a savepoint: it holds one epoch, and none can be chosen")
+                raise ConfigError(f"{path} is a savepoint of a single epoch: omit the epoch")
             return cls(path, SavepointFiles(path), savepoints.read_savepoint(path))
         if (path / paths.MANIFESTS).is_dir():
             storage = LocalFiles(path)  # only to read: it makes nothing there
@@ -126,7 +126,9 @@ class Snapshot:
         found = tuple(handle for handle in self.handles if handle.operator == operator)
         if not found:
             known = ", ".join(self.operators()) or "none"
-            raise ConfigError(f"{self.path} holds no state of an operator {operator!r}; it holds that of: {known}")
+            raise ConfigError(
+                f"{self.path} contains no state of an operator {operator!r}; it contains that of: {known}"
+            )
         return found
 
     # ------------------------------------------------------------ reading
@@ -228,7 +230,7 @@ class Snapshot:
         if state is None and len(states) == 1:
             return next(iter(states.values()))
         if state is None or state not in states:
-            what = "say which of its states" if state is None else f"it has no state {state!r}, but"
+            what = "choose one of its states" if state is None else f"it has no state {state!r}, but"
             raise ConfigError(f"operator {operator!r} of {self.path}: {what}: {', '.join(states) or 'none'}")
         return states[state]
 
@@ -263,14 +265,14 @@ class _RowDecoder:
 def _manifest(storage: CheckpointStorage, path: Path | str, epoch: int | None) -> Manifest:
     names = storage.list(paths.MANIFESTS)
     if not names:
-        raise ConfigError(f"{path} holds no checkpoint")
+        raise ConfigError(f"{path} contains no checkpoint")
     if epoch is None:
         job = records.decode(Manifest, names[-1], storage.read(names[-1])).job
         return savepoints.newest_committed(storage, job, settled=False)
     named = [name for name in names if paths.parse_manifest_name(name).epoch.n == epoch]
     if not named:
         kept = sorted({paths.parse_manifest_name(name).epoch.n for name in names})
-        raise ConfigError(f"{path} holds no epoch {epoch}; it holds {', '.join(map(str, kept))}")
+        raise ConfigError(f"{path} contains no epoch {epoch}; it contains {', '.join(map(str, kept))}")
     return records.decode(Manifest, named[-1], storage.read(named[-1]))
 
 

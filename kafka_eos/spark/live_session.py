@@ -1,4 +1,4 @@
-"""The Spark session that exists in this process, whoever opened it: Spark allows one per process.
+"""The Spark session that exists in this process, opened by any code: Spark allows one per process.
 
 Rule: nothing here starts Spark. The caller has made sure that pyspark is installed.
 """

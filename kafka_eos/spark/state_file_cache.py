@@ -84,7 +84,7 @@ class CachedStorage:
             with suppress(FileNotFoundError):
                 if kept.name not in needed and kept.stat().st_ctime < young:
                     kept.unlink()
-        for old in self._inherited.glob("*"):  # nobody adds to these
+        for old in self._inherited.glob("*"):  # no process adds to these
             if old.name not in needed:
                 old.unlink(missing_ok=True)
 
@@ -135,7 +135,7 @@ def _inherit_files(old: Path, inherited: Path) -> None:
 def attempt_directory(directory: Path, attempt: int) -> Iterator[Path]:
     """A new directory of one attempt, removed at the end. Removes those that killed attempts of this host have left.
 
-    Whoever works in one has it locked, and the lock ends with the process; where tasks run in containers, a process id
+    An attempt has it locked, and the lock ends with the process; where tasks run in containers, a process id
     would tell nothing. Where nothing can be locked nothing is taken for left, until the next term; nor is the empty one
     of a task that was killed before it had locked it.
     """

@@ -221,8 +221,8 @@ class EpochLedger:
             self._write(entry_of(manifest))
         except OSError as error:
             self._notice(
-                f"{paths.LEDGER} cannot be written: {error}. The job goes on; the line of epoch {manifest.epoch} is "
-                "written before its manifest is dropped"
+                f"{paths.LEDGER} cannot be written: {error}. The job continues; the line of epoch "
+                f"{manifest.epoch} is written before its manifest is deleted"
             )
 
     def make_durable(self, epochs: Collection[EpochId]) -> None:

@@ -185,7 +185,7 @@ def decode(kind: type[R], name: str, data: bytes, job: str | None = None) -> R:
     except (msgspec.DecodeError, CorruptCheckpoint) as error:
         raise CorruptCheckpoint(f"{name}: not a valid {kind.FORMAT}: {error}") from error
     if (record.job, record.name) != (record.job if job is None else job, name):
-        raise CorruptCheckpoint(f"{name} of job {job!r} holds {record.name} of job {record.job!r}")
+        raise CorruptCheckpoint(f"{name} of job {job!r} contains {record.name} of job {record.job!r}")
     return record
 
 
@@ -233,7 +233,7 @@ def _body(kind: type[StoredRecord], name: str, data: bytes) -> bytes:
         raise CorruptCheckpoint(f"{name}: the checksum does not match: the object was altered after it was written")
     signatures.expect_signed(name, head + body, signature)
     if form.decode() != kind.FORMAT:
-        raise CorruptCheckpoint(f"{name}: holds a {form.decode()}, not a {kind.FORMAT}")
+        raise CorruptCheckpoint(f"{name}: contains a {form.decode()}, not a {kind.FORMAT}")
     if int(version) > kind.VERSION:
         raise ConfigError(
             f"{name} has format version {int(version)}; this kafka-eos reads up to {kind.VERSION}. Upgrade kafka-eos."

@@ -188,8 +188,8 @@ def _no_login(error: BaseException) -> str:
     if _MACHINE not in str(error):
         return ""
     return (
-        ". There are no credentials for the store in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), so "
-        "this machine was asked for its role, and has given none"
+        ". The environment contains no credentials for the store (AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY), and the machine's role provides none"
     )
 
 

@@ -52,12 +52,12 @@ class ProvenancePacker:
         try:
             self._storage.compress_logs()
         except OSError as error:
-            self._notice(f"full files of logs cannot be compressed: {error}. The job goes on; it is tried again later")
+            self._notice(f"full files of logs cannot be compressed: {error}. The job continues and retries later")
         try:
             if self.pack():
                 self._forgotten = LIMITS.epochs_per_packing
         except OSError as error:
-            self._notice(f"files of provenance cannot be packed: {error}. The job goes on; they are packed later")
+            self._notice(f"files of provenance cannot be packed: {error}. The job continues and packs them later")
 
     def pack(self) -> bool:
         """Pack up to ``packs_per_round`` times. Return whether there may be more to pack.
@@ -94,7 +94,7 @@ class ProvenancePacker:
     def _stray(self, name: str) -> None:
         if name not in self._strays:
             self._strays.add(name)
-            self._notice(f"{paths.foreign_object_error(name)}. The job goes on, and leaves it as it is")
+            self._notice(f"{paths.foreign_object_error(name)}. The job continues and leaves the object unchanged")
 
     def _read_all(
         self, files: Sequence[ProvenanceFile | ProvenancePack]
@@ -105,7 +105,7 @@ class ProvenancePacker:
         failed = {file: error for file, error in read.items() if isinstance(error, OSError)}
         if new := [file for file in failed if file not in self._failed]:
             which = paths.provenance_name(new[0]) + (f" and {len(new) - 1} more" if len(new) > 1 else "")
-            self._notice(f"{which} cannot be packed: {failed[new[0]]}. The job goes on; it is tried again later")
+            self._notice(f"{which} cannot be packed: {failed[new[0]]}. The job continues and retries later")
         self._fail(files, failed)
         return {file: held for file, held in read.items() if held is not None and not isinstance(held, OSError)}
 

@@ -127,7 +127,7 @@ class PyArrowStore:
             self._files.delete_dir(staged if still_staged else f"{target}/{staged.rpartition('/')[2]}")
             raise FileExistsError(errno.EEXIST, "exists", target) from failure
         if _CONTENT not in found:
-            raise failure or OSError(errno.EIO, "not there after a rename that was confirmed", target)
+            raise failure or OSError(errno.EIO, "missing after a confirmed rename", target)
 
     def _entries(self, directory: str) -> Sequence[str]:
         from pyarrow.fs import FileSelector

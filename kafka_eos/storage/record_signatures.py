@@ -3,7 +3,7 @@
 Who can write to the store, and does not know the key, cannot write a record that a job accepts. The first key of the
 file signs; all keys verify, so that a key can be replaced.
 Rule: without a key file nothing is signed and no signature is checked. With one, a record without a valid signature is
-refused, whoever wrote it. A valid record that is deleted, or put back, is not noticed.
+refused. A valid record that is deleted or restored is not detected.
 """
 
 from __future__ import annotations

@@ -86,15 +86,17 @@ class RemoteStorage:
             self._store.remove_debris()
             if not (self._refuses_probe() or self._refuses_probe()):
                 raise ConfigError(
-                    f"the checkpoint store replaces {paths.PROBE!r} though it was told not to, so it cannot decide "
-                    "which of two supervisors goes on: keep checkpoints in another store; see docs/storage.md"
+                    f"the checkpoint store replaces {paths.PROBE!r} although it was requested not to, so "
+                    "it cannot decide which of two supervisors continues: keep checkpoints in another "
+                    "store; see docs/storage.md"
                 )
         except PermissionError as error:
             raise ConfigError(f"no right to write checkpoints: {error}") from error
         except OSError as error:
             raise Retryable(
-                f"the checkpoint store gives no answer that can be used: {error.strerror or error}. Check "
-                "checkpoint_dir, and that the store runs and lets this job in, then start again"
+                f"the checkpoint store gives no usable response: {error.strerror or error}. Check "
+                "checkpoint_dir, and that the store runs and accepts this job's credentials, then "
+                "restart"
             ) from error
 
     def _refuses_probe(self) -> bool:
@@ -147,7 +149,7 @@ class RemoteStorage:
         name = paths.shared_name(ref.sha256)
         size = self._store.size(name)
         if size is None and name in self.list(paths.SHARED):
-            raise OSError(errno.EIO, "the store lists the object and does not tell its size", name)
+            raise OSError(errno.EIO, "the store lists the object without its size", name)
         if size is None:
             raise damaged_file_error(ref, "the file is missing")
         ensure_size(ref, size)

@@ -334,7 +334,7 @@ def delete_savepoint(path: Path) -> None:
         raise ConfigError(f"{path} is not a savepoint directory: nothing was removed")
     strange = [entry for entry in path.iterdir() if entry.name not in (paths.SAVEPOINT, paths.SAVEPOINT_FILES)]
     if strange:
-        raise ConfigError(f"{path} holds {strange[0].name}, which is no part of a savepoint: nothing was removed")
+        raise ConfigError(f"{path} contains {strange[0].name}, which is not part of a savepoint: nothing was removed")
     # Rename it first, so that a partial savepoint never has its name. Use the directory's own name: "." is not one.
     path = path.resolve()
     gone = path.parent / f"{_DRAFT}{secrets.token_hex(8)}"
@@ -364,7 +364,7 @@ def _looks_like_one(path: Path) -> bool:
 
 
 def _taken(target: Path) -> ConfigError:
-    return ConfigError(f"{target} exists already; give the savepoint a directory that does not")
+    return ConfigError(f"{target} exists already; choose a new directory for the savepoint")
 
 
 def _make_parents(directory: Path) -> None:

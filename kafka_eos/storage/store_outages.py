@@ -27,5 +27,7 @@ def call_store(call: Callable[[], T]) -> T:
         return call()
     except OSError as error:
         if error.errno in _FOR_A_PERSON:
-            raise ConfigError(f"the checkpoint store refuses this job: {error}. Give it back its rights") from error
-        raise Retryable(f"the checkpoint store does not answer: {error}") from error
+            raise ConfigError(
+                f"the checkpoint store refuses this job: {error}. Restore the job's permissions"
+            ) from error
+        raise Retryable(f"the checkpoint store does not respond: {error}") from error

@@ -1,6 +1,6 @@
 """The sink for Structured Streaming: any query's output to Kafka exactly once, with Spark's commits as the decision.
 
-Rule: tasks prepare, Spark decides, the finaliser ends; none of the three does another's part. A name is imported when
+Rule: tasks prepare, Spark decides, the batch committer ends. A name is imported when
 it is asked for: executors import parts of this package and need no driver.
 """
 

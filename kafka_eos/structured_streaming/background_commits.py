@@ -38,7 +38,7 @@ class BatchCommitter:
         self._settling, self._close = settling, close
         self._changed = threading.Condition()
         self._pending: PreparedBatch | None = None
-        self._finalised = recovered.newest
+        self._committed = recovered.newest
         self._undecided_batch = recovered.undecided
         self._adopting = threading.Lock()
         self._failure: BaseException | None = None
@@ -49,9 +49,9 @@ class BatchCommitter:
         self._done = threading.Event()
 
     def start(self, stop: Callable[[], None], reported: Callable[[], int | None]) -> None:
-        """``stop`` ends the query; called if a batch cannot be finalised. ``reported``: the last batch that it did."""
+        """``stop`` ends the query; called if a batch cannot be committed. ``reported``: the last batch that it did."""
         self._stop, self._reported = stop, reported
-        threading.Thread(target=self._run, name="kafka-eos-finaliser", daemon=True).start()
+        threading.Thread(target=self._run, name="kafka-eos-batch_committer", daemon=True).start()
 
     @contextmanager
     def close_unless_started(self) -> Iterator[None]:
@@ -65,7 +65,7 @@ class BatchCommitter:
     @property
     def last_visible_batch(self) -> int | None:
         """Return the last batch whose output is visible."""
-        return self._finalised
+        return self._committed
 
     @property
     def failure(self) -> BaseException | None:
@@ -121,7 +121,7 @@ class BatchCommitter:
                 self._end(promise)
                 self._settle()
             self._settling.abort_undecided()
-        except BaseException as error:  # noqa: BLE001 - kept for whoever waits, and the query is stopped
+        except BaseException as error:  # noqa: BLE001 - kept for the waiting thread, and the query is stopped
             self._fail(error)
         finally:
             # Not before: the next driver relies on this driver's Spark deciding nothing any more.
@@ -143,7 +143,7 @@ class BatchCommitter:
         if batch is not None and self._settling.decided(batch):
             self._settling.commit_decided(batch)
             self._settling.abort_others()
-            self._undecided_batch, self._finalised = None, batch
+            self._undecided_batch, self._committed = None, batch
 
     def _end(self, promise: PreparedBatch) -> None:
         """Wait for Spark's decision, and do what follows from it."""
@@ -152,7 +152,7 @@ class BatchCommitter:
             case BatchDecision.DECIDED_HERE:
                 settling.commit(promise)
                 settling.abort_others(promise.ids)
-                self._finalised = promise.batch
+                self._committed = promise.batch
             case BatchDecision.UNCLEAR:
                 raise explain_replaced_driver(promise.batch, settling.checkpoint)
             case _:

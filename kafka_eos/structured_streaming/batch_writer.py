@@ -37,11 +37,14 @@ class MicroBatchWriter:
     """
 
     def __init__(
-        self, assignment: Callable[[int], task.BatchSpec], settling: TransactionResolver, finaliser: BatchCommitter
+        self,
+        assignment: Callable[[int], task.BatchSpec],
+        settling: TransactionResolver,
+        batch_committer: BatchCommitter,
     ) -> None:
         self._assignment = assignment
         self._settling = settling
-        self._finaliser = finaliser
+        self._batch_committer = batch_committer
         self.failure: BaseException | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
@@ -53,9 +56,9 @@ class MicroBatchWriter:
 
     def _write(self, rows: DataFrame, batch: int) -> None:
         settling, ledger = self._settling, self._settling.ledger
-        self._finaliser.on_batch_start(batch)
+        self._batch_committer.on_batch_start(batch)
         facts = MicroBatchStart(
-            batch, settling.decided(batch), ledger.list_committed(), self._finaliser.last_visible_batch
+            batch, settling.decided(batch), ledger.list_committed(), self._batch_committer.last_visible_batch
         )
         match decide_start(facts):
             case StartDecision.PREPARE:
@@ -83,7 +86,7 @@ class MicroBatchWriter:
             # Raised from here, this goes back to Spark, which then decides nothing.
             settling.withdraw(promise)
             raise
-        self._finaliser.submit(promise)
+        self._batch_committer.submit(promise)
         hit("micro-batch.returned")
 
     def _promised(self, batch: int, prepared: list[Row]) -> PreparedBatch:

@@ -184,7 +184,7 @@ class WorkerProducers:
         )
         self.refusal_search = RefusalSearch(self._cluster.scope, AbortedTryOut(self.pool, self._deadline))
         self._used: list[tuple[int, int]] = []
-        """Batch and slot of each transaction that may not be finalised yet."""
+        """Batch and slot of each transaction that may not be committed yet."""
         self._groups = MarkerGroups(self._cluster)
 
     def begin(self, assignment: BatchSpec, first: pa.RecordBatch) -> _TaskTransaction:
@@ -222,7 +222,7 @@ class WorkerProducers:
         self._used = [(used, slot) for used, slot in self._used if used >= batch]
 
     def close(self) -> None:
-        """Let go of the producers; what they prepared stays prepared."""
+        """Release the producers; what they prepared stays prepared."""
         self.pool.close()
         self.rpc.close()
 

@@ -1,8 +1,8 @@
 """The running query, as its user sees it: Spark's StreamingQuery, and when its output is visible.
 
-Rule: what ends here has been finalised: ``stop``, ``awaitTermination`` and ``processAllAvailable`` return when all
-that Spark decided is visible. Nothing of the query is open in Kafka then, but for what the Spark of a replaced driver
-may yet decide.
+Rule: a batch that has ended here is committed: ``stop``, ``awaitTermination`` and ``processAllAvailable`` return when
+all that Spark decided is visible. Nothing of the query is open in Kafka then, except for output that the Spark of a
+replaced driver may still decide.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class ExactlyOnceQuery:
         name: str,
         notices: tuple[str, ...],
         batch: MicroBatchWriter,
-        finaliser: BatchCommitter,
+        batch_committer: BatchCommitter,
     ) -> None:
         self.query = query
         self.name = name
         self.notices = notices
-        self._batch, self._finaliser = batch, finaliser
-        finaliser.start(stop=query.stop, reported=self._reported)
+        self._batch, self._batch_committer = batch, batch_committer
+        batch_committer.start(stop=query.stop, reported=self._reported)
         threading.Thread(target=self._watch, name="kafka-eos-watch", daemon=True).start()
 
     def _reported(self) -> int | None:
@@ -48,23 +48,23 @@ class ExactlyOnceQuery:
         return None if progress is None else int(progress.batchId())
 
     def _watch(self) -> None:
-        """Tell the finaliser when the query is over, however it ended."""
+        """Notify the batch committer when the query is over, however it ended."""
         try:
             self.query.awaitTermination()
         except Exception as error:  # noqa: BLE001 - Spark keeps it; ``exception`` and ``awaitTermination`` give it
             log.info("query %s ended: %s", self.name, error)
         finally:
-            self._finaliser.on_query_end()
+            self._batch_committer.on_query_end()
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - as StreamingQuery has it
         """Return whether the query runs, or its last output is not visible yet."""
-        return not self._finaliser.wait(0)
+        return not self._batch_committer.wait(0)
 
     @property
     def last_visible_batch(self) -> int | None:
         """Return the last batch whose output is visible; None before the first."""
-        return self._finaliser.last_visible_batch
+        return self._batch_committer.last_visible_batch
 
     def exception(self) -> BaseException | None:
         """Return the error that ended the query, or None if it was stopped or has finished.
@@ -72,14 +72,14 @@ class ExactlyOnceQuery:
         An error of this package is returned as it was raised; any other error is Spark's.
         """
         spark_error = None if isinstance(self._batch.failure, RetryInterrupted) else self.query.exception()
-        return self._finaliser.failure or (spark_error and (self._batch.failure or spark_error))
+        return self._batch_committer.failure or (spark_error and (self._batch.failure or spark_error))
 
     def finish(self, timeout: float | None = None) -> bool:
         """Wait until the query has ended and all it decided is visible; False after ``timeout`` seconds.
 
         While no broker answers this waits. The next start of the query finishes what is left.
         """
-        return self._finaliser.wait(timeout)
+        return self._batch_committer.wait(timeout)
 
     def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802 - as StreamingQuery has it
         """Call ``finish``, then raise the error that ended the query, if any."""
@@ -93,11 +93,11 @@ class ExactlyOnceQuery:
     def processAllAvailable(self) -> None:  # noqa: N802 - as StreamingQuery has it
         """Wait until all input that is available now is processed and its output visible. For tests."""
         self.query.processAllAvailable()
-        self._finaliser.wait_until_committed()
+        self._batch_committer.wait_until_committed()
 
     def stop(self, timeout: float | None = None) -> bool:
         """Stop the query, then ``finish``."""
-        self._finaliser.release_waiters()
+        self._batch_committer.release_waiters()
         self.query.stop()
         return self.finish(timeout)
 

@@ -80,7 +80,7 @@ def exactly_once_kafka(
     ``transaction_timeout``  the longest outage of the driver that loses nothing, seconds or timedelta; default: one
                     hour, or the brokers' ``transaction.max.timeout.ms`` if that is less
     ``config``      librdkafka settings of the producers: SASL, TLS, compression …
-    ``adopt``       go on after a batch that another sink wrote into this checkpoint
+    ``adopt``       continue after a batch that another sink wrote into this checkpoint
 
     Raises ConfigError for what cannot be exactly once, JobLocked if another process of this host runs the query,
     CommittableLost if output that Spark decided before is gone. The executors need kafka-eos installed.
@@ -95,13 +95,13 @@ def exactly_once_kafka(
     with ExitStack() as opening:
         settling, recovered = _take_over_query(df.sparkSession, opening, str(checkpoint), name or _NAME, where, adopt)
         job, term = settling.ctx.job, settling.ctx.term.n
-        finaliser = BatchCommitter(settling, recovered, opening.pop_all().close)
-    batch = MicroBatchWriter(lambda n: BatchSpec(job, term, n, where, timeout_ms, topic), settling, finaliser)
+        batch_committer = BatchCommitter(settling, recovered, opening.pop_all().close)
+    batch = MicroBatchWriter(lambda n: BatchSpec(job, term, n, where, timeout_ms, topic), settling, batch_committer)
     writer = rows.writeStream.foreachBatch(batch).outputMode(output_mode).queryName(name or job)
     writer = writer.option("checkpointLocation", str(checkpoint))
-    with finaliser.close_unless_started():
+    with batch_committer.close_unless_started():
         query = (writer.trigger(**trigger) if trigger else writer).start()
-    return ExactlyOnceQuery(query, job, notices, batch, finaliser)
+    return ExactlyOnceQuery(query, job, notices, batch, batch_committer)
 
 
 def _check(df: DataFrame, checkpoint: str | Path, trigger: Mapping[str, Any] | None) -> None:

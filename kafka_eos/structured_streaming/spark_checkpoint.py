@@ -262,7 +262,7 @@ def _not_exclusive(what: str) -> str:
 def lock_jvm(spark: SparkSession, path: Path, query: str) -> Iterator[None]:
     """Hold a lock that ends with the JVM, which may outlive its Python program.
 
-    Whoever has it knows that no earlier driver of this host decides anything any more. Raises JobLocked.
+    While it is held, no earlier driver of this host can decide anything. Raises JobLocked.
     """
     from py4j.protocol import Py4JError
 

@@ -230,9 +230,10 @@ def _finish_newest(settling: TransactionResolver, newest: int, *, adopt: bool) -
             settling.commit_decided(newest)
     elif not adopt:
         raise ConfigError(
-            f"Spark committed batch {newest} in {settling.checkpoint}, and kafka-eos has no record of its output. "
-            "If another sink wrote it (the plain Kafka sink, say), pass adopt=True once to go on after it; "
-            "that sink's duplicates stay. If the directory kafka_eos was lost, restore it."
+            f"Spark committed batch {newest} in {settling.checkpoint}, and kafka-eos has no "
+            "record of its output. If another sink wrote it (the plain Kafka sink, say), pass "
+            "adopt=True once to continue after it; that sink's duplicates remain. If the "
+            "directory kafka_eos was lost, restore it."
         )
     else:
         log.warning("adopting batch %d, written by another sink: nothing is known about its output", newest)
@@ -284,11 +285,13 @@ def explain_replaced_driver(batch: int, checkpoint: str) -> Fenced:
 def explain_stale_checkpoint(checkpoint: str, batch: int, visible: int) -> Fatal:
     """Build the error for a checkpoint that is older than the visible output."""
     return Fatal(
-        f"Spark starts batch {batch}, but the output of batch {visible} is already visible: the checkpoint "
-        f"{checkpoint} is older than its output (offsets and commits were removed, or restored from an old copy). "
-        f"Continuing would write everything since batch {batch} again. Restore Spark's part of the checkpoint as of "
-        f"batch {visible}. If there is no such copy, start the query with a new checkpoint: with startingOffsets "
-        "behind the input whose output is visible, or with another topic to write everything again."
+        f"Spark starts batch {batch}, but the output of batch {visible} is already visible: "
+        f"the checkpoint {checkpoint} is older than its output (offsets and commits were "
+        "removed, or restored from an old copy). Continuing would write everything since "
+        f"batch {batch} again. Restore Spark's part of the checkpoint as of batch {visible}. "
+        "If there is no such copy, start the query with a new checkpoint: with "
+        "startingOffsets after the input whose output is visible, or with another topic to "
+        "write everything again."
     )
 
 

@@ -148,7 +148,7 @@ def _probe(trial: SinkHarness) -> None:
 
 
 def _discard(trial: SinkHarness) -> None:
-    """A writer that lets go undoes nothing that is prepared."""
+    """A writer that is discarded undoes nothing that is prepared."""
     writer, epoch = trial.writer(), epoch_id(1)
     committables = trial.prepare(writer, epoch, 0, 3)
     writer.write(trial.batch(3, 5))
@@ -293,7 +293,9 @@ def _other_incarnations(trial: SinkHarness) -> None:
     trial.committer(9).abort_leftovers(trial.context(9, identity=own))
     for life, committables in zip((other, None), kept, strict=True):
         _expect_owner(trial, committables, trial.job, life)
-        _expect_standing(trial.committer(), committables, CommitStatus.PREPARED, f"abort_leftovers hit life {life}")
+        _expect_standing(
+            trial.committer(), committables, CommitStatus.PREPARED, f"abort_leftovers affected incarnation {life}"
+        )
         trial.commit(epoch_id(1), committables)
     trial.expect_visible(trial.rows[:4], "after the other lives committed", any_order=True)
 

@@ -30,7 +30,7 @@ from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
 from kafka_eos.core.records import Batch
 
-_Life: TypeAlias = tuple[str, JobIdentity | None]
+_JobIncarnation: TypeAlias = tuple[str, JobIdentity | None]
 _NEVER = Term(1 << 62)
 """No term is as new."""
 
@@ -62,9 +62,9 @@ class MemorySink(Sink[Any]):
         self._open: list[_WriterOutput] = []
         self._prepared: dict[str, _WriterOutput] = {}
         self._done: set[str] = set()
-        self._newest: dict[_Life, Epoch] = {}
-        self._oldest: dict[_Life, Term] = {}
-        self._markers: dict[_Life, IncarnationState] = {}
+        self._newest: dict[_JobIncarnation, Epoch] = {}
+        self._oldest: dict[_JobIncarnation, Term] = {}
+        self._markers: dict[_JobIncarnation, IncarnationState] = {}
 
     @property
     def staged(self) -> list[Any]:

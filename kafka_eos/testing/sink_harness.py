@@ -78,14 +78,14 @@ class SinkUnderTest:
 class SinkHarness:
     """Drives one sink against a fresh target, as an engine would.
 
-    Leaving it lets go of all writers and of what they left.
+    Leaving it closes all writers and aborts their output.
     """
 
     def __init__(self, target: SinkUnderTest, job: str | None = None, seed: int = 0) -> None:
         self.target, self.rows = target, target.rows
         self.seed = seed
         self.job = job or f"contract-{uuid.uuid4().hex[:12]}"
-        self._lives: set[tuple[str, JobIdentity | None]] = {(self.job, None)}
+        self._incarnations: set[tuple[str, JobIdentity | None]] = {(self.job, None)}
         self._closing = ExitStack()
 
     def __enter__(self) -> SinkHarness:
@@ -93,7 +93,7 @@ class SinkHarness:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._closing.close()
-        for job, identity in list(self._lives):
+        for job, identity in list(self._incarnations):
             last = self.context(_LAST_TERM, job, identity)
             committer = self._build().committer(last)
             committer.abort_leftovers(last)
@@ -111,7 +111,7 @@ class SinkHarness:
         return built
 
     def context(self, term: int, job: str | None = None, identity: JobIdentity | None = None) -> JobContext:
-        self._lives.add((job or self.job, identity))
+        self._incarnations.add((job or self.job, identity))
         return JobContext(job or self.job, Term(term), self.target.settings, identity)
 
     def writer(

@@ -133,8 +133,8 @@ class _Run:
         self._trial, self._view = trial, view
         self.job = JobModel(workers, len(trial.rows))
         self.history: list[str] = []
-        self._life = JobIdentity.new()
-        self._committer = trial.committer(1, identity=self._life)
+        self._identity = JobIdentity.new()
+        self._committer = trial.committer(1, identity=self._identity)
         self._asleep: _Attempt | None = None
         self._committed: list[_FirstCommit] = []
         self._attempt = self._open_writers()
@@ -183,7 +183,7 @@ class _Run:
         writers = [
             self._trial.writer(
                 self.job.term,
-                identity=self._life,
+                identity=self._identity,
                 subtask=worker,
                 operator=f"out-{number}",
                 first=self.job.first,
@@ -272,7 +272,7 @@ class _Run:
     def _commit_again(self, ago: int) -> None:
         """The commit may be refused because it comes too late."""
         decided, first = self.job.manifests[-1 - ago], self._committed[-1 - ago]
-        self._say(f"whoever committed epoch {decided.epoch} first was only frozen, and does so again")
+        self._say(f"a frozen process that committed epoch {decided.epoch} first resumes, and commits it again")
         for some in calls(first.committer, first.committables):
             with suppress(CommittableLost, Fenced, Retryable):
                 first.committer.commit_all(first.permit, some)
@@ -281,10 +281,10 @@ class _Run:
     def _restart(self, killed: bool) -> None:
         unfinished = self.job.restart(killed=killed)
         term = self.job.term
-        how = "all processes are killed" if killed else "the workers let go of their writers"
+        how = "all processes are killed" if killed else "the workers discard their writers"
         self._say(f"{how}; term {term} commits what is decided and continues from epoch {self.job.first}")
         if killed:
-            self._asleep, self._committer = self._attempt, self._trial.committer(term, identity=self._life)
+            self._asleep, self._committer = self._attempt, self._trial.committer(term, identity=self._identity)
         else:
             for writer in self._attempt.writers:
                 writer.discard()
@@ -294,7 +294,7 @@ class _Run:
 
     def _recover(self, unfinished: DecidedEpoch | None) -> None:
         """Recover as a coordinator does, see ``coordination.recovery``."""
-        committer, ctx = self._committer, self._trial.context(self.job.term, identity=self._life)
+        committer, ctx = self._committer, self._trial.context(self.job.term, identity=self._identity)
         newest = None if unfinished is None else self._committed[-1]
         self._expect_remembered(newest)
         if isinstance(committer, SupportsRegistration):
@@ -315,7 +315,7 @@ class _Run:
             return
         later = () if newest is None else committer.probe_all(newest.committables)
         if not any(probe.status is CommitStatus.COMMITTED for probe in later):
-            ctx = self._trial.context(self.job.term, identity=self._life)
+            ctx = self._trial.context(self.job.term, identity=self._identity)
             lacking = committer.find_missing_commits(ctx, finished[-1].permit.epoch, last.committables)
             expect(lacking is None, f"lacks must be None of a system that was not put back, not {lacking!r}")
 

@@ -117,7 +117,7 @@ class _Job:
     # ------------------------------------------------------------ steps
 
     def start(self) -> None:
-        """Go on from the newest decided epoch, with any number of subtasks."""
+        """Resume from the newest decided epoch, with any number of subtasks."""
         self._term += 1
         self._committed += [] if self._committing is None else [self._committing]  # the old supervisor may still tell
         self._pending = self._committing = None
@@ -242,7 +242,7 @@ class _Job:
         self.start()
 
     def _wake_what_was_abandoned(self) -> None:
-        """Let a frozen worker poll once more, and a frozen supervisor tell of its epoch. Nobody takes what they get."""
+        """Let a frozen worker poll again, and a frozen supervisor report its epoch. Both results are ignored."""
         if self._abandoned:
             self._say("a frozen worker of an earlier start wakes up, and reads")
             with suppress(KafkaEosError):  # it may be told that it is not wanted any more

@@ -113,7 +113,7 @@ def test_where_nothing_is_registered_there_is_nothing_to_compare_with(checked: C
 
     assert code == 0, said
     assert [line.split()[:2] for line in said.splitlines()] == [["new", "source"], ["new", "sink"]]
-    assert said.count(f"of {checked.url} is not there") == 2
+    assert said.count(f"of {checked.url} does not exist") == 2
 
 
 def test_a_source_that_cannot_be_read_is_wrong(checked: Checked) -> None:
@@ -149,7 +149,7 @@ def test_a_sink_must_be_compatible_as_its_subject_says(checked: Checked, asked: 
     code, said = checked.says("check")
 
     assert code == (0 if fits else 1), said
-    assert (f"not compatible: the subject asks for {asked}" in said) is not fits
+    assert (f"not compatible: the subject requires {asked}" in said) is not fits
 
 
 def test_a_sink_that_is_not_registered_is_wrong_unless_the_start_does_it(checked: Checked) -> None:
@@ -197,7 +197,7 @@ def test_a_registry_that_does_not_answer_is_told_with_what_to_do(tmp_path: Path)
 
         assert isinstance(answer.exception, RegistryUnavailable)
         assert str(answer.exception).startswith(name)
-        assert f"{url} does not answer" in str(answer.exception)
+        assert f"{url} does not respond" in str(answer.exception)
         assert "Check that the registry runs at that address and accepts your credentials" in str(answer.exception)
 
 

@@ -96,7 +96,7 @@ def test_a_disk_of_a_job_that_stays_full_is_waited_for_and_counts_as_one_failure
         run.drain()
 
     assert 0 < before < 5, "one attempt has failed, or another one that got room for a moment; then it waits"
-    assert "Free some space and the job continues by itself" in run.log
+    assert "Free some space, and the job continues" in run.log
     check_all(job)
     audit_passes(job)
 

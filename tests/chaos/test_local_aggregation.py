@@ -92,7 +92,7 @@ def test_local_state_is_exact_and_stays_where_it_is(new_job: NewJob) -> None:
     check_all(job)
 
     job.environment["KAFKA_EOS_PARALLELISM"] = "2"
-    assert "Set parallelism=3 (the default is the number of cores), or leave local=True out" in refused(job, 2)
+    assert "Set parallelism=3 (the default is the number of cores), or omit local=True" in refused(job, 2)
 
     del job.environment["TEST_LOCAL"]
     Storm(job, PAYMENTS + 4 * 150).feed()

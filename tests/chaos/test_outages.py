@@ -72,7 +72,7 @@ def test_a_checkpoint_store_that_is_away_is_waited_for(new_job: NewJob, tmp_path
         run.until_committed(1)
         worker = run.worker
         home.rename(tmp_path / "away")
-        run.until(lambda: run.log.count("the checkpoint store does not answer") > 2, "wait for its store", 120)
+        run.until(lambda: run.log.count("the checkpoint store does not respond") > 2, "wait for its store", 120)
         assert not home.exists(), "the job made another store where its own had been"
         (tmp_path / "away").rename(home)
 

@@ -72,7 +72,7 @@ def test_a_savepoint_that_is_late_is_refused_and_a_last_checkpoint_that_is_late_
         until_backlogged(run)
         code, _, said = kafka_eos(job, "savepoint", "trigger", str(job.app), "--path", str(job.directory / "one"))
         assert code == 2, said
-        assert "was not acknowledged in time (checkpoint_timeout)" in said and "the job goes on" in said
+        assert "was not acknowledged in time (checkpoint_timeout)" in said and "the job continues" in said
         run.until_committed(2)
         before = run.count("aborted")
         assert (before > 0, run.count("restarting")) == (True, 0)
@@ -109,7 +109,7 @@ def test_a_savepoint_whose_checkpoint_is_declined_is_refused_and_the_job_goes_on
     with running(job, "snapshot.upload=enospc") as run:
         until_reading(run)
         code, _, said = kafka_eos(job, *trigger)
-        assert code == 2 and "declined" in said and "the job goes on" in said, said
+        assert code == 2 and "declined" in said and "the job continues" in said, said
         assert kafka_eos(job, *trigger)[0] == 0
         run.drain()
         assert (run.count("aborted"), run.count("restarting")) == (1, 0)

@@ -199,7 +199,7 @@ def test_a_job_with_a_history_of_its_own_is_refused(new_job: NewJob) -> None:
     code, _, shown = kafka_eos(job, "run", str(job.app), "--from", str(savepoint), "--until-caught-up")
 
     assert code == 2
-    assert "has begun already, without a savepoint" in shown and "another checkpoint_dir" in shown
+    assert "has already begun, without a savepoint" in shown and "another checkpoint_dir" in shown
     assert [path.name for path in sorted((job.checkpoints / job.name / "manifests").iterdir())] == before
 
 

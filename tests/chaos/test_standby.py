@@ -200,7 +200,7 @@ def test_two_machines_share_a_bucket(new_job: NewJob, tmp_path: Path) -> None:
 
             assert standby.wait(PATIENCE) == 0, log.read_text()
             assert f"process {leader.pid} on " in log.read_text()
-            assert "is gone: this supervisor takes over" in log.read_text()
+            assert "has ended: this supervisor takes over" in log.read_text()
         assert told_at(job, one)["state"] == "stopped", "who led last ended in order, elsewhere"
         for home in (one, two):
             shown = reading.read_job(home / ".kafka-eos", job.name)

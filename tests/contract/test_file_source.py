@@ -214,7 +214,7 @@ def test_a_file_that_was_read_may_go_and_one_that_was_not_may_not(source: FileSo
     (tmp_path / "a.jsonl").unlink()
     assert source.discover(CTX, at) == at, "its position stays: it does not begin anew when it comes back"
     (tmp_path / "b.jsonl").unlink()
-    with pytest.raises(InputLost, match=r"b\.jsonl is gone.* up to row 1 only"):
+    with pytest.raises(InputLost, match=r"b\.jsonl does not exist any more.* only up to row 1"):
         source.discover(CTX, at)
 
 

@@ -182,7 +182,7 @@ def test_it_says_what_it_is(tmp_path: Path) -> None:
     made = sink(Service(lambda values: None), tmp_path, batch=5)
 
     assert made.guarantee is Guarantee.AT_LEAST_ONCE
-    assert "effectively once if the receiver honours the key" in made.guarantee_reason
+    assert "effectively once if the receiver honors the key" in made.guarantee_reason
     assert made.describe() == {
         "connector": "idempotent", "receiver": "service:test", "outbox": str(tmp_path), "batch": 5,
         "key": "key of each row", "refused": "stop",

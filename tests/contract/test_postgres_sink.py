@@ -427,7 +427,7 @@ def test_the_audit_needs_the_right_to_read_and_to_see_all_rows(kit: Kit) -> None
             {},
             "the server itself computes total",
         ),
-        ("CREATE TABLE other ()", {}, "there is no table t"),
+        ("CREATE TABLE other ()", {}, "table t does not exist"),
     ],
 )
 def test_a_promise_that_the_table_cannot_keep_is_refused(

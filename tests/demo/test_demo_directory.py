@@ -48,7 +48,7 @@ def test_a_directory_of_somebody_else_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "precious").touch()
 
-    with pytest.raises(ConfigError, match="not of a demo"), DemoDirectory(tmp_path).lock():
+    with pytest.raises(ConfigError, match="does not belong to a demo"), DemoDirectory(tmp_path).lock():
         pass
     assert (tmp_path / "run" / "precious").exists()
 

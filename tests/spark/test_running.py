@@ -216,7 +216,7 @@ def test_local_state_moves_between_engines_at_the_same_parallelism(new_job: NewJ
     for turn, run in enumerate(runs):
         feed(job, "input", map(payment, range(turn * 60, turn * 60 + 60)))
         run()
-    with pytest.raises(RemoteUserError, match="parallelism=3 .*or leave local=True out"):
+    with pytest.raises(RemoteUserError, match="parallelism=3 .*or omit local=True"):
         job.on_spark(spark, parallelism=2)
 
     job.app.write_text(job.app.read_text().replace("local=True", "values=Payment"))

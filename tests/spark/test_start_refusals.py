@@ -79,7 +79,7 @@ def test_explain_knows_what_is_different_on_spark(home: Path) -> None:
     code, there, shown = kafka_eos(home, "explain", "flat.py", "--engine", "spark")
     assert code == 0, shown
 
-    assert "at-least-once: checkpoint_mode lets rows overtake" in here
+    assert "at-least-once: with this checkpoint_mode, rows overtake" in here
     assert "at-least-once: " not in there
     assert "on Spark an epoch is one job: 2 stages" in there
     assert "on Spark parallelism is the number of tasks of a stage: 3" in there

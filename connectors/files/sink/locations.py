@@ -54,7 +54,7 @@ class SinkLocation(Protocol):
         and subtask."""
 
     def names(self) -> Sequence[str]:
-        """Return the names of all committed files, whoever wrote them, including those in partitions."""
+        """Return the names of all committed files of any writer, including those in partitions."""
 
     def opened(self, name: str) -> AbstractContextManager[Path]:
         """Yield a local path of a committed file for reading. Raise OSError with a number if it is not available."""

@@ -154,7 +154,7 @@ class PartFiles:
             self._write_out(place)
         return self._finished
 
-    def let_go(self) -> None:
+    def discard(self) -> None:
         for segment in self._open.values():
             segment.file.discard()
 

@@ -56,7 +56,7 @@ class FileWriter(Writer[Any]):
         return partial(self._prepare, epoch, files) if files else lambda: ()
 
     def discard(self) -> None:
-        self._files.let_go()
+        self._files.discard()
         self._files = self._new_files()
 
     def _data(self, batch: Batch[Any]) -> tuple[RowBlock, list[str] | None]:

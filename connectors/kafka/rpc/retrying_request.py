@@ -59,7 +59,7 @@ class RequestSender:
         self._brokers.close()
 
     def _nodes(self) -> list[int]:
-        """Return every broker. A broker that was just started may name none, not even itself: it is asked again."""
+        """Return every broker. A broker that was just started may name none, not even itself: then retry."""
         seen = self._send(metadata([]), None, lambda answer: 0 if answer.brokers else LEADER_UNKNOWN)
         self._brokers.learn(seen.brokers.items())
         return sorted(seen.brokers)

@@ -19,7 +19,7 @@ from kafka_eos.core.errors import ConfigError
 Login: TypeAlias = Generator[bytes, bytes, None]
 SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _ITERATIONS: Final = range(4096, 1_000_001)
-"""RFC 7677 requires 4096 at least: with fewer, whoever reads the exchange finds the password sooner."""
+"""RFC 7677 requires 4096 at least: with fewer, an eavesdropper finds the password sooner."""
 _NO_LAYER: Final = 1
 
 

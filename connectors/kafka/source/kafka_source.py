@@ -360,8 +360,8 @@ class KafkaSource(SupportsIdentityCheck, AuditableSource, Source[T]):
         config = partial(where.build_client_config, defaults, {**_READ_ALWAYS, "group.id": group})
         reject = partial(ctx.services.reject_record, ctx.operator)
         left_out = partial(ctx.services.count_filtered, ctx.operator)
-        let_go = self._topics.is_excluded
-        return KafkaReader(config, ctx.operator, self.topic, positions, self._decoding, reject, left_out, let_go)
+        is_excluded = self._topics.is_excluded
+        return KafkaReader(config, ctx.operator, self.topic, positions, self._decoding, reject, left_out, is_excluded)
 
     def audit_logs(self, ctx: JobContext, read: Collection[SplitId]) -> Sequence[tuple[str, str, Mapping[str, Any]]]:
         """Return topic, bootstrap servers and librdkafka settings of each topic that was ``read``. For the audit."""

@@ -111,13 +111,13 @@ class KafkaReader(Reader[T]):
         decoding: MessageDecoder,
         reject: Reject,
         left_out: Callable[[int], None],
-        is_let_go: Callable[[str], bool] = lambda topic: False,
+        is_excluded: Callable[[str], bool] = lambda topic: False,
     ) -> None:
         """Create a reader.
 
         ``config``: returns the settings of a new consumer, with the present secrets.
         ``what``: what is read, for messages.
-        ``is_let_go``: whether a topic is excluded: nothing of it is read, and its positions stay.
+        ``is_excluded``: whether a topic is excluded: nothing of it is read, and its positions stay.
         """
         self._client = _ReplaceableConsumer(config)
         self._source = source
@@ -125,7 +125,7 @@ class KafkaReader(Reader[T]):
         self._decoding = decoding
         self._reject = reject
         self._left_out = left_out
-        self._is_let_go = is_let_go
+        self._is_excluded = is_excluded
         asked = config()
         self._cluster = Cluster(asked["bootstrap.servers"], asked)
         self._group = Permission(AclOperation.READ, ResourceType.GROUP, asked["group.id"])
@@ -155,7 +155,7 @@ class KafkaReader(Reader[T]):
 
     def _is_over(self, place: Place) -> bool:
         until = self._until.get(place)
-        return self._is_let_go(place[0]) or (until is not None and self._next[place] >= until)
+        return self._is_excluded(place[0]) or (until is not None and self._next[place] >= until)
 
     def _fetch_from(self, places: Iterable[Place]) -> None:
         wanted = [TopicPartition(*place, self._next[place]) for place in places if place not in self._over]

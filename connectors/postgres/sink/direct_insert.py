@@ -104,12 +104,12 @@ class _StagingTransaction:
         ledger: PostgresStagingCatalog,
         promise: TableCommittable,
         judge: _RowChecker,
-        let_go: Callable[[Connection], None],
+        release: Callable[[Connection], None],
     ) -> None:
         self._connection = connection
         self._ledger = ledger
         self._judge = judge
-        self._release = let_go
+        self._release = release
         self.promise, self.rows = promise, 0
         self._kept: list[tuple[Any, ...]] = []
         self._size = 0

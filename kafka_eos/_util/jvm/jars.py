@@ -65,7 +65,9 @@ def cache_dir() -> Path:
     try:
         return (Path.home() / ".cache" / "kafka-eos").absolute()
     except RuntimeError:
-        raise ConfigError("this user has no home directory: set KAFKA_EOS_CACHE_DIR to where files are kept") from None
+        raise ConfigError(
+            "this user has no home directory: set KAFKA_EOS_CACHE_DIR to a directory for downloaded files"
+        ) from None
 
 
 def pinned_jars(conf: str) -> list[Artifact]:

@@ -43,5 +43,5 @@ def _major_version(path: str) -> int:
     answer = subprocess.run([path, "-version"], capture_output=True, text=True, check=False)
     match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     if match is None:
-        raise ConfigError(f"`{path} -version` did not tell a version; it said: {answer.stderr.strip()[:200]!r}")
+        raise ConfigError(f"`{path} -version` reported no version; its output: {answer.stderr.strip()[:200]!r}")
     return int(match[1])

@@ -82,8 +82,9 @@ def repository() -> str:
     found = os.environ.get(VARIABLE) or _mirror(Path.home() / ".m2" / "settings.xml") or _central()
     if not found:
         raise ConfigError(
-            f"no Maven repository is known here. Set {VARIABLE} to the URL of Maven Central, or of a mirror. Or "
-            "install Maven, or run pip install 'kafka-eos[spark]': the default of either is used then"
+            f"no Maven repository is known here. Set {VARIABLE} to the URL of Maven Central, or "
+            "of a mirror. Or install Maven, or run pip install 'kafka-eos[spark]', whose default "
+            "repository is then used"
         )
     return found.rstrip("/")
 
@@ -121,10 +122,9 @@ def fetch(home: str, artifact: Artifact, directory: Path) -> None:
     if not is_intact(partial, artifact):
         partial.unlink()  # the partial file is unusable
         raise ConfigError(
-            f"{artifact.file} of {redact_login(home)} is not the pinned file (SHA-256 differs): this "
-            "version of kafka-eos was "
-            f"built with another one. If a mirror or proxy answers, let it give the real files, or name another "
-            f"repository: {VARIABLE}"
+            f"{artifact.file} of {redact_login(home)} is not the pinned file (SHA-256 differs): "
+            "this version of kafka-eos needs another one. If a mirror or proxy responded, "
+            f"correct its copy, or name another repository: {VARIABLE}"
         )
     partial.rename(target)
 
@@ -221,7 +221,7 @@ def _mirror(settings: Path) -> str | None:
     try:
         tree = ElementTree.parse(settings)  # noqa: S314 - the user's own file
     except (OSError, ElementTree.ParseError) as error:
-        raise ConfigError(f"{settings} cannot be read: {error}. Mend it, or name a repository: {VARIABLE}") from None
+        raise ConfigError(f"{settings} cannot be read: {error}. Repair it, or name a repository: {VARIABLE}") from None
     for mirror in tree.iterfind(".//{*}mirror"):
         wanted, url = mirror.findtext("{*}mirrorOf", ""), mirror.findtext("{*}url")
         if url and {part.strip() for part in re.split(",", wanted)} & {"*", "external:*", "central"}:

@@ -50,15 +50,13 @@ class CompositeAggregate(Aggregate[Any, Any, dict[str, Any]]):
         parts: dict[str, Aggregate[Any, Any, Any]] = {}
         for given, part in [*((None, each) for each in unnamed), *named.items()]:
             if not isinstance(part, Aggregate):
-                raise PlanError(f"an aggregate is an object like agg.count() or agg.sum(...), not {part!r:.80}")
+                raise PlanError(f"an aggregate must be an object like agg.count() or agg.sum(...), not {part!r:.80}")
             name = part.name if given is None else given
             if name in parts or name in kept:
-                raise PlanError(
-                    f"two fields of a row are called {name!r}; give this one a name: other={part.name}(...)"
-                )
+                raise PlanError(f"two fields of a row are named {name!r}; rename this one: other={part.name}(...)")
             parts[name] = part.for_type(values)
         if not parts:
-            raise PlanError("there is nothing to aggregate; give an aggregate, such as count()")
+            raise PlanError("no aggregate is given; pass one, such as count()")
         return cls(parts)
 
     @property

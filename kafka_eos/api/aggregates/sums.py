@@ -187,7 +187,7 @@ def _floats(number: Sum | float) -> Floats:
         case Floats():
             return number
         case Decimal():
-            raise TypeError("a sum of floats and Decimals is neither; make all of them one type")
+            raise TypeError("floats and Decimals cannot be summed together; convert them to one type")
         case float():
             return Floats((float(number),)) if math.isfinite(number) else Floats((), number)
         case _:
@@ -214,5 +214,5 @@ def _grown(parts: list[float], number: float) -> list[float]:
         if lost := small - (number - large):
             grown.append(lost)
     if not math.isfinite(number):
-        raise OverflowError("a sum is beyond what a float holds")
+        raise OverflowError("the sum exceeds the range of a float")
     return [*grown, number]

@@ -176,7 +176,7 @@ class Scan:
             alone = self.seen.firsts.where(F.col("sink").isin([*self._scope.windows.why]))
             tables.append(flags.premature(alone, self._scope.windows.reached))
         if hidden:
-            # The task that won wrote what one that lost did; so did whoever took the place of a dead worker.
+            # The task that won wrote what one that lost did; so did the successor of a dead worker.
             there = self.seen.visible.select("sink", "id")
             tables.append(flags.hidden(self.seen.hidden.join(there, ["sink", "id"], "left_anti"), hidden))
         if Check.LOST in checks and self.seen.marked:

@@ -358,7 +358,7 @@ def _said_of_state(facts: Observations, state: StateFacts) -> str:
 
 
 def _unchecked(facts: Observations, skipped: Mapping[AnyCheck, str]) -> tuple[str, ...]:
-    """Return the skipped checks of a job. An audit of topics skips checks that nobody requested: it reports none."""
+    """Return the skipped checks of a job. An audit of topics skips checks that were not requested: it reports none."""
     if facts.committed_epochs is None:
         return ()
     by_reason: dict[str, list[str]] = {}

@@ -190,7 +190,7 @@ def _errors(what: str, hidden: Collection[str] = ()) -> Iterator[None]:
         first = last = error.java_exception.getCause() or error.java_exception
         while last.getCause() is not None:
             last = last.getCause()
-        # The text of a login that failed goes on with the trace of what it failed of.
+        # The text of a failed login continues with a stack trace.
         message, why = (str(each.toString()).partition("\n")[0] for each in (first, last))
         message += f", because of {why}" if last != first else ""
         for each in hidden:

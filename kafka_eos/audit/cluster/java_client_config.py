@@ -1,7 +1,7 @@
 """The security settings of a librdkafka client in the words of Java's client, which the audit reads Kafka with.
 
 Rule: what cannot be said in those words is refused by name. Secrets of files are read now, but for a token: Java reads
-its file itself, for each client anew.
+its file itself, for each client again.
 """
 
 from __future__ import annotations

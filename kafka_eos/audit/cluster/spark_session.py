@@ -1,6 +1,6 @@
 """The Spark session of an audit: local and quiet, or on a cluster, with the Kafka connector's pinned jars.
 
-Rule: a local session opens no port that others could use, nobody's session is taken over, and everything that may be
+Rule: a local session opens no port that others could use, no other session is taken over, and everything that may be
 missing on a machine (Java, pyspark, jars) is a ConfigError that says what to install.
 """
 
@@ -41,7 +41,7 @@ _SHORT_LIVED = (
 grows, or room for classes that does, has been collected often enough to have its size. Without the optimizing compiler
 Java reserves 48 MB for compiled code, which Spark fills: from then on it throws code away and compiles it again."""
 _SQL = {
-    # Plans for a few tables need not be made anew after each stage.
+    # Plans for a few tables need not be computed again after each stage.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
@@ -66,7 +66,7 @@ class PendingSession:
         return self._opened.result()
 
     def close(self) -> None:
-        """Stop it; wait for it first, as nobody can stop what is about to open."""
+        """Stop the session. Wait for it first, because a session that is being opened cannot be stopped."""
         self._pool.shutdown()
         if self._opened.exception() is None:
             self._opened.result().stop()
@@ -89,7 +89,9 @@ def session(
         try:
             yield _apart(found)
         finally:
-            found.createDataFrame([], "nothing int")  # whoever makes a table is the active session: the program's again
+            found.createDataFrame(
+                [], "nothing int"
+            )  # the session that creates a table becomes active: the program's again
         return
     progress("starting Spark")
     own = open_session(master=master, python_path=python_path, long=long)

@@ -32,7 +32,7 @@ class Topic:
     letters: bool = False
     """Its records are dead letters."""
     partitioner: str | None = None
-    """How its sink's client chooses partitions, as librdkafka names it; None if nobody knows."""
+    """How its sink's client chooses partitions, as librdkafka names it; None if unknown."""
     several: bool = False
     """Its source reads others, too."""
     earlier: tuple[tuple[int, str | None], ...] = ()

@@ -44,7 +44,7 @@ class RecordedCounts:
 
     by_sink: Mapping[str, int]
     untold: int = 0
-    """Those of which nobody knows the sink."""
+    """The number of outputs whose sink is unknown."""
 
     @property
     def total(self) -> int:
@@ -290,7 +290,7 @@ def _start(
     entries: Mapping[EpochId, LedgerEntry], origin: SavepointOrigin | None, events: Sequence[Mapping[str, Any]]
 ) -> Offsets | None:
     """Return where the job began to read, from all records; the ledger takes precedence."""
-    # A first start that was killed before it decided epoch 0 begins anew: the last word counts.
+    # A first start that was killed before it decided epoch 0 starts over: the last record counts.
     began = [event["positions"] for event in events if event.get("event") == "began" and "positions" in event]
     from_history = offsets(began[-1]) if began else None
     known = starts(entries.values(), origin is not None)

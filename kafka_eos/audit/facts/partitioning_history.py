@@ -14,7 +14,7 @@ from kafka_eos.storage.epoch_ledger import LedgerEntry
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """Epochs up to this number, and after those of the regime before; ``spread`` is None if nobody knows."""
+    """Epochs up to this number, and after those of the regime before; ``spread`` is None if unknown."""
 
     until: int
     spread: Spread | None

@@ -1,7 +1,7 @@
 """The steps of an audit of state: look at the checkpoint, pin the input, recompute, compare, judge.
 
 Rule: what nothing tells is counted and said, never called wrong. The newest committed checkpoint is judged, as it is
-the one that the job would go on with.
+the one from which the job would resume.
 """
 
 from __future__ import annotations

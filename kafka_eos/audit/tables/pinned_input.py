@@ -97,8 +97,8 @@ class PinnedInput:
             return ["the job is running: it committed another epoch while the audit began"]
         if now.unfinished is not None:
             return [f"epoch {now.unfinished} is decided but not committed; start the job once more to finish it"]
-        if anew := self._created_anew():
-            return anew
+        if recreated := self._list_recreated():
+            return recreated
         return [
             f"input {source.topic}/{partition} was read from offset {start}, but now begins at {at.begin}"
             for source in self._subject.sources
@@ -106,7 +106,7 @@ class PinnedInput:
             if (start := self._start(source, partition, at)) < at.begin
         ]
 
-    def _created_anew(self) -> list[str]:
+    def _list_recreated(self) -> list[str]:
         """List the input topics that were recreated since the job has read them."""
         known = self._ledger.topic_ids
         ids = {topic: found for cluster, topics in self._clusters.values() for topic, found in cluster.ids(topics)}

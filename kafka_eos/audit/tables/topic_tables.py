@@ -80,7 +80,7 @@ def read(
 
 def inputs(spark: SparkSession, topic: Topic, bounds: Bounds) -> DataFrame:
     """Read raw records for the recompute, as ``tasks.INPUT``."""
-    # No null: Spark asks for a batch's size after each row, and Arrow then counts all nulls of a list anew.
+    # No null: Spark asks for a batch's size after each row, and Arrow then counts all nulls of a list again.
     headers = F.coalesce("headers", F.array())
     config = java_config(topic.bootstrap, topic.config)
     return read(spark, config, {topic.topic: bounds}, committed=True).select(

@@ -1,4 +1,4 @@
-"""The audit of any topics, whoever wrote them: duplicates, losses, order, aborted records, and a recompute in SQL.
+"""The audit of topics of any producer: duplicates, losses, order, aborted records, and a recompute in SQL.
 
     question = Question("127.0.0.1:9092", inputs=("orders",), outputs=("totals",), id="$.order_id")
     verdict = audit_topics(question, report_dir=Path("report"))

@@ -98,7 +98,7 @@ def _with_aliases(reader: Any, reader_names: Names, writer: Any, writer_names: N
         return candidates[0] if len(candidates) == kinds[kind] == 1 else None
 
     meet(reader, writer)
-    return _named_anew(reader, aliases)
+    return _rename(reader, aliases)
 
 
 def _kind(schema: Any, names: Names) -> Any:
@@ -106,17 +106,17 @@ def _kind(schema: Any, names: Names) -> Any:
     return each["type"] if isinstance(each, dict) else each if isinstance(each, str) else "union"
 
 
-def _named_anew(schema: Any, aliases: Mapping[str, set[str]]) -> Any:
+def _rename(schema: Any, aliases: Mapping[str, set[str]]) -> Any:
     if isinstance(schema, list):
-        return [_named_anew(each, aliases) for each in schema]
+        return [_rename(each, aliases) for each in schema]
     if not isinstance(schema, dict):
         return schema
     # Without the attributes of a parsed schema: this is another one.
     made = {name: value for name, value in schema.items() if not name.startswith("__")}
     if "fields" in made:
-        made["fields"] = [{**field, "type": _named_anew(field["type"], aliases)} for field in made["fields"]]
+        made["fields"] = [{**field, "type": _rename(field["type"], aliases)} for field in made["fields"]]
     for part in {"items", "values"} & made.keys():
-        made[part] = _named_anew(made[part], aliases)
+        made[part] = _rename(made[part], aliases)
     if made.get("name") in aliases:
         made["aliases"] = sorted(aliases[made["name"]])
     return made

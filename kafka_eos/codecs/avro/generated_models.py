@@ -40,7 +40,7 @@ def as_models(schema: Any, named: list[Any]) -> str:
     """
     found, names = parse_schema(schema, named)
     if not isinstance(found, dict) or found["type"] not in ("record", "error"):
-        raise ValueError("it is no record")
+        raise ValueError("it is not a record")
     models = _ModelWriter(names)
     models.type(found, found["name"])
     text = "\n\n\n".join([*models.classes, *models.rebuilt()])
@@ -122,7 +122,7 @@ class _ModelWriter:
         logical = isinstance(first, dict) and ("precision" in first or first.get("logicalType") in _LOGICAL)
         invalid = isinstance(schema, str) and schema in _PLAIN and not validate(value, schema, raise_errors=False)
         if invalid or logical or kind in ("bytes", "record") or (kind in ("array", "map") and value):
-            raise ValueError(f"{at}: its default, {value!r}, has no counterpart in a model: take it out")
+            raise ValueError(f"{at}: the default {value!r} has no counterpart in a model: remove it")
         return repr(float(value) if kind in ("float", "double") else value)
 
 

@@ -161,8 +161,8 @@ def _digits(annotations: Sequence[Any]) -> Digits | None:
 def _decimal(digits: Digits | None, at: str) -> Schema:
     if digits is None:
         raise PlanError(
-            f"{at}: Avro must know how many digits a Decimal has: Annotated[Decimal, Field(max_digits=12, "
-            "decimal_places=2)], with Field of pydantic"
+            f"{at}: declare the digits of the Decimal for Avro: Annotated[Decimal, "
+            "Field(max_digits=12, decimal_places=2)], with pydantic's Field"
         )
     precision, scale = digits
     if not 0 <= scale <= precision or precision == 0:

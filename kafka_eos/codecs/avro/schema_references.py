@@ -45,13 +45,13 @@ class _SchemaSplitter:
         ``outer``: the parts that need it.
         """
         if name in outer:
-            raise PlanError(f"references={{…}}: {' and '.join(outer[outer.index(name) :])} hold each other")
+            raise PlanError(f"references={{…}}: {' and '.join(outer[outer.index(name) :])} contain each other")
         found: dict[str, str] = {}
         for need in self._needed(name):
             for each, part in self._defined(need, (*outer, name)).items():
                 if found.setdefault(each, part) != part:
-                    both = f"{found[each]} and {part} both hold {each}"
-                    raise PlanError(f"references={{…}}: {both}: give it a subject, too")
+                    both = f"{found[each]} and {part} both contain {each}"
+                    raise PlanError(f"references={{…}}: {both}: give it a subject too")
         for each in self._inside(name) - self._subjects.keys():
             found.setdefault(each, name)
         return {**found, name: name}

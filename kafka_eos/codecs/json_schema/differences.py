@@ -88,7 +88,7 @@ class SchemaSide:
             step = step.replace("~1", "/").replace("~0", "~")
             found = found.get("definitions" if step == "$defs" else step) if isinstance(found, dict) else None
         if not isinstance(found, dict | bool):
-            raise ValueError(f"it refers to {reference!r}, which is not there")
+            raise ValueError(f"it refers to {reference!r}, which does not exist")
         return found
 
 

@@ -43,7 +43,7 @@ def _draft(
                 waiting.append(inside[name])
     needed -= {*outer[-1:]}  # a part may be recursive
     if both := needed & {*outer}:
-        raise PlanError(f"references={{…}}: {' and '.join(sorted(both | {*outer[-1:]}))} hold each other")
+        raise PlanError(f"references={{…}}: {' and '.join(sorted(both | {*outer[-1:]}))} contain each other")
     needs = tuple(
         SchemaDependency(
             _document(name), subjects[name], _draft(definitions[name], definitions, subjects, (*outer, name))

@@ -52,7 +52,7 @@ def create_validating_encoder(schema: Schema, name: str, codec: JsonCodec[Any]) 
         try:
             plain = _parsed(data)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"not a valid {name}: what would be written is no JSON: {reason(error)}") from error
+            raise ValueError(f"not a valid {name}: it cannot be written as JSON: {reason(error)}") from error
         if not fits(plain):
             raise ValueError(f"not a valid {name}: {_wrong(rules, plain)}")
         codec.expect_return(value, data)

@@ -47,7 +47,7 @@ def register_codec(name: str, made: Callable[[Json], Codec[Any]]) -> None:
     ``made`` receives the stored schema and returns the codec, or raises ConfigError. ConfigError if ``name`` is taken.
     """
     if name in _MADE or name.startswith((_COUNTED, _ELEMENTS, _MAYBE, _ROW_PANES)):
-        raise ConfigError(f"there is a codec {name!r} already: give yours another name")
+        raise ConfigError(f"a codec named {name!r} already exists: rename yours")
     _MADE[name] = made
 
 

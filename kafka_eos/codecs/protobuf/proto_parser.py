@@ -103,7 +103,7 @@ class _Parser:
         while token.endswith(".") or self._token.startswith("."):
             token += self._take()  # its parts may be on several lines
         if not (token[0].isalpha() or token[0] in "_."):
-            raise self._wrong(f"{token} is no name")
+            raise self._wrong(f"{token} is not a name")
         return token
 
     def _bytes(self) -> bytes:
@@ -132,7 +132,7 @@ class _Parser:
         try:
             return sign * int(token, 8 if re.fullmatch(r"0\d+", token) else 0)
         except ValueError:
-            raise self._wrong(f"{token} is no number") from None
+            raise self._wrong(f"{token} is not a number") from None
 
     def _statement(self) -> None:
         """Skip a statement that does not affect the encoding: to its semicolon, or the end of its block."""

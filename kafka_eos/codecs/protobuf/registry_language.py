@@ -179,9 +179,10 @@ def _match(candidates: Sequence[Any], data: bytes, place: Sequence[int]) -> Any:
         return matching[0]
     names = " or ".join(message.full_name for message in matching or candidates)
     raise ValueError(
-        f"its place {'.'.join(map(str, place))} can be that of {names}, and its fields fit "
-        f"{'more than one' if matching else 'none'} of them: Confluent's serializer for Python counts the entries of "
-        "maps, others do not. Declare the message at the top level of its file"
+        f"its message indexes {'.'.join(map(str, place))} can mean {names}, and its fields "
+        f"match {'more than one' if matching else 'none'} of them: Confluent's serializer for "
+        "Python counts the entries of maps, others do not. Declare the message at the top "
+        "level of its file"
     )
 
 
@@ -220,7 +221,7 @@ def _read_place(data: bytes) -> tuple[tuple[int, ...], int]:
         return (0,), 1
     count, at = _read_number(data, 0)
     if not 1 <= count <= _DEEPEST:
-        raise ValueError(f"it begins with the place of a message that is {count} messages deep")
+        raise ValueError(f"it begins with the indexes of a message nested {count} levels deep")
     place = []
     for _ in range(count):
         number, at = _read_number(data, at)

@@ -114,8 +114,8 @@ class ApicurioHeaders:
         if number is None:
             if _last(headers, f"{self.room}.globalId") is not None:
                 raise ValueError(
-                    f"header {self.room}.globalId has a number that Confluent's API does not know; let the producer "
-                    "send apicurio.registry.use-id=contentId"
+                    f"header {self.room}.globalId has a number that Confluent's API does not support; "
+                    "configure the producer with apicurio.registry.use-id=contentId"
                 )
             return None
         if len(number) != _ID or any(number[:-_SHORT]):

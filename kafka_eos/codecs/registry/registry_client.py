@@ -64,7 +64,7 @@ class IncompatibleSchema(ConfigError):
     """The registry rejects a schema as incompatible with its subject. ``reason``: the registry's message."""
 
     def __init__(self, url: str, subject: str, reason: str) -> None:
-        super().__init__(f"subject {subject!r} of the schema registry {url} does not take the schema: {reason}")
+        super().__init__(f"subject {subject!r} of the schema registry {url} rejects the schema: {reason}")
         self.subject, self.reason = subject, reason
 
 
@@ -77,13 +77,13 @@ class Registry:
 
     ``config``  settings of confluent-kafka's ``SchemaRegistryClient``: ``basic.auth.user.info``, ``bearer.auth.…``,
                 ``ssl.…``, ``timeout`` … (secrets are masked in all output). ``basic.auth.user.info.from_file`` and
-                its like name a file with the value, which is read anew for each request
+                its like name a file with the value, which is read again for each request
     """
 
     def __init__(self, url: str, *, config: Mapping[str, Any] | None = None) -> None:
         ensure_extra("registry", "Registry")
         if "://" not in url:  # it is not shown: it may contain a login
-            raise ConfigError("Registry has an address that names no registry: give one such as https://registry:8081")
+            raise ConfigError("Registry: the address does not name a registry: use one such as https://registry:8081")
         self.url = strip_credentials(url)
         """For people: without a login."""
         self._config = {**_DEFAULTS, **(config or {}), "url": url}
@@ -141,7 +141,7 @@ class Registry:
                 if error.http_status_code != HTTPStatus.BAD_REQUEST or error.error_code in _NOT_ITS_OWN:
                     raise
                 wrong = error.error_message
-        raise UnfitValue(f"the schema registry {self.url} cannot tell what schema {schema_id} is: {wrong}")
+        raise UnfitValue(f"the schema registry {self.url} cannot return schema {schema_id}: {wrong}")
 
     def referenced(self, reference: Reference) -> RegisteredSchema | None:
         """Return a referenced schema, also one that was deleted since: schemas that refer to it are still read."""
@@ -154,7 +154,7 @@ class Registry:
         with self._answering("its subjects") as client:
             found = client.get_subjects()
             if not isinstance(found, list):
-                raise _InvalidResponse(f"{found!r:.100} is no list of subjects")
+                raise _InvalidResponse(f"{found!r:.100} is not a list of subjects")
             return [str(subject) for subject in found]
 
     def get_latest_version(self, subject: str) -> SubjectVersion | None:
@@ -221,23 +221,21 @@ class Registry:
         try:
             yield client
         except errors.SchemaRegistryError as error:
-            message = f"the schema registry {self.url} answered to {what}: {error!s:.1000}"
+            message = f"the schema registry {self.url} responded to {what}: {error!s:.1000}"
             status = error.http_status_code
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in (*_LATER, *self._refused_for_now):
                 raise RegistryUnavailable(message) from None
             raise ConfigError(_advised(message, status)) from None
         except (httpx2.RequestError, OSError) as error:
-            raise RegistryUnavailable(f"the schema registry {self.url} does not answer to {what}: {error!r}") from None
+            raise RegistryUnavailable(f"the schema registry {self.url} does not respond to {what}: {error!r}") from None
         except errors.OAuthTokenError as error:
-            raise RegistryUnavailable(
-                f"the schema registry {self.url} cannot be asked for {what} now: {error}"
-            ) from None
+            raise RegistryUnavailable(f"the schema registry {self.url} cannot serve {what} now: {error}") from None
         except _NOT_UNDERSTOOD as error:
             raise RegistryUnavailable(
-                f"what answers at {self.url} to {what} is no schema registry now, but maybe a proxy: {error!r}"
+                f"the server at {self.url} that responds to {what} is not a schema registry, perhaps a proxy: {error!r}"
             ) from None
         except (httpx2.InvalidURL, ValueError, TypeError) as error:
-            raise ConfigError(f"{self!r} cannot be asked for {what}: {error}") from None
+            raise ConfigError(f"{self!r} cannot serve {what}: {error}") from None
         finally:
             client.clear_caches()
 
@@ -275,7 +273,7 @@ def _kept(schema: Any) -> RegisteredSchema:
     text: Any = schema.schema_str
     references: list[Any] = list(schema.references or ())
     if not isinstance(kind, str) or not isinstance(text, str):
-        raise _InvalidResponse("there is no schema in it")
+        raise _InvalidResponse("it contains no schema")
     if not all(isinstance(each.name, str) and isinstance(each.subject, str) for each in references):
         raise _InvalidResponse("there is a reference in it that names nothing")
     return RegisteredSchema(kind, text, tuple(Reference(each.name, each.subject, each.version) for each in references))
@@ -283,7 +281,7 @@ def _kept(schema: Any) -> RegisteredSchema:
 
 def _number(found: Any) -> int:
     if type(found) is not int:
-        raise _InvalidResponse(f"there is no number where {found!r:.100} is")
+        raise _InvalidResponse(f"{found!r:.100} should be a number")
     return found
 
 
@@ -300,5 +298,5 @@ def _advised(message: str, status: int) -> str:
     if status == HTTPStatus.NOT_FOUND:
         return f"{message}. Check the path of the address: Apicurio's, for one, ends in /apis/ccompat/v7"
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        return f"{message}. It sends whoever asks to another address, which is not followed: give that one"
+        return f"{message}. It redirects to another address, which is not followed: use that address"
     return message

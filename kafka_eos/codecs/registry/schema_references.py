@@ -26,7 +26,7 @@ def subjects_of(given: Mapping[type, str], named: Mapping[str, type], whole: typ
         if tp not in names:
             held = ", ".join(type_name(each) for each in names) or "none"
             raise PlanError(
-                f"references={{{type_name(tp)}: …}}: {type_name(whole)} holds no such type; those that it holds: {held}"
+                f"references={{{type_name(tp)}: …}}: {type_name(whole)} does not contain this type; it contains: {held}"
             )
         if not subject:
             raise PlanError(f"references={{{type_name(tp)}: {subject!r}}}: the subject is a text")
@@ -70,6 +70,6 @@ class _ReferenceResolver:
         other = self._registry.referenced(reference)
         if other is None:
             raise SchemaNotFound(
-                f"it refers to version {reference.version} of {reference.subject!r}, which is not there"
+                f"it refers to version {reference.version} of {reference.subject!r}, which does not exist"
             )
         return other

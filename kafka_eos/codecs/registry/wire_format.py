@@ -129,7 +129,7 @@ class RegistryCodec(Codec[T]):
         """Compare the schema."""
         found = self._registry.get_latest_version(self.subject)
         if found is None:
-            missing = f"subject {self.subject} of {self._registry.url} is not there"
+            missing = f"subject {self.subject} of {self._registry.url} does not exist"
             refused = [] if reading or self._auto_register else [_TO_REGISTER]
             return SchemaComparison(missing, problems=refused, is_there=False)
         counterpart = f"version {found.number} of subject {self.subject} of {self._registry.url}"
@@ -153,7 +153,7 @@ class RegistryCodec(Codec[T]):
             return [] if self._auto_register else [str(error), _TO_REGISTER]
         if not self._registry.is_compatible(self.subject, written):
             asked = self._registry.compatibility(self.subject)
-            return [f"not compatible: the subject asks for {asked}", *self._differences(newest)]
+            return [f"not compatible: the subject requires {asked}", *self._differences(newest)]
         return [] if self._auto_register else [_TO_REGISTER]
 
     def _in_memory(self) -> Sequence[str]:
@@ -220,11 +220,12 @@ class RegistryCodec(Codec[T]):
         compared = f" {self._compared()}." if error.subject == self.subject else ""
         asked = self._registry.compatibility(error.subject)
         return (
-            f"subject {error.subject!r} of the schema registry {self._registry.url} does not take the schema of "
-            f"{type_name(self.type)}.{compared} The subject asks for {asked}. Make the "
-            "change compatible: a field that is new has a default, one that goes had one, a type becomes a wider one. "
-            "Or write to another topic or subject. Or let the owner of the subject allow the change, by setting its "
-            f"compatibility to NONE, when all who read the topic can read both. The registry says: {error.reason}"
+            f"subject {error.subject!r} of the schema registry {self._registry.url} rejects the "
+            f"schema of {type_name(self.type)}.{compared} The subject requires {asked}. Make the "
+            "change compatible: a new field needs a default, a removed field must have had one, "
+            "and a type may only become wider. Or write to another topic or subject. Or, if all "
+            "readers of the topic can read both, let the owner of the subject set its "
+            f"compatibility to NONE. The registry says: {error.reason}"
         )
 
     def _behind(self) -> str:
@@ -251,7 +252,7 @@ class RegistryCodec(Codec[T]):
         """Compare the schema with the newest one of its subject."""
         found = self._registry.get_latest_version(self.subject)
         if found is None:
-            return "There is no such subject yet"
+            return "The subject does not exist yet"
         try:
             differences = self._differences(found.schema)
         except ValueError as error:
@@ -271,7 +272,7 @@ class RegistryCodec(Codec[T]):
 
     def _fetched(self, prefix: bytes, schema_id: SchemaId, writer: RegisteredSchema | None) -> Callable[[bytes], T]:
         if writer is None:
-            raise SchemaNotFound(f"the schema registry {self._registry.url} does not know schema {schema_id}")
+            raise SchemaNotFound(f"the schema registry {self._registry.url} has no schema {schema_id}")
         if writer.kind != self._language.schema_type:
             raise UnfitValue(f"schema {schema_id} is one of kind {writer.kind}, not {self._language.schema_type}")
         try:
@@ -286,8 +287,9 @@ class RegistryCodec(Codec[T]):
         """Return the id in a prefix, and the function that fetches its schema."""
         if len(prefix) < PREFIX or prefix[:1] != MAGIC:
             raise ValueError(
-                f"not in the wire format of a schema registry: it begins with {prefix.hex(' ') or 'nothing'}, not with "
-                'a zero byte and the id of a schema. An id in a header of its own is read with id_in="header"'
+                "not in the wire format of a schema registry: it begins with "
+                f"{prefix.hex(' ') or 'nothing'}, not with a zero byte and a schema id. Use "
+                'id_in="header" if a record header contains the id'
             )
         schema_id = int.from_bytes(prefix[1:], "big")
         return schema_id, partial(self._registry.schema, schema_id)

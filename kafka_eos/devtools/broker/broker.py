@@ -183,7 +183,9 @@ class Broker:
         self._controller_port = self._controller_port or next(free)
         for port in (self.port, self._controller_port):
             if not is_free(port):
-                raise ConfigError(f"port {port} of 127.0.0.1 is in use by another program; give another: --port N")
+                raise ConfigError(
+                    f"port {port} of 127.0.0.1 is in use by another program; choose another one: --port N"
+                )
         self._save(None)
         text = server_properties(self._data, self.port, self._controller_port, self._overrides)
         self._properties_path.write_text(text)
@@ -228,8 +230,8 @@ class Broker:
             raise ConfigError(f"the broker ended while it started; the end of {self.log_path}:\n{self._log_tail()}")
         if not is_ready(self.port):
             raise ConfigError(
-                f"the broker does not answer on {self.bootstrap} after {timeout:.0f} s; "
-                f"the end of {self.log_path}:\n{self._log_tail()}"
+                f"the broker does not respond on {self.bootstrap} after {timeout:.0f} s; the end of "
+                f"{self.log_path}:\n{self._log_tail()}"
             )
 
     # ---- files ----------------------------------------------------------------------------------------------

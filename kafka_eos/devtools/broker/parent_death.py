@@ -25,7 +25,7 @@ def main() -> None:
         if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent:
-        sys.exit("the parent is gone already")
+        sys.exit("the parent has already ended")
     os.execv(command[0], command)  # noqa: S606 - becomes the program that this one was given
 
 

@@ -64,7 +64,7 @@ def free_ports(count: int) -> list[int]:
             port = secrets.choice(_PORT_RANGE)
             if port not in ports and _bind(held.enter_context(socket.socket()), port):
                 ports.append(port)
-    raise ConfigError(f"no {count} free ports between {_PORT_RANGE.start} and {_PORT_RANGE.stop}; give one: --port N")
+    raise ConfigError(f"no {count} free ports between {_PORT_RANGE.start} and {_PORT_RANGE.stop}; choose one: --port N")
 
 
 def is_free(port: int) -> bool:

@@ -100,7 +100,7 @@ def produce_lines(cluster: Cluster, topic: str, lines: Iterable[str], separator:
     finally:
         left = producer.flush(_SECONDS)  # including the lines before one without a key
     if failed or left:
-        reason = failed[0].str() if failed else f"no answer within {_SECONDS:g} s"
+        reason = failed[0].str() if failed else f"no response within {_SECONDS:g} s"
         raise ConfigError(f"{len(failed) + left} of {count} records were not written to {topic!r}: {reason}")
     return count
 

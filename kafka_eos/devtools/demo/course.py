@@ -186,7 +186,7 @@ class _DemoRun:
         sessions = len(self._diary.sessions)
         self._expect(lambda: fault.name in self._job.processes(), f"run {fault.name}")
         if not self._job.kill(fault.name):
-            raise DemoAborted(Conclusion.INCONCLUSIVE, f"{fault.name} was not there to be killed")
+            raise DemoAborted(Conclusion.INCONCLUSIVE, f"{fault.name} was not running and could not be killed")
         self._await_recovery(self._record_fault(fault), sessions)
 
     def _await_recovery(self, struck: InjectedFault, sessions: int) -> None:
@@ -205,7 +205,7 @@ class _DemoRun:
     def _start_again(self) -> None:
         leader = self._plan.cast.leader.value
         if not self._watcher.wait_until(lambda: self._job.code is not None, _PATIENCE):
-            raise DemoAborted(Conclusion.INCONCLUSIVE, f"the {leader} was to be killed, but lives")
+            raise DemoAborted(Conclusion.INCONCLUSIVE, f"the {leader} was to be killed, but still runs")
         if self._job.code != -signal.SIGKILL:
             raise self._broken(f"the {leader} ended with code {self._job.code}")
         self._watcher.step("starting the job again")

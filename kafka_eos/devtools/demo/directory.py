@@ -49,9 +49,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.engine not in FAULT_PROFILES:
-            raise ConfigError(f"--engine {self.engine!r} is none of {', '.join(FAULT_PROFILES)}")
+            raise ConfigError(f"--engine {self.engine!r} must be one of {', '.join(FAULT_PROFILES)}")
         if self.orders < 1000:
-            raise ConfigError(f"--orders {self.orders} is too few to be hit in the middle; give at least 1000")
+            raise ConfigError(f"--orders {self.orders} is too few for faults in between; use at least 1000")
 
 
 class DemoDirectory:
@@ -85,8 +85,9 @@ class DemoDirectory:
             except BlockingIOError:
                 lock.seek(0)
                 raise ConfigError(
-                    f"a demo runs in {self.directory} already (process {lock.read().strip() or 'unknown'}); "
-                    "wait for it, stop it, or give --directory"
+                    f"a demo runs in {self.directory} already (process "
+                    f"{lock.read().strip() or 'unknown'}); wait for it, stop it, or choose another "
+                    "--directory"
                 ) from None
             lock.truncate(0)
             lock.write(str(os.getpid()))
@@ -98,7 +99,9 @@ class DemoDirectory:
         if self.run.exists():
             marker = self.run / "made-by-kafka-eos-demo"
             if not marker.exists():
-                raise ConfigError(f"{self.run} exists and is not of a demo; move it away or give another --directory")
+                raise ConfigError(
+                    f"{self.run} exists but does not belong to a demo; move it away or choose another --directory"
+                )
             self._stop_leftovers()
             shutil.rmtree(self.run)
         self.run.mkdir()

@@ -23,7 +23,7 @@ from kafka_eos.core.errors import ConfigError
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
-    "fsync": "off",  # nobody cuts the power
+    "fsync": "off",  # a power cut need not be survived
     "shared_buffers": "32MB",
     "max_connections": "100",
 }
@@ -41,7 +41,7 @@ def binaries() -> Path:
         return Path(found).resolve().parent
     spec = find_spec("pgserver")
     if spec is None or spec.origin is None:
-        raise ConfigError(f"there is no PostgreSQL on this machine: {_ADVICE}")
+        raise ConfigError(f"PostgreSQL is not installed on this machine: {_ADVICE}")
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 
@@ -115,7 +115,7 @@ class PostgresServer:
         until = time.monotonic() + _PATIENCE
         while not self.answers():
             if server.poll() is not None or time.monotonic() > until:
-                raise ConfigError(f"PostgreSQL in {self.home} does not come up:\n{self._log_tail()}")
+                raise ConfigError(f"PostgreSQL in {self.home} does not start:\n{self._log_tail()}")
             time.sleep(0.05)
         return self
 
@@ -129,7 +129,7 @@ class PostgresServer:
         except OSError as error:
             raise ConfigError(f"{command[0]} cannot be run as {user or 'this user'}: {error}") from error
         if done.returncode:
-            raise ConfigError(f"PostgreSQL cannot make a database in {data}: {done.stderr.strip()}")
+            raise ConfigError(f"PostgreSQL cannot create a database in {data}: {done.stderr.strip()}")
         self._port_file.write_text(str(free_port()))
 
     def answers(self) -> bool:

@@ -100,7 +100,7 @@ class SparkCluster:
         while log.read_text(errors="replace").count(text) < times:
             if time.monotonic() > deadline or any(process.poll() is not None for process in self._started):
                 log_tail = "\n".join(file.read_text(errors="replace")[-1500:] for file in self._directory.glob("*.log"))
-                raise ConfigError(f"a Spark cluster did not come up on this machine:\n{log_tail}")
+                raise ConfigError(f"a Spark cluster did not start on this machine:\n{log_tail}")
             time.sleep(0.1)
 
 

@@ -43,7 +43,7 @@ class Selection(Struct, frozen=True, kw_only=True):
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise ConfigError("--until must be later than --since")
         if self.partition is None and not (self.first is None and self.last is None):
-            raise ConfigError("--offsets applies to one partition: give --partition too")
+            raise ConfigError("--offsets applies to one partition: add --partition")
 
     def includes(self, letter: DeadLetter) -> bool:
         return (

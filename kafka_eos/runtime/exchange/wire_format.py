@@ -193,9 +193,10 @@ def decode(
         if not isinstance(error, ValueError):
             raise
         raise PlanError(
-            f"a value made of the record at {where} (topic/partition/offset) is not of the type that is declared "
-            f"where it changes subtasks, by values=... or as what the last function returns: {show_message(error)}. "
-            "Let the function return that, or declare what it returns"
+            f"a value from the record at {where} (topic/partition/offset) does not have the type "
+            "declared for this exchange, by values=... or by the last function's return type: "
+            f"{show_message(error)}. Return a value of that type, or declare the type that is "
+            "returned"
         ) from error
     return Batch(
         values=values,
@@ -239,7 +240,7 @@ def _bytes(kind: str, numbers: Iterable[int]) -> bytes:
 def _numbers(kind: str, data: bytes) -> array[int]:
     column = array(kind)
     if len(data) % column.itemsize:
-        raise Bug(f"a column of {len(data)} bytes is not made of numbers of {column.itemsize}")
+        raise Bug(f"a column of {len(data)} bytes is not a multiple of {column.itemsize}")
     column.frombytes(data)
     if sys.byteorder == "big":
         column.byteswap()

@@ -53,7 +53,7 @@ def join(node: plan.JoinNode) -> JoinOperator:
                 if isinstance(assigner, SessionWindows)
                 else PanedJoinOperator(node, assigner)
             )
-    raise Bug(f"node {node.name!r} of kind {node.kind!r} is no join that is known")
+    raise Bug(f"node {node.name!r} of kind {node.kind!r} is not a known join")
 
 
 def windows(node: plan.WindowNode) -> WindowOperator:

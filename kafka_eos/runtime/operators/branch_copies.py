@@ -1,7 +1,7 @@
 """Copies of values for the branches of a stream: a function that changes a value in place changes it in one branch.
 
 Rule: values of immutable types are shared; this is decided once per type. Values that cannot be copied are shared too,
-and so are those whose copy is not equal: a class may compute its fields anew when an instance is made.
+and so are those whose copy is not equal: a class may compute its fields again when an instance is made.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class FoldOperator(Operator):
         self._descriptor = StateDescriptor(STATE, key_codec, entry_codec, ttl=ttl)
         self._expires, self._event_time = ttl is not None, ttl is not None and ttl.clock == "event"
         if not isinstance(entry_codec, CountedCodec):
-            raise Bug(f"entries of a fold are counted, and {entry_codec.name!r} counts nothing")
+            raise Bug(f"the codec of a fold's entries must count updates, but {entry_codec.name!r} does not")
         self._storable = storable_accumulators(entry_codec.inner)
 
     def open(self, ctx: OperatorContext) -> None:

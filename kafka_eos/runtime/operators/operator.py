@@ -28,12 +28,12 @@ from kafka_eos.runtime.state.ttl_clock import wall_clock
 
 def no_timers(descriptor: StateDescriptor[Any]) -> TimerService:
     """Raise Bug: this context has no state."""
-    raise Bug(f"timers {descriptor.name!r} were asked for where there is no state")
+    raise Bug(f"timers {descriptor.name!r} were requested in a context without state")
 
 
 def no_panes(descriptor: StateDescriptor[Any]) -> Panes[Any]:
     """Raise Bug: this context has no pane state."""
-    raise Bug(f"panes {descriptor.name!r} were asked for where there is no state")
+    raise Bug(f"panes {descriptor.name!r} were requested in a context without state")
 
 
 Known = TypeVar("Known")
@@ -43,8 +43,8 @@ def event_time_of(time: Known | None, operator: str) -> Known:
     """Return the event time of a row, or the times of a batch's rows. Raises PlanError if there are none."""
     if time is None:
         raise PlanError(
-            f"operator {operator!r}: no event time is known here; put .with_timestamps(...) behind every source before "
-            "it"
+            f"operator {operator!r}: rows have no event time here; put .with_timestamps(...) "
+            "after every source before it"
         )
     return time
 
@@ -59,7 +59,7 @@ def iterate_with_clock(batch: Batch[Any], state: BackendState[Any]) -> Iterator[
 
 def no_broadcast(descriptor: StateDescriptor[Any]) -> BackendState[Any]:
     """Raise Bug: this context has no broadcast state."""
-    raise Bug(f"broadcast state {descriptor.name!r} was asked for where nothing is broadcast")
+    raise Bug(f"broadcast state {descriptor.name!r} was requested by an operator without a broadcast input")
 
 
 def no_copies(batch: Batch[Any], index: int, error: Exception) -> None:

@@ -296,7 +296,7 @@ class ProcessOperator(Operator):
 def counter(ctx: OperatorContext, name: str, *, opening: bool) -> UserCounter:
     """Return a counter for the function's ``open``. Raises PlanError as ``ProcessContext.counter`` does."""
     if not opening:
-        raise PlanError(f"operator {ctx.operator!r}: counter({name!r}) is for open(ctx): keep what it gives on self")
+        raise PlanError(f"operator {ctx.operator!r}: call counter({name!r}) in open(ctx), and keep the result on self")
     given: object = name
     if not isinstance(given, str) or not given:
         raise PlanError(f"operator {ctx.operator!r}: the name of a counter is a text, not {name!r}")
@@ -307,11 +307,10 @@ def tag_output(operator: str, declared: Mapping[str, OutputTag[Any]], tag: Outpu
     """Tag a value for a side output. Raises PlanError if the function does not declare the tag."""
     given: object = tag
     if not isinstance(given, OutputTag):
-        raise PlanError(f"operator {operator!r} emits to {given!r}, which is no OutputTag(name, type)")
+        raise PlanError(f"operator {operator!r} emits to {given!r}, which is not an OutputTag(name, type)")
     if declared.get(tag.name) != tag:
         raise PlanError(
-            f"operator {operator!r} emits to {tag}, which its function does not declare: name it there, "
-            "side_outputs = (…,)"
+            f"operator {operator!r} emits to {tag}, which its function does not declare: add it to side_outputs = (…,)"
         )
     return TaggedValue(tag.name, value)
 

@@ -65,7 +65,7 @@ class RejectionHandler:
                 raw.location,
                 sink,
                 f"its dead letter cannot be written: {describe_error(error)}",
-                "Let the dead letter sink take it (a larger max.message.bytes, another codec), or fix the record",
+                "Make the dead letter sink accept it (a larger max.message.bytes, another codec), or fix the record",
             ) from error
         self.reject_row(batch, index, sink, error)
 

@@ -158,7 +158,7 @@ def _time(found: object) -> int:
     """Return a valid event time. Raises ValueError for anything else."""
     if found is None:
         raise UnfitValue(
-            "the record has no timestamp: give with_timestamps a function that returns the time of a value"
+            "the record has no timestamp: pass with_timestamps a function that returns the time of a value"
         )
     if type(found) is not int or found not in EVENT_TIMES:
         raise UnfitValue(

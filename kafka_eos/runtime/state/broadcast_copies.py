@@ -32,8 +32,9 @@ def expect_same(states: Iterable[StateHandle]) -> None:
     if different := find_differing_copies(states):
         names = ", ".join(f"{state!r} of operator {operator!r}" for operator, state in different)
         raise PlanError(
-            f"broadcast state {names} is not the same in all workers, so the epoch is not committed: process_broadcast "
-            "made something else of the same records. It must depend on its record and on broadcast state alone (no "
-            "clock, random number or set order), and on no order between partitions: let the records of a key of the "
-            "state be in one partition of one source"
+            f"broadcast state {names} differs between workers, so the epoch is not committed: "
+            "process_broadcast gave different results for the same records. Its result may "
+            "depend only on its record and on broadcast state (no clock, random number or set "
+            "order), and not on the order between partitions: all records of a key of the state "
+            "must be in one partition of one source"
         )

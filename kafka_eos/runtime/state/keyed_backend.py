@@ -137,7 +137,7 @@ class KeyedStateBackend:
         """Return a state's migrated rows and its attributes."""
         name = ensure_name(descriptor.name, "state name")
         if name in self._open:
-            raise Bug(f"operator {self._operator!r} asks twice for its state {name!r}")
+            raise Bug(f"operator {self._operator!r} requests its state {name!r} twice")
         rows, marks = self._store.rows(name), self._marks.get(name, {})
         if name in self._stored:
             where = f"state {name!r} of operator {self._operator!r}"
@@ -325,7 +325,7 @@ def _import(
 ) -> None:
     """Import the rows of ``groups`` from any handle. ``scattered``: other handles may have the same keys."""
     if handle.backend not in _READERS:
-        raise ConfigError(f"the checkpoint was made by state backend {handle.backend!r}, which is not known here")
+        raise ConfigError(f"the checkpoint was created by state backend {handle.backend!r}, which is unknown here")
     scratch.mkdir(mode=0o700)
     first, end = group_prefix(groups.start), group_prefix(groups.stop)
     for state, block in _READERS[handle.backend](handle, restoration, scratch):

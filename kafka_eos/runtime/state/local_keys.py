@@ -39,9 +39,10 @@ def select_local_handles(operator: str, key_groups: range, handles: Sequence[Sta
         count = len(handles)
         before = f"by {count} worker{'s' if count > 1 else ''}"
     raise ConfigError(
-        f"state of operator {operator!r} follows key_by(local=True) and was stored {before}: which worker needs "
-        f"which key depends on the partitions of the input, which the state does not know. Set parallelism={count} "
-        "(the default is the number of cores), or leave local=True out"
+        f"state of operator {operator!r} follows key_by(local=True) and was stored {before}: "
+        "which worker needs which key depends on the partitions of the input, which are not "
+        f"part of the state. Set parallelism={count} (the default is the number of cores), or "
+        "omit local=True"
     )
 
 

@@ -77,7 +77,7 @@ class RocksRows:
 
     def write(self, keys: Sequence[bytes], values: Sequence[bytes], deleted: Iterable[bytes]) -> None:
         if len(keys) != len(values):
-            raise Bug(f"{len(keys)} keys and {len(values)} values of state {self._state!r} are no rows")
+            raise Bug(f"{len(keys)} keys and {len(values)} values of state {self._state!r} do not form rows")
         with _rocksdb("write"):
             batch = WriteBatch(raw_mode=True)
             # Not cached: while a handle is referenced, closing the database does not release its lock.

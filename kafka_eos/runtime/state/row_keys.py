@@ -47,7 +47,7 @@ class RowKeyCodec:
         self._key, self._last = descriptor.key.encode, self.codecs[-1].encode
         encode = self._timed if self.timed else self._entry if len(self.codecs) == 2 else self._encode
         self.encode: Callable[[Any], bytes] = descriptor.key.encode if self.is_single_part else encode
-        """The first half of the way to a row key, a place at a time, for whoever must know which place fails."""
+        """The first half of the way to a row key, a place at a time, for callers that must know which place fails."""
 
     def row_keys(self, places: Iterable[Any]) -> list[bytes]:
         """Return the row keys of state keys, in order."""

@@ -91,7 +91,7 @@ def open_handles(
         found: list[HandleRows] = []
         for number, handle in enumerate(sorted(handles, key=lambda handle: handle.key_groups)):
             if handle.backend not in _KINDS:
-                raise ConfigError(f"the state was stored by backend {handle.backend!r}, which is not known here")
+                raise ConfigError(f"the state was stored by backend {handle.backend!r}, which is unknown here")
             directory = scratch / f"handle-{number}"
             directory.mkdir(mode=0o700)
             stack.callback(shutil.rmtree, directory)

@@ -49,7 +49,7 @@ class TimeCodec(Codec[int]):
         try:
             return (value - MIN_EVENT_TIME).to_bytes(TIME_BYTES, "big")
         except OverflowError:
-            raise ValueError(f"an event time has 64 bits, which {value} has not") from None
+            raise ValueError(f"an event time must fit into 64 bits (got {value})") from None
 
     def decode(self, data: bytes) -> int:
         if len(data) != TIME_BYTES:

@@ -7,7 +7,7 @@
 A proof is an HMAC with the secret over the role, both nonces and the hello, so that it is valid for one connection and
 one direction. The hello, which the caller defines, says who dials; the listener may choose the secret by it.
 Rule: an end that cannot prove itself learns nothing but that it was refused, and each step has a bound in bytes and in
-time. Without TLS, whoever controls the network can still change what follows.
+time. Without TLS, an attacker who controls the network can still change what follows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The control channel between supervisor and worker by TCP, with the same frames as on a Unix socket.
 
-Rule: a send that makes no progress for long fails, so that a receiver that is gone blocks nobody.
+Rule: a send that makes no progress for long fails, so that a receiver that has ended blocks no sender.
 """
 
 from __future__ import annotations

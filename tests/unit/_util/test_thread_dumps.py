@@ -75,7 +75,7 @@ def test_a_process_that_is_gone_is_told_as_such() -> None:
         started.kill()
         started.wait()
 
-        with pytest.raises(NoStacks, match="is gone"):
+        with pytest.raises(NoStacks, match="does not exist any more"):
             stacks.read_stacks(place)
 
 

@@ -72,7 +72,7 @@ def test_what_is_first_must_have_an_end() -> None:
 def test_what_is_first_must_be_one_source_of_the_pipeline() -> None:
     pipeline = Pipeline("job")
     both = pipeline.source(FILES, name="a").union(pipeline.source(KafkaSource("b", value=Order), name="b"))
-    with pytest.raises(PlanError, match="after= is a stream of one source, and 'union-1' is of a, b"):
+    with pytest.raises(PlanError, match="after= needs a stream of one source, but 'union-1' comes from a, b"):
         pipeline.source(KafkaSource("c", value=Order), name="c", after=both)
 
     other: Any = Pipeline("other").source(FILES, name="files")
@@ -86,7 +86,7 @@ def test_a_table_is_read_first_anyway() -> None:
     table: Any = pipeline.table(KafkaSource.records("t", key=str, value=Order), name="table")
     rows: Any = pipeline.source(KafkaSource.records("x", key=str, value=Order), name="x")
     joined = rows.key_by(lambda row: row.key, values=Record[str, Order]).join(table, lambda row, found: found)
-    with pytest.raises(PlanError, match="is of table, x"):
+    with pytest.raises(PlanError, match="comes from table, x"):
         pipeline.source(KafkaSource("c", value=Order), name="c", after=joined)
 
 

@@ -78,11 +78,11 @@ def test_a_sink_has_the_name_of_its_table(sink: Callable[[Path], Any], name: str
 @pytest.mark.parametrize(
     ("use", "said"),
     [
-        (lambda p: p.source(KafkaSource(["a", "b"])), "is not of one topic or table, so give it a name: name="),
-        (lambda p: p.source(KafkaSource(re.compile("a.*"))), "is not of one topic or table"),
-        (lambda p: p.source(ListSource([])), "is not of one topic or table"),
+        (lambda p: p.source(KafkaSource(["a", "b"])), "has no single topic or table, so it needs a name: name="),
+        (lambda p: p.source(KafkaSource(re.compile("a.*"))), "has no single topic or table"),
+        (lambda p: p.source(ListSource([])), "has no single topic or table"),
         (lambda p: p.source(KafkaSource("a")).sink(FileSink("f")), "sink "),
-        (lambda p: p.source(KafkaSource("a")).sink(KafkaSink("a", value=bytes)), "give one another name, name="),
+        (lambda p: p.source(KafkaSource("a")).sink(KafkaSink("a", value=bytes)), "rename one of them, name="),
     ],
 )
 def test_without_a_name_of_its_own_one_is_asked_for(

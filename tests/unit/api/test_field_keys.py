@@ -83,7 +83,7 @@ def test_a_record_without_the_field_is_rejected() -> None:
     [
         (lambda s: s.key_by("usr"), "Model has no field 'usr'; it has user, amount, region"),
         (lambda s: s.key_by("amount"), "key_by('amount'): the field is of type float, and keys are str, int, bytes"),
-        (lambda s: s.key_by(""), "'' is not the name of a field; give a name, or a function of the value"),
+        (lambda s: s.key_by(""), "'' is not a field name; pass a name, or a function of the value"),
         (lambda s: s.key_by("user").aggregate(agg.sum("amont")), "Model has no field 'amont'"),
         (lambda s: s.key_by("user").aggregate(agg.sum("user")), "agg.sum is of int, float or Decimal, not of type str"),
         (lambda s: s.key_by("user").aggregate(agg.mean("user")), "agg.mean is of int, float or Decimal, not of type"),

@@ -123,7 +123,7 @@ def test_columns_of_files_and_tables_follow_from_the_stream(tmp_path: Path) -> N
         (lambda s: s.map(whole), lambda: KafkaSink.records("out", key=int), "writes keys of type int"),
         (lambda s: s, lambda: FileSink("f", value=Refund), "the stream has values of type Sale"),
         (lambda s: s.map(unknown), lambda: FileSink("f", format="csv"), "CSV needs its columns"),
-        (lambda s: s.map(unknown), lambda: PostgresSink("dbname=x", "t"), "needs to know its columns"),
+        (lambda s: s.map(unknown), lambda: PostgresSink("dbname=x", "t"), "the columns are unknown"),
         (lambda s: s, lambda: PostgresSink("dbname=x", "t", value=Refund), "writes values of type Refund"),
         (lambda s: s, lambda: PostgresSink("dbname=x", "t", key="amont"), "key: amont is not a column"),
         (lambda s: s.map(unknown), lambda: DeltaSink("d", create=True), "create=True makes a table whose columns"),

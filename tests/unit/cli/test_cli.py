@@ -262,7 +262,7 @@ def test_a_start_without_its_schema_registry_says_nothing_of_kafka(home: Path) -
 
     assert code == 1, "systemd starts it again, and not what ends with 2"
     told = " ".join(shown.split())
-    assert f"the schema registry http://{NOWHERE} does not answer" in told
+    assert f"the schema registry http://{NOWHERE} does not respond" in told
     assert "Check that the registry runs at that address" in told
     assert "bootstrap_servers" not in told
 

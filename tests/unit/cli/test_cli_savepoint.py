@@ -228,7 +228,7 @@ def test_a_job_that_began_without_one_is_refused(home: Path) -> None:
 
     code, _, shown = kafka_eos(home, "run", "app.py", "--from", savepoint)
 
-    assert code == 2 and "has begun already, without a savepoint" in shown
+    assert code == 2 and "has already begun, without a savepoint" in shown
     assert not (job_dir(home) / paths.ORIGIN).exists()
 
 
@@ -279,11 +279,11 @@ def test_state_is_written_to_a_file(home: Path) -> None:
     ("where", "options", "message"),
     [
         ("nowhere", (), "no job 'nowhere' in "),
-        (f".kafka-eos/{JOB}@9", (), "holds no epoch 9; it holds 1, 2"),
-        (f".kafka-eos/{JOB}", ("--operator", "tutal"), "it holds that of: largest, seen, total"),
-        (f".kafka-eos/{JOB}", ("--operator", "seen"), "say which of its states: count, ids"),
+        (f".kafka-eos/{JOB}@9", (), "contains no epoch 9; it contains 1, 2"),
+        (f".kafka-eos/{JOB}", ("--operator", "tutal"), "it contains that of: largest, seen, total"),
+        (f".kafka-eos/{JOB}", ("--operator", "seen"), "choose one of its states: count, ids"),
         (f".kafka-eos/{JOB}", ("--operator", "total", "--key", "zz"), "nothing for key 'zz'"),
-        (f".kafka-eos/{JOB}", ("--operator", "total", "--format", "parquet"), "give --output"),
+        (f".kafka-eos/{JOB}", ("--operator", "total", "--format", "parquet"), "add --output"),
     ],
 )
 def test_what_cannot_be_read_is_explained(home: Path, where: str, options: tuple[str, ...], message: str) -> None:
@@ -373,7 +373,7 @@ def test_a_supervisor_does_not_do_what_another_one_was_asked(directory: Path) ->
 
 def test_a_request_that_is_not_served_in_time_is_withdrawn(directory: Path) -> None:
     with job_lock(directory / paths.LOCK, JOB):
-        with pytest.raises(RequestUnanswered, match=r"no answer within 0\.1 s"):
+        with pytest.raises(RequestUnanswered, match=r"no response within 0\.1 s"):
             requests.wait(directory, requests.submit(directory, StopJob()), 0.1)
 
         assert requests.list_pending(directory) == []

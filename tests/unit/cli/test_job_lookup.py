@@ -70,6 +70,6 @@ def test_a_job_whose_file_defines_another_one_by_now_is_not_taken_for_that_one(h
     """A reset of the one would reset the other."""
     (home / "shop_lookup.py").write_text(APP.replace("totals", "sums"))
 
-    with pytest.raises(ConfigError, match="which defined the job 'totals' in its last run, defines 'sums' now"):
+    with pytest.raises(ConfigError, match="which defined the job 'totals' in its last run, now defines 'sums'"):
         open_app("totals")
     assert open_app("shop_lookup.py:build")[0].name == "sums"

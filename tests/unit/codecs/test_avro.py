@@ -158,7 +158,7 @@ def test_a_value_that_would_change_is_not_written(value: Any, message: str) -> N
     ("tp", "message"),
     [
         (int, "needs a pydantic model"),
-        (named("R", price=decimal.Decimal), "R.price: Avro must know how many digits a Decimal has"),
+        (named("R", price=decimal.Decimal), "R.price: declare the digits of the Decimal for Avro"),
         (named("R", tags=set[str]), r"R.tags: set\[str\]"),
         (named("R", anything=Any), "R.anything"),
         (named("R", inner=dict[int, str]), "R.inner"),

@@ -165,7 +165,7 @@ def test_a_decimal_without_digits_has_no_schema(registry: Registry) -> None:
     class Bare(BaseModel):
         amount: Decimal
 
-    with pytest.raises(PlanError, match=r"Bare\.amount: Avro must know how many digits"):
+    with pytest.raises(PlanError, match=r"Bare\.amount: declare the digits of the Decimal"):
         avro(Bare, registry=registry)
 
 
@@ -179,7 +179,8 @@ def test_nothing_is_registered_unless_asked_for(registry: Registry) -> None:
     strict = codec(Order, registry, auto_register=False)
 
     with pytest.raises(
-        ConfigError, match=r"subject 'orders-value' .* does not have the schema of Order. There is no such.*auto_reg"
+        ConfigError,
+        match=r"subject 'orders-value' .* does not have the schema of Order. The subject does not exist.*auto_reg",
     ):
         strict.encode(ORDER)
 
@@ -327,7 +328,7 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_with(registry: Re
         (lambda good: b"\0\0\0", "begins with 00 00 00"),
         (lambda good: b'{"user": "ann"}', "begins with 7b 22 75 73 65"),
         (lambda good: b"\1" + good[1:], "begins with 01"),
-        (lambda good: b"\0\0\0\x12\x67" + good[5:], "does not know schema 4711"),
+        (lambda good: b"\0\0\0\x12\x67" + good[5:], "has no schema 4711"),
         (lambda good: good[:-1], "not a valid Order"),
         (lambda good: good + b"\0", "1 bytes too many"),
         (lambda good: good[:5] + b"\xff" * 20, "not a valid Order"),

@@ -426,7 +426,7 @@ class Untold:
 )
 @pytest.mark.parametrize("tp", [Untold, list[Untold], object])
 def test_a_type_that_does_not_tell_what_its_values_hold_is_refused_with_the_plan(codec: Any, how: str, tp: Any) -> None:
-    with pytest.raises(PlanError, match=f"cannot be {how}: say what they hold, with a pydantic model"):
+    with pytest.raises(PlanError, match=f"cannot be {how}: declare their contents with a pydantic model"):
         codec(tp)
 
 
@@ -445,7 +445,7 @@ class LooksLikeACodec:
     ("given", "says"),
     [
         (LooksLikeACodec(), "LooksLikeACodec has encode and decode but does not inherit Codec"),
-        (StrCodec, r"StrCodec is the class of a codec, not a codec: give an object, StrCodec\(...\)"),
+        (StrCodec, r"StrCodec is a codec class, not a codec: pass an object, StrCodec\(...\)"),
     ],
 )
 def test_what_is_nearly_a_codec_is_refused_with_what_it_lacks(find: Any, given: Any, says: str) -> None:

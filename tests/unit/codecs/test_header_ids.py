@@ -121,13 +121,13 @@ def _plain(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("id_in", "headers", "why"),
     [
-        ("header", [("__value_schema_id", b"\0\0\0\0\5")], "does not know schema 5"),
+        ("header", [("__value_schema_id", b"\0\0\0\0\5")], "has no schema 5"),
         ("header", [("__value_schema_id", b"")], "header __value_schema_id is empty, no id of a schema"),
         ("header", [("__value_schema_id", b"\0\0\0")], "is 00 00 00, no id of a schema"),
         (
             "header",
             [("__value_schema_id", b"\1" + b"x" * 16)],
-            "does not know schema 78787878-7878-7878-7878-787878787878",
+            "has no schema 78787878-7878-7878-7878-787878787878",
         ),
         ("header", [("__value_schema_id", b"\1x")], "is 01 78, no id of a schema"),
         ("header", [("__value_schema_id", b"\0\0\0\0\1\2")], "is 00 00 00 00 01 02, no id of a schema"),

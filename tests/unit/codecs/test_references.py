@@ -170,11 +170,11 @@ def test_a_schema_without_references_is_the_one_that_is_derived() -> None:
 @pytest.mark.parametrize(
     ("language", "tp", "references", "said"),
     [
-        (avro, Order, {Coin: "coins"}, r"Order holds no such type; those that it holds: (Line, Money|Money, Line)"),
-        (avro, Order, {Order: "orders"}, "Order holds no such type"),
-        (avro, Twin, {Left: "l", Right: "r"}, "Left and Right both hold Coin: give it a subject, too"),
-        (avro, Node, {Leaf: "leaf"}, "Node and Leaf hold each other"),
-        (json_schema, Order, {Coin: "coins"}, "Order holds no such type"),
+        (avro, Order, {Coin: "coins"}, r"Order does not contain this type; it contains: (Line, Money|Money, Line)"),
+        (avro, Order, {Order: "orders"}, "Order does not contain this type"),
+        (avro, Twin, {Left: "l", Right: "r"}, "Left and Right both contain Coin: give it a subject too"),
+        (avro, Node, {Leaf: "leaf"}, "Node and Leaf contain each other"),
+        (json_schema, Order, {Coin: "coins"}, "Order does not contain this type"),
         (json_schema, Order, {Line: ""}, "the subject is a text"),
     ],
 )

@@ -61,27 +61,31 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     ("answer", "fault", "said"),
     [
         ((500, SAID), Fault.ENVIRONMENT, "no leader"),
-        ((502, b"<html>"), Fault.ENVIRONMENT, "answered to schema 7"),
-        ((408, b""), Fault.ENVIRONMENT, "answered to schema 7"),
-        ((429, SAID), Fault.ENVIRONMENT, "answered to schema 7"),
-        (RESET, Fault.ENVIRONMENT, "does not answer to schema 7"),
-        (HALF, Fault.ENVIRONMENT, "does not answer to schema 7"),
-        ((200, b"<html>a login</html>"), Fault.ENVIRONMENT, "is no schema registry now, but maybe a proxy"),
-        ((200, b""), Fault.ENVIRONMENT, "is no schema registry now, but maybe a proxy"),
-        ((204, b""), Fault.ENVIRONMENT, "is no schema registry now, but maybe a proxy"),
-        ((200, b"{}"), Fault.ENVIRONMENT, "there is no schema in it"),
-        ((200, b'{"status": "starting"}'), Fault.ENVIRONMENT, "there is no schema in it"),
-        ((200, b'{"schema": null}'), Fault.ENVIRONMENT, "there is no schema in it"),
-        ((200, b'{"schema": "null", "schemaType": 5}'), Fault.ENVIRONMENT, "there is no schema in it"),
+        ((502, b"<html>"), Fault.ENVIRONMENT, "responded to schema 7"),
+        ((408, b""), Fault.ENVIRONMENT, "responded to schema 7"),
+        ((429, SAID), Fault.ENVIRONMENT, "responded to schema 7"),
+        (RESET, Fault.ENVIRONMENT, "does not respond to schema 7"),
+        (HALF, Fault.ENVIRONMENT, "does not respond to schema 7"),
+        ((200, b"<html>a login</html>"), Fault.ENVIRONMENT, "is not a schema registry, perhaps a proxy"),
+        ((200, b""), Fault.ENVIRONMENT, "is not a schema registry, perhaps a proxy"),
+        ((204, b""), Fault.ENVIRONMENT, "is not a schema registry, perhaps a proxy"),
+        ((200, b"{}"), Fault.ENVIRONMENT, "it contains no schema"),
+        ((200, b'{"status": "starting"}'), Fault.ENVIRONMENT, "it contains no schema"),
+        ((200, b'{"schema": null}'), Fault.ENVIRONMENT, "it contains no schema"),
+        ((200, b'{"schema": "null", "schemaType": 5}'), Fault.ENVIRONMENT, "it contains no schema"),
         ((200, b'{"schema": "null", "references": [{}]}'), Fault.ENVIRONMENT, "a reference in it that names nothing"),
-        ((200, b'"\xff"'), Fault.ENVIRONMENT, "is no schema registry now"),
-        ((200, b"[" * 200_000), Fault.ENVIRONMENT, "is no schema registry now"),
-        (UNKNOWN, Fault.RECORD, "does not know schema 7"),
-        ((404, b'{"error_code": 40401, "message": "Subject not found"}'), Fault.RECORD, "does not know schema 7"),
-        ((400, b'{"error_code": 0, "message": "Failed to discover type"}'), Fault.RECORD, "what schema 7 is: Failed"),
+        ((200, b'"\xff"'), Fault.ENVIRONMENT, "is not a schema registry"),
+        ((200, b"[" * 200_000), Fault.ENVIRONMENT, "is not a schema registry"),
+        (UNKNOWN, Fault.RECORD, "has no schema 7"),
+        ((404, b'{"error_code": 40401, "message": "Subject not found"}'), Fault.RECORD, "has no schema 7"),
+        (
+            (400, b'{"error_code": 0, "message": "Failed to discover type"}'),
+            Fault.RECORD,
+            "cannot return schema 7: Failed",
+        ),
         ((200, b'{"schema": "{"}'), Fault.RECORD, "schema 7 of http"),
-        ((400, b"<html>bad request</html>"), Fault.JOB, "answered to schema 7"),
-        ((400, b'{"error_code": 400, "message": "bad gateway"}'), Fault.JOB, "answered to schema 7"),
+        ((400, b"<html>bad request</html>"), Fault.JOB, "responded to schema 7"),
+        ((400, b'{"error_code": 400, "message": "bad gateway"}'), Fault.JOB, "responded to schema 7"),
         ((404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'), Fault.JOB, "Check the path of the address"),
         ((404, b"<html>no such page</html>"), Fault.JOB, "Check the path of the address"),
         ((401, b'{"error_code": 401, "message": "Unauthorized"}'), Fault.JOB, "basic.auth.user.info"),
@@ -101,7 +105,7 @@ def test_whose_fault_an_answer_is(answer: Answer, fault: Fault, said: str, clock
 def test_an_answer_that_is_none_is_no_fault_of_what_is_written_either(answer: Answer) -> None:
     with Answering(lambda request: answer) as server:
         for asked in (lambda: items(server.url).encode(Item(quantity=1)), items(server.url).check):
-            with pytest.raises(Retryable, match="is no schema registry now, but maybe a proxy"):
+            with pytest.raises(Retryable, match="is not a schema registry, perhaps a proxy"):
                 asked()
 
 
@@ -177,7 +181,7 @@ def test_ids_that_nobody_knows_hold_the_job_up_for_a_share_of_its_time(clock: li
         codec = items(server.url)
         for number in range(300):
             clock[0] += 0.1  # whatever else the job does
-            with pytest.raises(ValueError, match=f"does not know schema {number}"):
+            with pytest.raises(ValueError, match=f"has no schema {number}"):
                 codec.decode(struct.pack(">bIb", 0, number, 2))
 
     assert clock[0] - begun - 30 < 6 + 30 * 0.15
@@ -192,7 +196,7 @@ def test_an_id_that_is_not_known_is_asked_for_again_after_a_while(
     registry.register("other", RegisteredSchema("AVRO", '"string"'))
 
     def refused(schema_id: int) -> None:
-        with pytest.raises(ValueError, match=f"does not know schema {schema_id}"):
+        with pytest.raises(ValueError, match=f"has no schema {schema_id}"):
             codec.decode(struct.pack(">bIb", 0, schema_id, 2))
 
     for schema_id in (2, 3, 2, 3, 2):
@@ -314,7 +318,7 @@ def test_a_login_in_a_file_may_change(tmp_path: Path) -> None:
         registry = Registry(server.url, config={"basic.auth.user.info.from_file": str(file), "max.retries": 0})
         assert registry.schema(1) is not None
         logins.append("ann:two")
-        with pytest.raises(Retryable, match="answered to schema 2"):
+        with pytest.raises(Retryable, match="responded to schema 2"):
             registry.schema(2)
         file.unlink()
         with pytest.raises(Retryable, match="login cannot be read"):
@@ -335,11 +339,11 @@ def test_a_registry_that_is_away_is_nobodys_fault() -> None:
         port = free.getsockname()[1]
     orders = items(f"http://127.0.0.1:{port}")
 
-    with pytest.raises(Retryable, match="does not answer to schema 7"):
+    with pytest.raises(Retryable, match="does not respond to schema 7"):
         orders.decode(b"\0\0\0\0\7rest")
-    with pytest.raises(Retryable, match="does not answer to subject 'orders-value'"):
+    with pytest.raises(Retryable, match="does not respond to subject 'orders-value'"):
         orders.encode(Item(quantity=1))
-    with pytest.raises(Retryable, match="does not answer to subject 'orders-value'"):
+    with pytest.raises(Retryable, match="does not respond to subject 'orders-value'"):
         orders.check()
 
 
@@ -367,5 +371,5 @@ def test_a_schema_that_is_not_taken_says_in_words_what_differs_and_what_to_do() 
     assert (
         "In its newest version, 4, it differs: quantity is string there, long here; note (string) is only there" in said
     )
-    assert "The subject asks for BACKWARD. Make the change compatible: a field that is new has a default" in said
+    assert "The subject requires BACKWARD. Make the change compatible: a new field needs a default" in said
     assert "io.example.Incompatible" in said

@@ -148,7 +148,7 @@ def test_other_processes_get_the_same_settings_whatever_their_environment(monkey
 
 @pytest.mark.parametrize("job", ["audit", "broker", "demo"])
 def test_a_job_is_not_kept_where_a_command_keeps_its_own(job: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="another name, or checkpoint_dir"):
+    with pytest.raises(ConfigError, match="or set another checkpoint_dir"):
         Settings.resolve().checkpoint_location(job)
 
     assert Settings.resolve(code={"checkpoint_dir": tmp_path}).checkpoint_location(job) == tmp_path / job

@@ -87,7 +87,7 @@ def test_a_silent_split_that_nobody_waits_for_is_not_named(
         ({"watermark": NOW, "waits_for": None}, "2026-11-25T23:06:40Z"),
         (
             {"watermark": None, "waits_for": "in/1"},
-            "none, because it waits for in/1, which had no records yet (the run ended before it "
+            "none, because it waits for in/1, which had no records yet (the run ended before the partition "
             "counted as idle; results that wait for it stay in the checkpoint, and a run without "
             "--until-caught-up emits them)",
         ),

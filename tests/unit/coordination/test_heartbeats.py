@@ -231,7 +231,7 @@ def test_a_leader_is_gone_a_lease_after_its_last_sign_of_life(tmp_path: Path) ->
     found = watched(tmp_path, ("one", [1, 3, 5]))
 
     assert found.leads
-    assert found.said[-1] == "process 7 on one is gone: this supervisor takes over"
+    assert found.said[-1] == "process 7 on one has ended: this supervisor takes over"
     assert found.storage.now >= 10 + LEASE
 
 
@@ -249,7 +249,7 @@ def test_what_was_seen_before_the_store_was_away_does_not_count(tmp_path: Path) 
     assert found.leads
     assert [text.split(":")[0] for text in found.said] == [
         "standby for process 7 on one", "the checkpoint store cannot be read",
-        "standby for process 7 on one", "process 7 on one is gone",
+        "standby for process 7 on one", "process 7 on one has ended",
     ]  # fmt: skip
     assert storage.now >= 14 + LEASE
 

@@ -90,13 +90,13 @@ def test_a_running_job_whose_kafka_is_gone_says_so_first(tmp_path: Path) -> None
     found = job_status("orders", status, True, status["when"]["committed"])
     seconds = (status["when"]["committed"] - 1_000) / 1000
 
-    assert found.silence == f"kafka://a:9092 has not answered for {seconds:,.0f} s: connection refused"
+    assert found.silence == f"kafka://a:9092 has not responded for {seconds:,.0f} s: connection refused"
     assert found.find_problem(60) == found.silence
     assert asked(tmp_path, "status", "orders", "--max-age", "1h", runs="orders")[0] == 1
     code, text = asked(tmp_path, "status", "orders", runs="orders")
     assert code == 0
     assert "running, process" in text.splitlines()[1]
-    assert "kafka://a:9092 has not answered for" in text.splitlines()[1]
+    assert "kafka://a:9092 has not responded for" in text.splitlines()[1]
     assert job_status("orders", status, False, status["when"]["committed"]).silence is None, "it does not run"
 
 

@@ -105,7 +105,7 @@ def test_another_savepoint_in_its_place_is_refused(start: Start, tmp_path: Path)
     shutil.rmtree(tmp_path / "first")
     savepoint(tmp_path / "first")
 
-    with pytest.raises(ConfigError, match=r"has begun already, with savepoint .*cannot start again from"):
+    with pytest.raises(ConfigError, match=r"has already begun, with savepoint .*cannot start again from"):
         start(tmp_path / "first")
 
 
@@ -120,7 +120,7 @@ def test_a_job_that_began_without_one_is_refused_any(start: Start, tmp_path: Pat
     start(None)
 
     for path in (savepoint(tmp_path / "first"), tmp_path / "nothing"):
-        with pytest.raises(ConfigError, match="has begun already, without a savepoint"):
+        with pytest.raises(ConfigError, match="has already begun, without a savepoint"):
             start(path)
 
 

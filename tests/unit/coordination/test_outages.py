@@ -36,13 +36,13 @@ def _raising(number: int) -> Callable[[], None]:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT, errno.ESTALE, errno.ETIMEDOUT, errno.ENOSPC])
 def test_an_outage_may_be_asked_again(number: int) -> None:
-    with pytest.raises(Retryable, match="does not answer.*as the store says"):
+    with pytest.raises(Retryable, match="does not respond.*as the store says"):
         outages.call_store(_raising(number))
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_rights_are_for_a_person(number: int) -> None:
-    with pytest.raises(ConfigError, match="rights"):
+    with pytest.raises(ConfigError, match="permissions"):
         outages.call_store(_raising(number))
 
 
@@ -87,7 +87,7 @@ def test_a_store_that_is_away_is_asked_until_it_is_back(
     )
 
     assert len(heard) == 3
-    assert all("the checkpoint store does not answer" in text and "why" in text for text in heard)
+    assert all("the checkpoint store does not respond" in text and "why" in text for text in heard)
 
 
 def test_the_wait_ends_when_the_job_is_told_to_stop(storage: LocalStorage, coordinator: Make) -> None:

@@ -80,7 +80,7 @@ def test_whoever_asked_for_an_epoch_that_is_given_up_is_told(desk: RequestHandle
     desk.on_aborted(AbortEpoch(SEVEN, EpochKind.SAVEPOINT, "checkpoint 7 was amiss", late))
 
     what_to_do = "longer checkpoint_timeout.*stop APP --savepoint" if late else "Repair that"
-    with pytest.raises(ConfigError, match=f"checkpoint 7 was amiss: there is no savepoint.*goes on.*{what_to_do}"):
+    with pytest.raises(ConfigError, match=f"checkpoint 7 was amiss: no savepoint was taken.*continues.*{what_to_do}"):
         requests.wait(home, savepoint, 30)
     with pytest.raises(ConfigError, match="checkpoint 7 was amiss; the job continues"):
         requests.wait(home, checkpoint, 30)

@@ -85,7 +85,7 @@ def test_a_request_that_nobody_here_understands_is_answered_at_once_and_holds_up
 def test_a_request_without_an_answer_in_time_is_withdrawn(home: Path) -> None:
     token = requests.submit(home, TakeCheckpoint())
 
-    with pytest.raises(RequestUnanswered, match="no answer within 0 s"):
+    with pytest.raises(RequestUnanswered, match="no response within 0 s"):
         requests.wait(home, token, 0)
     assert left(home) == []
 

@@ -99,7 +99,7 @@ def test_a_side_output_is_named_by_a_tag_and_not_by_a_text(run: Run) -> None:
     done = run(processes="self.ctx.output('late', word)")
 
     assert done.returncode == 2
-    assert "PlanError: operator 'opened' emits to 'late', which is no OutputTag(name, type)" in done.stderr
+    assert "PlanError: operator 'opened' emits to 'late', which is not an OutputTag(name, type)" in done.stderr
 
 
 def test_times_in_seconds_are_remarked_while_the_job_runs_and_seen_at_its_end(run: Run) -> None:

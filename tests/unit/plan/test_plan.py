@@ -63,7 +63,7 @@ def test_what_goes_round_must_come_from_the_loop() -> None:
     out = pipeline.source(numbers(), name="numbers").iterate(lambda values: (other, values), name="again")
     out.sink(MemorySink(), name="out")
 
-    with pytest.raises(PlanError, match="'again' sends back does not come from the loop"):
+    with pytest.raises(PlanError, match="'again' feeds back does not come from the loop"):
         pipeline.plan()
 
 
@@ -251,7 +251,11 @@ def a_weak_source_under_a_strong_sink() -> Pipeline:
         (twice_the_same_name, "two operators are named 'numbers'", "# again"),
         (a_bad_name, "'my numbers' is not usable as a name", "# bad name"),
         (one_sink_twice, "attached to more than one stream", "# shared"),
-        (one_outbox_for_two_receivers, "'one' and 'two' have the same outbox /tmp/outbox: give each", "# shared"),
+        (
+            one_outbox_for_two_receivers,
+            "'one' and 'two' have the same outbox /tmp/outbox: use a different one",
+            "# shared",
+        ),
         (a_pattern_that_matches_its_dead_letters, r"exclude=['orders-bad']", "# reads its letters"),
         (a_topic_that_is_its_own_dead_letters, "Write to another topic", "# its own"),
         (a_pattern_that_matches_its_sink, r"exclude=['orders-paid']; if the loop is intended", "# reads its rows"),

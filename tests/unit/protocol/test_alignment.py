@@ -70,7 +70,7 @@ class TestAligned:
         """It was triggered too early, or somebody has read on behind a barrier."""
         waiting, _ = play(gate(mode), (A, 1))
 
-        with pytest.raises(Bug, match="barrier 2 came on .* while epoch 1 is pending"):
+        with pytest.raises(Bug, match="barrier 2 arrived on .* while epoch 1 is pending"):
             waiting.on_barrier(channel, 2, 0.0)
 
 
@@ -177,7 +177,7 @@ class TestCycles:
         assert captured.logged_channels == {LOOP}
 
     def test_a_back_edge_must_be_an_input(self) -> None:
-        with pytest.raises(Bug, match="no inputs"):
+        with pytest.raises(Bug, match="not inputs"):
             InputGate(channels=frozenset({A}), feedback=frozenset({B}))
 
 

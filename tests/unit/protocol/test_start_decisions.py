@@ -97,6 +97,6 @@ def test_no_start_proceeds_past_an_open_life_that_it_does_not_end() -> None:
 def test_a_life_that_was_taken_over_is_told_where_and_how_to_go_back() -> None:
     reason = taken_over(JobContext("job", Term(1), {}, OWN), "cluster c")
 
-    expected = f"another incarnation of job 'job' took over from this one ({OWN}) in cluster c, on purpose"
+    expected = f"another incarnation of job 'job' took over from this one ({OWN}) in cluster c, as requested"
     assert reason.startswith(expected)
-    assert reason.endswith("make a savepoint of it and start from that in another directory, with --take-over")
+    assert reason.endswith("create a savepoint of it and start from that in another directory, with --take-over")

@@ -137,7 +137,7 @@ def test_a_function_that_runs_its_pipeline_is_not_called_by_other_processes(tmp_
     ("text", "message"),
     [
         ("def build():\n    return 7\n", r"build\(\) of .*orders\.py returns 7, not a Pipeline"),
-        ("def build(name):\n    return name\n", r"build\(\) of .* takes arguments, .*: give each of them a default"),
+        ("def build(name):\n    return name\n", r"build\(\) of .* is called without arguments: give each"),
         ("def build():\n    return {}['x']\n", r"failed: KeyError: 'x'\n  .*orders\.py, line 2\n    return"),
         ("def job():\n    return 7\n", r"defines no pipeline; .*FILE\.py:FUNCTION"),
     ],

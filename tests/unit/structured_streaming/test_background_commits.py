@@ -22,12 +22,12 @@ def test_a_batch_that_spark_has_decided_is_made_visible_though_the_query_ends(
     first = driver()
     first.prepare(0, ROWS)
     first.decide(0)
-    first.finaliser.on_query_end()
+    first.batch_committer.on_query_end()
 
     first.start()
 
     assert first.end() is None
-    assert first.finaliser.last_visible_batch == 0
+    assert first.batch_committer.last_visible_batch == 0
     assert sorted(kafka.values) == [b"a", b"b"]
     assert kafka.open == []
 
@@ -35,13 +35,13 @@ def test_a_batch_that_spark_has_decided_is_made_visible_though_the_query_ends(
 def test_nothing_passes_the_gate_before_the_batch_is_visible(driver: Made, kafka: TransactionalBroker) -> None:
     first = driver()
     first.prepare(0, ROWS)
-    first.finaliser.release_waiters()
+    first.batch_committer.release_waiters()
 
     with pytest.raises(RetryInterrupted, match="stopped before batch 0 was committed"):
         first.prepare(1, ROWS)
 
     assert isinstance(first.batch.failure, RetryInterrupted)
-    assert not first.finaliser.wait(0)
+    assert not first.batch_committer.wait(0)
     assert first.start().end() is None
     assert kafka.open == []
 
@@ -49,9 +49,9 @@ def test_nothing_passes_the_gate_before_the_batch_is_visible(driver: Made, kafka
 def test_a_query_that_is_stopped_between_batches_passes_the_gate(driver: Made) -> None:
     first = driver().start()
     first.run(0, ROWS)
-    first.finaliser.release_waiters()
+    first.batch_committer.release_waiters()
 
-    first.finaliser.wait_until_committed()
+    first.batch_committer.wait_until_committed()
 
     assert first.end() is None
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_committed_stops_the_query_and_shuts_the_gate(driver: Mad
 
     assert isinstance(first.end(), CommittableLost)
     assert first.stopped
-    assert first.finaliser.last_visible_batch is None
+    assert first.batch_committer.last_visible_batch is None
 
 
 def test_one_batch_at_a_time_is_handed_over(driver: Made) -> None:
@@ -76,18 +76,18 @@ def test_one_batch_at_a_time_is_handed_over(driver: Made) -> None:
     (promise,) = first.settling.promises(0)
 
     with pytest.raises(Bug, match="batch 0 was prepared before batch 0 was committed"):
-        first.finaliser.submit(promise)
+        first.batch_committer.submit(promise)
 
 
 def test_a_query_that_spark_refuses_to_start_lets_go_of_everything(driver: Made) -> None:
     first = driver()
 
-    with pytest.raises(ValueError, match="no such trigger"), first.finaliser.close_unless_started():
+    with pytest.raises(ValueError, match="no such trigger"), first.batch_committer.close_unless_started():
         raise ValueError("no such trigger")
     assert first.closed
 
     second = driver()
-    with second.finaliser.close_unless_started():
+    with second.batch_committer.close_unless_started():
         pass
     assert not second.closed
     second.start().end()

@@ -60,7 +60,7 @@ def spark(driver: Made) -> Iterator[SparkQuery]:
     made = SparkQuery(driver())
     yield made
     made.stop()
-    assert made.driver.finaliser.wait(PATIENCE)
+    assert made.driver.batch_committer.wait(PATIENCE)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def query(spark: SparkQuery) -> ExactlyOnceQuery:
 
 
 def running(spark: SparkQuery) -> ExactlyOnceQuery:
-    return ExactlyOnceQuery(cast(Any, spark), "totals", (), spark.driver.batch, spark.driver.finaliser)
+    return ExactlyOnceQuery(cast(Any, spark), "totals", (), spark.driver.batch, spark.driver.batch_committer)
 
 
 def test_executors_without_kafka_eos(driver: Made) -> None:
@@ -165,7 +165,7 @@ def test_a_batch_that_was_interrupted_by_the_stop_is_no_error(query: ExactlyOnce
     assert query.exception() is None
 
 
-def test_a_batch_that_cannot_be_finalised_stops_spark(
+def test_a_batch_that_cannot_be_committed_stops_spark(
     query: ExactlyOnceQuery, spark: SparkQuery, kafka: TransactionalBroker
 ) -> None:
     spark.driver.prepare(0, ROWS)

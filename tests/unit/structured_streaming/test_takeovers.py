@@ -85,7 +85,7 @@ def test_what_the_older_decides_is_made_visible_though_no_batch_begins(
     older.decide(0)
 
     assert newer.end() is None
-    assert newer.finaliser.last_visible_batch == 0
+    assert newer.batch_committer.last_visible_batch == 0
     exact(kafka, *OLD_ROWS)
 
 
@@ -143,7 +143,7 @@ def test_a_report_of_an_earlier_batch_does_not_make_a_decision_ones_own(
     driver: Made, older: Driver, kafka: TransactionalBroker
 ) -> None:
     older.decide(0)
-    older.finaliser.wait_until_committed()
+    older.batch_committer.wait_until_committed()
     older.prepare(1, OLD)
     newer = driver().start()
     newer.reported = 0
@@ -182,8 +182,8 @@ def test_a_driver_that_was_replaced_while_its_tasks_ran_promises_nothing(
         older.prepare(0, OLD)
 
     assert isinstance(older.batch.failure, Fenced)
-    older.finaliser.release_waiters()
-    older.finaliser.wait_until_committed()  # nothing was handed over
+    older.batch_committer.release_waiters()
+    older.batch_committer.wait_until_committed()  # nothing was handed over
     assert isinstance(older.end(), Fenced)
     newer.run(0, NEW)
     exact(kafka, *NEW_ROWS)
@@ -194,7 +194,7 @@ def test_what_was_promised_before_the_claim_is_known_after_it(driver: Made, olde
     """A driver opens the records before it claims the query; meanwhile another may promise, and Spark decide."""
     ledger = BatchLedger(older.settling.ledger.storage, NAME)
     older.decide(0)
-    older.finaliser.wait_until_committed()
+    older.batch_committer.wait_until_committed()
     older.prepare(1, NEW)
 
     claim_term(ledger, older.settling.committer)

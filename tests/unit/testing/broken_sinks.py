@@ -341,7 +341,7 @@ BROKEN: dict[type[Any], dict[str, str]] = {
     },
     NeverFences: {"zombie": "must not be committable"},
     AbortsItself: {"abort-spares-own-term": "must answer CommitStatus.PREPARED"},
-    AbortsOtherLives: {"abort-spares-other-incarnations": "abort_leftovers hit life"},
+    AbortsOtherLives: {"abort-spares-other-incarnations": "abort_leftovers affected incarnation"},
     AbortsNamesakes: {"abort-spares-other-jobs": "abort_leftovers hit job"},
     AbortsCommitted: {"abort-leftovers": "rows are missing"},
     TakesAbsenceForLoss: {"visible-output-removed": "must answer COMMITTED, or UNKNOWN if it cannot tell"},

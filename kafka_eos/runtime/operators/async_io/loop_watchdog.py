@@ -63,7 +63,8 @@ class LoopWatchdog:
         """Describe the function that blocks the loop."""
         place = describe_frame(sys._current_frames().get(self._thread.ident or 0))
         return (
-            f"a coroutine function of async_map has blocked the event loop for {seconds:.0f} seconds, at {place}. "
-            "All requests of this process wait for it, and no timeout ends it. Await slow calls there, or give "
-            "async_map an ordinary function, which runs in a thread"
+            f"a coroutine function of async_map has blocked the event loop for {seconds:.0f} "
+            f"seconds, at {place}. All requests of this process wait for it, and no timeout "
+            "interrupts it. Await slow calls there, or pass async_map an ordinary function, "
+            "which runs in a thread"
         )

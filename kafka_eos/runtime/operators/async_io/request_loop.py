@@ -96,7 +96,7 @@ class RetryingCall:
         except TimeoutError:
             if limit.expired():
                 # Without a cause: a timeout cancels the attempt, and that cancellation explains nothing.
-                raise TimeoutError(f"{self._name} gave no answer within timeout={seconds:g} seconds") from None
+                raise TimeoutError(f"{self._name} did not respond within timeout={seconds:g} seconds") from None
             raise
 
     async def _may_ask(self) -> None:

@@ -91,7 +91,7 @@ class PanedWindowOperator(WindowOperator):
         key, pane = place
         ends = self._assigner.ends(pane)
         over = [] if ends[0] - 1 > self._timers.get_time(key) else self._over(place)
-        changed = self._add_row(acc, item, anew=bool(over) or (acc is not ABSENT and self._is_full(acc, more=1)))
+        changed = self._add_row(acc, item, copied=bool(over) or (acc is not ABSENT and self._is_full(acc, more=1)))
         if not self._is_full(changed):
             return changed, [(end - 1, self._result(key, end, pane, changed)) for end in over]
         results = [(end - 1, self._result(key, end, pane, changed)) for end in ends]

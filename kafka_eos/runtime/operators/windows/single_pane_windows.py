@@ -107,7 +107,7 @@ class SinglePaneWindowOperator(WindowOperator):
 
     def _changed(self, key: Any, pane: int, acc: Any, item: Any) -> tuple[Any, list[Result]]:
         """Return a pane's contents with one row more, ABSENT if it was purged; and the results that the row emits."""
-        changed = self._add_row(acc, item, anew=acc is not ABSENT and self._is_full(acc, more=1))
+        changed = self._add_row(acc, item, copied=acc is not ABSENT and self._is_full(acc, more=1))
         if not self._is_full(changed):
             return changed, []
         end = self._end(pane)

@@ -143,7 +143,7 @@ class WindowOperator(Operator):
         contents, merge = self._contents, self._merge_stored
         return contents.add(acc, item) if merge is None else merge(acc, contents.first(item))
 
-    def _add_row(self, acc: Any, item: Any, *, anew: bool) -> Any:
+    def _add_row(self, acc: Any, item: Any, *, copied: bool) -> Any:
         """Return a pane's contents with one row more.
 
         Raises the user function's errors, and ValueError if it returns None.
@@ -151,7 +151,7 @@ class WindowOperator(Operator):
         if acc is ABSENT:
             changed = self._contents.first(item)
         else:
-            changed = self._add_copied(acc, item) if anew else self._contents.add(acc, item)
+            changed = self._add_copied(acc, item) if copied else self._contents.add(acc, item)
         if changed is None:
             raise make_none_error()
         return changed

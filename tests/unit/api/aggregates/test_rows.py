@@ -160,7 +160,7 @@ def test_without_event_time_nobody_knows_what_is_first(merge: bool) -> None:
     pipeline = Pipeline("p")
     keyed(pipeline).aggregate(agg.first(), merge=merge).sink(MemorySink(), name="out")
 
-    with pytest.raises(PlanError, match=r"goes by event time .* say with by= what the order is(?s:.)*test_rows.py"):
+    with pytest.raises(PlanError, match=r"orders rows by event time .* define the order with by=(?s:.)*test_rows.py"):
         pipeline.plan()
 
 
@@ -251,11 +251,11 @@ class WantsToo:
 @pytest.mark.parametrize(
     ("verb", "says"),
     [
-        (lambda keyed: keyed.aggregate(), "nothing to aggregate"),
-        (lambda keyed: keyed.aggregate(agg.count), "an aggregate is an object like agg.count"),
-        (lambda keyed: keyed.aggregate(total=sum), "an aggregate is an object like agg.count"),
-        (lambda keyed: keyed.aggregate(agg.count(), count=agg.sum(len)), "two fields of a row are called 'count'"),
-        (lambda keyed: keyed.aggregate(agg.count(), key="count"), "two fields of a row are called 'count'"),
+        (lambda keyed: keyed.aggregate(), "no aggregate is given"),
+        (lambda keyed: keyed.aggregate(agg.count), "an aggregate must be an object like agg.count"),
+        (lambda keyed: keyed.aggregate(total=sum), "an aggregate must be an object like agg.count"),
+        (lambda keyed: keyed.aggregate(agg.count(), count=agg.sum(len)), "two fields of a row are named 'count'"),
+        (lambda keyed: keyed.aggregate(agg.count(), key="count"), "two fields of a row are named 'count'"),
         (lambda keyed: keyed.aggregate(agg.count(), out=Lacks), "Lacks does not fit .*: it has no field count. Name"),
         (lambda keyed: keyed.aggregate(agg.count(), out=Wants), ": nothing fills user. Name"),
         (lambda keyed: keyed.aggregate(agg.count(), out=WantsToo), ": nothing fills user. Name"),

@@ -188,7 +188,7 @@ def test_kills_are_told_with_their_reasons_and_how_long_it_took_to_come_back() -
 def test_a_worker_that_hangs_is_told_with_where_it_is_and_one_that_is_silent_with_why() -> None:
     who = {"at": 5, "worker": 1, "process": 7, "seconds": 31.2}
     hung = {**who, "event": "hung", "place": "operator total, record in/0/7", "stacks": "in forever"}
-    silent = {**who, "event": "unresponsive", "stacks": "process 7 did not answer within 2 s: it is stopped (SIGSTOP)"}
+    silent = {**who, "event": "unresponsive", "stacks": "process 7 did not respond within 2 s: it is stopped (SIGSTOP)"}
     found: Any = list_incidents([{"event": "started", "at": 0}, hung, silent], held=True)
 
     told = {each["event"]: (each["title"], each["text"], each["fault"]) for each in found}

@@ -366,7 +366,7 @@ def test_a_job_that_a_system_does_not_answer_is_not_ready(job: Job) -> None:
     job.now += 1
     found = job.observed.readiness(60)
     assert not found.ready
-    assert found.reason == "kafka://a has not answered for 61 s: refused (http_ready_within=60)"
+    assert found.reason == "kafka://a has not responded for 61 s: refused (http_ready_within=60)"
     assert (job.value("dependency_silent_seconds", "kafka://a"), job.value("dependency_silent_seconds", "store")) == (
         61,
         0,

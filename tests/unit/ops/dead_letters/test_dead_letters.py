@@ -268,7 +268,7 @@ def test_counts_know_some_of_many_operators_and_the_one_that_is_meant() -> None:
             "no source 'c' with dead letters; sources with dead letters: 'a', 'b'",
         ),
         (('"stop"', "ListSource([])"), (), "source 'b' or its dead letters are not in Kafka"),
-        (('"stop"', 'KafkaSource("b")'), ("--offsets", "3"), "give --partition too"),
+        (('"stop"', 'KafkaSource("b")'), ("--offsets", "3"), "add --partition"),
         (('"stop"', 'KafkaSource("b")'), ("--since", "now"), "--since: 'now' is not a valid time"),
         (('"stop"', 'KafkaSource("b")'), ("--job", "orders"), "the pipeline's own name"),
         (('"stop"', 'KafkaSource("b")'), ("--to", "refused", "-b", "localhost:1"), "is the topic of the dead letters"),

@@ -159,7 +159,7 @@ def test_the_error_of_a_value_that_is_not_what_is_declared_names_its_record() ->
     raws = [RawRecord("orders", 3, offset, 0, None, None, ()) for offset in (40, 41)]
     wrong: Any = Point("one", 2)  # type: ignore[arg-type]
 
-    with pytest.raises(PlanError, match=r"record at orders/3/41 \(topic.*Expected `float`, got `str`.*declare what it"):
+    with pytest.raises(PlanError, match=r"record at orders/3/41 \(topic.*Expected `float`, got `str`.*or declare the"):
         sent(Batch([Point(1, 2), wrong], range(2), Stored(raws)), Point)
 
 

@@ -207,7 +207,7 @@ def test_copies_that_differ_are_found(tmp_path: Path) -> None:
         different = subtasks.checkpoint()
 
     copies.expect_same(same)
-    with pytest.raises(PlanError, match=r"'rules' of operator 'apply-broadcast' is not the same in all workers.*"):
+    with pytest.raises(PlanError, match=r"'rules' of operator 'apply-broadcast' differs between workers.*"):
         copies.expect_same(different)
 
 
@@ -418,7 +418,7 @@ def test_a_function_that_is_not_of_the_connection_is_refused() -> None:
     stream = pipeline.source(ListSource([("a", 1)]), name="stream")
     other: Any = pipeline.source(ListSource([("a", 1)]), name="other")
 
-    with pytest.raises(PlanError, match=r"connect is of two streams with keys, or of a stream and a \.broadcast\(\)"):
+    with pytest.raises(PlanError, match=r"connect needs two streams with keys, or a stream and a \.broadcast\(\)"):
         connect(stream.key_by(lambda row: row[0]), other)
 
 
@@ -429,7 +429,7 @@ def test_a_table_that_is_not_broadcast_and_a_function_of_another_kind_are_refuse
     unkeyed: Any = connect(stream, table.broadcast())
     keyed: Any = connect(stream.key_by(lambda row: row[0]), table.broadcast(name="again"))
 
-    with pytest.raises(PlanError, match=r"All of a table comes to all workers with table\.broadcast\(\)"):
+    with pytest.raises(PlanError, match=r"table\.broadcast\(\) sends the whole table to all workers"):
         connect(stream, table)
     with pytest.raises(PlanError, match="stream without keys and a broadcast one runs a BroadcastProcessFunction, not"):
         unkeyed.process(Over)

@@ -313,7 +313,7 @@ def chain_of(pipeline: Pipeline, out: list[Row], backend: StateBackend | None = 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"cache": 60}, r"cache= is how long an answer is kept, Ttl\(seconds\), not 60"),
+        ({"cache": 60}, r"cache must be a Ttl\(seconds\), .*not 60"),
         ({"capacity": 0}, "capacity must be a whole number of at least 1"),
         ({"state": dict[int, str]}, "keys of a dict must be str"),
     ],
@@ -327,7 +327,7 @@ def test_what_makes_no_sense_is_refused_at_the_verb(given: dict[str, Any], says:
 
 def test_keys_that_stay_in_their_worker_are_refused() -> None:
     keyed = Pipeline("p").source(ListSource([]), name="in").key_by(key_of, name="by", local=True)
-    with pytest.raises(PlanError, match="'by' is local=True.*Leave local=True out"):
+    with pytest.raises(PlanError, match="'by' is local=True.*Omit local=True"):
         keyed.async_map(str.upper, row, name="ask", cache=NEVER)
 
 

@@ -171,7 +171,7 @@ def test_what_is_no_time_refuses_the_record(said: object, why: str) -> None:
 
 
 def test_a_record_without_a_timestamp_is_refused_and_the_error_says_what_to_do() -> None:
-    with pytest.raises(PoisonRecord, match="give with_timestamps a function"):
+    with pytest.raises(PoisonRecord, match="pass with_timestamps a function"):
         run_local(processed(Tumbling), {"source": [1]})
 
 

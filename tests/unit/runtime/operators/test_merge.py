@@ -516,7 +516,7 @@ def test_local_state_continues_where_it_was_or_in_one_place(parallelism: int) ->
 def test_local_state_is_refused_at_another_parallelism() -> None:
     plan, handles = parted()
     with (
-        pytest.raises(ConfigError, match="stored by 2 workers.*parallelism=2 .*or leave local=True out"),
+        pytest.raises(ConfigError, match="stored by 2 workers.*parallelism=2 .*or omit local=True"),
         job(plan, 3, handles),
     ):
         pass

@@ -313,11 +313,11 @@ def test_another_pattern_under_the_name_is_refused(change: str, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: PATTERNS["one"].times(0), "once or more often"),
+        (lambda: PATTERNS["one"].times(0), "times must be at least 1"),
         (lambda: PATTERNS["one"].within(), "a millisecond or more"),
         (lambda: PATTERNS["one"].next("a", kind(2)), "two stages of a pattern are called 'a'"),
         (lambda: Pattern[Row].begin("", kind(1)), "has a name"),
-        (lambda: Pattern[Row].begin("a", 3), "said by a function"),  # type: ignore[arg-type]
+        (lambda: Pattern[Row].begin("a", 3), "must be a function"),  # type: ignore[arg-type]
         (lambda: flow(Pattern[Row].begin("a", kind(1))), r"\.within\(minutes="),
     ],
 )

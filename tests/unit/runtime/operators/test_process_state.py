@@ -52,7 +52,7 @@ def test_counters_are_made_in_open_and_only_grow(bench: Any) -> None:
     with pytest.raises(PlanError, match=r"the name of a counter is a text, not ''"):
         bench.run(verbs(function(lambda _, ctx: ctx.counter(""), step)), [])
     late = function(lambda self, ctx: setattr(self, "ctx", ctx), lambda self, key, _: self.ctx.counter(key))
-    with pytest.raises(PlanError, match=r"counter\('a'\) is for open"):
+    with pytest.raises(PlanError, match=r"call counter\('a'\) in open"):
         bench.run(verbs(late), ["a1"])
 
 

@@ -65,7 +65,7 @@ def test_a_try_that_takes_too_long_has_failed() -> None:
     (found,), took = answered(Service(6.0), RequestPolicy(5, None, None, ON), 21)
 
     assert isinstance(found.error, TimeoutError)
-    assert str(found.error) == "the function gave no answer within timeout=5 seconds"
+    assert str(found.error) == "the function did not respond within timeout=5 seconds"
     assert took == pytest.approx(5)
 
 
@@ -230,7 +230,7 @@ def test_a_timeout_names_the_function_and_no_cause() -> None:
     error = ask(forecast, timeout=0.01)[0].error
 
     assert error is not None and error.__suppress_context__ and error.__cause__ is None
-    assert str(error).endswith("gave no answer within timeout=0.01 seconds")
+    assert str(error).endswith("did not respond within timeout=0.01 seconds")
     assert "forecast (test_request_loop.py, line " in str(error)
 
 

@@ -499,8 +499,8 @@ def test_a_trigger_of_the_clock_can_be_left_out_later(tmp_path: Path) -> None:
         (global_(every=3), on_clock(every=2), "have results by number of rows already"),
         (sliding(seconds=2, every=1), on_count(2), "a row is in several windows"),
         (tumbling(seconds=2, early=1), on_count(2), "a row is in several windows"),
-        (sliding(seconds=2, every=1), on_clock(every=2).purging(), r"\.purging\(\) is for tumbling"),
-        (session(gap=2), on_count(2).purging(), r"\.purging\(\) is for tumbling"),
+        (sliding(seconds=2, every=1), on_clock(every=2).purging(), r"it needs tumbling"),
+        (session(gap=2), on_count(2).purging(), r"it needs tumbling"),
         (TEN, on_count, "are its brackets missing"),
         (TEN, on_count(2).purging, "are its brackets missing"),
         (TEN, 5, "not 5: are its brackets missing"),
@@ -513,7 +513,7 @@ def test_what_cannot_be_is_refused_with_the_line(assigner: Any, trigger: Any, sa
 
 @pytest.mark.parametrize("trigger", [on_count(2).purging(), on_clock(every=2).purging()])
 def test_purging_is_refused_where_late_rows_would_be_in_results_of_others(trigger: Any) -> None:
-    with pytest.raises(PlanError, match=r"leave out \.purging\(\) or lateness="):
+    with pytest.raises(PlanError, match=r"omit \.purging\(\) or lateness="):
         built(summed(TEN, trigger, lateness=0.02))
 
 

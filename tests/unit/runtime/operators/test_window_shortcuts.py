@@ -127,7 +127,7 @@ def test_a_result_of_a_window_may_be_kept_by_an_aggregate_that_is_told_its_type(
     [
         (lambda keyed: keyed.sessionize(gap=0), "gap"),
         (lambda keyed: keyed.window(tumbling(seconds=60)).top_n(0, by=len), "n must be at least 1"),
-        (lambda keyed: keyed.window(rows(3)).rate(), "they know no seconds"),
+        (lambda keyed: keyed.window(rows(3)).rate(), "these windows have no duration"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_users_line(verb: Any, says: str) -> None:

@@ -312,7 +312,7 @@ def test_a_namespace_is_one_of_a_key(job: Job) -> None:
 
     done = CliRunner().invoke(cli, ["state", "read", path, "--operator", "op", "--namespace", "10"])
 
-    assert isinstance(done.exception, ConfigError) and "give --key too" in str(done.exception)
+    assert isinstance(done.exception, ConfigError) and "add --key" in str(done.exception)
 
 
 @pytest.mark.limits(state_rows_per_block=2)
@@ -399,9 +399,9 @@ def test_each_part_of_a_place_is_a_column_of_a_table(
 def test_what_is_not_there_is_named_beside_what_is(job: Job) -> None:
     snapshot = job.savepoint("memory", 1, OPERATORS)
 
-    with pytest.raises(ConfigError, match="'tutal'; it holds that of: fold, total"):
+    with pytest.raises(ConfigError, match="'tutal'; it contains that of: fold, total"):
         snapshot.states("tutal")
-    with pytest.raises(ConfigError, match="say which of its states: sum, text"):
+    with pytest.raises(ConfigError, match="choose one of its states: sum, text"):
         list(snapshot.read("total"))
     with pytest.raises(ConfigError, match="no state 'som', but: sum, text"):
         snapshot.get("total", "som", "a")
@@ -538,7 +538,7 @@ def test_what_the_job_could_not_read_is_refused(
 
 
 def test_a_table_needs_the_name_of_its_key() -> None:
-    with SavepointBuilder.new(JOB) as builder, pytest.raises(ConfigError, match="which column"):
+    with SavepointBuilder.new(JOB) as builder, pytest.raises(ConfigError, match="name the key column"):
         builder.bootstrap("total", "sum", pandas.DataFrame({"a": [1]}), value=int)
 
 

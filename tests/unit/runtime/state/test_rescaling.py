@@ -189,7 +189,7 @@ def test_subtasks_of_one_epoch_have_one_codec(world: World) -> None:
 def test_a_backend_that_is_not_known_is_refused(world: World) -> None:
     first, second = filled(world, 2)
 
-    with pytest.raises(ConfigError, match="made by state backend 'tape', which is not known here"):
+    with pytest.raises(ConfigError, match="created by state backend 'tape', which is unknown here"):
         world.open([first, replace(second, backend="tape")])
 
 

@@ -542,5 +542,5 @@ def test_other_seconds_count_for_what_is_stored(world: World, clock: Clock) -> N
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
 def test_a_time_to_live_is_more_than_nothing(seconds: float) -> None:
-    with pytest.raises(PlanError, match="more than 0"):
+    with pytest.raises(PlanError, match="greater than 0"):
         Ttl(seconds)
