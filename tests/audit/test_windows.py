@@ -96,7 +96,7 @@ def test_a_topic_of_the_same_name_is_not_resumed(
         eventually(lambda: pair.output not in admin.list_topics(timeout=PATIENCE).topics, "the topic is deleted")
         admin.create_topics([NewTopic(pair.output, 2)])[pair.output].result(PATIENCE)
 
-        with pytest.raises(ConfigError, match=f"{pair.output} was deleted and made anew"):
+        with pytest.raises(ConfigError, match=f"{pair.output} was deleted and recreated"):
             identity(resumed, cluster)
 
     assert earlier["resume"]["identity"] == same

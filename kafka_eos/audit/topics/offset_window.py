@@ -72,7 +72,7 @@ def identity(question: TopicAuditOptions, cluster: ClusterAdmin) -> dict[str, An
     changed = [name for name, id_ in ids.items() if before.get("topics", {}).get(name) != id_]
     raise ConfigError(
         f"the earlier audit read other topics of the same names: {', '.join(changed) or 'the cluster'} was deleted and "
-        "made anew, or is of another cluster. Audit without --resume"
+        "recreated, or is of another cluster. Audit without --resume"
     )
 
 
