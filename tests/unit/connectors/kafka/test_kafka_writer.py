@@ -568,7 +568,7 @@ def test_whole_records_are_encoded_by_the_types_of_the_stream_or_of_the_sink() -
         KafkaSink.records("out", key=str, value=int).for_stream_type(int)
     for given, wrong in (({"key": str, "value": str}, Record[str, int]), ({"key": int}, Record[str, int])):
         with pytest.raises(PlanError):
-            KafkaSink.records("out", **given).for_stream_type(wrong)  # type: ignore[arg-type]
+            KafkaSink.records("out", **given).for_stream_type(wrong)
 
 
 @pytest.mark.parametrize("wrong", ["late", 1.5, None, 1 << 63, -(1 << 63) - 1])
