@@ -283,7 +283,7 @@ def test_a_registered_codec_gives_its_values(job: Job, tmp_path: Path) -> None:
     assert json.loads(CliRunner().invoke(cli, ask).stdout) == {"key": "a", "value": 65}
     again = CliRunner().invoke(cli, ask)
     assert isinstance(again.exception, ConfigError)
-    assert "there is a codec 'known' already" in str(again.exception)
+    assert "a codec named 'known' already exists" in str(again.exception)
     with pytest.raises(ConfigError, match="'avro' already"):
         register_codec("avro", lambda schema: own("avro"))
 
