@@ -673,6 +673,7 @@ def test_with_an_end_only_files_that_are_there_at_the_first_start_are_read(tmp_p
     source = FileSource(tmp_path, value=Order, until="latest")
     with pytest.raises(ConfigError, match="no file that matches"):
         source.discover(CTX, None)
+    assert FileSource(tmp_path, value=Order).discover(CTX, None) == {}, "without an end, files may come later"
     lines(tmp_path / "a.jsonl", ORDERS[:3])
     known = source.discover(CTX, None)
     lines(tmp_path / "b.jsonl", ORDERS[3:])

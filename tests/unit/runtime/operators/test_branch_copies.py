@@ -99,6 +99,22 @@ def test_a_branch_does_not_see_what_another_one_changes_in_place() -> None:
     assert amounts == {"first": [1, 2], "doubled": [2, 4], "small": [1, 2], "last": [1, 2]}
 
 
+@pytest.mark.parametrize("first", ["sink", "map"])
+def test_one_sink_beside_a_function_does_not_see_its_changes(first: str) -> None:
+    def build(orders: Any) -> None:
+        if first == "sink":
+            orders.sink(MemorySink(), name="plain")
+        orders.map(double).sink(MemorySink(), name="doubled")
+        if first == "map":
+            orders.sink(MemorySink(), name="plain")
+
+    found = run(build, Order(amount=1))
+    assert {name: [order.amount for order in orders] for name, orders in found.items()} == {
+        "plain": [1],
+        "doubled": [2],
+    }
+
+
 def test_two_operators_have_a_value_each() -> None:
     def build(orders: Any) -> None:
         orders.map(double).sink(MemorySink(), name="doubled")
