@@ -74,9 +74,8 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
     def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[CommitOutcome]:
         promises = [LakeCommittable.read(each.payload) for each in committables]
         for promise in promises:
-            if (
-                permit.epoch < promise.part.epoch
-            ):  # an older epoch may have been aborted; its output is part of this one
+            # Output of older epochs, which may have been aborted, is part of this one.
+            if permit.epoch < promise.part.epoch:
                 raise Bug(f"a permit for epoch {permit.epoch} cannot commit {promise.file}")
         (life,) = {_life(promise.part) for promise in promises}
         files = [
@@ -134,9 +133,8 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
             hit("lake.replaced")
             self._table.commit(seen, life, CommitMarks(fence, epoch), [*files, *made.added], made.removed)
         except CommitConflict:
-            if (
-                self._table.read_state(life).version != seen.version
-            ):  # otherwise the commit may be in flight, and still succeed
+            # While the version is the same, the commit may be in flight and still succeed.
+            if self._table.read_state(life).version != seen.version:
                 self._end(lambda of: of.operator == part(0).operator)
             raise
         hit("lake.commit.after")
@@ -269,10 +267,8 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
             raise Fenced(taken_over(ctx, self._table.display_name))
         if (seen.fence or 0) > ctx.term.n:
             raise Fenced(self._fenced(life, seen, ctx.term))
-        if ctx.term.n in (
-            seen.fence,
-            self._term,
-        ):  # fence once: in an older copy of the log, a second fence would hide what is missing
+        # Fence once: in an older copy of the log, a second fence would hide what is missing.
+        if ctx.term.n in (seen.fence, self._term):
             return CommitOutcome.ALREADY
         self._fence(seen, life, ctx.term.n)
         return CommitOutcome.COMMITTED

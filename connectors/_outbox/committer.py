@@ -123,9 +123,8 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
             with map_errors(Retryable, f"send {promise.part.staged}"):
                 self._send(promise, committable.records, until)
         outcome = self.commit(permit, committable)
-        with map_errors(
-            Retryable, f"remove {promise.build_final_name}"
-        ):  # the file is no longer needed once it is sent; its marker stays
+        # The file is no longer needed once it is sent; its marker stays.
+        with map_errors(Retryable, f"remove {promise.build_final_name}"):
             (self._outbox / promise.build_final_name).unlink(missing_ok=True)
         self._progress.pop(promise.part.staged, None)
         return outcome

@@ -24,9 +24,8 @@ def disks(settings: Settings, job: str, state: int) -> Iterator[DiskUsage]:
         yield _disk("checkpoint_dir", settings.job_dir(job), state)
     local = settings.local_dirs(job)
     for place in local:
-        if not here or not place.is_relative_to(
-            settings.job_dir(job)
-        ):  # else local state consists of hard links to the checkpoints
+        # Local state below the checkpoints consists of hard links to them.
+        if not here or not place.is_relative_to(settings.job_dir(job)):
             yield _disk("state_dir", place, state // len(local))
 
 
