@@ -104,7 +104,7 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
     def count_set_aside(self, committables: Sequence[Committable]) -> Sequence[int]:
         """Count the lines of the files of rejected rows, which are written before a file counts as sent."""
         with map_errors(Retryable, f"look into {self._outbox / REFUSED}"):
-            return [self._count_lines(FileCommittable.read(each.payload).build_final_name) for each in committables]
+            return [self._count_lines(FileCommittable.read(each.payload).final_name) for each in committables]
 
     def _count_lines(self, name: str) -> int:
         try:
@@ -124,8 +124,8 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
                 self._send(promise, committable.records, until)
         outcome = self.commit(permit, committable)
         # The file is no longer needed once it is sent; its marker stays.
-        with map_errors(Retryable, f"remove {promise.build_final_name}"):
-            (self._outbox / promise.build_final_name).unlink(missing_ok=True)
+        with map_errors(Retryable, f"remove {promise.final_name}"):
+            (self._outbox / promise.final_name).unlink(missing_ok=True)
         self._progress.pop(promise.part.staged, None)
         return outcome
 
@@ -193,7 +193,7 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
         """Write rejected rows to disk before the file counts as done."""
         lines = b"".join(line + b"\n" for line in refused)
         disk.create_directory(self._outbox / REFUSED, OWNER_ONLY)
-        disk.write_whole(self._outbox / REFUSED / promise.build_final_name, lines, mode=0o600)
+        disk.write_whole(self._outbox / REFUSED / promise.final_name, lines, mode=0o600)
 
 
 def _shown(answer: str) -> str:

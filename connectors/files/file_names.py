@@ -194,7 +194,7 @@ class FileCommittable:
     part: PartId
     size: int
     sha256: str
-    build_final_name: str
+    final_name: str
     """The name that readers see once the part is committed."""
     in_epoch_file: bool = False
     """Whether the epoch's file in ``_epochs`` lists this file."""
@@ -203,7 +203,7 @@ class FileCommittable:
         return {
             "version": VERSION,
             "staged": self.part.staged,
-            "final": self.build_final_name,
+            "final": self.final_name,
             "size": self.size,
             "sha256": self.sha256,
             "announced": self.in_epoch_file,
@@ -229,7 +229,7 @@ class FileCommittable:
 
 def _is_final(promise: FileCommittable) -> bool:
     """Return whether its final name is one that this part may have."""
-    *partitions, name = promise.build_final_name.split("/")
+    *partitions, name = promise.final_name.split("/")
     match = _FINAL.fullmatch(name)
     if match is None or name != promise.part.build_final_name(match[5]):
         return False

@@ -56,7 +56,7 @@ class FileCommitter(SupportsRegistration, Committer):
         promise = FileCommittable.read(committable.payload)
         if permit.epoch < promise.part.epoch:  # an older epoch may have been aborted; its output is part of this one
             raise Bug(f"a permit for epoch {permit.epoch} cannot commit {promise.part.staged}")
-        with map_errors(Retryable, f"commit {promise.build_final_name}"):
+        with map_errors(Retryable, f"commit {promise.final_name}"):
             seen = self._probe(promise)
             match seen.status:
                 case CommitStatus.PREPARED:
@@ -67,28 +67,28 @@ class FileCommitter(SupportsRegistration, Committer):
                 case CommitStatus.LOST | CommitStatus.UNKNOWN:
                     raise CommittableLost(seen.detail)
             # Sync even if it was renamed before: the process that renamed it may have died before its sync.
-            self._sync(promise.build_final_name)
+            self._sync(promise.final_name)
             self._checked.pop(promise.part.staged, None)
             self._traces.forget(promise.part, permit.epoch)
             return outcome
 
     def _publish(self, promise: FileCommittable, permit: CommitPermit) -> None:
         """Rename the staged file to its final name, after a marker that outlives it is durable."""
-        part, final = promise.part, self._path(promise.build_final_name)
+        part, final = promise.part, self._path(promise.final_name)
         disk.create_directory(final.parent)
         first = self._traces.make(part, permit.epoch)
         disk.sync_directory(self._directory)
         try:
             disk.rename_new(self._path(part.staged), final)
         except FileExistsError as error:
-            raise Retryable(f"{promise.build_final_name} appeared while it was being committed") from error
+            raise Retryable(f"{promise.final_name} appeared while it was being committed") from error
         except FileNotFoundError as error:
             if first and not os.path.lexists(final):
                 # This process created the marker, so it proves nothing: a newer term may have aborted the staged file.
                 raise CommittableLost(
                     f"{part.staged} was committed or aborted by another process at this moment"
                 ) from error
-            raise Retryable(f"{promise.build_final_name} was committed by another process at this moment") from error
+            raise Retryable(f"{promise.final_name} was committed by another process at this moment") from error
 
     def _sync(self, final: str) -> None:
         """Make a rename durable, first in the final directory: two names after a crash are harmless, none is not.
@@ -109,7 +109,7 @@ class FileCommitter(SupportsRegistration, Committer):
             promise = FileCommittable.read(each.payload)
             if promise.in_epoch_file:
                 more = {"sha256": promise.sha256}
-                entries.append(EpochFileEntry(promise.part, promise.build_final_name, each.records, promise.size, more))
+                entries.append(EpochFileEntry(promise.part, promise.final_name, each.records, promise.size, more))
         for name, content in build_epoch_files(permit.epoch, entries):
             with map_errors(Retryable, f"write {self._directory / name}"):
                 disk.create_directory(self._directory / names.EPOCHS)
@@ -214,7 +214,7 @@ class FileCommitter(SupportsRegistration, Committer):
 
     def _probe(self, promise: FileCommittable) -> Probe:
         part = promise.part
-        staged, final = self._path(part.staged), self._path(promise.build_final_name)
+        staged, final = self._path(part.staged), self._path(promise.final_name)
         facts = DirectoryEvidence(
             staged=self._content(promise, staged, _seen(staged)),
             final=self._content(promise, final, _seen(final)),
@@ -272,7 +272,7 @@ def _seen(path: Path) -> os.stat_result | None:
 def _detail(standing: CommitStatus, facts: DirectoryEvidence, directory: Path, promise: FileCommittable) -> str:
     """Return a description of a committable's status, with a remedy if it needs one."""
     part = promise.part
-    staged, final = directory / part.staged, directory / promise.build_final_name
+    staged, final = directory / part.staged, directory / promise.final_name
     match standing:
         case CommitStatus.PREPARED:
             return f"{staged} is there"
