@@ -559,7 +559,7 @@ def test_rows_that_cannot_be_written_are_left_out_where_the_policy_takes_them(
 def test_an_output_too_large_for_the_producer_names_its_row(topic: Topic, opened: Open) -> None:
     writer, _ = opened(KafkaSink(topic(), config={"message.max.bytes": 10_000}))
 
-    with pytest.raises(PoisonRecord, match=r"in/0/1.*takes 20\d{3} bytes .*message\.max\.bytes") as refused:
+    with pytest.raises(PoisonRecord, match=r"in/0/1.*has 20\d{3} bytes .*message\.max\.bytes") as refused:
         writer.write(batch(b"fine", b"x" * 20_000))
     said = str(refused.value)
     assert "accepts at most 1048588 (max.message.bytes) and its producer at most 10000 (message.max.bytes)" in said

@@ -526,7 +526,7 @@ def _lost(source: KafkaSource[Any], ctx: JobContext, known: Any) -> bool:
     [
         ({"cleanup.policy": "compact"}, None),
         ({"retention.ms": "-1"}, None),
-        ({"retention.ms": "604800000"}, "cleanup.policy=delete and retention.ms=604800000"),
+        ({"retention.ms": "604800000"}, "cleanup.policy=delete with retention.ms=604800000"),
         ({"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "9000"}, "retention.bytes=9000"),
     ],
     ids=["compacted", "kept for ever", "deleted after a week", "compacted and deleted"],

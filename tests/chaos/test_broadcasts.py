@@ -104,7 +104,7 @@ def test_a_function_that_tells_workers_different_things_stops_the_job(new_job: N
         assert run.ended() not in (0, -9)
 
     said = " ".join(run.log.split())
-    assert "broadcast state 'rates' of operator 'keyed-broadcast' is not the same in all workers" in said
+    assert "broadcast state 'rates' of operator 'keyed-broadcast' differs between workers" in said
     assert not read(job.bootstrap, job.output)
 
 

@@ -68,7 +68,7 @@ def test_a_table_that_is_gone_refuses_the_next_start_and_is_not_made_again(job: 
         said = refused(job, 2)
         assert f"{delta} does not exist" in said
         assert "default:shop.numbers does not exist" in said
-        assert ("public.numbers was there at an earlier start" if way == "dropped" else "neither table numbers") in said
+        assert ("public.numbers existed at an earlier start" if way == "dropped" else "neither table numbers") in said
         assert said.count("estore it") + said.count("estore the database") == 3
     away.rename(delta)
     catalog(job).register_table("shop.numbers", metadata)

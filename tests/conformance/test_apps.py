@@ -97,6 +97,7 @@ ELSEWHERE = frozenset(
         "lake.py",
         "lake_in_bucket.py",
         "made.py",
+        "permissions.py",
         "lookups.py",
         "registry.py",
         "restored.py",

@@ -138,7 +138,7 @@ def test_a_row_whose_partition_cannot_be_told_is_refused_and_the_audit_leaves_it
     new, refused = made(lake), list[int]()
     rows = [SALES[0], msgspec.structs.replace(SALES[0], at="now"), msgspec.structs.replace(SALES[0], day=NOON)]
 
-    with pytest.raises(PoisonRecord, match="column 'at': a str is none of its values"):
+    with pytest.raises(PoisonRecord, match="column 'at': a str is not one of its values"):
         prepared(new, rows)
     kept, said = new.audit_rows(
         Batch(rows, range(3), ListOrigin("in", "list", 0, 0, rows)),
@@ -266,8 +266,8 @@ def test_a_table_with_partitions_that_cannot_be_written_is_refused_at_the_start(
         ({"partition_by": "day"}, r"give a list, \['day'\]"),
         ({"partition_by": ["dya"], "create": True, "value": Sale}, "Sale has no field dya"),
         ({"partition_by": ["day(dya)"], "create": True, "value": Sale}, "Sale has no field dya"),
-        ({"partition_by": ["days(at)"], "create": True, "value": Sale}, r"'days\(at\)' is none of a column, or year"),
-        ({"partition_by": ["bucket[0](id)"], "create": True, "value": Sale}, "is none of a column, or year"),
+        ({"partition_by": ["days(at)"], "create": True, "value": Sale}, r"'days\(at\)' must be a column, or year"),
+        ({"partition_by": ["bucket[0](id)"], "create": True, "value": Sale}, "must be a column, or year"),
         ({"partition_by": ["day"]}, "partition_by needs create=True"),
     ],
 )

@@ -289,7 +289,7 @@ class PostgresSink(NoProvenance, StreamTypedSink[T]):
         target = f"{schema}.{self._table}"
         if self._ledger.has_seen(connection, target):
             raise ConfigError(
-                f"table {target} was there at an earlier start, and is gone: bring it back. To begin with an "  # noqa: S608 - a statement for people, which nothing runs
+                f"table {target} existed at an earlier start and does not exist any more: restore it. To begin with an "  # noqa: S608 - a statement for people, which nothing runs
                 f"empty one: DELETE FROM {self._ledger.schema}.made WHERE target = '{target}'"
             )
         if untyped := [column.name for column in self._columns if not column.type]:
