@@ -77,11 +77,11 @@ IN_A_BUCKET: Final = (
     "the address set its location, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY the "
     "credentials"
 )
-_WHO_COMES: Final = "The credentials are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or others that boto3 finds"
-_MAY_UPLOAD: Final = f"FileSink needs permission to put, get, delete and list objects and uploads there. {_WHO_COMES}"
+_CREDENTIALS: Final = "The credentials are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or others that boto3 finds"
+_MAY_UPLOAD: Final = f"FileSink needs permission to put, get, delete and list objects and uploads there. {_CREDENTIALS}"
 MAY_WRITE_ON_A_DISK: Final = "The user of the job must be able to create, write and remove files there"
 MAY_WRITE_IN_A_BUCKET: Final = (
-    f"The user of the job needs permission to put, get, delete and list objects there. {_WHO_COMES}"
+    f"The user of the job needs permission to put, get, delete and list objects there. {_CREDENTIALS}"
 )
 
 
