@@ -557,7 +557,7 @@ class Away(Replacing):
 
 
 def test_a_store_that_is_away_at_the_start_is_told_with_what_to_check() -> None:
-    with pytest.raises(Retryable, match=r"used: no answer from the bucket\. Check checkpoint_dir"):
+    with pytest.raises(Retryable, match=r"usable response: no answer from the bucket\. Check checkpoint_dir"):
         RemoteStorage(Away()).prepare_run()  # type: ignore[arg-type]
 
 
