@@ -303,7 +303,7 @@ records = st.builds(
         st.tuples(st.text() | st.sampled_from(["dead_letter.topic", "dead_letter.offset"]), st.none() | st.binary()),
         max_size=3,
     ).map(tuple),
-    st.integers(1, 2**42),
+    st.integers(1, 1_700_000_000_000),  # brokers refuse timestamps of the future
 )
 
 

@@ -63,7 +63,7 @@ def test_the_page_shows_parallelisms_and_processes() -> None:
 
 def test_the_page_says_where_the_job_wrote_and_why_not() -> None:
     assert "topic totals, Parquet files in run/paid-orders." in render(FACTS)
-    assert "No table: PostgreSQL is not installed" in render({**FACTS, "no_table": "there is no PostgreSQL"})
+    assert "No table: PostgreSQL is not installed" in render({**FACTS, "no_table": "PostgreSQL is not installed"})
 
 
 def test_a_demo_that_saw_nothing_has_a_page_too() -> None:

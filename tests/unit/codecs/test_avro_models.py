@@ -121,8 +121,8 @@ def test_what_others_have_written_is_read_by_the_models_of_their_schema(made: Ma
         ({"type": "enum", "name": "E", "symbols": ["A"]}, "it is not a record"),
         (record("A", x={"type": "fixed", "name": "F", "size": 2}), "A.x: fixed has no counterpart"),
         (record("A", **{"class": "int"}), "A.class: a model cannot have a field or a class that is called class"),
-        (record("A", x=("bytes", "y")), "A.x: its default, 'y', has no counterpart in a model"),
-        (record("A", x=("long", "y")), "A.x: its default, 'y', has no counterpart in a model"),
+        (record("A", x=("bytes", "y")), "A.x: the default 'y' has no counterpart in a model"),
+        (record("A", x=("long", "y")), "A.x: the default 'y' has no counterpart in a model"),
         (record("a.A", x=record("b.A", y="int")), "two of its types are called A"),
     ],
 )

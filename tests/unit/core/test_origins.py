@@ -149,5 +149,5 @@ def test_columns_that_do_not_fit_together_are_refused() -> None:
     found = origins.msgspec.msgpack.decode(block)
     found[1][0][0] = 3  # a span of three outputs
 
-    with pytest.raises(ValueError, match="a column of 2 values beside 3 outputs"):
+    with pytest.raises(ValueError, match="a column has 2 values for 3 outputs"):
         decode_block(origins.msgspec.msgpack.encode(found))

@@ -127,7 +127,7 @@ def test_all_batches_between_two_offsets_are_read_once_and_in_order(
 def test_what_is_missing_or_refused_ends_the_reading() -> None:
     partition = Partition()
     partition.end = 18
-    with pytest.raises(Retryable, match=r"^in/1 at offset 16: no batch, and the log ends at 18$"):
+    with pytest.raises(Retryable, match=r"^in/1 at offset 16: no batch, although the log ends at 18$"):
         partition.read(4, 18)
     partition.magic = 1
     with pytest.raises(UserError, match=r"^in/1 from offset 4: a batch of format 1"):

@@ -58,7 +58,7 @@ def test_what_can_work_is_taken(timeout: int, demands: TransactionNeeds, memory:
         (30 * DAY, TransactionNeeds(), UNKNOWN, "librdkafka accepts at most"),
         (9 * DAY, TransactionNeeds(), UNKNOWN, "transaction.max.timeout.ms=691200000"),
         (60_000, TransactionNeeds(interval=60_000), WEEK, "checkpoint_interval is 1 min"),
-        (10_000, TransactionNeeds(1_000, 10_000), WEEK, "10 s that must be left"),
+        (10_000, TransactionNeeds(1_000, 10_000), WEEK, "10 s that must remain"),
         (3_600_000, TransactionNeeds(), RetentionLimits(DAY, 7 * DAY), "Set offsets.retention.minutes=8640 or more"),
         (8 * DAY, TransactionNeeds(), RetentionLimits(7 * DAY, 9 * DAY), "Set offsets.retention.minutes=11520 or more"),
         (3_600_000, TransactionNeeds(), RetentionLimits(7 * DAY, 60_000), "Set transactional.id.expiration.ms=3600000"),
@@ -155,9 +155,9 @@ def _topic(settings: dict[str, str], replicas: int = 1) -> Iterator[KafkaRequest
         ({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}, None),
         ({"cleanup.policy": "delete"}, None),
         ({"retention.ms": "5"}, None),
-        ({"cleanup.policy": "delete", "retention.ms": "5", "retention.bytes": "-1"}, "delete and retention.ms=5 it"),
-        ({"cleanup.policy": "compact,delete", "retention.bytes": "7"}, "compact,delete and retention.bytes=7 it"),
-        ({"cleanup.policy": "delete", "retention.ms": "5", "retention.bytes": "7"}, "ms=5, retention.bytes=7 it"),
+        ({"cleanup.policy": "delete", "retention.ms": "5", "retention.bytes": "-1"}, "delete with retention.ms=5 also"),
+        ({"cleanup.policy": "compact,delete", "retention.bytes": "7"}, "compact,delete with retention.bytes=7 also"),
+        ({"cleanup.policy": "delete", "retention.ms": "5", "retention.bytes": "7"}, "ms=5, retention.bytes=7 also"),
     ],
 )
 def test_a_table_s_topic_that_deletes_rows_is_noticed(settings: dict[str, str], said: str | None) -> None:
