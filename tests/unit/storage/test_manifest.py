@@ -49,7 +49,7 @@ def test_every_truncation_and_every_addition_is_detected(record: StoredRecord) -
 def test_a_manifest_under_another_name_is_not_believed() -> None:
     other = msgspec.structs.replace(MANIFEST, epoch=8)
 
-    with pytest.raises(CorruptCheckpoint, match=f"{MANIFEST.name}.*holds {other.name}"):
+    with pytest.raises(CorruptCheckpoint, match=f"{MANIFEST.name}.*contains {other.name}"):
         decode(Manifest, MANIFEST.name, encode(other), JOB)
 
 
@@ -59,7 +59,7 @@ def test_a_manifest_of_another_job_is_not_believed() -> None:
 
 
 def test_a_receipt_does_not_pass_for_a_manifest() -> None:
-    with pytest.raises(CorruptCheckpoint, match="holds a receipt"):
+    with pytest.raises(CorruptCheckpoint, match="contains a receipt"):
         decode(Manifest, MANIFEST.name, encode(RECORDS[1]), JOB)
 
 
