@@ -430,6 +430,81 @@ def test_what_must_be_there_counts_wherever_it_is_said() -> None:
     assert differences(side({"required": ["a"]}), side({})) == ["a must be there, but not here"]
 
 
+def test_what_applies_together_is_put_together_and_the_last_one_wins() -> None:
+    first = {"type": "object", "title": "one", **thing(a=TEXT, b=TEXT), "required": ["c", "a"], "minProperties": 1}
+    second = {"minProperties": 2, "properties": {"b": WHOLE, "c": TEXT}, "maxProperties": 9}
+    third = {"required": ["b"], "properties": {"d": TEXT}}
+    whole = {"allOf": [first, {"$ref": "#/definitions/x"}, True, third], "minProperties": 3, "description": "all"}
+    both = SchemaSide({**whole, "definitions": {"x": second}}, {})
+
+    assert both.resolved(both.schema) == {
+        **thing(a=TEXT, b=WHOLE, c=TEXT, d=TEXT),
+        "required": ["a", "b", "c"],
+        "title": "one",
+        "minProperties": 3,
+        "maxProperties": 9,
+        "description": "all",
+        "definitions": {"x": second},
+    }
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_what_may_not_be_there_by_one_of_them_may_not_be_there(place: int) -> None:
+    several: list[Any] = [TEXT, {"minLength": 1}, {"maxLength": 5}]
+    several[place] = False
+
+    assert obstacles(side(TEXT), side({"allOf": several})) == ["the value may not be here"]
+
+
+def test_references_are_followed_through_names_with_signs_and_into_other_schemas() -> None:
+    here = {"definitions": {"a/b": {"definitions": {"c~d": WHOLE}}}, "$ref": "#/$defs/a~1b/definitions/c~0d"}
+    other = {"definitions": {"x": TEXT}}
+
+    assert SchemaSide(here, {}).resolved(here) == WHOLE
+    assert SchemaSide({}, {"o.json": other}).resolved({"$ref": "o.json#/definitions/x"}) == TEXT
+    assert SchemaSide({}, {"o.json": other}).resolved({"$ref": "o.json"}) is other
+    for missing in ("o.json#/definitions/y", "o.json#/definitions/x/type", "p.json", "#/definitions/x"):
+        with pytest.raises(ValueError, match="which does not exist"):
+            SchemaSide({}, {"o.json": other}).resolved({"$ref": missing})
+
+
+WORDS = [
+    *((word, 1, 2, ["the value has {word} 1 there, {word} 2 here"], [])
+      for word in ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")),
+    *((word, 1, 2, [], ["the value has {word} 2 there, {word} 1 here"])
+      for word in ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")),
+    *((word, 1, 2, ["the value has {word} 1 there, {word} 2 here"], ["the value has {word} 2 there, {word} 1 here"])
+      for word in ("multipleOf",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "less", "more", "up", "down"), WORDS, ids=[each[0] for each in WORDS])
+def test_each_bound_counts_in_its_direction(word: str, less: int, more: int, up: list[str], down: list[str]) -> None:
+    low, high = side({word: less}), side({word: more})
+
+    assert obstacles(low, high) == [line.format(word=word) for line in up]
+    assert obstacles(high, low) == [line.format(word=word) for line in down]
+    assert obstacles(low, low) == obstacles(low, side({})) == []
+    assert obstacles(side({}), low) == [f"the value has no {word} there, {word} {less} here"]
+
+
+def test_several_differences_are_told_in_their_order() -> None:
+    there = {"type": "array", "prefixItems": [TEXT, WHOLE, TEXT]}
+    here = {"type": "array", "prefixItems": [WHOLE, TEXT, EMPTY]}
+    mine = {"anyOf": [thing(a=TEXT, b=TEXT, c=TEXT), WHOLE]}
+    theirs = {"anyOf": [thing(a=WHOLE, b=TEXT, c=EMPTY), NUMBER]}
+
+    wanted = [
+        "[0] is string there, integer here", "[1] is integer there, string here", "[2] is string there, null here"
+    ]  # fmt: skip
+    assert obstacles(side(there), side(here)) == differences(side(there), side(here)) == wanted
+    assert differences(side(mine), side(theirs)) == [
+        "a is string there, integer here",
+        "c is string there, null here",
+        "the value is integer there, number here",
+    ]
+
+
 def test_schemas_that_nobody_can_compare_are_told() -> None:
     def doubling(tp: Any) -> Any:
         levels = {"l0": tp}

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from kafka_eos.codecs import Registry, avro
 from kafka_eos.codecs.registry import unknown_schemas as unknown
-from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema
+from kafka_eos.codecs.registry.registry_client import Reference, RegisteredSchema, SubjectVersion
 from kafka_eos.codecs.registry.schema_references import fetch_references
 from kafka_eos.core.errors import ConfigError, Retryable
 from kafka_eos.core.fault_attribution import ErrorRules, Fault
@@ -107,6 +107,102 @@ def test_an_answer_that_is_none_is_no_fault_of_what_is_written_either(answer: An
         for asked in (lambda: items(server.url).encode(Item(quantity=1)), items(server.url).check):
             with pytest.raises(Retryable, match="is not a schema registry, perhaps a proxy"):
                 asked()
+
+
+TEXT = RegisteredSchema("AVRO", '"string"')
+REQUESTS: dict[str, Callable[[Registry], object]] = {
+    "schema": lambda registry: registry.schema(7),
+    "guid": lambda registry: registry.schema_of_guid("4e5f"),
+    "referenced": lambda registry: registry.referenced(Reference("n", "orders-value", 1)),
+    "subjects": lambda registry: registry.subjects(),
+    "latest": lambda registry: registry.get_latest_version("orders-value"),
+    "version": lambda registry: registry.version_of("orders-value", TEXT),
+    "id": lambda registry: registry.id_of("orders-value", TEXT),
+    "register": lambda registry: registry.register("orders-value", TEXT),
+    "compatibility": lambda registry: registry.compatibility("orders-value"),
+    "compatible": lambda registry: registry.is_compatible("orders-value", TEXT),
+}
+
+
+def test_no_request_takes_a_failure_for_an_answer() -> None:
+    answers: list[tuple[Answer, type[Exception]]] = [
+        ((500, SAID), Retryable), (RESET, Retryable), ((403, SAID), ConfigError), ((422, SAID), ConfigError)
+    ]  # fmt: skip
+    with Answering(lambda request: None) as server:
+        registry = Registry(server.url, config={"max.retries": 0})
+        for answer, wrong in answers:
+            server.answer = lambda request, answer=answer: answer  # type: ignore[misc]
+            for ask in REQUESTS.values():
+                with pytest.raises(wrong, match=r"respon[ds].* to "):
+                    ask(registry)
+
+
+def test_what_the_registry_does_not_know_is_none() -> None:
+    with Answering(lambda request: UNKNOWN) as server:
+        registry = Registry(server.url)
+        found = {name: REQUESTS[name](registry) for name in ("schema", "guid", "referenced", "latest", "version", "id")}
+
+    assert set(found.values()) == {None}
+
+
+def test_subjects_are_a_list() -> None:
+    with Answering(lambda request: (200, b'["a", "b", "c"]')) as server:
+        registry = Registry(server.url)
+        assert registry.subjects() == ["a", "b", "c"]
+        for body in (b"{}", b'"orders-value"', b"7"):
+            server.answer = lambda request, body=body: (200, body)  # type: ignore[misc]
+            with pytest.raises(Retryable, match="is not a list of subjects"):
+                registry.subjects()
+
+
+def test_a_subject_without_a_compatibility_of_its_own_has_that_of_all() -> None:
+    codes = iter((40401, 40408))
+
+    def answer(request: Request) -> Answer:
+        if request.path.partition("?")[0] == "/config":
+            return 200, b'{"compatibilityLevel": "FULL"}'
+        return 404, json.dumps({"error_code": next(codes), "message": "Subject has no configuration"}).encode()
+
+    with Answering(answer) as server:
+        registry = Registry(server.url)
+        assert [registry.compatibility("orders-value") for _ in range(2)] == ["FULL", "FULL"]
+        server.answer = lambda request: (200, b'{"compatibilityLevel": "FORWARD"}')
+        assert registry.compatibility("orders-value") == "FORWARD"
+
+
+def test_whether_a_schema_is_compatible_is_what_the_registry_says() -> None:
+    says = iter((True, False))
+    with Answering(lambda request: (200, json.dumps({"is_compatible": next(says)}).encode())) as server:
+        registry = Registry(server.url)
+        assert [registry.is_compatible("orders-value", TEXT) for _ in range(2)] == [True, False]
+        assert json.loads(server.seen[0].body)["schema"] == TEXT.text
+
+
+def test_a_schema_comes_back_with_its_kind_and_all_that_it_refers_to() -> None:
+    references = [{"name": f"n{number}", "subject": f"s{number}", "version": number} for number in (1, 2, 3)]
+    whole = {"schema": "{}", "schemaType": "JSON", "references": references, "id": 9, "version": 4}
+    known = RegisteredSchema("JSON", "{}", tuple(Reference(f"n{number}", f"s{number}", number) for number in (1, 2, 3)))
+    with Answering(lambda request: (200, json.dumps(whole).encode())) as server:
+        registry = Registry(server.url)
+
+        assert registry.schema(9) == known
+        assert registry.get_latest_version("orders-value") == SubjectVersion(4, 9, known)
+        assert (registry.version_of("orders-value", known), registry.id_of("orders-value", known)) == (4, 9)
+        assert registry.register("orders-value", known) == 9
+        sent = json.loads(server.seen[-1].body)
+        assert (sent["schema"], sent["schemaType"], sent["references"]) == ("{}", "JSON", references)
+
+
+def test_a_reference_to_nothing_is_no_answer_wherever_it_stands() -> None:
+    whole: dict[str, Any] = {"schema": "{}"}
+    with Answering(lambda request: (200, json.dumps(whole).encode())) as server:
+        registry = Registry(server.url)
+        for part in ("name", "subject"):
+            for wrong in range(3):
+                whole["references"] = [{"name": "n", "subject": "s", "version": 1} for _ in range(3)]
+                whole["references"][wrong][part] = 7
+                with pytest.raises(Retryable, match="a reference in it that names nothing"):
+                    registry.schema(1)
 
 
 def test_an_answer_that_is_none_is_not_kept() -> None:
@@ -327,6 +423,31 @@ def test_a_login_in_a_file_may_change(tmp_path: Path) -> None:
 
         assert registry.schema(2) is not None
     assert "two" not in repr(registry) and str(file) in repr(registry)
+
+
+def test_a_token_that_cannot_be_had_now_is_nobodys_fault() -> None:
+    with Answering(lambda request: (503, b"")) as server:
+        config = {
+            "bearer.auth.credentials.source": "OAUTHBEARER",
+            "bearer.auth.client.id": "ann",
+            "bearer.auth.client.secret": "one",
+            "bearer.auth.scope": "schemas",
+            "bearer.auth.issuer.endpoint.url": f"{server.url}/token",
+            "bearer.auth.logical.cluster": "lsrc-1",
+            "max.retries": 0,
+        }
+        with pytest.raises(Retryable, match="cannot serve schema 7 now"):
+            Registry(server.url, config=config).schema(7)
+
+
+def test_a_token_that_says_too_little_is_a_mistake() -> None:
+    config: dict[str, Any] = {
+        "bearer.auth.credentials.source": "CUSTOM",
+        "bearer.auth.custom.provider.function": lambda config: {"bearer.auth.token": "t"},
+        "bearer.auth.custom.provider.config": {},
+    }
+    with pytest.raises(ConfigError, match=r"cannot serve schema 7: .*bearer\.auth\.logical\.cluster"):
+        Registry("http://127.0.0.1:1", config=config).schema(7)
 
 
 def test_a_file_of_a_login_that_is_missing_at_first_is_a_mistake(tmp_path: Path) -> None:

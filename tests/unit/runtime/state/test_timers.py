@@ -387,6 +387,43 @@ def test_the_times_of_ranges_survive_another_checkpoint_and_end_when_all_have_co
     assert {again.get_time(key) for key in KEYS} == {20}
 
 
+def test_ranges_that_have_come_to_one_time_are_one_and_the_others_keep_theirs() -> None:
+    floors = [(96, 127, 9), (0, 31, 5), (64, 95, 7), (32, 63, 5)]
+    found = PendingTimers("op", DESCRIPTOR, MemoryRows(), ALL, 1000, floors, (0, 127))
+
+    assert [found.get_group_time(group) for group in (0, 31, 32, 63, 64, 95, 96, 127)] == [5, 5, 5, 5, 7, 7, 9, 9]
+    assert found.get_max_time() == 9
+    assert found.watermarks() == [[0, 63, 5], [64, 95, 7], [96, 127, 9]]
+
+    found.begin_time(7)
+    assert found.watermarks() == [[0, 95, 7], [96, 127, 9]]
+    found.begin_time(3)
+    assert found.watermarks() == [[0, 95, 7], [96, 127, 9]]
+    assert fired(found, 9) == []
+    assert found.watermarks() == [[0, 127, 9]]
+    assert found.get_max_time() == 9
+
+
+def test_a_subtask_tells_the_times_of_its_own_groups_alone() -> None:
+    found = PendingTimers("op", DESCRIPTOR, MemoryRows(), range(32, 80), 1000, [(0, 63, 5), (64, 127, 8)], (32, 79))
+
+    assert found.watermarks() == [[32, 63, 5], [64, 79, 8]]
+
+
+@pytest.mark.parametrize(
+    ("times", "all_fired"), [([], True), ([MIN_EVENT_TIME] * 3, True), ([MIN_EVENT_TIME, 5, MIN_EVENT_TIME], False)]
+)
+def test_what_has_come_may_have_left_some_that_have_not_fired(times: list[int], all_fired: bool) -> None:
+    floors = [(40 * at, 40 * at + 39, time) for at, time in enumerate(times)]
+    found = PendingTimers("op", DESCRIPTOR, MemoryRows(), ALL, 1000, floors, (0, 127))
+
+    assert found.all_fired is all_fired
+    assert fired(found, MIN_EVENT_TIME) == []
+    assert found.all_fired
+    found.begin_time(6)
+    assert not found.all_fired
+
+
 def test_times_are_kept_by_a_job_that_does_not_open_its_timers(world: World) -> None:
     handle = snapshot(world, world.open(filled(world, [], [17])))
 
