@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafka_eos.connectors.files import disk
-from tests.power_cuts import recorded
+from tests.power_cuts import after, breaks, broken, recorded
 
 
 @pytest.fixture
@@ -85,6 +85,43 @@ def test_an_empty_file_is_made_once(tmp_path: Path, plain_modes: None) -> None:
     assert not disk.create_empty(tmp_path / "new")
     assert not disk.create_empty(tmp_path / "link")
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_whole_file_is_absent_or_whole_in_every_power_cut_and_there_once_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+
+    def absent_or_whole(root: Path) -> None:
+        assert not (root / "file").exists() or (root / "file").read_bytes() == b"content"
+
+    with recorded(tmp_path / "disk") as recording:
+        disk.write_whole(tmp_path / "disk" / "file", b"content")
+
+    assert len(recording.syncs) == 2
+    assert broken(recording, absent_or_whole, tmp_path / "states") == []
+    assert breaks(recording.forgetting(0), absent_or_whole, tmp_path / "states")
+    for number, tree in enumerate(after(recording)):
+        tree.write(tmp_path / "after" / str(number))
+        assert (tmp_path / "after" / str(number) / "file").read_bytes() == b"content"
+
+
+def test_a_whole_file_replaces_one_with_its_own_mode_and_leaves_no_other(tmp_path: Path, plain_modes: None) -> None:
+    before = os.listdir("/proc/self/fd")
+    disk.write_whole(tmp_path / "file", b"a longer content", 0o600)
+    assert (mode(tmp_path / "file"), (tmp_path / "file").read_bytes()) == (0o600, b"a longer content")
+    disk.write_whole(tmp_path / "file", b"content")
+
+    assert (mode(tmp_path / "file"), (tmp_path / "file").read_bytes()) == (0o644, b"content")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_a_whole_file_that_cannot_have_its_name_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+
+    with pytest.raises(IsADirectoryError):
+        disk.write_whole(tmp_path / "taken", b"content")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
 def test_a_checksum_is_that_of_the_content_and_of_no_other_file(tmp_path: Path) -> None:
