@@ -15,13 +15,19 @@ from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.abc.services import Services
 from kafka_eos.abc.source import Reader
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
+from kafka_eos.connectors.kafka.client.cluster import Cluster
+from kafka_eos.connectors.kafka.client.librdkafka import Message, TopicPartition
+from kafka_eos.connectors.kafka.rpc import KafkaRequests
+from kafka_eos.connectors.kafka.rpc.cluster_facts import TopicMetadata, _topic_facts
+from kafka_eos.connectors.kafka.rpc.messages.cluster import MetadataPartition, MetadataTopic
+from kafka_eos.connectors.kafka.source.reader import KafkaReader
 from kafka_eos.connectors.kafka.source.subscription import Subscription
-from kafka_eos.core.errors import ConfigError, PoisonRecord
+from kafka_eos.core.errors import ConfigError, PoisonRecord, UserError
 from kafka_eos.core.ids import SplitId, Term
 from kafka_eos.core.json_values import Positions
 from kafka_eos.core.records import RawRecord
 from kafka_eos.ops.dead_letters.topics import find_dead_letter_topics
-from tests.kafka_log import Log
+from tests.kafka_log import TOPIC_ID, Log, Part
 from tests.scripted_broker import ScriptedBroker
 from tests.waiting import eventually
 
@@ -254,6 +260,63 @@ def test_a_reader_that_begins_at_the_end_is_over_at_once(ctx: JobContext, opened
     reader.pause([])
 
 
+def test_the_client_hears_of_partitions_that_it_has_alone(
+    ctx: JobContext, log: Log, opened: Callable[..., Reader[Any]]
+) -> None:
+    """One is over since the start, and one since its last record was read."""
+    source = source_of(until={0: 0, 1: 2})
+    reader = opened(source, source.discover(ctx, None))
+    assert isinstance(reader, KafkaReader)
+
+    def told() -> list[tuple[str, int, int]]:
+        found: list[TopicPartition] = []
+        reader._switch(found.extend, [("in", 0), ("in", 1), ("in", 2)])
+        return [(each.topic, each.partition, each.offset) for each in found]
+
+    before = told()
+    eventually(lambda: reader.poll(10, 0.05) is None and len(reader.list_splits_at_end()) == 2, "both ends")
+
+    assert [each[:2] for each in before] == [("in", 1), ("in", 2)]
+    assert [each[:2] for each in told()] == [("in", 2)]
+    assert at(reader.positions()) == [0, 2]
+    assert log.parts[0].fetched_from == []
+
+
+def test_an_end_is_the_first_record_behind_it_or_the_last_before_it(
+    ctx: JobContext, opened: Callable[..., Reader[Any]]
+) -> None:
+    """In front of the end there may be control records, which are not returned."""
+    source = source_of(until={0: 2, 1: 3})
+    reader = opened(source, source.discover(ctx, None))
+    assert isinstance(reader, KafkaReader)
+
+    def ends(*offsets: tuple[int, int], known: dict[tuple[str, int], int]) -> tuple[list[Any], dict[Any, int]]:
+        reader._ends = known
+        kept = reader._before_the_end([Message(topic="in", partition=each, offset=offset) for each, offset in offsets])
+        return [(message.partition(), message.offset()) for message in kept], reader._ends
+
+    assert ends((0, 0), (1, 0), (2, 9), (1, 1), known={}) == ([(0, 0), (1, 0), (2, 9), (1, 1)], {})
+    assert ends((0, 1), (1, 2), known={}) == ([(0, 1), (1, 2)], {("in", 0): 2, ("in", 1): 3})
+    assert ends((1, 1), (0, 5), (0, 2), (1, 3), known={}) == ([(1, 1)], {("in", 0): 2, ("in", 1): 3})
+    known = {("in", 0): 7, ("in", 1): 2, ("in", 2): 9}
+    assert ends(known=known) == ([], {("in", 0): 2, ("in", 1): 2, ("in", 2): 9})
+
+
+def test_nothing_of_an_excluded_topic_is_read_and_its_positions_stay(
+    log: Log, opened: Callable[..., Reader[Any]]
+) -> None:
+    known = {SplitId("in/0"): {"offset": 1, "topic_id": "id", "begin": 0}}
+    reader = opened(KafkaSource(re.compile("in.*"), value=str, exclude=["in"]), known)
+
+    reader.pause([SplitId("in/0")])
+    reader.pause([])
+
+    assert reader.poll(10, 0.1) is None
+    assert (list(reader.list_splits_at_end()), reader.lag()) == (["in/0"], 0)
+    assert reader.positions() == known
+    assert log.parts[0].fetched_from == []
+
+
 def test_an_end_behind_control_records_is_reached(
     ctx: JobContext, log: Log, opened: Callable[..., Reader[Any]]
 ) -> None:
@@ -266,6 +329,40 @@ def test_an_end_behind_control_records_is_reached(
     assert bounds is not None
 
     assert read(opened(source, known), bounds) == ["01", "02", "03", "04", "11", "12", "13", "14"]
+
+
+# ---------------------------------------------------------------- what the cluster says of a topic
+
+
+def test_a_topic_is_described_with_the_partitions_that_have_a_leader_and_those_without(
+    broker: ScriptedBroker, log: Log
+) -> None:
+    log.parts = [Part() for _ in range(4)]
+    log.parts[0].leader = log.parts[3].leader = -1
+
+    with KafkaRequests(Cluster(broker.address)) as rpc:
+        found = rpc.topic("in")
+        ids = rpc.topic_ids(["in"])
+        for part in log.parts:
+            part.leader = -1
+        alone, of_no_leader = rpc.topic("in"), rpc.topic_ids(["in"])
+
+    assert found is not None
+    assert (found.partitions, [*found.leaderless], {*found.leaders}) == (4, [0, 3], {1})
+    assert alone is not None
+    assert (alone.partitions, [*alone.leaderless], {*alone.leaders}) == (4, [0, 1, 2, 3], set())
+    assert ids == of_no_leader == {"in": {str(TOPIC_ID)}}
+
+
+def test_a_topic_has_the_replicas_of_its_partition_with_the_fewest_and_no_facts_if_it_is_unknown() -> None:
+    parts = [(2, -1, 3), (0, 5, 2), (1, 4, 3), (3, -1, 4)]
+    found = _topic_facts(MetadataTopic(0, "in", "id", tuple(MetadataPartition(*part) for part in parts), -(2**31)))
+
+    assert found == TopicMetadata("id", 4, 2, (2, 3), None, frozenset({4, 5}))
+    assert _topic_facts(MetadataTopic(5, "in", "id", (), -(2**31))) == TopicMetadata("id", 0, 0, ())
+    assert _topic_facts(MetadataTopic(3, "in", "", (), -(2**31))) is None
+    with pytest.raises(UserError, match="Metadata of topic in"):
+        _topic_facts(MetadataTopic(17, "in", "", (), -(2**31)))
 
 
 # ---------------------------------------------------------------- the header filter
