@@ -115,6 +115,7 @@ def test_rows_of_every_earlier_epoch_are_acknowledged_before_one_of_the_next(
     assert flushes(kafka, first, second, third) == [1, 1, 0]
 
     fourth = write(shared, 3, b"e")
+    assert write(shared, 3, b"f") is fourth
 
     assert flushes(kafka, first, second, third, fourth) == [1, 2, 1, 0]
 
