@@ -71,15 +71,16 @@ def test_a_commit_that_meets_another_one_removes_its_own_files_alone(lake: Keyed
     life, other = Life(lake), Other(lake)
     committer, theirs = life.recovered(1), [*staged(other, 1, 1, [(9, "theirs")])]
     cut_off(other.recovered(1), at(1, 1), theirs)
-    next_one = [*staged(life, 1, 2, [(2, "next")])]
+    assert commit(committer, at(1, 1), staged(life, 1, 1, [(1, "old")])) == {CommitOutcome.COMMITTED}
+    next_one = [*staged(life, 1, 3, [(2, "next")])]
     kept = left(lake)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(committing, "hit", once(lambda _: write_deltalake(lake.where, OF_OTHERS, mode="append")))
-        assert commit(committer, at(1, 1), staged(life, 1, 1, [(1, "a")])) == {CommitOutcome.COMMITTED}
+        assert commit(committer, at(2, 1), staged(life, 1, 2, [(1, "a")])) == {CommitOutcome.COMMITTED}
 
     assert left(lake) == kept
-    assert commit(committer, at(2, 1), next_one) == {CommitOutcome.COMMITTED}
+    assert commit(committer, at(3, 1), next_one) == {CommitOutcome.COMMITTED}
     assert commit(other.committer(), at(1, 1), theirs) == {CommitOutcome.COMMITTED}
     assert rows(lake) == [(1, "a"), (2, "next"), (8, "of others"), (9, "theirs")]
 
