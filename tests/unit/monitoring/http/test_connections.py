@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import resource
 import socket
 import subprocess
@@ -153,23 +152,45 @@ def test_garbage_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text == ""
 
 
-def test_no_free_descriptor_is_logged_once_a_minute_and_overcome(caplog: pytest.LogCaptureFixture) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with door(ConnectionLimits()) as (url, _), ExitStack() as open_, caplog.at_level(logging.INFO):
-        clients = [socket.socket() for _ in range(20)]
-        for client in clients:
-            open_.enter_context(client)
-        newest = os.open(os.devnull, os.O_RDONLY)
-        os.close(newest)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (newest, hard))
-        try:
-            for client in clients:
-                client.connect((urlsplit(url).hostname, urlsplit(url).port))
-            time.sleep(2.5)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        eventually(lambda: status(url) == 200, "it accepts again")
-    assert len(caplog.records) == 1 and "Too many open files" in caplog.text
+WITHOUT_DESCRIPTORS = """
+import logging, os, resource, sys
+from kafka_eos.monitoring.http.server import serve
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+with serve(("127.0.0.1", 0), [], "the test") as url:
+    print(url, flush=True)
+    sys.stdin.readline()
+    newest = os.open(os.devnull, os.O_RDONLY)
+    os.close(newest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (newest, hard))
+    print("none left", flush=True)
+    sys.stdin.readline()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    print("restored", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_no_free_descriptor_is_logged_once_a_minute_and_overcome() -> None:
+    command, pipe = [sys.executable, "-c", WITHOUT_DESCRIPTORS], subprocess.PIPE
+    with (
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as server,
+        ExitStack() as open_,
+    ):
+        assert server.stdin is not None and server.stdout is not None and server.stderr is not None
+        url = server.stdout.readline().strip()
+        assert status(url, "/nothing") == 404
+        print(file=server.stdin, flush=True)
+        assert server.stdout.readline() == "none left\n"
+        for _ in range(20):
+            open_.enter_context(connected(url))
+        time.sleep(2.5)
+        print(file=server.stdin, flush=True)
+        assert server.stdout.readline() == "restored\n"
+        eventually(lambda: status(url, "/nothing") == 404, "it accepts again")
+        print(file=server.stdin, flush=True)
+        logged = server.stderr.read()
+    assert logged.count("Too many open files") == 1
 
 
 JOB = """
