@@ -62,7 +62,16 @@ def produced(columns: ProducerColumns, **config: Any) -> tuple[set[int], dict[in
     """Which rows were refused, why, and how many the client took."""
     producer = Producer({**NOWHERE, **config})
     refused, said = produce(producer, columns, config.get("message.max.bytes", 1_000_000))
-    return refused, said, len(producer)
+    return refused, said, count_messages(producer)
+
+
+def count_messages(producer: Producer) -> int:
+    """Return the number of messages that wait in the client, which counts events that nobody has polled as well."""
+    found = []
+    for _ in range(20):
+        producer.poll(0)
+        found.append(len(producer))
+    return min(found)
 
 
 def produce(producer: Producer, columns: ProducerColumns, largest: int = 1_000_000) -> tuple[set[int], dict[int, str]]:
@@ -133,7 +142,7 @@ def test_a_row_is_refused_for_its_size_or_by_a_rule_in_the_order_of_the_rows_onc
     assert [at for at, _ in said] == [0, 2, 3, 4]
     assert ["has no key" in text for _, text in said] == [False, True, False, True]
     assert ["at most 3000 (max.message.bytes)" in text for _, text in said] == [True, False, True, False]
-    assert len(producer) == 1, "the limit was raised: the second row is within it"
+    assert count_messages(producer) == 1, "the limit was raised: the second row is within it"
 
 
 def test_an_origin_is_never_longer_than_its_column_says() -> None:
