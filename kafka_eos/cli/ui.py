@@ -45,6 +45,8 @@ def ui(
     from kafka_eos.monitoring.http.access import HttpAccess
 
     home, access = resolve_jobs_dir(checkpoint_dir), HttpAccess.of(resolve_settings(checkpoint_dir))
+    # A service manager ends it as Ctrl-C does, so that the file of the token is removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     actions, what = Actions(home, _parse_lifetime(token_lifetime)), f"the dashboard at {address}:{port}"
     for danger in access.find_dangers(address):
         print_message((danger, "yellow"))
@@ -54,7 +56,6 @@ def ui(
         suppress(KeyboardInterrupt),
     ):
         print_message(f"the jobs of {home}: {url}/{token} (Ctrl-C stops the dashboard, not the jobs)")
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager ends it as Ctrl-C does
         signal.pause()
 
 
