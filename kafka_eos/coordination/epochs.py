@@ -94,7 +94,7 @@ class EpochManager:
         engines call it on their main thread.
         """
         copies.expect_same(acked.states)
-        self._committer.ensure_own(self._ownership.context, epoch, acked.committables)
+        self._committer.expect_own(self._ownership.context, epoch, acked.committables)
         if self._refusals is not None:
             self._refusals.check_epoch(epoch, acked.tally)
         manifest = Manifest(
@@ -233,17 +233,19 @@ class EpochCommitter:
     timer: Stopwatch = field(default_factory=Stopwatch)
     dependencies: DependencyMonitor = field(default_factory=DependencyMonitor)
 
-    def read_owners(self, committables: Sequence[Committable]) -> list[tuple[str, OutputOwner]]:
-        """Return the owners of the committables that state one, each with the scope of the plan's sink."""
-        found = [
-            (scope, self.committers[scope].read_owner(each)) for each in committables for scope in [self._scope(each)]
-        ]
-        return [(scope, owner) for scope, owner in found if owner is not None]
+    def expect_own(
+        self, ctx: JobContext, epoch: EpochId, committables: Sequence[Committable]
+    ) -> list[tuple[str, OutputOwner]]:
+        """Return the owners of an epoch's committables that state one, each with the scope of the plan's sink.
 
-    def ensure_own(self, ctx: JobContext, epoch: EpochId, committables: Sequence[Committable]) -> None:
-        """Raise CorruptCheckpoint if a committable of an epoch is output of another job, incarnation or newer term."""
-        owners = [owner for _, owner in self.read_owners(committables)]
-        if foreign := find_foreign(owners, ctx.job, ctx.identity, epoch):
+        Raises CorruptCheckpoint if a committable is output of another job, incarnation or newer term.
+        """
+        owners = []
+        for each in committables:
+            scope = self._scope(each)
+            if (owner := self.committers[scope].read_owner(each)) is not None:
+                owners.append((scope, owner))
+        if foreign := find_foreign((owner for _, owner in owners), ctx.job, ctx.identity, epoch):
             raise CorruptCheckpoint(
                 f"epoch {epoch} of job {ctx.job!r}, incarnation {ctx.identity or 'without an identity'}, names output "
                 f"that is not of it: {', '.join(foreign)}. Nothing was committed and nothing was deleted. Another "
@@ -251,6 +253,7 @@ class EpochCommitter:
                 "the job from a backup, and check who may write there; see docs/security.md, 'Write access to the "
                 "checkpoints'."
             )
+        return owners
 
     def probe(self, committables: Sequence[Committable]) -> list[Probe]:
         """Return the status of each committable, in order; wait as long as a server does not respond."""

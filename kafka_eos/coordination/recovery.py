@@ -181,8 +181,7 @@ class Recovery:
         """Raise CorruptCheckpoint or ConfigError if an uncommitted epoch names output that is not of this job and
         plan."""
         manifest, ctx = self.ownership.load(newest), self.ownership.context
-        self.committer.ensure_own(ctx, manifest.id, manifest.committables)
-        owners = self.committer.read_owners(manifest.committables)
+        owners = self.committer.expect_own(ctx, manifest.id, manifest.committables)
         self.patience.retry(
             "look up the targets of the sinks", lambda: self.outputs.ensure_planned(ctx, manifest.id, owners)
         )
@@ -198,7 +197,7 @@ class Recovery:
         known = [
             each for each in (*manifest.committables, *manifest.carried_over) if each.scope in self.outputs.committers
         ]
-        self.committer.ensure_own(self.ownership.context, manifest.id, known)  # sinks that are gone are not asked
+        self.committer.expect_own(self.ownership.context, manifest.id, known)  # sinks that are gone are not asked
         later = () if last == newest else self.ownership.load(newest).committables
         self.patience.retry(
             "check that each sink has all committed output",

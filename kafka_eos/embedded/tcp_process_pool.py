@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from kafka_eos._util.memory_files import open_memory_file
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.ids import AppRef
 from kafka_eos.embedded.remote_workers import RemotePool, WorkerTask
@@ -20,7 +21,6 @@ from kafka_eos.embedded.worker_process import (
     ENDING,
     ChildProcess,
     allow_open_files,
-    open_memory_file,
     read_io_bytes,
     remove_local_state,
 )

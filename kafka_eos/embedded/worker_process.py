@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from kafka_eos._util import thread_dumps as stacks
+from kafka_eos._util.memory_files import open_memory_file
 from kafka_eos.config.settings import Settings
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import AppRef
@@ -214,12 +215,3 @@ def read_io_bytes(pid: int) -> int:
     except OSError:
         return 0
     return sum(int(line.partition(":")[2]) for line in lines if line.startswith(("rchar", "wchar")))
-
-
-def open_memory_file(data: bytes) -> int:
-    """Return a file in memory that contains ``data``, which ``ps`` does not show, unlike an argument."""
-    file = os.memfd_create("kafka-eos-given")
-    with os.fdopen(file, "wb", closefd=False) as writer:
-        writer.write(data)
-    os.lseek(file, 0, os.SEEK_SET)
-    return file

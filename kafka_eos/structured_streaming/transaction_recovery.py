@@ -80,7 +80,7 @@ class TransactionResolver:
         found = (self.ledger.find(attempt) for attempt in self.ledger.attempts(batch))
         promises = [promise for promise in found if promise is not None]
         for promise in promises:
-            self._finisher(promise).ensure_own(self.ctx, promise.id, promise.committables)
+            self._finisher(promise).expect_own(self.ctx, promise.id, promise.committables)
         return promises
 
     def is_partly_visible(self, promise: PreparedBatch) -> bool:

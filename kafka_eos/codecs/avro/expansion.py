@@ -56,11 +56,13 @@ class Expansion:
             name: [each["name"] for part in parts(record) if _is_record(each := self.resolved(part))]
             for name, record in records.items()
         }
-        chains: dict[str, int] = {}
-        for name in _innermost_first(held, "contains itself, so its values have no end"):
-            chains[name] = 1 + max((chains[each] for each in held[name]), default=0)
+        try:
+            depths = _count_levels(held)
+        except CycleError as error:
+            raise ValueError(f"{error.args[1][0]} contains itself, so its values have no end") from None
+        for name in depths:
             self._weights[name] = self._weight_of(records[name])
-        return max(chains.values(), default=1)
+        return max(depths.values(), default=1)
 
     def _weight_of(self, record: Any) -> tuple[int, int | None]:
         free, first = 1, None
@@ -105,13 +107,10 @@ class Expansion:
 
     def _depth(self, records: list[Any]) -> int | None:
         held = {each["name"]: list(self._records_below(each)) for each in records}
-        depths: dict[str, int] = {}
         try:
-            for name in TopologicalSorter(held).static_order():
-                depths[name] = 1 + max((depths[each] for each in held[name]), default=0)
+            return max(_count_levels(held).values(), default=1)
         except CycleError:
             return None
-        return max(depths.values(), default=1)
 
     def _records_below(self, schema: Any) -> Iterator[str]:
         """Yield the records that a value of the schema contains, not those nested in them."""
@@ -138,11 +137,15 @@ def parts(schema: Any) -> Iterator[Any]:
                 yield schema["values"]
 
 
-def _innermost_first(held: dict[str, list[str]], wrong: str) -> Iterator[str]:
-    try:
-        yield from TopologicalSorter(held).static_order()
-    except CycleError as error:
-        raise ValueError(f"{error.args[1][0]} {wrong}") from None
+def _count_levels(held: dict[str, list[str]]) -> dict[str, int]:
+    """Return the levels of records in each record, the innermost record first. ``held``: the records in each.
+
+    Raises CycleError if a record contains itself.
+    """
+    levels: dict[str, int] = {}
+    for name in TopologicalSorter(held).static_order():
+        levels[name] = 1 + max((levels[each] for each in held[name]), default=0)
+    return levels
 
 
 def _is_record(schema: Any) -> bool:

@@ -47,7 +47,7 @@ class AccessSettings(Protocol):
 class HttpAccess:
     """The rules of access to one server. Build them with ``of``.
 
-    ``hosts``        names under which it may be asked, besides those of ``hosts``
+    ``hosts``        names under which it may be asked, besides those of loopback
     ``users``        the users that log in with a password
     ``user_header``  the header in which a proxy names the user that it has admitted
     ``proxies``      the networks of the proxies whose header is believed

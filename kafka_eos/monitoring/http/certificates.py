@@ -6,12 +6,12 @@ Rule: files that cannot be used never replace a certificate that is in use.
 from __future__ import annotations
 
 import logging
-import os
 import ssl
 from pathlib import Path
 from typing import Final
 
 from kafka_eos.core.errors import ConfigError
+from kafka_eos.monitoring.http.file_versions import FileVersion, find_file_version
 
 _LOG: Final = logging.getLogger("kafka_eos.http")
 
@@ -48,17 +48,9 @@ class Certificate:
         context.load_cert_chain(self._certificate, self._key, password=_refuse_password)
         return context
 
-    def _find_version(self) -> tuple[tuple[int, int] | None, ...]:
-        return tuple(_version(file) for file in (self._certificate, self._key) if file is not None)
+    def _find_version(self) -> tuple[FileVersion, ...]:
+        return tuple(find_file_version(file) for file in (self._certificate, self._key) if file is not None)
 
 
 def _refuse_password() -> str:
     raise OSError("the private key is encrypted")
-
-
-def _version(file: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import hmac
 import logging
-import os
 import secrets
 import threading
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Final
 
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import ensure_name
+from kafka_eos.monitoring.http.file_versions import find_file_version
 
 _LOG: Final = logging.getLogger("kafka_eos.http")
 _COST: Final = (1 << 14, 8, 1)
@@ -83,7 +83,7 @@ class UserFile:
 
     def __init__(self, file: Path) -> None:
         """Raises ConfigError if the file is not usable."""
-        self._file, self._version = file, _version(file)
+        self._file, self._version = file, find_file_version(file)
         self._users = read_users(file)
         self._lock, self._known = threading.Lock(), set[bytes]()
         self._secret = secrets.token_bytes(32)
@@ -104,7 +104,7 @@ class UserFile:
 
     def _reload(self) -> None:
         """Read a file that has changed. A file that is not usable changes nothing."""
-        version = _version(self._file)
+        version = find_file_version(self._file)
         with self._lock:
             if version == self._version:
                 return
@@ -114,14 +114,6 @@ class UserFile:
             except ConfigError as error:
                 _LOG.error("%s. The users that it had before remain", error)
             self._known.clear()
-
-
-def _version(file: Path) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 def _scrypt(password: str, salt: bytes, cost: tuple[int, int, int]) -> bytes:

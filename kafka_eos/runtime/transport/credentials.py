@@ -11,6 +11,8 @@ import ssl
 
 import msgspec
 
+from kafka_eos._util.memory_files import open_memory_file
+
 
 class Credentials(msgspec.Struct, frozen=True):
     """Secrets of one job, which only its own processes know."""
@@ -35,11 +37,8 @@ class Credentials(msgspec.Struct, frozen=True):
         context.check_hostname = False  # the certificate itself is trusted, at whatever address
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=self.certificate.decode())
-        # The ssl module reads keys from files only. This one is in memory, and no other user can open it.
-        file = os.memfd_create("kafka-eos-certificate")
+        file = open_memory_file(self.certificate)  # the ssl module reads keys from files only
         try:
-            with os.fdopen(file, "wb", closefd=False) as writer:
-                writer.write(self.certificate)
             context.load_cert_chain(f"/proc/self/fd/{file}")
         finally:
             os.close(file)

@@ -162,11 +162,13 @@ class TcpConnections(WorkerConnections):
 
 def _find_own_address(host: str, port: int) -> str:
     """Return the address of this machine from which it reaches the supervisor. Nothing is sent."""
+    unusable: OSError | None = None
     for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
             try:
                 sock.connect(address)
-            except OSError:
-                continue  # such as IPv6 on a machine without it
+            except OSError as error:  # such as of IPv6 on a machine without it
+                unusable = error
+                continue
             return str(sock.getsockname()[0])
-    raise OSError(f"no route from this machine to the supervisor at {TcpAddress(host, port)}")
+    raise OSError(f"no route from this machine to the supervisor at {TcpAddress(host, port)}") from unusable
