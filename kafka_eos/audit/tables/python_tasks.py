@@ -1,4 +1,5 @@
-"""The recompute inside Spark's Python workers: the pipeline's own functions, run over its raw input.
+"""The recompute inside Spark's Python workers: the pipeline's own functions, run over its raw input by the operators
+of ``reference_operators``.
 
 Rules: nothing of the user is pickled; a worker imports the user's file by its path. Records and results are exchanged
 as Arrow batches; state is in memory, and discarded at the end of the task.
@@ -27,6 +28,7 @@ from kafka_eos.abc.state import StateBackend
 from kafka_eos.audit.facts.epoch_intervals import Spans, stream
 from kafka_eos.audit.facts.starting_savepoint import restored
 from kafka_eos.audit.tables.plan_cut import Cut, captured, cut
+from kafka_eos.audit.tables.reference_operators import build_reference
 from kafka_eos.codecs import KeyCodec
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.provenance import encode_name, number_outputs
@@ -208,7 +210,7 @@ class _Rounds(OperatorChain):
         self._waiting: deque[tuple[str, Batch[Any]]] = deque()
         waits = [node for node in plan.exchanges if node in plan.feedbacks or node.name in parts.broadcasts]
         exchanges = {node.name: partial(self._wait, node, make_router(node, 0, parts.parallelism)) for node in waits}
-        super().__init__(plan, backends, outputs, exchanges, whole=parts.whole)
+        super().__init__(plan, backends, outputs, exchanges, whole=parts.whole, build=build_reference)
 
     def push(self, head: str, batch: Batch[Any]) -> None:
         super().push(head, batch)

@@ -17,12 +17,18 @@ _USUAL: Final = frozenset((list, tuple, GeneratorType))
 
 def list_outputs(made: Any) -> list[Any]:
     """List a function's outputs. Raises UnfitValue for anything else, and the errors of a generator."""
+    return list(expect_outputs(made))
+
+
+def expect_outputs(made: Any) -> Iterable[Any]:
+    """Return a function's outputs as they are. Raises UnfitValue for anything else."""
     if type(made) not in _USUAL and not _several(made):
         shown = "None" if made is None else f"{show_value(made, 80)} of type {type(made).__name__}"
         raise UnfitValue(
             f"outputs must be returned as a list ([] for none) or with yield; the function returned {shown}"
         )
-    return list(made)
+    outputs: Iterable[Any] = made
+    return outputs
 
 
 def _several(made: Any) -> bool:

@@ -95,6 +95,7 @@ class OperatorChain:
         clock: Callable[[], int] = wall_clock,
         subtask: int = 0,
         waived: ExcludedSplits = exclude_none,
+        build: Callable[[Node], Operator] = build_operator,
     ) -> None:
         """``nodes``: the operators of this chain, if not all of the plan; rows may only be pushed to them.
 
@@ -103,7 +104,7 @@ class OperatorChain:
         through ``signals``, as rows do through ``exchanges``; those of a source are generated as often as ``pace``
         says, once its splits are assigned. ``clock`` returns processing time; the owner of a chain calls ``tick``. The
         first ``subtask`` records dead letters of rows that all subtasks receive. ``waived`` returns the splits that
-        are excluded from the watermark.
+        are excluded from the watermark. ``build`` returns the operator of a node.
         """
         self._sources = {source.name for source in plan.sources}
         self.counts = RecordCounts()
@@ -132,7 +133,7 @@ class OperatorChain:
         """Exchanges with rows that could be sent only if their type were declared."""
         self._ticking: set[str] = set()
         """Of those that wait for the clock, whose look at it is due and has not begun."""
-        self._clock, self._subtask = clock, subtask
+        self._clock, self._subtask, self._build = clock, subtask, build
         self.rejections = RejectionHandler(plan, self.counts)
         """What readers, operators and writers of this chain report rejected records to."""
         with ExitStack() as opened:
@@ -334,7 +335,7 @@ class OperatorChain:
             if not self._subtask:
                 reject(batch, index, error)
 
-        operator = build_operator(node)
+        operator = self._build(node)
         backend = backends.get(node.name)
         state, forget = (backend.value, backend.drop) if backend else (_stateless, _stateless)
         place, keeps_raw = self._places.get(node.name, 0), self.rejections.sources.__contains__

@@ -29,6 +29,7 @@ from kafka_eos.audit.tables.python_tasks import (
     listed,
     runs,
 )
+from kafka_eos.audit.tables.reference_operators import build_reference
 from kafka_eos.audit.tables.windows.late_rows import AGAIN, ASIDE, COUNTED
 from kafka_eos.core.provenance import TIMERS, number_outputs
 from kafka_eos.core.records import Batch, Origin, RawOrigin, RawRecord
@@ -119,7 +120,8 @@ class Part:
         outputs |= {captured(name): _Stage(whole, name, self._rows) for name in wanted.stages}
         outputs |= {captured(name): _Clock(name, self._rows) for name in wanted.clocks}
         outputs |= self._collectors
-        self.chain = self._held.enter_context(closing(OperatorChain(plan, {}, outputs, whole=whole)))
+        chain = OperatorChain(plan, {}, outputs, whole=whole, build=build_reference)
+        self.chain = self._held.enter_context(closing(chain))
         for collector in self._collectors.values():
             collector.refuse = self.chain.rejections.reject_output
 

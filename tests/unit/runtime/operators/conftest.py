@@ -13,6 +13,7 @@ from kafka_eos.abc.state import StateBackend, StateHandle
 from kafka_eos.core.fault_attribution import ErrorRules
 from kafka_eos.core.ids import Epoch
 from kafka_eos.core.records import Batch
+from kafka_eos.plan import Node
 from kafka_eos.runtime.operators import Operator, OperatorContext, build_operator
 from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
 from kafka_eos.runtime.state.keyed_backend import open_backend
@@ -45,6 +46,7 @@ class Bench:
     backends: dict[str, StateBackend] = field(default_factory=dict)
     now: int = 1_700_000_000_000
     """Milliseconds that the machine's clock shows to state that expires."""
+    build: Callable[[Node], Operator] = build_operator
 
     def line(self, verbs: Verbs, handles: Sequence[StateHandle] = ()) -> list[Operator]:
         """Build and open the operators that ``verbs`` adds to a stream."""
@@ -53,7 +55,7 @@ class Bench:
         return [self._open(node, handles) for node in pipeline.plan().nodes[1:-1]]
 
     def _open(self, node: Any, handles: Sequence[StateHandle]) -> Operator:
-        operator = build_operator(node)
+        operator = self.build(node)
         path = self.directory / f"{node.name}-{len(self.backends)}"
         own = [handle for handle in handles if handle.operator == node.name]
         backend = open_backend(
