@@ -205,7 +205,7 @@ def iceberg_by_key(home: Path, rows: Sequence[Account]) -> tuple[float, float]:
 def sqlite(home: Path, rows: Sequence[Account]) -> tuple[float, float]:
     """The same of a database through its driver alone."""
     here = home / f"{uuid.uuid4().hex}.db"
-    declared = {"id": "INTEGER", "owner": "TEXT", "balance": "REAL", "blocked": "INTEGER"}
+    declared = {"id": "INTEGER", "owner": "TEXT", "balance": "REAL", "blocked": "BOOLEAN"}
     with sqlite3.connect(here) as connection:
         for name in ("bare", "rows"):
             connection.execute(f"CREATE TABLE {name} ({', '.join(map(' '.join, declared.items()))})")

@@ -116,7 +116,10 @@ INSIDE: Mapping[str, Mapping[str, str]] = {
 }
 """The same of what stands in a room: folders, and modules beside them. The room's ``__init__`` is apart."""
 
-DBAPI = ("committer", "database", "sink", "staging_catalog", "statements", "table_keys", "table_staging")
+DBAPI = (
+    *("committer", "database", "sink", "staging_catalog", "statements", "stored_cells", "table_keys"),
+    "table_staging",
+)
 POSTGRES = (
     "connection",
     "sink.audit_rows",

@@ -30,8 +30,9 @@ from kafka_eos.connectors.dbapi.committer import DbApiCommitter
 from kafka_eos.connectors.dbapi.database import ROW_ERRORS, Database, format_error
 from kafka_eos.connectors.dbapi.mysql_cells import find_change
 from kafka_eos.connectors.dbapi.staging_catalog import LIVES, STAGES, DbApiStagingCatalog
+from kafka_eos.connectors.dbapi.stored_cells import find_difference, read_column_types
 from kafka_eos.connectors.dbapi.table_keys import find_key_problem
-from kafka_eos.connectors.dbapi.table_staging import DbApiTableStaging, refused, roll_back_after
+from kafka_eos.connectors.dbapi.table_staging import DbApiTableStaging, insert_unchanged, refused, roll_back_after
 from kafka_eos.core.errors import ConfigError, RestartFromCheckpoint, Retryable
 from kafka_eos.core.ids import JobIdentity, Term, ensure_name
 from kafka_eos.core.json_values import Json
@@ -146,8 +147,10 @@ class DbApiSink(NoProvenance, Sink[T]):
                 if self._target.key and (problem := find_key_problem(database, connection, self._target)):
                     raise ConfigError(f"DbApiSink cannot replace rows of {self._target} by key: {problem}")
             with roll_back_after(connection):
-                self._make_temporary(connection)
+                stage = self._make_temporary(connection)
                 self._expect_accepted(connection)
+                if (difference := find_difference(connection, self._target, stage.name)) is not None:
+                    raise ConfigError(f"columns= of DbApiSink does not describe {self._target}: {difference}")
         return []
 
     def _expect_accepted(self, connection: Connection) -> None:
@@ -188,10 +191,12 @@ class DbApiSink(NoProvenance, Sink[T]):
             try:
                 self._catalog.create_tables(connection)
                 self._catalog.ensure_registered(connection, life, ctx.job.term)
+                with connection.begin():
+                    types = read_column_types(connection, self._target)
             except BaseException:
                 connection.close()
                 raise
-        holder = DbApiTableStaging(self._database, self._catalog, connection, self._columns)
+        holder = DbApiTableStaging(self._database, self._catalog, connection, self._columns, types)
         return TableWriter(ctx, self.scope(ctx.job), holder, self._target, self._cells)
 
     def committer(self, ctx: JobContext) -> DbApiCommitter:
@@ -240,14 +245,15 @@ class DbApiSink(NoProvenance, Sink[T]):
         with self._database.connected() as connection:
             with connection.begin():
                 table = self._make_temporary(connection)
+                types = read_column_types(connection, self._target)
             try:
                 with connection.begin():
-                    statements.insert_rows(connection, table, rows)
+                    insert_unchanged(connection, table, types, self._target, rows)
                     columns = [table.c[name] for name in (statements.ORDER, *self._columns)]
                     found = connection.execute(select(*columns).order_by(columns[0])).all()
                     stored = statements.select_stored_keys(connection, table, self._target) if self._target.key else {}
             except ROW_ERRORS as error:
-                raise BadRows(refused(self._database, connection, table, self._target, rows, error)) from None
+                raise BadRows(refused(self._database, connection, table, types, self._target, rows, error)) from None
         return [self._encoded_row(cells, stored.get(number, {})) for number, *cells in found]
 
     def _make_temporary(self, connection: Connection) -> Table:

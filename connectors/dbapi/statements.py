@@ -14,6 +14,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Insert,
+    Integer,
     MetaData,
     Table,
     and_,
@@ -32,6 +33,9 @@ from kafka_eos.connectors.dbapi.database import INNODB, Database
 
 ORDER: Final = "kafka_eos_n"
 """The column of a staging table with the order of its rows; a user's column must not have this name."""
+
+# SQLite has no second index if an INTEGER is the primary key.
+_NUMBER: Final = BigInteger().with_variant(Integer(), "sqlite")
 
 
 class DefinedColumn(UserDefinedType[Any]):
@@ -59,7 +63,7 @@ def make_stage_table(
     """Return a staging table: the user's columns with their rules, so that bad rows are rejected early."""
     types = {column: DefinedColumn(database.escape(definition)) for column, definition in definitions.items()}
     columns: list[Column[Any]] = [
-        Column(ORDER, BigInteger, nullable=False, quote=True),
+        Column(ORDER, _NUMBER, primary_key=True, autoincrement=False, quote=True),
         *(Column(column, type_, quote=True) for column, type_ in types.items()),
     ]
     return Table(name, MetaData(), *columns, prefixes=["TEMPORARY"] if temporary else [], **INNODB)

@@ -1,6 +1,7 @@
 """Staging tables of any database, one per writer and epoch. Each batch is one transaction.
 
-Rule: the database decides row by row which rows a table rejects; nothing is staged meanwhile.
+Rule: the database decides row by row which rows a table rejects; nothing is staged meanwhile. A row that it would
+change is rejected too (``stored_cells``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kafka_eos.connectors._staged_tables.table_writer import find_bad_rows
 from kafka_eos.connectors.dbapi import statements
 from kafka_eos.connectors.dbapi.database import ROW_ERRORS, Database
 from kafka_eos.connectors.dbapi.staging_catalog import DbApiStagingCatalog, name_stage
+from kafka_eos.connectors.dbapi.stored_cells import ColumnTypes, find_changed
 from kafka_eos.core.errors import Fenced, KafkaEosError
 
 
@@ -33,6 +35,7 @@ class DbApiTableStaging:
     catalog: DbApiStagingCatalog
     connection: Connection
     definitions: Mapping[str, str]
+    types: ColumnTypes
     strategy: Strategy = Strategy.STAGE
 
     def map_errors(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
@@ -43,7 +46,7 @@ class DbApiTableStaging:
         with self.connection.begin():
             self.catalog.open(self.connection, promise, subtask, operator)
             table.create(self.connection, checkfirst=False)
-        return _DbApiStagingTable(self.database, self.catalog, self.connection, table, promise)
+        return _DbApiStagingTable(self.database, self.catalog, self.connection, table, self.types, promise)
 
     def close(self) -> None:
         self.connection.close()
@@ -57,6 +60,7 @@ class _DbApiStagingTable:
     catalog: DbApiStagingCatalog
     connection: Connection
     table: Table
+    types: ColumnTypes
     promise: TableCommittable
     rows: int = 0
 
@@ -64,11 +68,11 @@ class _DbApiStagingTable:
         numbered = [(self.rows + n, *row) for n, row in enumerate(rows)]
         try:
             with self.connection.begin():
-                statements.insert_rows(self.connection, self.table, numbered)
+                insert_unchanged(self.connection, self.table, self.types, self.promise.target, numbered)
         except ROW_ERRORS as error:
             with self.connection.begin():
                 self.catalog.expect_open(self.connection, self.promise)
-            bad = refused(self.database, self.connection, self.table, self.promise.target, numbered, error)
+            bad = refused(self.database, self.connection, self.table, self.types, self.promise.target, numbered, error)
             raise BadRows(bad) from None
 
     def prepare(self, promise: TableCommittable) -> None:
@@ -92,10 +96,20 @@ class _DbApiStagingTable:
                 self.catalog.drop(connection, self.promise.id)
 
 
+def insert_unchanged(
+    connection: Connection, stage: Table, types: ColumnTypes, target: TargetTable, rows: Sequence[tuple[Any, ...]]
+) -> None:
+    """Stage rows of a number and cells. Raise BadRows with those that come back changed, or one of ``ROW_ERRORS``."""
+    statements.insert_rows(connection, stage, rows)
+    if changed := find_changed(connection, stage, types, target, rows):
+        raise BadRows(changed)
+
+
 def refused(
     database: Database,
     connection: Connection,
     stage: Table,
+    types: ColumnTypes,
     target: TargetTable,
     rows: Sequence[tuple[Any, ...]],
     error: Exception,
@@ -105,6 +119,7 @@ def refused(
     def stage_alone(row: tuple[Any, ...]) -> None:
         with roll_back_after(connection):
             statements.insert_rows(connection, stage, [row])
+            find_changed(connection, stage, types, target, [row])  # raises for a value that cannot be read
 
     if database.find_row_error(error, target) is not None:
         with roll_back_after(connection):  # a missing table is not the fault of a row

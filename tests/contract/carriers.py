@@ -5,9 +5,11 @@ Rule: a carrier only uses what users use, and reports which values were rejected
 
 from __future__ import annotations
 
+import datetime
 import decimal
 import json
 import math
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +22,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from google.protobuf.message import Message as ProtobufMessage
 from pyiceberg.catalog import load_catalog
-from sqlalchemy import create_engine
+from sqlalchemy import Boolean, Column, Float, MetaData, Table, create_engine, select
 
 from kafka_eos.abc.codec import Codec
 from kafka_eos.abc.committer import CommitOutcome, CommitPermit
@@ -177,23 +179,39 @@ def by_file(form: str) -> Carrier:
     return carry
 
 
+_OF_DRIVERS: Final = (
+    *(bytes, decimal.Decimal, uuid.UUID),
+    *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta),
+)
+"""Classes that SQLAlchemy returns itself, so that no text is converted to them."""
+
+
 def by_table(server: str, columns: Mapping[str, str]) -> Carrier:
-    """Through ``DbApiSink``, in columns of these types. ``server``: a database as SQLAlchemy names it."""
+    """Through ``DbApiSink``, in columns of these types, and back through a table of SQLAlchemy.
+
+    The table is reflected; what MySQL does not show, its BOOLEAN and floats, is declared. ``server``: a database as
+    SQLAlchemy names it.
+    """
 
     def carry(tp: Any, values: Sequence[Any]) -> tuple[list[Any], set[int]]:
-        engine, names = create_engine(server), ", ".join(columns)
+        engine = create_engine(server)
         try:
             with engine.begin() as connection:
-                declared = ", ".join(map(" ".join, columns.items()))
+                defined = ", ".join(map(" ".join, columns.items()))
                 connection.exec_driver_sql("DROP TABLE IF EXISTS carried")
-                connection.exec_driver_sql(f"CREATE TABLE carried (n INTEGER PRIMARY KEY, {declared})")
+                connection.exec_driver_sql(f"CREATE TABLE carried (n INTEGER PRIMARY KEY, {defined})")
             numbered = [{"n": n, **msgspec.structs.asdict(value)} for n, value in enumerate(values)]
-            rejected = written(DbApiSink[Any](server, "carried", {"n": "INTEGER", **columns}, key="n"), numbered)
+            declared = {"n": "INTEGER NOT NULL", **columns}
+            rejected = written(DbApiSink[Any](server, "carried", declared, key="n"), numbered)
+            readable = {"BOOLEAN": Boolean(), "DOUBLE": Float(), "DOUBLE PRECISION": Float()}
+            known = (Column(name, readable[kind]) for name, kind in columns.items() if kind in readable)
+            table = Table("carried", MetaData(), *known, autoload_with=engine)
             with engine.begin() as connection:
-                back = connection.exec_driver_sql(f"SELECT {names} FROM carried ORDER BY n").all()
+                found = connection.execute(select(*(table.c[name] for name in columns)).order_by(table.c.n))
+                back = [dict(zip(columns, row, strict=True)) for row in found]
         finally:
             engine.dispose()
-        return [tp(*row) for row in back], rejected
+        return [msgspec.convert(row, tp, builtin_types=_OF_DRIVERS) for row in back], rejected
 
     return carry
 

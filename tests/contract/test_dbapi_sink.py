@@ -6,8 +6,10 @@ killed: ``tests/chaos/test_dbapi.py``.
 
 from __future__ import annotations
 
+import datetime
 import math
 import os
+import re
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
@@ -196,7 +198,7 @@ def test_rows_that_the_table_would_refuse_are_refused_when_they_are_staged_and_t
 
 
 class Vector:
-    """A cell that its driver adapts, and that compares its elements, as arrays do."""
+    """A cell that its driver adapts to another value, and that compares its elements, as arrays do."""
 
     def __conform__(self, protocol: object) -> int:
         return 7
@@ -205,14 +207,44 @@ class Vector:
         raise ValueError("the truth value of an array is ambiguous")
 
 
-def test_a_cell_of_a_class_that_the_driver_adapts_is_written_and_nan_is_refused(kit: Kit) -> None:
-    sink = kit.sink()
+def test_a_cell_that_the_driver_or_the_column_changes_is_refused_when_it_is_staged(kit: Kit) -> None:
+    sink = kit.sink(columns={**COLUMNS, "account": "TEXT NOT NULL"})
+    bad = [Vector(), math.nan, Decimal("NaN"), "1", 1.0, True]
 
-    committable = kit.prepared(sink, row("a", Vector()), row("b", math.nan), row("c", Decimal("NaN")))
-    sink.committer(job()).commit(permit(), committable)
+    sink.committer(job()).commit(permit(), kit.prepared(sink, row("a", 1), *(row("b", cell) for cell in bad)))
 
-    assert kit.ask("SELECT account, total FROM totals") == [("a", 7)]
-    assert [index for index, _ in sorted(kit.refused)] == [1, 2]
+    assert kit.ask("SELECT account, total FROM totals") == [("a", 1)]
+    assert sorted(index for index, _ in kit.refused) == [1, 2, 3, 4, 5, 6]
+    assert any(text.startswith("totals, column 'total' of type INTEGER(): '1' would come") for _, text in kit.refused)
+
+
+def test_a_row_that_cannot_be_read_back_is_refused_and_not_its_neighbours(kit: Kit) -> None:
+    kit.ask("CREATE TABLE days (day DATE)")
+    sink = kit.sink("days", columns={"day": "DATE"})
+    days = [datetime.date(2026, 6, 1), "no date", datetime.date(1, 1, 1)]
+
+    sink.committer(job()).commit(permit(), kit.prepared(sink, *({"day": day} for day in days)))
+
+    assert kit.ask("SELECT day FROM days") == [("2026-06-01",), ("0001-01-01",)]
+    assert [index for index, _ in kit.refused] == [1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"name": "VARCHAR(50)", "total": "INTEGER"}, "'name' is VARCHAR(length=20), but is declared as VARCH"),
+        ({"NAME": "VARCHAR(20)", "total": "INTEGER"}, "'total' is INTEGER() NOT NULL, but is declared as INT"),
+    ],
+    ids=str,
+)
+def test_columns_that_are_declared_unlike_the_table_are_refused_at_the_start(
+    kit: Kit, columns: dict[str, str], said: str
+) -> None:
+    """A longer text or a null would be staged, and refused in the commit."""
+    kit.ask("CREATE TABLE narrow (name VARCHAR(20), total INTEGER NOT NULL)")
+
+    with pytest.raises(ConfigError, match=re.escape(f"does not describe narrow: the column {said}")):
+        kit.sink("narrow", columns=columns).check(job())
 
 
 def test_a_row_of_cells_that_are_too_few_is_refused_and_not_shifted(kit: Kit) -> None:
@@ -275,7 +307,7 @@ def test_a_row_whose_columns_are_all_of_the_key_stays_as_it_is(kit: Kit) -> None
 
 
 def test_a_row_with_null_in_its_key_is_refused(kit: Kit) -> None:
-    sink = kit.sink("balances", key="account", columns={"account": "TEXT", "total": "INTEGER"})
+    sink = kit.sink("balances", key="account", columns={"account": "TEXT", "total": "INTEGER NOT NULL"})
 
     sink.committer(job()).commit(permit(), kit.prepared(sink, row("a", 1), {"account": None, "total": 2}))
 
@@ -529,9 +561,9 @@ def test_connections_that_commit_by_themselves_are_refused(kit: Kit) -> None:
 
 
 def test_the_audit_tells_rows_as_the_database_holds_them(kit: Kit) -> None:
-    """An integer in a column of text, and a number as text in one of integers."""
+    """Also a row that the table refuses, and one that it would change."""
     sink = kit.sink("balances", key="account")
-    values = [row("a", "1"), row("7", 2), row("b", -1)]
+    values = [row("a", 1), row("7", 2), row("b", -1), row("c", "3")]
     sink.committer(job()).commit(permit(), kit.prepared(sink, *values[:2]))
 
     kept, told = sink.audit_rows(
@@ -539,12 +571,12 @@ def test_the_audit_tells_rows_as_the_database_holds_them(kit: Kit) -> None:
     )
 
     assert [(key, value) for key, value, _, _ in told] == list(sink.audit_table_rows())
-    assert kept.values == values[:2] and [index for index, _ in kit.refused] == [2]
+    assert kept.values == values[:2] and [index for index, _ in kit.refused] == [2, 2]
     assert sink.audit_table(job()) == (f"balances in sqlite:{kit.path}", True)
 
 
 def of_sqlite(kit: Kit, database: Callable[[], str]) -> str | URL:
-    kit.ask("CREATE TABLE spelt (account TEXT COLLATE NOCASE PRIMARY KEY, total INTEGER)")
+    kit.ask("CREATE TABLE spelt (account VARCHAR(50) COLLATE NOCASE PRIMARY KEY, total INTEGER)")
     return kit.url
 
 
@@ -552,7 +584,7 @@ def of_postgres(kit: Kit, database: Callable[[], str]) -> str | URL:
     conninfo = database()
     with psycopg.connect(conninfo) as connection:
         connection.execute("CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
-        connection.execute("CREATE TABLE spelt (account text COLLATE ci PRIMARY KEY, total integer)")
+        connection.execute("CREATE TABLE spelt (account varchar(50) COLLATE ci PRIMARY KEY, total integer)")
     return postgres_url(conninfo)
 
 
@@ -575,8 +607,10 @@ def test_the_audit_compares_keys_as_the_table_does(
     address: Callable[[Kit, Callable[[], str]], str | URL], kit: Kit, database: Callable[[], str]
 ) -> None:
     """The table keeps the spelling of the first row of a key, and the values of the last."""
-    columns = {"account": "VARCHAR(50)", "total": "INTEGER"}
-    sink: DbApiSink[Any] = DbApiSink(address(kit, database), "spelt", columns, key="account")
+    url = address(kit, database)
+    latin = " CHARACTER SET latin1" if address is of_mariadb else ""
+    columns = {"account": f"VARCHAR(50){latin}", "total": "INTEGER"}
+    sink: DbApiSink[Any] = DbApiSink(url, "spelt", columns, key="account")
     values = [row("bob", 3), row("eve", 1), row("BOB", 4)]
     sink.committer(job()).commit(permit(), kit.prepared(sink, *values[:2]))
     with kit.writer(sink, first=2) as writer:

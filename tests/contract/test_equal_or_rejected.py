@@ -13,6 +13,7 @@ import math
 import os
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -320,12 +321,85 @@ def test_a_dead_letter_that_is_replayed_is_the_rejected_record(bootstrap: str, t
     carried()
 
 
+class Narrow(msgspec.Struct):
+    """A row of columns that are narrower than their cells, which may also be of another type."""
+
+    paid: Any = None
+    small: Any = None
+    share: Any = None
+    price: Any = None
+    day: Any = None
+    at: Any = None
+    code: Any = None
+    name: Any = None
+    raw: Any = None
+
+
+NARROW: Final = {
+    "paid": "BOOLEAN", "small": "SMALLINT", "share": "FLOAT", "price": "DECIMAL(10,2)", "day": "DATE", "at": "DATETIME",
+    "code": "CHAR(3)", "name": "VARCHAR(5)", "raw": "BLOB",
+}  # fmt: skip
+of_any_column = (
+    st.none() | st.booleans() | st.integers(-3, 70_000) | st.integers() | st.floats() | st.floats(width=32)
+    | st.decimals(-1000, 1000, places=3) | st.dates() | st.datetimes() | st.text("ab ü", max_size=7) | st.text()
+    | st.binary() | st.times() | st.timedeltas() | st.uuids() | st.lists(st.integers(), max_size=2)
+)  # fmt: skip
+in_its_column = st.fixed_dictionaries(
+    {},
+    optional={
+        "paid": st.booleans(),
+        "small": st.integers(-40_000, 40_000),
+        "share": st.floats(width=32),
+        "price": st.decimals(-1000, 1000, places=3),
+        "day": st.dates(),
+        "at": st.datetimes().map(lambda at: at.replace(microsecond=at.microsecond // 500_000 * 500_000)),
+        "code": st.text("ab ", max_size=4),
+        "name": st.text("ab ü", max_size=7),
+        "raw": st.binary(),
+    },
+)
+in_any_column = st.tuples(st.sampled_from([*NARROW]), of_any_column).map(lambda cell: dict([cell]))
+narrow = (in_its_column | in_any_column).map(lambda fields: Narrow(**fields))
+
+
+def expect_equal_or_rejected_in_narrow_columns(server: str) -> None:
+    carry = by_table(server, NARROW)
+
+    @given(st.lists(narrow, min_size=4, max_size=12))
+    @example(
+        [Narrow(paid=True), Narrow(paid=1), Narrow(small=True), Narrow(share=1), Narrow(code="a "), Narrow(name=b"a")]
+    )
+    @examples(15)
+    def carried(values: list[Any]) -> None:
+        back, rejected = carry(Narrow, values)
+
+        kept = [value for index, value in enumerate(values) if index not in rejected]
+        assert len(back) == len(kept)
+        for found, value in zip(map(msgspec.structs.astuple, back), map(msgspec.structs.astuple, kept), strict=True):
+            assert all(map(is_equal, found, value)), (found, value)
+
+    carried()
+
+
+def test_a_row_of_narrow_columns_comes_back_equal_or_is_rejected(tmp_path: Path) -> None:
+    expect_equal_or_rejected_in_narrow_columns(f"sqlite:///{tmp_path}/rows.db")
+
+
 @pytest.mark.campaign
-def test_a_row_of_mariadb_comes_back_equal_or_is_rejected() -> None:
-    """On the server that ``MARIADB_URL`` names, in a database that this test may write to."""
+def test_a_row_of_narrow_columns_of_mariadb_comes_back_equal_or_is_rejected() -> None:
+    expect_equal_or_rejected_in_narrow_columns(mariadb())
+
+
+def mariadb() -> str:
+    """Return the server that ``MARIADB_URL`` names, with a database that tests may write to."""
     if (server := os.environ.get("MARIADB_URL")) is None:
         pytest.skip("MARIADB_URL does not name a server, such as mariadb+pymysql://root@localhost/test")
-    carry = by_table(server, {"text": "TEXT", "number": "BIGINT", "share": "DOUBLE", "raw": "LONGBLOB"})
+    return server
+
+
+@pytest.mark.campaign
+def test_a_row_of_mariadb_comes_back_equal_or_is_rejected() -> None:
+    carry = by_table(mariadb(), {"text": "TEXT", "number": "BIGINT", "share": "DOUBLE", "raw": "LONGBLOB"})
 
     @given(st.lists(cells, min_size=4, max_size=12))
     @example([HARD[Cells]])
