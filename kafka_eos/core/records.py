@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain, compress, repeat
+from itertools import chain, compress, repeat, starmap
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -256,7 +256,7 @@ class Batch(Generic[T]):
 
     def repeat(self, counts: Sequence[int]) -> Batch[T]:
         """Return each row as often as its count says; 0 drops it. ``counts``: one per row."""
-        return self._of(lambda column: list(chain.from_iterable(map(repeat, column, counts))))
+        return self._of(lambda column: list(chain.from_iterable(starmap(repeat, zip(column, counts, strict=True)))))
 
     def _of(self, select: Callable[[Any], Iterable[Any]]) -> Batch[T]:
         names = (each.name for each in fields(self) if each.name not in _OF_THE_BATCH)

@@ -318,6 +318,7 @@ def test_an_attempt_serves_what_is_asked_of_its_run(tmp_path: Path) -> None:
     assert [event["by"] for event in read_events(run.storage) if event["event"] == "requested"] == [asked["by"]]
     assert requests.wait(home, tokens[0], 30).path == str(tmp_path / "savepoint")
     assert (tmp_path / "savepoint" / paths.SAVEPOINT).exists()
+    assert [event for event, _ in run.told].index("stopped") == len(run.told) - 1
 
 
 # ---------------------------------------------------------------- the end

@@ -6,6 +6,7 @@ as a worker answers, unless the test leaves the answer out.
 
 from __future__ import annotations
 
+import itertools
 import queue
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -98,6 +99,10 @@ class MemoryWorker(WorkerHandle):
     def io_bytes(self) -> int:
         return self.moved
 
+    @property
+    def session(self) -> int:
+        return self.started[-1].session if self.started else 0
+
     def send(self, message: ControlMessage) -> None:
         if not self.lives or type(message) is self.dies_of:
             raise WorkerDied(f"worker {self.subtask} is gone", [self.number])
@@ -157,27 +162,37 @@ class MemoryWorker(WorkerHandle):
 
 
 class MemoryPool(WorkerPool):
-    """Workers that are there from the beginning."""
+    """Workers that are there from the beginning; one that has ended is replaced."""
 
     def __init__(self, events: queue.SimpleQueue[SupervisorEvent], count: int) -> None:
         super().__init__()
         self.events = events
-        self._workers = [MemoryWorker(FIRST + subtask, subtask, events) for subtask in range(count)]
+        self._numbers = itertools.count(FIRST)
+        self._workers = [MemoryWorker(next(self._numbers), subtask, events) for subtask in range(count)]
+        self.steps: list[str] = []
+        """What was done to all of them."""
 
     @property
     def workers(self) -> Sequence[MemoryWorker]:
-        return self._workers
+        return [*self._workers]
 
     def start_workers(self) -> None:
-        pass
+        for worker in self.workers:
+            if not worker.lives:
+                self._workers[worker.subtask] = MemoryWorker(next(self._numbers), worker.subtask, self.events)
 
     def start_sessions(self, make_start: MakeStart) -> None:
+        self.steps.append("start")
         for worker in self._workers:
             peers = tuple(each.subtask for each in self._workers if each is not worker)
             worker.start(make_start(worker.subtask, peers))
 
     def drop_local_state(self) -> None:
-        pass
+        self.steps.append("drop state")
+
+    def kill_all(self) -> None:
+        self.steps.append("kill")
+        super().kill_all()
 
 
 class MemoryAttempt:

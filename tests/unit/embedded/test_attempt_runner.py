@@ -159,6 +159,7 @@ def test_a_request_is_not_answered_before_all_workers_were_told(attempt: Made) -
         one.run(begun(one), one.submits(TakeCheckpoint()), one.until("committed", 2))
 
     assert [token for token, _, _ in requests.list_pending(one.requests)] == one.tokens
+    assert len(one.of("committed")) == 1, "the failures before it are over"
 
 
 def test_a_job_that_is_cancelled_ends_at_once_and_says_so(attempt: Made) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -33,6 +33,13 @@ class Child:
     @property
     def io_bytes(self) -> int:
         return read_io_bytes(self.pid)
+
+
+@dataclass(frozen=True)
+class Idle:
+    subtask: int
+    pid: int = 1
+    io_bytes: int = 0
 
 
 @pytest.fixture
@@ -105,6 +112,26 @@ def test_what_is_shown(children: tuple[Child, Child]) -> None:
             }
         ],
     }
+
+
+def test_the_three_that_have_most_left_are_named_and_the_others_counted() -> None:
+    preparation = RestoreMonitor([Idle(subtask) for subtask in range(6)], TIMEOUT, now=0.0)
+    shown = []
+    for subtask, left in ((0, 1), (1, 5), (4, 2), (3, 4)):
+        preparation.record_progress(subtask, replace(HALF, bytes=HALF.of_bytes - left * 1_000_000_000), now=1.0)
+        shown.append(str(preparation.summary["text"]))
+    preparation.ready(2)
+
+    assert [text.split() for text in shown[2].split("; ")][:3] == [
+        ["worker", number, "restores", "'total':", done, "of", "9.8", "GB,", "12", "of", "40", "files"]
+        for number, done in (("1", "4.8"), ("4", "7.8"), ("0", "8.8"))
+    ]
+    assert "more" not in shown[2]
+    named = [text.partition(" restore")[0] for text in str(preparation.summary["text"]).split("; ")]
+    assert named == ["worker 1", "worker 3", "worker 4", "1 more workers", "1 of 6 ready"]
+    workers = preparation.summary["workers"]
+    assert isinstance(workers, list) and [each["worker"] for each in workers] == [0, 1, 3, 4]
+    assert preparation.summary["ready"] == 1
 
 
 def test_a_worker_tells_it_at_a_human_rate() -> None:

@@ -263,6 +263,18 @@ def test_a_state_with_namespaces_is_its_own_namespace_none(bench: Any) -> None:
     assert bench.run(verbs(function(declare_spaces, step)), ["a1"]).values == [5, 5, 0]
 
 
+@pytest.mark.parametrize("space", [1.5, True, ("x", None), ["x"]], ids=str)
+def test_what_can_be_no_key_can_be_no_namespace(bench: Any, space: Any) -> None:
+    """Its row is rejected, and leaves nothing: what is stored could not be found again."""
+
+    def step(self: Any, key: str, value: str) -> list[Any]:
+        self.value.of(space if value == "a!" else "x").put(1)
+        return [self.value.namespaces()]
+
+    assert bench.run(verbs(function(declare_spaces, step)), ["a1", "a!", "a2"]).values == [["x"], ["x"]]
+    assert refused(bench) == [1]
+
+
 @pytest.mark.parametrize("use", [lambda seen: seen.of("x").get(), lambda seen: seen.namespaces()])
 def test_namespaces_must_be_declared(bench: Any, use: Callable[[Any], Any]) -> None:
     with pytest.raises(PlanError, match="namespaced=True"):

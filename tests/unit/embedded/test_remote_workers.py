@@ -1,0 +1,276 @@
+"""Workers that dial their supervisor: who is let in, how each is spoken to, and what its end is taken for."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import pytest
+
+from kafka_eos.embedded.remote_workers import RemotePool, WorkerTask
+from kafka_eos.embedded.supervisor_events import WorkerConnected, WorkerExited, WorkerMessage
+from kafka_eos.embedded.worker_pool import WorkerDied
+from kafka_eos.runtime.transport.tcp_sockets import TcpAddress, dial
+from kafka_eos.runtime.worker.control_channel import TcpChannel
+from kafka_eos.runtime.worker.control_messages import EndSession, SessionReady, StartSession
+from kafka_eos.runtime.worker.tcp_connections import TcpConnections, WorkerHello, WorkerTicket
+from tests.waiting import PATIENCE, eventually
+
+
+class Place(WorkerTask):
+    """Where a worker runs that the test plays."""
+
+    def __init__(self, subtask: int, ticket: WorkerTicket) -> None:
+        self.subtask, self.ticket = subtask, ticket
+        self.lives, self.kills, self.end = True, 0, ""
+        self.dialed: list[TcpConnections] = []
+
+    @property
+    def alive(self) -> bool:
+        return self.lives
+
+    @property
+    def io_bytes(self) -> int:
+        return 7 + self.subtask
+
+    def describe_end(self) -> str | None:
+        return self.end or None
+
+    def stacks(self) -> str:
+        return f"stacks of {self.subtask}"
+
+    def kill(self) -> None:
+        self.lives, self.kills = False, self.kills + 1
+
+    def dials(self) -> TcpConnections:
+        self.dialed.append(TcpConnections(self.ticket, self.subtask))
+        return self.dialed[-1]
+
+
+class PlayedPool(RemotePool):
+    """Three workers, whose places a test plays."""
+
+    def __init__(self) -> None:
+        super().__init__(3, "127.0.0.1", range(1), certificate=b"")
+        self.places: list[Place] = []
+        self.start_workers()
+
+    def launch(self, subtask: int, ticket: WorkerTicket) -> WorkerTask:
+        self.places.append(Place(subtask, ticket))
+        return self.places[-1]
+
+    def drop_local_state(self) -> None:
+        pass
+
+    def hear(self) -> Any:
+        return self.events.get(timeout=PATIENCE)
+
+    def connect(self) -> list[TcpConnections]:
+        """All of the places dial, the last one first."""
+        made = []
+        for place in reversed(self.places):
+            made.append(place.dials())
+            assert self.hear() == WorkerConnected(place.ticket.number)
+        return made[::-1]
+
+    @property
+    def told(self) -> list[Any]:
+        """What was told until now, and not heard."""
+        found = []
+        while True:
+            try:
+                found.append(self.events.get_nowait())
+            except queue.Empty:
+                return found
+
+
+@pytest.fixture
+def pool() -> Iterator[PlayedPool]:
+    made = PlayedPool()
+    yield made
+    made.close()
+    for place in made.places:
+        for connections in place.dialed:
+            connections.close()
+
+
+def is_over(connections: TcpConnections) -> bool:
+    """Is the channel closed from the other end?"""
+    try:
+        return next(connections.receive(), None) is None
+    except OSError:
+        return True
+
+
+def start(subtask: int, peers: tuple[int, ...]) -> StartSession:
+    return StartSession(
+        session=4, identity="", term=4, first_epoch=1, parallelism=3, peers=peers, positions={}, states=(),
+        in_flight=(), ends=None, waiting_sources=frozenset({f"of {subtask}"}), excluded_sources=frozenset(),
+    )  # fmt: skip
+
+
+def test_each_worker_has_a_number_of_its_own_and_is_spoken_to_once_it_has_connected(pool: PlayedPool) -> None:
+    assert [worker.is_connected for worker in pool.workers] == [False] * 3
+    with pytest.raises(WorkerDied, match="cannot be reached: it has not connected") as failed:
+        pool.workers[1].send(EndSession(session=4))
+    assert failed.value.workers == {pool.places[1].ticket.number}
+
+    connections = pool.connect()
+    assert [worker.subtask for worker in pool.workers] == [0, 1, 2]
+    assert len({worker.number for worker in pool.workers}) == 3
+    assert [(worker.is_connected, worker.alive, worker.pid > 0) for worker in pool.workers] == [(True, True, True)] * 3
+    assert [(worker.io_bytes, worker.stacks()) for worker in pool.workers] == [
+        (7 + subtask, f"stacks of {subtask}") for subtask in range(3)
+    ]
+    for subtask, (worker, theirs) in enumerate(zip(pool.workers, connections, strict=True)):
+        worker.send(EndSession(session=subtask))
+        assert next(theirs.receive()) == EndSession(session=subtask)
+        for session in (5, 6):
+            theirs.send(SessionReady(session=session))
+        assert [pool.hear() for _ in range(2)] == [
+            WorkerMessage(SessionReady(session=session), worker.number) for session in (5, 6)
+        ]
+
+
+def test_a_session_connects_each_worker_with_all_others(pool: PlayedPool) -> None:
+    connections = pool.connect()
+    secrets = set()
+    for _ in range(2):
+        pool.start_sessions(start)
+        begun = [next(theirs.receive()) for theirs in connections]
+        with ThreadPoolExecutor(3) as threads:
+            meet = lambda theirs, begins: theirs.connect_peers(begins, lambda: False)  # noqa: E731
+            sockets = list(threads.map(meet, connections, begun))
+        assert [each.waiting_sources for each in begun] == [frozenset({f"of {subtask}"}) for subtask in range(3)]
+        assert [set(each) for each in sockets] == [{1, 2}, {0, 2}, {0, 1}]
+        secrets |= {each.secret for each in begun}
+        for each in sockets:
+            for sock in each.values():
+                sock.close()
+
+    assert len(secrets) == 2, "one for each session"
+
+
+# ---------------------------------------------------------------- ends
+
+
+def ends(pool: PlayedPool, place: Place, how: str) -> None:
+    """Exactly one event tells it, and the place is told to end, too."""
+    assert pool.hear() == WorkerExited(place.ticket.number, how)
+    assert not pool.workers[place.subtask].alive
+    assert place.kills
+
+
+def test_a_task_that_has_ended_is_told_once(pool: PlayedPool) -> None:
+    theirs = pool.connect()
+    pool.places[1].end = "was killed by signal 9"
+    pool.on_task_ended(pool.places[1].ticket.number)
+    ends(pool, pool.places[1], "was killed by signal 9")
+    assert is_over(theirs[1])
+    pool.on_task_ended(pool.places[2].ticket.number)
+    ends(pool, pool.places[2], "has ended")
+
+    pool.on_task_ended(pool.places[1].ticket.number)
+    pool.on_task_ended(99)
+    pool.workers[1].kill()
+    assert pool.told == []
+    with pytest.raises(WorkerDied, match="was killed by signal 9"):
+        pool.workers[1].send(EndSession(session=4))
+    assert pool.workers[0].alive
+
+
+def test_a_task_that_ends_before_it_has_connected_is_told(pool: PlayedPool) -> None:
+    pool.on_task_ended(pool.places[0].ticket.number)
+    ends(pool, pool.places[0], "has ended")
+
+
+@pytest.mark.parametrize("end", ["", "exited with code 3"])
+def test_a_worker_that_closes_its_connection_has_ended(pool: PlayedPool, end: str) -> None:
+    theirs = pool.connect()
+    pool.places[0].end = end
+    theirs[0].close()
+
+    ends(pool, pool.places[0], end or "closed its connection")
+
+
+def test_a_worker_that_says_rubbish_has_ended(pool: PlayedPool) -> None:
+    theirs = pool.connect()
+    theirs[0]._control._sock.send(b"\xff" * 64)
+
+    event = pool.hear()
+    assert isinstance(event, WorkerExited) and event.how.startswith("lost its connection: ")
+
+
+def test_a_worker_that_is_given_up_is_not_heard_any_more(pool: PlayedPool) -> None:
+    theirs = pool.connect()
+    pool.workers[1].kill()
+
+    ends(pool, pool.places[1], "was given up")
+    assert is_over(theirs[1])
+    pool.places[1].lives = True  # it cannot be killed from here
+    assert not pool.workers[1].alive
+    with pytest.raises(WorkerDied, match="the control channel is closed"):
+        pool.workers[1].send(EndSession(session=4))
+
+
+def test_what_has_ended_is_replaced_and_what_lives_stays(pool: PlayedPool) -> None:
+    """Whoever was replaced is not let in any more, and a number is let in once."""
+    first = pool.workers
+    pool.workers[1].kill()
+    pool.places[2].lives = False
+    pool.start_workers()
+
+    assert [place.subtask for place in pool.places] == [0, 1, 2, 1, 2]
+    assert pool.workers[0] is first[0]
+    numbers = [place.ticket.number for place in pool.places]
+    assert len({*numbers}) == 5
+    assert [worker.number for worker in pool.workers] == [numbers[0], numbers[3], numbers[4]]
+    assert pool.hear() == WorkerExited(numbers[1], "was given up")
+    replaced, mine = pool.places[1].dials(), pool.places[3].dials()
+    assert pool.hear() == WorkerConnected(numbers[3])
+    again = pool.places[3].dials()
+    assert is_over(replaced) and is_over(again)
+    mine.send(SessionReady(session=4))
+    assert pool.hear() == WorkerMessage(SessionReady(session=4), numbers[3])
+
+
+def test_a_worker_that_was_given_up_before_it_connected_is_not_let_in(pool: PlayedPool) -> None:
+    pool.workers[0].kill()
+    ends(pool, pool.places[0], "was given up")
+
+    assert is_over(pool.places[0].dials())
+    assert not pool.workers[0].is_connected
+    assert pool.told == []
+
+
+def test_who_speaks_another_language_is_not_let_in(pool: PlayedPool) -> None:
+    ticket = pool.places[0].ticket
+    at = TcpAddress(ticket.host, ticket.port)
+    channel = TcpChannel(dial(at, None, ticket.credentials.secret, b"\xffhello"))
+
+    assert list(channel.receive_as_worker()) == []
+    channel.release()
+    hello = msgspec.msgpack.encode(WorkerHello(ticket.number, 1, "127.0.0.1", 1))
+    with pytest.raises(ConnectionError):
+        dial(at, None, b"another secret", hello)
+    assert pool.told == []
+
+
+def test_a_pool_that_is_closed_ends_its_workers_and_listens_no_more(pool: PlayedPool) -> None:
+    theirs = pool.connect()
+    pool.close()
+
+    assert [place.kills > 0 for place in pool.places] == [True] * 3
+    assert all(map(is_over, theirs))
+    eventually(lambda: refuses(pool.places[0].dials), "nobody is let in")
+
+
+def refuses(dials: Callable[[], TcpConnections]) -> bool:
+    try:
+        dials()
+    except OSError:
+        return True
+    return False
