@@ -26,6 +26,7 @@ from kafka_eos.embedded.background_commits import BackgroundWork
 from kafka_eos.embedded.supervisor_events import (
     BackgroundDone,
     BackgroundFailed,
+    PoolFailed,
     SplitsDiscovered,
     StopRequested,
     StopTimedOut,
@@ -214,6 +215,8 @@ class AttemptRunner:
                 )
             case WorkerExited(worker=number, how=how) if (worker := self._crew.find(number)) is not None:
                 self._apply(facts.SubtaskLost(worker.subtask, f"worker {worker.pid} {how}"))
+            case PoolFailed(error=error):
+                raise error
             case BackgroundDone() | SplitsDiscovered() | BackgroundFailed() if event.term != self._session:
                 return  # an earlier attempt started it; recovery has handled its result
             case SplitsDiscovered(found=found):

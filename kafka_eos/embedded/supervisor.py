@@ -22,6 +22,7 @@ from kafka_eos.core.ids import AppRef
 from kafka_eos.core.json_values import Positions
 from kafka_eos.embedded.attempt_runner import AttemptRunner, make_session_error
 from kafka_eos.embedded.supervisor_events import (
+    PoolFailed,
     StopRequested,
     StopTimedOut,
     SupervisorEvent,
@@ -109,13 +110,15 @@ class Supervisor:
         return True
 
     def _handle_before_sessions(self, event: SupervisorEvent) -> None:
-        """Handle an event that arrives while workers are missing: only the end of a worker matters."""
+        """Handle an event that arrives while workers are missing: only ends matter."""
         numbers = {worker.number: worker for worker in self._pool.workers}
         match event:
             case WorkerExited(worker=number, how=how) if number in numbers:
                 raise WorkerDied(f"worker {numbers[number].subtask} {how}", [number])
             case WorkerMessage(message=SessionFailed(session=0) as failed, worker=number) if number in numbers:
                 raise make_session_error(failed)
+            case PoolFailed(error=error):
+                raise error
 
     def _run_sessions(self, coordinator: Coordinator, resumed: RestorePoint) -> None:
         settings = self._settings

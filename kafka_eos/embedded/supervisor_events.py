@@ -39,6 +39,13 @@ class WorkerExited:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolFailed:
+    """The place where workers run is gone, or has ended them on request. ``error`` ends the attempt."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class BackgroundDone:
     """Background work has produced an event for the attempt's state machine."""
 
@@ -76,6 +83,7 @@ SupervisorEvent: TypeAlias = (
     WorkerMessage
     | WorkerConnected
     | WorkerExited
+    | PoolFailed
     | BackgroundDone
     | SplitsDiscovered
     | BackgroundFailed

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -57,14 +57,27 @@ def allow_open_files(parallelism: int) -> None:
 
 
 class ChildProcess:
-    """A process that runs one worker on this machine. ``control``: see ``worker_main``."""
+    """A process that runs one worker on this machine. ``control``: see ``worker_main``.
 
-    def __init__(self, app: AppRef, subtask: int, config: WorkerConfig, control: str, control_fd: int) -> None:
+    ``environment``: its environment variables, by default those of this process.
+    """
+
+    def __init__(
+        self,
+        app: AppRef,
+        subtask: int,
+        config: WorkerConfig,
+        control: str,
+        control_fd: int,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         config_fd = open_memory_file(msgspec.json.encode(config))
         command = [sys.executable, "-m", "kafka_eos.embedded.worker_main", f"{control}:{control_fd}", str(subtask),
                    str(app), str(config_fd), str(os.getpid())]  # fmt: skip
         try:
-            self._process = subprocess.Popen(command, pass_fds=[control_fd, config_fd], stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                command, pass_fds=[control_fd, config_fd], stdin=subprocess.DEVNULL, env=environment
+            )
         finally:
             os.close(config_fd)
 

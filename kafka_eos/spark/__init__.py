@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafka_eos.spark.engine import SparkEngine
+    from kafka_eos.spark.worker_engine import SparkWorkers
 
-__all__ = ["SparkEngine"]
+__all__ = ["SparkEngine", "SparkWorkers"]
 
-_HOMES = {"SparkEngine": "kafka_eos.spark.engine"}
+_HOMES = {"SparkEngine": "kafka_eos.spark.engine", "SparkWorkers": "kafka_eos.spark.worker_engine"}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,11 +10,13 @@ import re
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
+from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.core.errors import ConfigError, Fatal, RestartFromCheckpoint
 
 SPARKS = (PySparkException, Py4JError, OSError)
 """What a call to Spark may raise; OSError if its JVM is gone."""
 
+_SESSION_ENDED = "the Spark session has ended. Nothing is lost: start again, and the job resumes from its last epoch"
 _CAUSES = 600
 """Most characters of a Spark error that are shown."""
 _CAUSE = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|[a-z]): .")
@@ -35,10 +37,21 @@ _ENVIRONMENT = {
 def translate_error(error: Exception) -> Exception:
     """Translate a Spark error into one of ours."""
     if isinstance(error, OSError) or (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)):
-        return Fatal(
-            "the Spark session has ended. Nothing is lost: start again, and the job resumes from its last epoch"
-        )
+        return Fatal(_SESSION_ENDED)
     return advise_on_setup(error) or RestartFromCheckpoint(f"the Spark job failed: {_gist(error)}")
+
+
+def find_end_of_run(error: Exception) -> Exception | None:
+    """Return the error that ends the whole run of a job, if one of its Spark jobs ends like this; else None."""
+    text = str(error)
+    if "SPARK_JOB_CANCELLED" in text:
+        return RetryInterrupted(
+            f"the Spark job of a worker was cancelled ({_gist(error)}); nothing is lost, the next start resumes from "
+            "the last checkpoint"
+        )
+    if "SparkContext was shut down" in text or not isinstance(error, Py4JJavaError | PySparkException):
+        return Fatal(_SESSION_ENDED)
+    return advise_on_setup(error)
 
 
 def advise_on_setup(error: BaseException) -> ConfigError | None:

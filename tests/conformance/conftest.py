@@ -10,8 +10,10 @@ from tests.conformance.runs import Runs
 
 
 @pytest.fixture(scope="session")
-def runs(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+def runs(request: pytest.FixtureRequest, bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     """Every pipeline on every engine, each run once."""
-    made = Runs(bootstrap, tmp_path_factory.mktemp("conformance"))
+    params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    asked = {(str(given.get("case")), str(given.get("engine"))) for given in params}
+    made = Runs(bootstrap, tmp_path_factory.mktemp("conformance"), asked)
     yield made
     made.close()

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from kafka_eos.core.errors import PlanError
 from kafka_eos.core.ids import AppRef
 from kafka_eos.core.provenance import HEADER, PROCESSING_TIMERS, TIMERS, parse_provenance
 from kafka_eos.runtime.program import load_program
-from kafka_eos.spark import SparkEngine
+from kafka_eos.spark import SparkEngine, SparkWorkers
 from tests.chaos import harness
 from tests.conformance.cases import CASES, Case, Fed, Row
 from tests.conformance.unsupported import GAPS
@@ -33,8 +33,12 @@ from tests.waiting import PATIENCE
 from tests.wire import ongoing
 
 REFERENCE = "embedded-1"
-ENGINES = ("spark", "embedded-3")
-"""Engines that are compared with the reference; Spark first, so that the embedded ones run meanwhile."""
+ENGINES = ("spark", "spark-workers", "embedded-3")
+"""Engines that are compared with the reference. The embedded ones run while those in the Spark session run."""
+ON_SPARK: Mapping[str, type[SparkEngine | SparkWorkers]] = {"spark": SparkEngine, "spark-workers": SparkWorkers}
+PREVIEW = "spark-workers"
+ON_PREVIEW = ("keyed", "deduplicated", "loop")
+"""Cases that run on it in each test run; the others in `make campaign`."""
 ROOT = Path(__file__).parents[2]
 
 APP = """
@@ -127,7 +131,7 @@ class Run:
         given = {"parallelism": 2, "max_records_per_epoch": 600, "start_from": savepoint}
         settings = Settings.resolve(code={**pipeline.code_settings, **given})
         try:
-            SparkEngine(session).run(pipeline.plan(), self.app, settings, until_caught_up=True)
+            ON_SPARK[self.engine](session).run(pipeline.plan(), self.app, settings, until_caught_up=True)
         except PlanError as error:
             self._refused(str(error))
             raise
@@ -188,8 +192,9 @@ def in_log_order(messages: Sequence[Any]) -> list[Any]:
 class Runs:
     """All runs of a session: each at most once, started when somebody first asks for its pipeline."""
 
-    def __init__(self, bootstrap: str, directory: Path) -> None:
-        self.bootstrap, self._directory = bootstrap, directory
+    def __init__(self, bootstrap: str, directory: Path, asked: Set[tuple[str, str]]) -> None:
+        """``asked``: the cases and engines of the tests that run."""
+        self.bootstrap, self._directory, self._asked = bootstrap, directory, asked
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._topics: list[str] = []
         self._runs: dict[tuple[str, str], Run] = {}
@@ -208,6 +213,8 @@ class Runs:
         inputs = {role: f"{name}-{role}-{uuid4().hex[:8]}" for role in case.inputs}
         made = list(inputs.values())
         for engine in (REFERENCE, *ENGINES):
+            if engine == PREVIEW and name not in ON_PREVIEW and (name, engine) not in self._asked:
+                continue
             outputs = self._named(case, name, engine)
             made += outputs.values()
             directory = self._directory / name / engine
@@ -222,12 +229,12 @@ class Runs:
     def _phase(self, name: str, spark: Any) -> None:
         """All engines at the same time, as far as they can go."""
         for engine in self._able(name):
-            if engine != "spark":
+            if engine not in ON_SPARK:
                 self._runs[name, engine].start()
         for engine in self._able(name):
             run = self._runs[name, engine]
             try:
-                if engine == "spark":
+                if engine in ON_SPARK:
                     run.on_spark(spark)
                 else:
                     run.wait()
@@ -235,7 +242,8 @@ class Runs:
                 self._ended[name, engine] = error
 
     def _able(self, name: str) -> Iterable[str]:
-        return [engine for engine in (*ENGINES, REFERENCE) if self._ended[name, engine] is None]
+        made = [engine for engine in (*ENGINES, REFERENCE) if (name, engine) in self._runs]
+        return [engine for engine in made if self._ended[name, engine] is None]
 
     def _named(self, case: Case, name: str, engine: str) -> dict[str, str]:
         return {o: f"{name}-{engine}-{o}-{uuid4().hex[:8]}" for o in case.outputs if o != "files"}

@@ -1,0 +1,57 @@
+"""The front door of the engine whose workers live in Spark's tasks, under the supervisor of the embedded engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_eos.config.settings import Settings
+from kafka_eos.coordination.status_file import Observer
+from kafka_eos.core.errors import ConfigError
+from kafka_eos.core.ids import AppRef
+from kafka_eos.embedded.supervisor import Supervisor
+from kafka_eos.plan import Plan
+from kafka_eos.runtime.state.key_groups import MAX_KEY_GROUPS
+from kafka_eos.spark import session as sessions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkWorkers:
+    """Runs pipelines with the embedded engine's workers in Spark's tasks; one object may run several, one by one.
+
+    ``session`` and ``master``: see ``SparkEngine``.
+    """
+
+    def __init__(self, session: SparkSession | None = None, *, master: str | None = None) -> None:
+        if session is not None and master is not None:
+            raise ConfigError("give SparkWorkers a session or a master, not both")
+        self._session, self._master = session, master
+
+    def run(
+        self,
+        plan: Plan,
+        app: AppRef,
+        settings: Settings,
+        *,
+        observers: tuple[Observer, ...] = (),
+        until_caught_up: bool = False,
+    ) -> None:
+        """Run ``plan``, which the workers load from ``app``, until it is stopped (SIGTERM, SIGINT).
+
+        With ``until_caught_up`` it ends by itself when the input that was there at the start is processed. Raises as
+        ``kafka_eos.embedded.supervisor``, and ConfigError for what the session cannot do.
+        """
+        with sessions.open_engine_session(self._session, self._master, plan.name) as session:
+            sessions.check(session)
+            sessions.check_python(session)
+            from kafka_eos.spark.worker_jobs import SparkPool  # imports pyspark: not before it was looked for
+
+            pool = SparkPool(session, plan, app, settings, _count_workers(session, settings))
+            Supervisor(plan, app, settings, pool, observers, until_caught_up).run()
+
+
+def _count_workers(session: SparkSession, settings: Settings) -> int:
+    """Return the configured parallelism, or one worker per core of the cluster."""
+    given = settings.origin_of("parallelism") != "default"
+    return settings.parallelism if given else min(sessions.wait_for_cores(session), MAX_KEY_GROUPS)

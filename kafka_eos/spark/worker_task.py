@@ -1,0 +1,59 @@
+"""The Spark task in which a worker lives: it starts the worker's process and waits for its end.
+
+The worker is a process of its own, so that it shares neither memory nor modules with the Python worker, which Spark
+uses again for other tasks. The kernel kills it when the Python worker ends. Rule: a task starts a worker once. If Spark
+runs the task again, the driver has given up that worker, or will, and launches another one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from pyspark import SparkFiles, TaskContext
+
+from kafka_eos._util.memory_files import open_memory_file
+from kafka_eos.core.ids import AppRef
+from kafka_eos.embedded.worker_process import ChildProcess
+from kafka_eos.runtime.worker.control_messages import WorkerConfig
+from kafka_eos.runtime.worker.tcp_connections import WorkerTicket
+
+
+class WorkerOrder(msgspec.Struct, frozen=True):
+    """The data that a task needs to start a worker."""
+
+    app: str
+    pipeline: str | None
+    is_shipped: bool
+    """Whether Spark has sent the application's file to the executors."""
+    subtask: int
+    config: WorkerConfig
+    ticket: WorkerTicket
+
+
+class WorkerFunction:
+    """The function of a task. It returns how the worker ended."""
+
+    def __init__(self, order: WorkerOrder) -> None:
+        self._order = msgspec.msgpack.encode(order)
+
+    def __call__(self, rows: Iterable[object]) -> Iterator[str]:
+        task = TaskContext.get()
+        if task is not None and task.attemptNumber() > 0:
+            return iter(["was lost: Spark ran its task again"])
+        return iter([_run(msgspec.msgpack.decode(self._order, type=WorkerOrder))])
+
+
+def _run(order: WorkerOrder) -> str:
+    path = Path(SparkFiles.get(Path(order.app).name)) if order.is_shipped else Path(order.app)
+    # Spark adds the files of --py-files to the path of this process alone.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    file = open_memory_file(msgspec.json.encode(order.ticket))
+    try:
+        process = ChildProcess(AppRef(path, order.pipeline), order.subtask, order.config, "tcp", file, environment)
+    finally:
+        os.close(file)
+    return process.wait() or ""

@@ -1,0 +1,107 @@
+"""Workers in Spark's tasks that die, with their Python worker, executor or driver: outputs stay exact.
+
+Rule: each fault is done once by the code that it strikes, so that it is known to have occurred.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from kafka_eos._util.retry import RetryInterrupted
+from kafka_eos.core.failure_causes import RemoteUserError
+from kafka_eos.core.ids import AppRef
+from kafka_eos.spark import SparkWorkers
+from tests.spark.kit import Job, feed, payment, rows, same, totals
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+NewJob = Callable[..., Job]
+
+TOTALS = """
+def parent(pid):
+    return int(Path(f"/proc/{{pid}}/stat").read_text().rpartition(")")[2].split()[1])
+
+def kill(generation):
+    pid = os.getpid()
+    for _ in range(generation):
+        pid = parent(pid)
+    os.kill(pid, signal.SIGKILL)
+
+def step(total, payment):
+    %s
+    return add(total, payment)
+
+pipeline = Pipeline("{name}")
+(
+    pipeline.source(KafkaSource("{input}", value=Payment), name="payments")
+    .filter(lambda payment: payment.amount > 0)
+    .key_by(lambda payment: payment.account)
+    .fold(name="total", init=lambda: Total("", 0, -1), step=step, emit=lambda account, total: total)
+    .sink(KafkaSink("{output}", value=Total, key=lambda total: total.account), name="to-kafka")
+)
+"""
+
+
+def run(job: Job, spark: Any, *, until_caught_up: bool = True, **settings: object) -> None:
+    given = job.settings(**{"parallelism": 2, "batch_size": 20, **settings})
+    SparkWorkers(spark).run(
+        job.plan(), AppRef(job.app), given, observers=(job.observe,), until_caught_up=until_caught_up
+    )
+
+
+def check_totals(job: Job, count: int) -> None:
+    same(rows(job.values("output")), totals(map(payment, range(count))))
+    assert job.left_open() == []
+
+
+def active_jobs(spark: Any) -> list[int]:
+    return list(spark.sparkContext.statusTracker().getActiveJobsIds())
+
+
+@pytest.mark.parametrize("generation", [0, 1], ids=["worker", "python-worker"])
+def test_a_worker_that_is_killed_is_replaced_and_the_other_one_stays(
+    new_job: NewJob, spark: Any, generation: int
+) -> None:
+    """The Python worker of Spark takes the worker along."""
+    job = new_job(TOTALS % f"payment.id == 133 and once('killed') and kill({generation})", input=3, output=2)
+    feed(job, "input", map(payment, range(200)))
+
+    run(job, spark)
+
+    assert (job.directory / "killed").exists()
+    assert job.count("restarting") == 1
+    first, second = [set(facts["workers"]) for event, facts in job.events if event == "running"]  # type: ignore[call-overload]
+    assert len(first & second) == 1
+    check_totals(job, 200)
+    assert active_jobs(spark) == []
+
+
+def test_a_job_whose_spark_job_is_cancelled_ends_and_resumes_later(new_job: NewJob, spark: Any) -> None:
+    job = new_job(TOTALS % "pass", input=2, output=1)
+    feed(job, "input", map(payment, range(100)))
+
+    def cancel(event: str, facts: Mapping[str, object]) -> None:
+        if event == "committed":
+            threading.Thread(target=spark.sparkContext.cancelAllJobs).start()
+
+    job.watched_by = cancel
+    with pytest.raises(RetryInterrupted, match="the Spark job of a worker was cancelled"):
+        run(job, spark, until_caught_up=False)
+    job.watched_by = None
+    assert job.left_open() == []
+    feed(job, "input", map(payment, range(100, 200)))
+    run(job, spark)
+
+    check_totals(job, 200)
+
+
+def test_an_application_that_fails_to_load_in_a_worker_is_named(new_job: NewJob, spark: Any) -> None:
+    job = new_job(TOTALS % "pass", input=1, output=1)
+    plan = job.plan()
+    job.app.write_text("1 / 0")
+
+    with pytest.raises(RemoteUserError, match="ZeroDivisionError"):
+        SparkWorkers(spark).run(plan, AppRef(job.app), job.settings(parallelism=1), until_caught_up=True)
