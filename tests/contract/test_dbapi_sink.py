@@ -338,6 +338,41 @@ def test_the_commit_of_a_later_stage_takes_along_what_the_same_writer_has_staged
     assert sorted(kit.ask("SELECT account, total FROM balances")) == [("a", 4), ("b", 3), ("c", 2), ("z", 1)]
 
 
+def test_if_a_stage_is_lost_its_older_sibling_is_not_committed_with_it(kit: Kit) -> None:
+    sink = kit.sink("balances", key="account")
+    sink.check(job())
+    committer, found = sink.committer(job()), list[Committable]()
+    with kit.writer(sink) as writer:
+        for number in (1, 2):
+            writer.write(batch(row("a", number)))
+            found += writer.seal(epoch(number))()
+    kit.ask(f"DELETE FROM kafka_eos_stages WHERE id = '{found[1].payload['id']}'")
+
+    with pytest.raises(CommittableLost):
+        committer.commit(permit(2), found[1])
+
+    assert committer.probe(found[0]).status is CommitStatus.PREPARED
+    assert kit.ask("SELECT * FROM balances") == []
+
+
+def test_of_stages_that_have_ended_each_is_remembered_until_it_is_dropped(kit: Kit) -> None:
+    """A process dies after it has dropped one of two: the next one finds the other."""
+    sink = kit.sink()
+    sink.check(job())
+    committer = sink.committer(job())
+    with kit.writer(sink) as one, kit.writer(sink) as other:
+        for writer in (one, other):
+            writer.write(batch(row("a", 1)))
+    first, second = (uuid.UUID(of) for (of,) in kit.ask("SELECT id FROM kafka_eos_stages"))
+
+    with committer._session("test", None) as connection:
+        assert committer._catalog.abort(connection, first) and committer._catalog.abort(connection, second)
+        committer._catalog.drop(connection, first)
+        assert committer._catalog.list_undropped(connection, "orders") == [second]
+    committer.abort_leftovers(job(2))
+    assert stages(kit) == []
+
+
 def test_a_permit_for_an_earlier_epoch_and_a_payload_from_elsewhere_commit_nothing(kit: Kit) -> None:
     sink = kit.sink()
     sink.check(job())

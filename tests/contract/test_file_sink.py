@@ -89,6 +89,17 @@ def test_neighbours_of_a_refused_row_keep_their_provenance(tmp_path: Path) -> No
     ]
 
 
+def test_the_file_of_an_epoch_lists_what_sinks_that_ask_for_it_have_written(tmp_path: Path) -> None:
+    asking, silent = FileSink(tmp_path, epoch_files=True), FileSink(tmp_path)
+    committables = [_prepare(silent, ["a"], operator="silent"), _prepare(asking, ["b"], operator="asking")]
+    committer, permit = asking.committer(_job()), _permit(asking, committables[0])
+    committer.commit_all(permit, committables)
+    committer.announce(permit, committables)  # type: ignore[attr-defined]
+
+    (told,) = (json.loads(path.read_text()) for path in (tmp_path / "_epochs").iterdir())
+    assert [each["file"] for each in told["files"]] == ["part-000000000001-0000-orders.asking.jsonl"]
+
+
 def test_a_part_is_json_lines_under_a_name_that_sorts_by_epoch(tmp_path: Path) -> None:
     sink = FileSink(tmp_path, value=dict)
     committable = _prepare(sink, [{"a": 1}, {"b": "x\ny"}])

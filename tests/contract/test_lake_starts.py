@@ -86,6 +86,13 @@ def test_a_start_leaves_nothing_of_its_trial(tmp_path: Path) -> None:
     assert isinstance(DeltaTable(lake.where), DeltaTable) and lake.versions() == 1
 
 
+def test_no_table_is_made_for_a_job_whose_name_no_file_can_have(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the job's name"):
+        DeltaSink(tmp_path / "table", value=Sale, create=True).check(JobContext("a/b", Term(1), {}))
+
+    assert not (tmp_path / "table").exists()
+
+
 def test_a_table_that_cannot_be_made_where_it_should_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/file/lake"}

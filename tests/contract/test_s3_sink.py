@@ -88,9 +88,9 @@ def job(term: int = 1, identity: JobIdentity | None = None, name: str = "orders"
     return JobContext(name, Term(term), {}, identity)
 
 
-def prepared(sink: FileSink, *values: Any, ctx: JobContext | None = None) -> list[Committable]:
+def prepared(sink: FileSink, *values: Any, ctx: JobContext | None = None, operator: str = "out") -> list[Committable]:
     ctx = ctx or job()
-    writer = sink.writer(TaskContext(ctx, 0, 1, "out"))
+    writer = sink.writer(TaskContext(ctx, 0, 1, operator))
     writer.write(Batch(list(values), range(len(values)), ListOrigin("in", "list", 0, 0, list(values))))
     return list(writer.seal(EpochId(Epoch(1), ctx.term))())
 
@@ -149,6 +149,17 @@ def test_partitions_rolling_and_the_object_of_an_epoch_are_as_in_a_directory(sto
     assert [(each["file"], each["rows"]) for each in told["files"]] == [
         (name, 1 if name.endswith("1.jsonl") else 2) for name in sorted(store.parts())
     ]
+
+
+def test_the_object_of_an_epoch_lists_what_sinks_that_ask_for_it_have_written(store: Store) -> None:
+    asking, silent = FileSink(store.address, epoch_files=True), FileSink(store.address)
+    committables = [*prepared(silent, 1, operator="silent"), *prepared(asking, 2, operator="asking")]
+    committer = asking.committer(job())
+    committer.commit_all(PERMIT, committables)
+    committer.announce(PERMIT, committables)  # type: ignore[attr-defined]
+    told = json.loads(store.read("_epochs/000000000001-orders.json"))
+
+    assert [each["file"] for each in told["files"]] == ["part-000000000001-1-0000-orders.asking.jsonl"]
 
 
 # ---------------------------------------------------------------- what is there, and what is not

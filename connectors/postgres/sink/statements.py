@@ -59,7 +59,7 @@ def create_stage(
         ),
         *(
             sql.SQL("CONSTRAINT {} CHECK ({} IS NOT NULL)").format(
-                sql.Identifier(f"{name} is part of the key"[:63]), sql.Identifier(name)
+                sql.Identifier(f"{name} is part of the key"), sql.Identifier(name)
             )
             for name in target.key
         ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Final
 
 from kafka_eos.codecs.comparison_lines import collect_lines
@@ -239,12 +239,16 @@ class _Obstacles(_SchemaComparison):
         yield from self._narrower(there, here, at)
         if declared in ("object", None):
             yield from self._properties(there, here, at)
-        items, mine = there.get("items", True), here.get("items", True)
-        if declared in ("array", None) and not isinstance(items, list) and not isinstance(mine, list):
-            yield from self.between(items, mine, f"{at}[]")
-        elif isinstance(items, list) and isinstance(mine, list):
-            for number, (one, other) in enumerate(zip(items, mine, strict=False)):
-                yield from self.between(one, other, f"{at}[{number}]")
+        if declared in ("array", None):
+            yield from self._items(there.get("items", True), here.get("items", True), at)
+
+    def _items(self, there: Any, here: Any, at: str) -> Iterator[str]:
+        if not isinstance(there, list) and not isinstance(here, list):
+            yield from self.between(there, here, f"{at}[]")
+            return
+        one, other = (each if isinstance(each, list) else repeat(each) for each in (there, here))
+        for number, (registered, declared) in enumerate(zip(one, other, strict=False)):
+            yield from self.between(registered, declared, f"{at}[{number}]")
 
     def _narrower(self, there: dict[str, Any], here: dict[str, Any], at: str) -> Iterator[str]:
         for word in (*_AT_LEAST, *_AT_MOST, *_THE_SAME):
@@ -267,7 +271,7 @@ class _Obstacles(_SchemaComparison):
             path = f"{at}.{name}" if at else name
             if name in registered:
                 yield from self.between(registered[name], schema, path)
-            elif name not in required and others is not False and not isinstance(others, bool):
+            elif name not in required and not isinstance(others, bool):
                 yield from self.between(others, schema, path)
             if name in required and name not in sure:
                 yield f"{path} may be missing there, and must be here" if name in registered else f"{path} is only here"

@@ -127,7 +127,7 @@ class _ProtoPrinter:
         full, package = name.lstrip("."), self._file.package
         short = full.removeprefix(f"{package}.") if package else full
         first = short.partition(".")[0]
-        wanted = f"{package}.{first}".lstrip(".") if short != full or not package else first
+        wanted = f"{package}.{first}".lstrip(".") if short != full else first
         for outer in _packages(scope)[::-1]:
             if (found := f"{outer}.{first}") in self._known and found != wanted:
                 return f".{full}"

@@ -382,6 +382,10 @@ def thing(required: bool = False, **properties: Any) -> dict[str, Any]:
         ({"type": "array", "items": TEXT}, {"type": "array", "items": WHOLE}, ["[] is string there, integer here"]),
         ({"prefixItems": [TEXT], "type": "array"}, {"prefixItems": [WHOLE], "type": "array"},
          ["[0] is string there, integer here"]),
+        ({"items": [TEXT, WHOLE], "type": "array"}, {"items": WHOLE, "type": "array"},
+         ["[0] is string there, integer here"]),
+        ({"items": WHOLE, "type": "array"}, {"items": [WHOLE, TEXT], "type": "array"},
+         ["[1] is integer there, string here"]),
         (False, WHOLE, []),
         (True, False, ["the value may not be here"]),
     ],
@@ -576,6 +580,10 @@ def test_definitions_of_one_name_in_several_places_are_told_apart(schema: Any) -
 
     assert list(differences(side(schema), side(flat))) == []
     assert list(differences(side(schema), side(thing(size=thing(kind=TEXT), note=TEXT)))) != []
+
+
+def test_a_definition_at_the_top_keeps_its_name() -> None:
+    assert draft_07(NESTED)["definitions"] == {"kind": TEXT, "kind_2": WHOLE}  # type: ignore[index]
 
 
 def test_a_reference_may_be_to_anything() -> None:

@@ -61,6 +61,7 @@ message Odd {
   optional float small = 3 [default = -.5e-3];
   optional int32 octal = 4 [default = -010];
   optional string text = 5 [default = "\303\251\?\x4g\u00e9" '\n"'];
+  optional int32 hexadecimal = 7 [default = 0x1F];
   optional bytes data = 6 [default = "\x41B\303\"é"];
 }
 """
@@ -72,7 +73,7 @@ def test_defaults_are_those_that_protoc_finds() -> None:
     for tp in (odd, again):
         found = tp()
         assert math.isnan(found.nan)
-        assert (round(found.small, 6), found.octal) == (-0.0005, -8)
+        assert (round(found.small, 6), found.octal, found.hexadecimal) == (-0.0005, -8, 31)
         assert (found.text, found.data) == ('é?\x04gé\n"', b'AB\xc3"\xc3\xa9')
     assert differences(odd.DESCRIPTOR, again.DESCRIPTOR) == obstacles(odd.DESCRIPTOR, again.DESCRIPTOR) == []
 
@@ -87,8 +88,9 @@ def test_a_file_that_is_written_is_the_same_when_it_is_read(by_protoc: str) -> N
 def test_what_a_file_means_for_others_is_in_its_text() -> None:
     text = print_proto(described(PROTO3_BY_PROTOC))
 
-    for line in ('option java_package = "com.x";', "reserved 20 to 30;", 'reserved "foo", "bar";',
-                 '[json_name = "when"]', "[packed = false]", "C = 1 [deprecated = true];"):  # fmt: skip
+    for line in ('option java_package = "com.x";', "option java_multiple_files = true;", "reserved 20 to 30;",
+                 'reserved "foo", "bar";', '[json_name = "when"]', "[packed = false]",
+                 "C = 1 [deprecated = true];"):  # fmt: skip
         assert line in text
 
 
@@ -98,6 +100,18 @@ def test_names_are_as_short_as_they_can_be() -> None:
 
     assert "repeated Order.Line lines = 7;" in text
     assert "optional .google.protobuf.Timestamp at_time = 2" in text
+
+
+def test_a_name_is_whole_where_a_package_of_an_import_would_be_found_first() -> None:
+    """Seen from shop.v1, com.Order would be a name of shop.com."""
+    file = FileDescriptorProto(name="c.proto", package="shop.v1", syntax="proto3", dependency=["a.proto", "b.proto"])
+    file.message_type.add(name="Cart").field.add(name="order", number=1, label=1, type_name=".com.Order")
+    com, shop = (FileDescriptorProto(name=f"{at}.proto", package=package) for at, package in
+                 (("a", "com"), ("b", "shop.com")))  # fmt: skip
+
+    assert " com.Order order = 1;" in print_proto(file, [com])
+    for imported in ([com, shop], [shop, com]):
+        assert " .com.Order order = 1;" in print_proto(file, imported)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +125,7 @@ def test_names_are_as_short_as_they_can_be() -> None:
         ('syntax = "proto9";', "syntax 'proto9' is not known"),
         ("message A {\n repeated group G = 1 {} }", "line 2: groups are not read"),
         ("message A { int32 a = 99999999999; }", "line 1: Value out of range"),
+        ("enum E { A = 0;\n B = 99999999999; }", "line 2: Value out of range"),
         ("message A { int32 a = x; }", "x is not a number"),
         ("int32 a = 1;", "expected a message or an enum, found int32"),
         ("message 5 {}", "5 is not a name"),

@@ -56,6 +56,19 @@ class Coin(msgspec.Struct):
     cents: int
 
 
+class Chest(msgspec.Struct):
+    box: Box
+
+
+class Box(msgspec.Struct):
+    purse: Purse
+
+
+class Purse(msgspec.Struct):
+    money: Coin
+    box: Box | None = None
+
+
 class Node(msgspec.Struct):
     name: str
     leaf: Leaf
@@ -191,6 +204,20 @@ def test_types_that_both_parts_hold_may_have_subjects_too(registry: Registry) ->
 
     assert twins.decode(twins.encode(value)) == value
     assert [each.name for each in newest(registry, "orders-value").schema.references] == ["Left", "Right"]
+
+
+def test_a_part_has_all_definitions_below_it_and_refers_to_what_any_of_them_needs(registry: Registry) -> None:
+    """A chest has a box, which has a purse, which has coins of another subject and may have a box."""
+    started(json_schema, Chest, registry, references={Coin: "coin"})
+    chest = newest(registry, "orders-value").schema
+    assert json.loads(chest.text)["definitions"].keys() == {"Box", "Purse"}
+    assert chest.references == (Reference("Coin.json", "coin", 1),)
+
+    parts = split_by_subject(avro_schema(Chest), None, {"Coin": "coin"})
+    (box,) = json.loads(parts.text)["fields"]
+    (purse,) = box["type"]["fields"]
+    assert [field["type"] for field in purse["type"]["fields"]] == ["Coin", ["null", "Box"]]
+    assert [(need.name, need.subject) for need in parts.needs] == [("Coin", "coin")]
 
 
 def test_json_of_types_that_hold_each_other(registry: Registry) -> None:

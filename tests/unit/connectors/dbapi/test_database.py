@@ -99,6 +99,7 @@ def test_an_upsert_updates_the_row_that_is_there_and_deletes_nothing(
         (POSTGRES, "postgresql:db:5432/shop"),
         ("postgresql+psycopg:///shop?host=/run/pg", "postgresql:/run/pg:5432/shop"),
         ("sqlite:////data/../data/shop.db", "sqlite:/data/shop.db"),
+        ("postgresql+psycopg://app@db/sh@op", "postgresql:db:5432/sh@op"),
     ],
 )
 def test_a_databases_name_is_the_same_for_every_login_and_driver(url: str, name: str) -> None:
@@ -112,6 +113,8 @@ def test_a_databases_name_is_the_same_for_every_login_and_driver(url: str, name:
         ("sqlite://", "needs a file"),
         ("sqlite:///:memory:", "needs a file"),
         ("nosuch://db", "driver of 'nosuch' is not installed"),
+        ("mysql+pymysql://app:my@secret@db/shop", "a password may have been cut"),
+        ("mysql+pymysql://app:a@db/my@secret", "a password may have been cut"),
     ],
 )
 def test_a_url_that_names_no_lasting_database_is_refused(url: str, problem: str) -> None:

@@ -15,7 +15,7 @@ from kafka_eos.config.settings import Settings
 from kafka_eos.connectors.files import FileSink
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource, dead_letter
 from kafka_eos.connectors.kafka.client.cluster import Cluster
-from kafka_eos.connectors.kafka.client.memory import SHARE, read_ahead, share_of
+from kafka_eos.connectors.kafka.client.memory import SHARE, expect_room, read_ahead, share_of
 from kafka_eos.connectors.kafka.sink.kafka_sink import producer_config
 from kafka_eos.core.errors import ConfigError
 from kafka_eos.core.ids import Term
@@ -30,6 +30,12 @@ def _held(share: int, **config: Any) -> tuple[int, int]:
     consumer = cluster.build_client_config(read_ahead(share), {})
     producer = producer_config(cluster, 60_000, share)
     return consumer["queued.max.messages.kbytes"] * 1024, producer["queue.buffering.max.kbytes"] * 1024
+
+
+def test_a_record_that_fills_the_queue_of_its_producer_is_sent() -> None:
+    expect_room({"queue.buffering.max.kbytes": 1, "message.max.bytes": 1024})
+    with pytest.raises(ConfigError, match="one record may have 1025"):
+        expect_room({"queue.buffering.max.kbytes": 1, "message.max.bytes": 1025})
 
 
 def _plan(sources: int, together: int = 1, apart: int = 0, files: int = 0) -> Plan:

@@ -483,6 +483,15 @@ def test_many_sources_are_asked_with_one_request_a_rule(
     assert asked(broker, LIST_OFFSETS) - before == 3, "the rule of the start, and both ends of the log"
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_topics_are_listed_for_the_source_of_a_pattern_wherever_it_stands(ctx: JobContext, turn: int) -> None:
+    named, by_pattern = KafkaSource("in"), KafkaSource[bytes](re.compile("i."))
+
+    found = named.discover_all(ctx, [(named, None), (by_pattern, None)][::turn])
+
+    assert [offsets(each) for each in found if not isinstance(each, Retryable)] == [{0: 2, 1: 0}] * 2
+
+
 def test_who_cannot_be_told_for_now_is_so_by_itself(ctx: JobContext, log: Log, broker: ScriptedBroker) -> None:
     described = log.answers[METADATA]
     twin = Log(1, "twin")
