@@ -139,9 +139,9 @@ class Driver:
         self.decide(number)
         self.batch_committer.wait_until_committed()
 
-    def commit(self, promise: PreparedBatch, committable: Committable) -> None:
+    def commit(self, prepared: PreparedBatch, committable: Committable) -> None:
         """One transaction alone, as a driver does that dies after it."""
-        self.settling.committer.commit(CommitPermit(promise.id), committable)
+        self.settling.committer.commit(CommitPermit(prepared.id), committable)
 
     def end(self) -> BaseException | None:
         """Spark is over. What was the matter, if something was."""

@@ -234,7 +234,7 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         fence = seen.fence
         state = IncarnationState.OVER if fence == TAKEN_OVER else IncarnationState.ENDED
         term = None if fence in (None, TAKEN_OVER) else Term(fence)
-        return IncarnationSign(identity, place, "its mark", term, state, committed=committed)
+        return IncarnationSign(identity, place, "its registration", term, state, committed=committed)
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """Return which committed output the table lacks, or None."""

@@ -25,7 +25,7 @@ from kafka_eos.abc.committer import (
 )
 from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import IncarnationSign, SupportsLossCheck, SupportsRegistration
-from kafka_eos.connectors._staged_tables.incarnation_markers import (
+from kafka_eos.connectors._staged_tables.registrations import (
     OpenStage,
     Registration,
     ensure_registered,
@@ -66,20 +66,20 @@ class StagingCatalog(Protocol[C_contra]):
     def name(self, of: uuid.UUID, strategy: Strategy, /) -> str:
         """Return the name of a stage, for messages."""
 
-    def read_status(self, connection: C_contra, promise: TableCommittable, /) -> CommitStatus: ...
+    def read_status(self, connection: C_contra, stage: TableCommittable, /) -> CommitStatus: ...
 
     def list_open(self, connection: C_contra, job: str, /) -> Sequence[StagingEntry]:
         """List open and prepared stages of every incarnation of a job's name, the oldest first."""
 
     def list_registrations(self, connection: C_contra, job: str, /) -> Sequence[Registration]: ...
 
-    def find_newest_epoch(self, connection: C_contra, life: Incarnation, /) -> Epoch | None:
+    def find_newest_epoch(self, connection: C_contra, incarnation: Incarnation, /) -> Epoch | None:
         """Return the newest epoch with committed rows; None if none is recorded."""
 
-    def register(self, connection: C_contra, life: Incarnation, term: Term, /) -> Registration:
+    def register(self, connection: C_contra, incarnation: Incarnation, term: Term, /) -> Registration:
         """Register an incarnation with its newest term; return what is registered."""
 
-    def set_taken_over(self, connection: C_contra, life: Incarnation, /) -> Any: ...
+    def set_taken_over(self, connection: C_contra, incarnation: Incarnation, /) -> Any: ...
 
 
 class StagedTableCommitter(SupportsRegistration, SupportsLossCheck, Committer, Generic[C]):
@@ -92,11 +92,11 @@ class StagedTableCommitter(SupportsRegistration, SupportsLossCheck, Committer, G
     # ------------------------------------------------------------ what a database adds
 
     @abstractmethod
-    def _session(self, what: str, life: Incarnation | None = None) -> AbstractContextManager[C]:
-        """Yield a connection for one call, and map its errors. ``life``: whose locks the call may wait for."""
+    def _session(self, what: str, incarnation: Incarnation | None = None) -> AbstractContextManager[C]:
+        """Yield a connection for one call, and map its errors. ``incarnation``: whose locks the call may wait for."""
 
     @abstractmethod
-    def _apply(self, promise: TableCommittable, permit: EpochId, what: str) -> bool:
+    def _apply(self, stage: TableCommittable, permit: EpochId, what: str) -> bool:
         """Make staged rows visible in one transaction, with its marker. Return False, without changes, if they are not
         prepared.
 
@@ -106,39 +106,39 @@ class StagedTableCommitter(SupportsRegistration, SupportsLossCheck, Committer, G
         """
 
     @abstractmethod
-    def _abort(self, life: Incarnation, entry: StagingEntry) -> bool:
+    def _abort(self, incarnation: Incarnation, entry: StagingEntry) -> bool:
         """Drop a stage; return whether it existed: a process with a commit permit may have been faster."""
 
     @abstractmethod
-    def _describe_loss(self, promise: TableCommittable) -> str:
+    def _describe_loss(self, stage: TableCommittable) -> str:
         """Return what became of a lost stage, as the end of a sentence."""
 
     @abstractmethod
-    def _describe_remedy(self, promise: TableCommittable) -> str:
+    def _describe_remedy(self, stage: TableCommittable) -> str:
         """Return how a user records the outcome of a stage that the catalog does not know."""
 
     # ------------------------------------------------------------ committables
 
     def read_owner(self, committable: Committable) -> OutputOwner:
         """Return the owner and the target of the payload. The catalog finds stages of this owner only."""
-        promise = TableCommittable.from_payload(committable.payload)
-        life, epoch = promise.life, promise.epoch
-        target = promise.target.describe()
-        return OutputOwner(self._name(promise), life.job, life.identity, epoch.term, epoch.epoch, target)
+        stage = TableCommittable.from_payload(committable.payload)
+        incarnation, epoch = stage.incarnation, stage.epoch
+        target = stage.target.describe()
+        return OutputOwner(self._name(stage), incarnation.job, incarnation.identity, epoch.term, epoch.epoch, target)
 
     def probe(self, committable: Committable) -> Probe:
-        promise = TableCommittable.from_payload(committable.payload)
-        with self._session(f"look for {self._name(promise)}") as connection:
+        stage = TableCommittable.from_payload(committable.payload)
+        with self._session(f"look for {self._name(stage)}") as connection:
             status = CommitStatus.UNKNOWN
             if self._catalog.is_there(connection):
-                status = self._catalog.read_status(connection, promise)
-        return Probe(status, self._describe(promise, status))
+                status = self._catalog.read_status(connection, stage)
+        return Probe(status, self._describe(stage, status))
 
     def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
-        promise = TableCommittable.from_payload(committable.payload)
-        if permit.epoch < promise.epoch:  # an older epoch may have been aborted; its output is part of this one
-            raise Bug(f"a permit for epoch {permit.epoch} cannot commit {self._name(promise)}")
-        if self._apply(promise, permit.epoch, f"commit {self._name(promise)} into {promise.target}"):
+        stage = TableCommittable.from_payload(committable.payload)
+        if permit.epoch < stage.epoch:  # an older epoch may have been aborted; its output is part of this one
+            raise Bug(f"a permit for epoch {permit.epoch} cannot commit {self._name(stage)}")
+        if self._apply(stage, permit.epoch, f"commit {self._name(stage)} into {stage.target}"):
             return CommitOutcome.COMMITTED
         probe = self.probe(committable)
         if probe.status is CommitStatus.COMMITTED:
@@ -170,39 +170,41 @@ class StagedTableCommitter(SupportsRegistration, SupportsLossCheck, Committer, G
         with self._session(f"look into {self._scope}") as connection:
             if not self._catalog.is_there(connection):
                 return []
-            marks = self._catalog.list_registrations(connection, ctx.job)
+            registrations = self._catalog.list_registrations(connection, ctx.job)
             entries = self._catalog.list_open(connection, ctx.job)
-            lives = [Incarnation(ctx.job, mark.identity) for mark in marks]
-            committed = {life.identity: self._catalog.find_newest_epoch(connection, life) for life in lives}
+            registered = [Incarnation(ctx.job, each.identity) for each in registrations]
+            committed = {each.identity: self._catalog.find_newest_epoch(connection, each) for each in registered}
         open_ = [OpenStage(of.identity, self._entry_name(of), of.term, of.age) for of in entries]
-        return list_signs(self._scope, marks, open_, committed)
+        return list_signs(self._scope, registrations, open_, committed)
 
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """Return which committed output the database lacks, or None."""
-        promises = [TableCommittable.from_payload(each.payload) for each in committables]
+        stages = [TableCommittable.from_payload(each.payload) for each in committables]
         with self._session(f"look into {self._scope}") as connection:
             if not self._catalog.is_there(connection):
-                unknown = [CommitStatus.UNKNOWN for _ in promises]
+                unknown = [CommitStatus.UNKNOWN for _ in stages]
                 return describe_missing_commits(self._scope, None, newest, unknown, None)
-            marks = {mark.identity: mark for mark in self._catalog.list_registrations(connection, ctx.job)}
-            standings = [self._catalog.read_status(connection, promise) for promise in promises]
+            registrations = {each.identity: each for each in self._catalog.list_registrations(connection, ctx.job)}
+            statuses = [self._catalog.read_status(connection, stage) for stage in stages]
             last = self._catalog.find_newest_epoch(connection, Incarnation(ctx.job, ctx.identity))
-        return describe_missing_commits(self._scope, marks.get(ctx.identity), newest, standings, last)
+        return describe_missing_commits(self._scope, registrations.get(ctx.identity), newest, statuses, last)
 
     def register(self, ctx: JobContext) -> None:
         """Register the incarnation in a row with its newest term: writers of older terms can no longer begin output."""
-        life = Incarnation(ctx.job, ctx.identity)
-        with self._session(f"look up the registration of job {ctx.job!r} in {self._scope}", life) as connection:
-            mark = self._catalog.register(connection, life, ctx.term)
-        ensure_registered(ctx, self._scope, mark)
+        incarnation = Incarnation(ctx.job, ctx.identity)
+        with self._session(f"look up the registration of job {ctx.job!r} in {self._scope}", incarnation) as connection:
+            registration = self._catalog.register(connection, incarnation, ctx.term)
+        ensure_registered(ctx, self._scope, registration)
 
     def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
         """End an incarnation: it prepares nothing without its registration. Then abort its stages."""
-        life = Incarnation(ctx.job, identity)
-        with self._session(f"remove the registration of incarnation {identity} in {self._scope}", life) as connection:
+        incarnation = Incarnation(ctx.job, identity)
+        with self._session(
+            f"remove the registration of incarnation {identity} in {self._scope}", incarnation
+        ) as connection:
             if not self._catalog.is_there(connection):
                 return []
-            self._catalog.set_taken_over(connection, life)
+            self._catalog.set_taken_over(connection, incarnation)
         return self._abort_matching(ctx.job, lambda of: of.identity == identity)
 
     # ------------------------------------------------------------ messages
@@ -210,21 +212,21 @@ class StagedTableCommitter(SupportsRegistration, SupportsLossCheck, Committer, G
     def _entry_name(self, entry: StagingEntry) -> str:
         return self._catalog.name(entry.id, entry.strategy)
 
-    def _name(self, promise: TableCommittable) -> str:
-        return self._catalog.name(promise.id, promise.strategy)
+    def _name(self, stage: TableCommittable) -> str:
+        return self._catalog.name(stage.id, stage.strategy)
 
-    def _describe(self, promise: TableCommittable, status: CommitStatus) -> str:
+    def _describe(self, stage: TableCommittable, status: CommitStatus) -> str:
         """Return a description of a stage's status, with a remedy if it is unknown."""
         match status:
             case CommitStatus.PREPARED:
-                return f"{self._name(promise)} is there"
+                return f"{self._name(stage)} is there"
             case CommitStatus.COMMITTED:
-                return f"{self._name(promise)} was committed into {promise.target}"
+                return f"{self._name(stage)} was committed into {stage.target}"
             case CommitStatus.LOST:
-                return f"{self._name(promise)} was {self._describe_loss(promise)}"
+                return f"{self._name(stage)} was {self._describe_loss(stage)}"
         return (
-            f"unknown whether {self._name(promise)} was committed to {promise.target}: "
+            f"unknown whether {self._name(stage)} was committed to {stage.target}: "
             f"{self._scope} does not list it. Most likely an older copy of the database was "
             "restored, or this is another database. If it contains the rows of epoch "
-            f"{promise.epoch}, record this{self._describe_remedy(promise)}"
+            f"{stage.epoch}, record this{self._describe_remedy(stage)}"
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafka_eos.abc.committer import CommitStatus
-from kafka_eos.connectors._staged_tables.incarnation_markers import Registration
+from kafka_eos.connectors._staged_tables.registrations import Registration
 from kafka_eos.core.errors import CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 from kafka_eos.core.json_values import Json
@@ -81,22 +81,22 @@ class TableCommittable:
     """
 
     id: uuid.UUID
-    life: Incarnation
+    incarnation: Incarnation
     epoch: EpochId
     target: TargetTable
     predecessors: tuple[uuid.UUID, ...] = ()
     strategy: Strategy = Strategy.STAGE
 
     @property
-    def build_stage_name(self) -> str:
+    def stage_name(self) -> str:
         return build_stage_name(self.id)
 
     def to_payload(self) -> dict[str, Json]:
         return {
             "version": VERSION,
             "id": self.id.hex,
-            "job": self.life.job,
-            "identity": self.life.identity_text,
+            "job": self.incarnation.job,
+            "identity": self.incarnation.identity_text,
             "term": self.epoch.term.n,
             "epoch": self.epoch.epoch.n,
             "schema": self.target.schema,
@@ -125,11 +125,11 @@ class TableCommittable:
                 "after": [*after],
                 "strategy": "stage" | "prepare" as strategy,
             } if all(map(_is_id, [hexed, *after])) and all(isinstance(name, str) for name in [*columns, *key]):
-                life = Incarnation(job, parse_identity(identity))
+                incarnation = Incarnation(job, parse_identity(identity))
                 target = TargetTable(schema, table, tuple(map(str, columns)), tuple(map(str, key)))
                 return TableCommittable(
                     uuid.UUID(hexed),
-                    life,
+                    incarnation,
                     EpochId(Epoch(epoch), Term(term)),
                     target,
                     tuple(uuid.UUID(str(of)) for of in after),
@@ -147,13 +147,13 @@ def parse_identity(text: str) -> JobIdentity | None:
     return JobIdentity(text) if text else None
 
 
-def ensure_current(life: Incarnation, mark: Registration | None, term: Term) -> None:
+def ensure_current(incarnation: Incarnation, registration: Registration | None, term: Term) -> None:
     """Raise Fenced if a writer's incarnation was taken over, or its term is outdated."""
-    if mark is None or mark.taken_over:
-        incarnation = life.identity_text or "without identity"
-        raise Fenced(f"the registration of incarnation {incarnation} of job {life.job!r} was removed")
-    if mark.term > term:
-        raise Fenced(f"term {mark.term} of job {life.job!r} writes here; this is term {term}")
+    if registration is None or registration.taken_over:
+        shown = incarnation.identity_text or "without identity"
+        raise Fenced(f"the registration of incarnation {shown} of job {incarnation.job!r} was removed")
+    if registration.term > term:
+        raise Fenced(f"term {registration.term} of job {incarnation.job!r} writes here; this is term {term}")
 
 
 def application(role: str, whose: str) -> str:
@@ -177,23 +177,27 @@ def build_transaction_name(of: uuid.UUID) -> str:
 
 
 def describe_missing_commits(
-    scope: str, mark: Registration | None, newest: EpochId, standings: Collection[CommitStatus], last: Epoch | None
+    scope: str,
+    registration: Registration | None,
+    newest: EpochId,
+    statuses: Collection[CommitStatus],
+    last: Epoch | None,
 ) -> str | None:
     """Return what a restored database lacks of an incarnation; None if nothing.
 
-    ``mark``: the incarnation's registration; None if the database has none.
+    ``registration``: the incarnation's registration; None if the database has none.
     ``newest``: the newest epoch that the incarnation has finished.
-    ``standings``: the present status of the newest rows that the incarnation has committed there up to then.
+    ``statuses``: the present status of the newest rows that the incarnation has committed there up to then.
     ``last``: the newest epoch recorded in the database; None if it records none.
     """
-    if mark is None:
-        return f"{scope} has no record of this job" if standings else None
-    if mark.taken_over:  # the check of the registration reports this
+    if registration is None:
+        return f"{scope} has no record of this job" if statuses else None
+    if registration.taken_over:  # the check of the registration reports this
         return None
-    if mark.term < newest.term:
-        return f"{scope} has no term of this job after {mark.term}"
+    if registration.term < newest.term:
+        return f"{scope} has no term of this job after {registration.term}"
     if last is not None and last > newest.epoch:
         return f"{scope} already has epoch {last} of this job"
-    if {*standings} <= {CommitStatus.COMMITTED}:
+    if {*statuses} <= {CommitStatus.COMMITTED}:
         return None
     return f"{scope} lacks output that was committed up to epoch {newest}"

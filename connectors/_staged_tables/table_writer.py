@@ -27,13 +27,13 @@ class StagedEpoch(Protocol):
     ``add`` is called by the writing thread, then ``prepare`` or ``drop`` once by another thread.
     """
 
-    promise: TableCommittable
+    stage: TableCommittable
     rows: int
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """Add all rows or none. Raise BadRows with the rows that the table would reject."""
 
-    def prepare(self, promise: TableCommittable) -> None:
+    def prepare(self, stage: TableCommittable) -> None:
         """Make the rows durable, but invisible, for any process to commit. Raise Fenced if another process
         ended them."""
 
@@ -78,7 +78,7 @@ class RowStaging(Protocol):
     def map_errors(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
         """Map database errors: ``kind`` if a retry may help, otherwise ConfigError."""
 
-    def open(self, promise: TableCommittable, subtask: int, operator: str) -> StagedEpoch: ...
+    def open(self, stage: TableCommittable, subtask: int, operator: str) -> StagedEpoch: ...
 
     def close(self) -> None:
         """Close the connection without waiting for a working thread, whose calls then fail."""
@@ -100,7 +100,7 @@ class TableWriter(Writer[Any]):
         self._holder = holder
         self._target = target
         self._row = row
-        self._life, self._epoch = Incarnation(ctx.job.job, ctx.job.identity), ctx.first_epoch
+        self._incarnation, self._epoch = Incarnation(ctx.job.job, ctx.job.identity), ctx.first_epoch
         self._held: StagedEpoch | None = None
         self._sealed: tuple[tuple[Epoch, uuid.UUID], ...] = ()
 
@@ -118,8 +118,8 @@ class TableWriter(Writer[Any]):
         after: tuple[uuid.UUID, ...] = ()
         if self._holder.strategy is Strategy.STAGE:
             after = tuple(of for _, of in self._sealed)
-            self._sealed += ((epoch.epoch, held.promise.id),)
-        return partial(self._prepare, held, self._promised(held.promise.id, epoch, after))
+            self._sealed += ((epoch.epoch, held.stage.id),)
+        return partial(self._prepare, held, self._build_committable(held.stage.id, epoch, after))
 
     def notify_committed(self, epoch: EpochId) -> None:
         """Forget stages of committed epochs: later stages need not be committed after them."""
@@ -134,21 +134,21 @@ class TableWriter(Writer[Any]):
         if not rows:
             return
         if self._held is None:
-            promise = self._promised(uuid.uuid4(), EpochId(self._epoch, self._ctx.job.term))
-            self._held = self._holder.open(promise, self._ctx.owner, self._ctx.operator)
+            stage = self._build_committable(uuid.uuid4(), EpochId(self._epoch, self._ctx.job.term))
+            self._held = self._holder.open(stage, self._ctx.owner, self._ctx.operator)
         self._held.add(rows)
         self._held.rows += len(rows)
 
-    def _promised(self, of: uuid.UUID, epoch: EpochId, after: tuple[uuid.UUID, ...] = ()) -> TableCommittable:
-        return TableCommittable(of, self._life, epoch, self._target, after, self._holder.strategy)
+    def _build_committable(self, of: uuid.UUID, epoch: EpochId, after: tuple[uuid.UUID, ...] = ()) -> TableCommittable:
+        return TableCommittable(of, self._incarnation, epoch, self._target, after, self._holder.strategy)
 
     def _drop(self, held: StagedEpoch) -> Sequence[Committable]:
         with self._holder.map_errors(RestartFromCheckpoint, f"discard an empty stage for {self._target}"):
             held.drop()
         return ()
 
-    def _prepare(self, held: StagedEpoch, promise: TableCommittable) -> Sequence[Committable]:
+    def _prepare(self, held: StagedEpoch, stage: TableCommittable) -> Sequence[Committable]:
         with self._holder.map_errors(RestartFromCheckpoint, f"prepare rows for {self._target}"):
-            held.prepare(promise)
+            held.prepare(stage)
         by_sink = {self._ctx.operator: held.rows}
-        return (Committable(self._scope, promise.to_payload(), held.rows, by_sink),)
+        return (Committable(self._scope, stage.to_payload(), held.rows, by_sink),)

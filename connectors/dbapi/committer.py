@@ -30,22 +30,24 @@ class DbApiCommitter(StagedTableCommitter[Connection]):
         super().__init__(DbApiStagingCatalog(database), scope)
         self._database = database
 
-    def _apply(self, promise: TableCommittable, permit: EpochId, what: str) -> bool:
+    def _apply(self, stage: TableCommittable, permit: EpochId, what: str) -> bool:
         """See the base class. Staging tables of a commit are dropped after it."""
-        stages = (*promise.predecessors, promise.id)
+        stages = (*stage.predecessors, stage.id)
         with self._session(what) as connection:
-            marked = [of for of in stages if self._catalog.mark_committed(connection, of, promise.life, permit)]
-            if done := promise.id in marked:
-                for of in marked:
-                    connection.execute(statements.apply(self._database, name_stage(of), promise.target))
+            changed = [of for of in stages if self._catalog.mark_committed(connection, of, stage.incarnation, permit)]
+            if done := stage.id in changed:
+                for of in changed:
+                    connection.execute(statements.apply(self._database, name_stage(of), stage.target))
             else:
                 connection.rollback()
         with self._session(what) as connection:
-            committed = [of for of in stages if self._catalog.read_state(connection, of, promise.life) == COMMITTED]
+            committed = [
+                of for of in stages if self._catalog.read_state(connection, of, stage.incarnation) == COMMITTED
+            ]
             for of in committed:
                 self._catalog.drop(connection, of)
-            if promise.id in committed:
-                self._catalog.prune_markers(connection, promise.life, permit)
+            if stage.id in committed:
+                self._catalog.prune_markers(connection, stage.incarnation, permit)
         return done
 
     def register(self, ctx: JobContext) -> None:
@@ -56,13 +58,13 @@ class DbApiCommitter(StagedTableCommitter[Connection]):
         self._ensure_registered(Incarnation(ctx.job, identity), ctx.term)
         return super().retire(ctx, identity)
 
-    def _ensure_registered(self, life: Incarnation, term: Term) -> None:
-        what = f"look up the registration of job {life.job!r} in {self._scope}"
+    def _ensure_registered(self, incarnation: Incarnation, term: Term) -> None:
+        what = f"look up the registration of job {incarnation.job!r} in {self._scope}"
         with self._database.mapped(Retryable, what), self._database.connected() as connection:
             self._catalog.create_tables(connection)
-            self._catalog.ensure_registered(connection, life, term)
+            self._catalog.ensure_registered(connection, incarnation, term)
 
-    def _abort(self, life: Incarnation, entry: StagingEntry) -> bool:
+    def _abort(self, incarnation: Incarnation, entry: StagingEntry) -> bool:
         with self._session(f"clean up {self._scope}") as connection:
             return self._catalog.abort(connection, entry.id)
 
@@ -75,18 +77,18 @@ class DbApiCommitter(StagedTableCommitter[Connection]):
         return ended
 
     @contextmanager
-    def _session(self, what: str, life: Incarnation | None = None) -> Iterator[Connection]:
+    def _session(self, what: str, incarnation: Incarnation | None = None) -> Iterator[Connection]:
         with self._database.mapped(Retryable, what), self._database.connected() as connection:
             self._catalog.create_tables(connection)
             with connection.begin():
                 yield connection
 
-    def _describe_loss(self, promise: TableCommittable) -> str:
+    def _describe_loss(self, stage: TableCommittable) -> str:
         return f"aborted, or an older copy of {self._database.name} was restored"
 
-    def _describe_remedy(self, promise: TableCommittable) -> str:
+    def _describe_remedy(self, stage: TableCommittable) -> str:
         return (
-            f" in {STAGES}: a row with id '{promise.id.hex}', job '{promise.life.job}', life "
-            f"'{promise.life.identity_text}' and "
+            f" in {STAGES}: a row with id '{stage.id.hex}', job '{stage.incarnation.job}', incarnation "
+            f"'{stage.incarnation.identity_text}' and "
             f"state '{COMMITTED}'; if it does not, the same with '{ABORTED}'"
         )

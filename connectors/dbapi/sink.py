@@ -29,7 +29,7 @@ from kafka_eos.connectors.dbapi import statements
 from kafka_eos.connectors.dbapi.committer import DbApiCommitter
 from kafka_eos.connectors.dbapi.database import ROW_ERRORS, Database, format_error
 from kafka_eos.connectors.dbapi.mysql_cells import find_change
-from kafka_eos.connectors.dbapi.staging_catalog import LIVES, STAGES, DbApiStagingCatalog
+from kafka_eos.connectors.dbapi.staging_catalog import INCARNATIONS, STAGES, DbApiStagingCatalog
 from kafka_eos.connectors.dbapi.stored_cells import find_difference, read_column_types
 from kafka_eos.connectors.dbapi.table_keys import find_key_problem
 from kafka_eos.connectors.dbapi.table_staging import DbApiTableStaging, insert_unchanged, refused, roll_back_after
@@ -123,7 +123,7 @@ class DbApiSink(NoProvenance, Sink[T]):
         ensure_name(ctx.job, "the job's name")
         database, what = self._database, f"look at {self._target} in {self._database.name}"
         with database.mapped(Retryable, what), database.connected() as connection:
-            with database.mapped(Retryable, f"create {STAGES} and {LIVES}"):
+            with database.mapped(Retryable, f"create {STAGES} and {INCARNATIONS}"):
                 self._catalog.create_tables(connection)
             self._expect_transactions(connection)
             try:
@@ -185,12 +185,12 @@ class DbApiSink(NoProvenance, Sink[T]):
         return self._target.describe()
 
     def writer(self, ctx: TaskContext) -> TableWriter:
-        life = Incarnation(ctx.job.job, ctx.job.identity)
+        incarnation = Incarnation(ctx.job.job, ctx.job.identity)
         with self._database.mapped(RestartFromCheckpoint, f"open a writer of {self._target}"):
             connection = self._database.engine.connect()
             try:
                 self._catalog.create_tables(connection)
-                self._catalog.ensure_registered(connection, life, ctx.job.term)
+                self._catalog.ensure_registered(connection, incarnation, ctx.job.term)
                 with connection.begin():
                     types = read_column_types(connection, self._target)
             except BaseException:

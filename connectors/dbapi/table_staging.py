@@ -41,12 +41,12 @@ class DbApiTableStaging:
     def map_errors(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
         return self.database.mapped(kind, what)
 
-    def open(self, promise: TableCommittable, subtask: int, operator: str) -> _DbApiStagingTable:
-        table = statements.make_stage_table(self.database, name_stage(promise.id), self.definitions)
+    def open(self, stage: TableCommittable, subtask: int, operator: str) -> _DbApiStagingTable:
+        table = statements.make_stage_table(self.database, name_stage(stage.id), self.definitions)
         with self.connection.begin():
-            self.catalog.open(self.connection, promise, subtask, operator)
+            self.catalog.open(self.connection, stage, subtask, operator)
             table.create(self.connection, checkfirst=False)
-        return _DbApiStagingTable(self.database, self.catalog, self.connection, table, self.types, promise)
+        return _DbApiStagingTable(self.database, self.catalog, self.connection, table, self.types, stage)
 
     def close(self) -> None:
         self.connection.close()
@@ -61,39 +61,39 @@ class _DbApiStagingTable:
     connection: Connection
     table: Table
     types: ColumnTypes
-    promise: TableCommittable
+    stage: TableCommittable
     rows: int = 0
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
         numbered = [(self.rows + n, *row) for n, row in enumerate(rows)]
         try:
             with self.connection.begin():
-                insert_unchanged(self.connection, self.table, self.types, self.promise.target, numbered)
+                insert_unchanged(self.connection, self.table, self.types, self.stage.target, numbered)
         except ROW_ERRORS as error:
             with self.connection.begin():
-                self.catalog.expect_open(self.connection, self.promise)
-            bad = refused(self.database, self.connection, self.table, self.types, self.promise.target, numbered, error)
+                self.catalog.expect_open(self.connection, self.stage)
+            bad = refused(self.database, self.connection, self.table, self.types, self.stage.target, numbered, error)
             raise BadRows(bad) from None
 
-    def prepare(self, promise: TableCommittable) -> None:
+    def prepare(self, stage: TableCommittable) -> None:
         failpoints.hit("sink.flush.before")
         with self.database.connected() as connection:
             try:
                 with connection.begin():
                     failpoints.hit("sink.flush.after")
                     failpoints.hit("sink.prepare.before")
-                    self.catalog.prepare(connection, promise, self.rows)
+                    self.catalog.prepare(connection, stage, self.rows)
             except Fenced:
                 # A process that ended the stage may have dropped its table before this writer created it.
                 with connection.begin():
-                    self.catalog.drop_table(connection, promise.id)
+                    self.catalog.drop_table(connection, stage.id)
                 raise
         failpoints.hit("sink.prepare.after")
 
     def drop(self) -> None:
         with self.database.connected() as connection, connection.begin():
-            if self.catalog.abort(connection, self.promise.id):
-                self.catalog.drop(connection, self.promise.id)
+            if self.catalog.abort(connection, self.stage.id):
+                self.catalog.drop(connection, self.stage.id)
 
 
 def insert_unchanged(

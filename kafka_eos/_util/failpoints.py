@@ -110,7 +110,7 @@ POINTS: tuple[str, ...] = (
     "micro-batch.recovered",
     "micro-batch.prepared",
     "micro-batch.collected",
-    "micro-batch.promised",
+    "micro-batch.published",
     "micro-batch.returned",
     "micro-batch.decided",
 )

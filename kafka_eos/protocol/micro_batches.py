@@ -117,7 +117,7 @@ class BatchDecision(enum.Enum):
     """It is decided, perhaps by another driver: commit nothing and abort nothing."""
 
 
-def decide_promise(facts: PreparedBatchFacts) -> BatchDecision:
+def decide_prepared_batch(facts: PreparedBatchFacts) -> BatchDecision:
     """Decide whether the prepared micro-batch may be committed."""
     if facts.reported or (facts.decided and not facts.has_rivals):
         return BatchDecision.DECIDED_HERE

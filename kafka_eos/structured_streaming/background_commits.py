@@ -20,7 +20,7 @@ from contextlib import contextmanager
 
 from kafka_eos._util.retry import RetryInterrupted
 from kafka_eos.core.errors import Bug
-from kafka_eos.protocol.micro_batches import BatchDecision, PreparedBatchFacts, decide_promise
+from kafka_eos.protocol.micro_batches import BatchDecision, PreparedBatchFacts, decide_prepared_batch
 from kafka_eos.structured_streaming.batch_ledger import PreparedBatch
 from kafka_eos.structured_streaming.transaction_recovery import (
     RecoveredQuery,
@@ -96,12 +96,12 @@ class BatchCommitter:
             self._stopping = True
             self._changed.notify_all()
 
-    def submit(self, promise: PreparedBatch) -> None:
+    def submit(self, prepared: PreparedBatch) -> None:
         """Submit a prepared batch that Spark may now decide."""
         with self._changed:
             if self._pending is not None:
-                raise Bug(f"batch {promise.batch} was prepared before batch {self._pending.batch} was committed")
-            self._pending = promise
+                raise Bug(f"batch {prepared.batch} was prepared before batch {self._pending.batch} was committed")
+            self._pending = prepared
             self._changed.notify_all()
 
     def on_query_end(self) -> None:
@@ -117,8 +117,8 @@ class BatchCommitter:
     def _run(self) -> None:
         try:
             self._watch()
-            while (promise := self._next()) is not None:
-                self._end(promise)
+            while (prepared := self._next()) is not None:
+                self._end(prepared)
                 self._settle()
             self._settling.abort_undecided()
         except BaseException as error:  # noqa: BLE001 - kept for the waiting thread, and the query is stopped
@@ -145,26 +145,28 @@ class BatchCommitter:
             self._settling.abort_others()
             self._undecided_batch, self._committed = None, batch
 
-    def _end(self, promise: PreparedBatch) -> None:
+    def _end(self, prepared: PreparedBatch) -> None:
         """Wait for Spark's decision, and do what follows from it."""
         settling = self._settling
-        match self._conclusion(promise):
+        match self._conclusion(prepared):
             case BatchDecision.DECIDED_HERE:
-                settling.commit(promise)
-                settling.abort_others(promise.ids)
-                self._committed = promise.batch
+                settling.commit(prepared)
+                settling.abort_others(prepared.ids)
+                self._committed = prepared.batch
             case BatchDecision.UNCLEAR:
-                raise explain_replaced_driver(promise.batch, settling.checkpoint)
+                raise explain_replaced_driver(prepared.batch, settling.checkpoint)
             case _:
-                settling.withdraw(promise)
+                settling.withdraw(prepared)
 
-    def _conclusion(self, promise: PreparedBatch) -> BatchDecision:
+    def _conclusion(self, prepared: PreparedBatch) -> BatchDecision:
         settling = self._settling
-        rivals = settling.ledger.attempts(promise.batch) != [promise.id]
+        rivals = settling.ledger.attempts(prepared.batch) != [prepared.id]
         while True:
             over = self._over.is_set()  # before the look: what is not decided then never will be
-            reported = rivals and (last := self._reported()) is not None and last >= promise.batch
-            verdict = decide_promise(PreparedBatchFacts(settling.decided(promise.batch), reported, over, rivals))
+            reported = rivals and (last := self._reported()) is not None and last >= prepared.batch
+            verdict = decide_prepared_batch(
+                PreparedBatchFacts(settling.decided(prepared.batch), reported, over, rivals)
+            )
             if verdict is not BatchDecision.WAIT:
                 return verdict
             self._over.wait(settling.decisions.pause)

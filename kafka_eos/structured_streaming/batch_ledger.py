@@ -29,7 +29,7 @@ from kafka_eos.storage import object_names as paths
 class PreparedBatch(records.StoredRecord, frozen=True, kw_only=True):
     """One attempt at a batch whose transactions are all prepared. Spark decides whether they are committed."""
 
-    FORMAT: ClassVar[str] = "promise"
+    FORMAT: ClassVar[str] = "prepared-batch"
 
     batch: int
     term: int
@@ -74,7 +74,7 @@ class BatchLedger:
         """Raises ConfigError if the checkpoint belongs to a query of another ``name``."""
         self.storage = storage
         self.job = _identity(storage, name)
-        self._promises: list[EpochId] = []
+        self._attempts: list[EpochId] = []
         self._receipts: set[EpochId] = set()
 
     def refresh(self) -> None:
@@ -82,16 +82,16 @@ class BatchLedger:
 
         Call it after the claim: a driver that prepares a batch later sees that claim, and stops.
         """
-        self._promises = _ids(self.storage, paths.MANIFESTS)
+        self._attempts = _ids(self.storage, paths.MANIFESTS)
         self._receipts = set(_ids(self.storage, paths.RECEIPTS))
 
     def attempts(self, batch: int) -> list[EpochId]:
         """Return the terms that prepared ``batch``, in order."""
-        return sorted(i for i in self._promises if i.epoch.n == batch)
+        return sorted(i for i in self._attempts if i.epoch.n == batch)
 
     def batches(self) -> list[int]:
         """Return the batches that were prepared."""
-        return sorted({i.epoch.n for i in self._promises})
+        return sorted({i.epoch.n for i in self._attempts})
 
     def list_committed(self) -> frozenset[int]:
         """Return the batches that have a receipt."""
@@ -103,10 +103,10 @@ class BatchLedger:
 
     def load(self, attempt: EpochId) -> PreparedBatch:
         """Raises CorruptCheckpoint if it is gone or is not what was written."""
-        promise = self.find(attempt)
-        if promise is None:
+        prepared = self.find(attempt)
+        if prepared is None:
             raise CorruptCheckpoint(f"{paths.manifest_name(attempt)} is missing, although its receipt exists")
-        return promise
+        return prepared
 
     def find(self, attempt: EpochId) -> PreparedBatch | None:
         """Return a prepared batch; None if it was withdrawn."""
@@ -115,37 +115,37 @@ class BatchLedger:
         except FileNotFoundError:
             return None
 
-    def publish(self, promise: PreparedBatch) -> None:
+    def publish(self, prepared: PreparedBatch) -> None:
         """Publish a prepared batch; durable on return."""
-        records.publish(self.storage, promise)
-        self._promises.append(promise.id)
+        records.publish(self.storage, prepared)
+        self._attempts.append(prepared.id)
 
-    def withdraw(self, promise: PreparedBatch) -> None:
+    def withdraw(self, prepared: PreparedBatch) -> None:
         """Withdraw a prepared batch that Spark has not decided and never will."""
-        self.storage.delete(promise.name)
-        self._promises = [attempt for attempt in self._promises if attempt != promise.id]
+        self.storage.delete(prepared.name)
+        self._attempts = [attempt for attempt in self._attempts if attempt != prepared.id]
 
-    def write_receipt(self, promise: PreparedBatch, outcomes: Sequence[CommitOutcome]) -> None:
+    def write_receipt(self, prepared: PreparedBatch, outcomes: Sequence[CommitOutcome]) -> None:
         """Write the receipt of a committed batch. A receipt that another driver wrote says the same."""
         hit("receipt.before")
         made = records.Receipt(
-            job=self.job, epoch=promise.batch, term=promise.term, created_at=terms.now_ms(), outcomes=tuple(outcomes)
+            job=self.job, epoch=prepared.batch, term=prepared.term, created_at=terms.now_ms(), outcomes=tuple(outcomes)
         )
         try:
             records.publish(self.storage, made)
         except FileExistsError:
             records.load(self.storage, records.Receipt, made.name, self.job)
-        self._receipts.add(promise.id)
+        self._receipts.add(prepared.id)
         hit("receipt.after")
 
     def prune(self, newest: int) -> None:
         """Forget batches that are long settled."""
-        old = [i for i in self._promises if i.epoch.n <= newest - LIMITS.settled_batches_kept]
+        old = [i for i in self._attempts if i.epoch.n <= newest - LIMITS.settled_batches_kept]
         for attempt in old:
             # The receipt last: an attempt without one would look undecided.
             self.storage.delete(paths.manifest_name(attempt))
             self.storage.delete(paths.receipt_name(attempt))
-            self._promises.remove(attempt)
+            self._attempts.remove(attempt)
             self._receipts.discard(attempt)
 
 

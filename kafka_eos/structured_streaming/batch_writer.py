@@ -72,24 +72,24 @@ class MicroBatchWriter:
 
     def _prepare(self, rows: DataFrame, batch: int) -> None:
         settling = self._settling
-        prepared = rows.mapInArrow(partial(task.write_partition, self._assignment(batch)), task.RESULT).collect()
+        results = rows.mapInArrow(partial(task.write_partition, self._assignment(batch)), task.RESULT).collect()
         hit("micro-batch.collected")
         if settling.decided(batch):
             raise explain_replaced_driver(batch, settling.checkpoint)
-        promise = self._promised(batch, prepared)
+        prepared = self._build_prepared_batch(batch, results)
         try:
-            settling.ledger.publish(promise)
-            hit("micro-batch.promised")
-            # After publishing: a driver that claims the query later lists promises after its claim: one of us sees it.
+            settling.ledger.publish(prepared)
+            hit("micro-batch.published")
+            # After publishing: a driver that claims the query later lists batches after its claim: one sees the other.
             settling.check_term()
         except BaseException:
             # Raised from here, this goes back to Spark, which then decides nothing.
-            settling.withdraw(promise)
+            settling.withdraw(prepared)
             raise
-        self._batch_committer.submit(promise)
+        self._batch_committer.submit(prepared)
         hit("micro-batch.returned")
 
-    def _promised(self, batch: int, prepared: list[Row]) -> PreparedBatch:
+    def _build_prepared_batch(self, batch: int, results: list[Row]) -> PreparedBatch:
         ctx = self._settling.ctx
         return PreparedBatch(
             job=ctx.job,
@@ -97,9 +97,9 @@ class MicroBatchWriter:
             term=ctx.term.n,
             created_at=now_ms(),
             scope=self._assignment(batch).cluster.scope,
-            records=sum(row.records for row in prepared),
-            digest=_sum(prepared),
-            transactions=tuple(map(KafkaCommittable.from_payload, task.transactions(row.asDict() for row in prepared))),
+            records=sum(row.records for row in results),
+            digest=_sum(results),
+            transactions=tuple(map(KafkaCommittable.from_payload, task.transactions(row.asDict() for row in results))),
         )
 
     def _verify_replay(self, rows: DataFrame, committed: PreparedBatch) -> None:

@@ -56,71 +56,71 @@ class TransactionResolver:
 
         Raises Fatal if the decision may belong to one of several attempts.
         """
-        promises = self.promises(batch)
-        if not promises:
+        prepared_batches = self.list_prepared(batch)
+        if not prepared_batches:
             raise CorruptCheckpoint(
                 f"batch {batch} of {self.checkpoint} is decided, but no prepared batch is stored for it"
             )
-        if len(promises) > 1:
-            probed = [MicroBatchAttempt(promise.id.term, self.is_partly_visible(promise)) for promise in promises]
+        if len(prepared_batches) > 1:
+            probed = [MicroBatchAttempt(each.id.term, self.is_partly_visible(each)) for each in prepared_batches]
             chosen = find_owner(probed)
             if chosen is None:
                 raise explain_ambiguous_decision(
-                    self.checkpoint, promises, visible=any(attempt.visible for attempt in probed)
+                    self.checkpoint, prepared_batches, visible=any(attempt.visible for attempt in probed)
                 )
-            promises = [promise for promise in promises if promise.id.term == chosen]
-        for promise in promises:
-            self.commit(promise)
+            prepared_batches = [each for each in prepared_batches if each.id.term == chosen]
+        for prepared in prepared_batches:
+            self.commit(prepared)
 
-    def promises(self, batch: int) -> list[PreparedBatch]:
+    def list_prepared(self, batch: int) -> list[PreparedBatch]:
         """Return the prepared attempts of ``batch`` that were not withdrawn.
 
         Raises CorruptCheckpoint if one names output that is not of this query.
         """
         found = (self.ledger.find(attempt) for attempt in self.ledger.attempts(batch))
-        promises = [promise for promise in found if promise is not None]
-        for promise in promises:
-            self._finisher(promise).expect_own(self.ctx, promise.id, promise.committables)
-        return promises
+        prepared_batches = [each for each in found if each is not None]
+        for prepared in prepared_batches:
+            self._finisher(prepared).expect_own(self.ctx, prepared.id, prepared.committables)
+        return prepared_batches
 
-    def is_partly_visible(self, promise: PreparedBatch) -> bool:
+    def is_partly_visible(self, prepared: PreparedBatch) -> bool:
         """Return whether any part of a prepared batch is committed."""
-        probes = self._finisher(promise).probe(promise.committables)
+        probes = self._finisher(prepared).probe(prepared.committables)
         committed = any(probe.status is CommitStatus.COMMITTED for probe in probes)
         if not committed and (doubt := describe_unknown(probes)):
             raise Fatal(
-                f"it is unknown whether a part of batch {promise.batch} (term {promise.term}) is visible: {doubt}. "
-                f"If nothing of it is visible, delete {self.checkpoint}/{OURS}/{promise.name} and start again: Spark "
+                f"it is unknown whether a part of batch {prepared.batch} (term {prepared.term}) is visible: {doubt}. "
+                f"If nothing of it is visible, delete {self.checkpoint}/{OURS}/{prepared.name} and start again: Spark "
                 "replays the batch."
             )
         return committed
 
-    def commit(self, promise: PreparedBatch) -> None:
+    def commit(self, prepared: PreparedBatch) -> None:
         """Commit a decided batch and write its receipt. Raises CommittableLost if that is impossible."""
         self.check_term()
         hit("micro-batch.decided")
-        finisher = self._finisher(promise)
-        decision = authorize(promise.id, finisher.probe(promise.committables), COMMIT_MARGIN)
+        finisher = self._finisher(prepared)
+        decision = authorize(prepared.id, finisher.probe(prepared.committables), COMMIT_MARGIN)
         if not isinstance(decision, CommitAuthorized):
-            raise CommittableLost(self._lost(promise, decision.reason, visible=not isinstance(decision, EpochRevoked)))
+            raise CommittableLost(self._lost(prepared, decision.reason, visible=not isinstance(decision, EpochRevoked)))
         try:
-            outcomes = finisher.commit(promise.committables, decision)
+            outcomes = finisher.commit(prepared.committables, decision)
         except RestartFromCheckpoint as error:
-            raise CommittableLost(self._lost(promise, str(error), visible=True)) from error
-        self.patience.retry("write the receipt", lambda: self.ledger.write_receipt(promise, outcomes))
-        self.patience.retry("forget old batches", lambda: self.ledger.prune(promise.batch))
+            raise CommittableLost(self._lost(prepared, str(error), visible=True)) from error
+        self.patience.retry("write the receipt", lambda: self.ledger.write_receipt(prepared, outcomes))
+        self.patience.retry("forget old batches", lambda: self.ledger.prune(prepared.batch))
 
-    def withdraw(self, promise: PreparedBatch) -> None:
+    def withdraw(self, prepared: PreparedBatch) -> None:
         """Withdraw a prepared batch that its driver's Spark has not decided and cannot decide any more."""
-        self.patience.retry("withdraw a prepared batch", lambda: self.ledger.withdraw(promise))
+        self.patience.retry("withdraw a prepared batch", lambda: self.ledger.withdraw(prepared))
 
     def abort_undecided(self) -> None:
         """Abort what Spark did not decide, after the query has ended.
 
-        What another driver promised stays for the next start if it is decided, or if its Spark may yet decide it.
+        What another driver prepared stays for the next start if it is decided, or if its Spark may yet decide it.
         """
         self.check_term()
-        kept = [promise.ids for promise in self.unsettled(self.newest())]
+        kept = [prepared.ids for prepared in self.unsettled(self.newest())]
         self.abort_others(frozenset().union(*kept))
 
     def unsettled(self, newest: int | None) -> list[PreparedBatch]:
@@ -129,7 +129,7 @@ class TransactionResolver:
         """
         settled = self.ledger.list_committed()
         batches = [batch for batch in self.ledger.batches() if may_be_decided(batch, newest, settled)]
-        return [promise for batch in batches for promise in self.promises(batch)]
+        return [prepared for batch in batches for prepared in self.list_prepared(batch)]
 
     def newest(self) -> int | None:
         """Return the last batch in Spark's commits."""
@@ -156,21 +156,21 @@ class TransactionResolver:
         """Raise Fenced if another driver has taken over the query."""
         self.patience.retry("read terms", lambda: terms.ensure_newest(self.ledger.storage, self.ctx.term))
 
-    def _finisher(self, promise: PreparedBatch) -> EpochCommitter:
-        return EpochCommitter(self.ledger.storage, {promise.scope: self.committer}, self.patience)
+    def _finisher(self, prepared: PreparedBatch) -> EpochCommitter:
+        return EpochCommitter(self.ledger.storage, {prepared.scope: self.committer}, self.patience)
 
-    def _lost(self, promise: PreparedBatch, reason: str, *, visible: bool) -> str:
+    def _lost(self, prepared: PreparedBatch, reason: str, *, visible: bool) -> str:
         advice = (
             "Part of the batch may be visible already, so it cannot be replayed: compare the output with the input "
-            f"of batch {promise.batch} before you continue."
+            f"of batch {prepared.batch} before you continue."
             if visible
             else "Nothing of the batch is visible. To have Spark replay it, "
-            f"{advise_replay(self.checkpoint, promise.batch)}, and start the query again; raise "
+            f"{advise_replay(self.checkpoint, prepared.batch)}, and start the query again; raise "
             "transaction_timeout so that "
             "it covers an outage."
         )
         return (
-            f"batch {promise.batch} is decided by Spark, but its output in {promise.scope} cannot be committed: "
+            f"batch {prepared.batch} is decided by Spark, but its output in {prepared.scope} cannot be committed: "
             f"{reason}. {advice}"
         )
 
@@ -192,7 +192,7 @@ class RecoveredQuery:
     newest: int | None
     """The last batch that Spark had decided; it has its receipt or was adopted. None if there is none."""
     undecided: int | None = None
-    """A batch that an earlier driver promised, and whose Spark may decide it yet."""
+    """A batch that an earlier driver prepared, and whose Spark may decide it yet."""
 
 
 def recover(settling: TransactionResolver, *, adopt: bool, alone: bool) -> RecoveredQuery:
@@ -207,16 +207,16 @@ def recover(settling: TransactionResolver, *, adopt: bool, alone: bool) -> Recov
     newest = settling.newest()
     if newest is not None:
         _finish_newest(settling, newest, adopt=adopt)
-    open_promises = _undecided(settling, newest)
+    undecided = _undecided(settling, newest)
     if alone:
-        for promise in open_promises:
-            settling.withdraw(promise)
-        open_promises = []
+        for prepared in undecided:
+            settling.withdraw(prepared)
+        undecided = []
     hit("recovery.committed")
-    kept = frozenset[str]().union(*(promise.ids for promise in open_promises))
+    kept = frozenset[str]().union(*(prepared.ids for prepared in undecided))
     settling.patience.retry("abort left-over output", lambda: settling.committer.abort_leftovers(settling.ctx, kept))
     hit("recovery.aborted")
-    return RecoveredQuery(newest, max((promise.batch for promise in open_promises), default=None))
+    return RecoveredQuery(newest, max((prepared.batch for prepared in undecided), default=None))
 
 
 def _finish_newest(settling: TransactionResolver, newest: int, *, adopt: bool) -> None:
@@ -241,17 +241,17 @@ def _finish_newest(settling: TransactionResolver, newest: int, *, adopt: bool) -
 
 def _undecided(settling: TransactionResolver, newest: int | None) -> list[PreparedBatch]:
     """Return the batches after ``newest`` that may still be decided. Commit a batch whose decision was lost."""
-    batches = dict.fromkeys(promise.batch for promise in settling.unsettled(newest))
+    batches = dict.fromkeys(prepared.batch for prepared in settling.unsettled(newest))
     for batch in batches:
-        if any(settling.is_partly_visible(promise) for promise in settling.promises(batch)):
+        if any(settling.is_partly_visible(prepared) for prepared in settling.list_prepared(batch)):
             settling.commit_decided(batch)
     return settling.unsettled(newest)
 
 
-def explain_ambiguous_decision(checkpoint: str, promises: Collection[PreparedBatch], *, visible: bool) -> Fatal:
+def explain_ambiguous_decision(checkpoint: str, prepared_batches: Collection[PreparedBatch], *, visible: bool) -> Fatal:
     """Build the error for a decision that several drivers may have made."""
-    batch = max(promise.batch for promise in promises)
-    held = ", ".join(str(promise.term) for promise in promises)
+    batch = max(prepared.batch for prepared in prepared_batches)
+    held = ", ".join(str(each.term) for each in prepared_batches)
     advice = (
         "Parts of more than one are visible: compare the output with the input of the batch before you continue."
         if visible
@@ -295,13 +295,13 @@ def explain_stale_checkpoint(checkpoint: str, batch: int, visible: int) -> Fatal
     )
 
 
-def explain_replay_mismatch(checkpoint: str, promise: PreparedBatch, found: tuple[int, int]) -> Fatal:
+def explain_replay_mismatch(checkpoint: str, prepared: PreparedBatch, found: tuple[int, int]) -> Fatal:
     """Build the error for a replay that differs from the committed output."""
     records, digest = found
     return Fatal(
-        f"Spark replays batch {promise.batch}, whose {promise.records} records are committed already (its file "
-        f"{checkpoint}/commits/{promise.batch} is gone), and the replay would write others: {records} records, hash "
-        f"{digest}, not {promise.digest}. The committed output and Spark's state would belong to different attempts. "
-        f"Restore the file commits/{promise.batch}; or, to keep the output that is visible, make the query "
+        f"Spark replays batch {prepared.batch}, whose {prepared.records} records are committed already (its file "
+        f"{checkpoint}/commits/{prepared.batch} is gone), and the replay would write others: {records} records, hash "
+        f"{digest}, not {prepared.digest}. The committed output and Spark's state would belong to different attempts. "
+        f"Restore the file commits/{prepared.batch}; or, to keep the output that is visible, make the query "
         "deterministic for that batch."
     )

@@ -173,7 +173,7 @@ class MemorySink(Sink[Any]):
                 found.append(IncarnationSign(identity, "memory", "open rows", staged.term, state, age, committed))
             else:
                 state = marked[identity]
-                found.append(IncarnationSign(identity, "memory", "its mark", None, state, None, committed))
+                found.append(IncarnationSign(identity, "memory", "its registration", None, state, None, committed))
         return found
 
     def _refuse_old(self, job: JobContext) -> None:

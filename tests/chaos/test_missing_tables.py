@@ -166,7 +166,7 @@ def _until_rows_are_committed(run: Running, turns: Iterator[int]) -> None:
     raise AssertionError(f"no epoch had rows; log:\n{run.log[-3000:]}")
 
 
-BOOKS = ("kafka_eos.ledger", "kafka_eos.lives", "kafka_eos.staged", "numbers")
+BOOKS = ("kafka_eos.ledger", "kafka_eos.incarnations", "kafka_eos.staged", "numbers")
 
 
 def keep(job: Job, copy: str) -> None:

@@ -592,7 +592,7 @@ def test_two_spellings_of_a_key_are_one_where_the_table_says_so(kit: Kit, databa
 def test_connections_that_commit_by_themselves_are_refused(kit: Kit) -> None:
     with pytest.raises(ConfigError, match="commit each statement by itself"):
         kit.sink(connect_args={"isolation_level": None}).check(job())
-    assert kit.ask("SELECT * FROM kafka_eos_lives") == []
+    assert kit.ask("SELECT * FROM kafka_eos_incarnations") == []
 
 
 def test_the_audit_tells_rows_as_the_database_holds_them(kit: Kit) -> None:

@@ -343,7 +343,7 @@ def test_the_transaction_of_a_writer_that_stands_still_is_ended_with_its_locks(k
     with committer_of(sink) as committer, closing_writer(kit.writer(sink)) as writer:
         writer.write(rows(Account("a", 1)))
         if when == "about to prepare":  # it has taken its row already
-            writer._held._ledger.write_marker_ahead(writer._held._connection, writer._held.promise)
+            writer._held._ledger.write_marker_ahead(writer._held._connection, writer._held.stage)
         assert locks(kit)
         assert [each.detail for each in committer.list_staged(job())] == ["being written, for public.accounts"]
 

@@ -190,7 +190,7 @@ class Totals:
         return (self.commits / str(batch)).exists()
 
     def transactions(self, batch: int) -> int:
-        """How many transactions were promised for the batch: one for each task that had rows."""
+        """Return the number of transactions prepared for the batch: one for each task that had rows."""
         ledger = BatchLedger(LocalStorage(self.checkpoint / OURS), "totals")
         ledger.refresh()
         return len(ledger.load(ledger.attempts(batch)[-1]).transactions)

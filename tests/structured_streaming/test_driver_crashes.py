@@ -18,8 +18,8 @@ from tests.waiting import eventually
 
 GAPS = (
     "micro-batch.collected",  # all tasks have prepared
-    "manifest.synced",  # the promise has its content, but no name yet
-    "micro-batch.promised",  # the promise is durable
+    "manifest.synced",  # the prepared batch has its content, but no name yet
+    "micro-batch.published",  # the prepared batch is durable
     "micro-batch.returned",  # foreachBatch is over, as far as Python is concerned
     "micro-batch.decided",  # commits/N is written, no EndTxn is sent
     "commit.between",  # one transaction is committed, another is not
@@ -30,8 +30,8 @@ GAPS = (
 AGAIN = (
     ("micro-batch.collected", "recovery.claimed"),
     ("manifest.synced", "recovery.aborted"),
-    ("micro-batch.promised", "recovery.committed"),
-    ("micro-batch.promised", "micro-batch.decided"),  # of the same batch: two promises, one decision
+    ("micro-batch.published", "recovery.committed"),
+    ("micro-batch.published", "micro-batch.decided"),  # of the same batch: two prepared attempts, one decision
     ("micro-batch.returned", "recovery.committed"),
     ("micro-batch.decided", "recovery.claimed"),
     ("micro-batch.decided", "commit.between"),
@@ -74,7 +74,7 @@ def test_a_driver_killed_in_a_gap_and_its_successor_while_it_recovers(
 @pytest.mark.campaign
 def test_spark_fails_to_write_its_decision(totals: Totals, spark: Any) -> None:
     """foreachBatch has returned, commits/1 was never written, and the driver lives to clear up."""
-    process = totals.stopped_at("micro-batch.promised")
+    process = totals.stopped_at("micro-batch.published")
     aside = totals.checkpoint / "commits.aside"
     totals.commits.rename(aside)
     totals.commits.write_text("no directory")

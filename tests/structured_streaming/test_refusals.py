@@ -1,4 +1,4 @@
-"""What could break the promise is refused before the query starts, with what to change."""
+"""What could break exactly-once is refused before the query starts, with what to change."""
 
 from __future__ import annotations
 

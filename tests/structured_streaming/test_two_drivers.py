@@ -46,9 +46,9 @@ def test_whoever_claims_the_query_fences_its_driver(totals: Totals, spark: Any) 
 def test_a_driver_that_was_taken_over_while_it_slept_decides_nothing(
     totals: Totals, spark: Any, viewfs: Callable[[Path], str]
 ) -> None:
-    """The checkpoint is on a file system without locks; the first driver sleeps between promise and decision."""
+    """The checkpoint is on a file system without locks; the first driver sleeps between preparing and deciding."""
     place = viewfs(totals.checkpoint)
-    first = totals.stopped_at("micro-batch.promised", place)
+    first = totals.stopped_at("micro-batch.published", place)
 
     totals.run(spark, checkpoint=place)
     totals.exact()
@@ -100,7 +100,7 @@ def test_a_decision_of_a_replaced_driver_is_made_visible_before_the_next_batch(
 def test_a_decision_of_a_replaced_driver_while_the_next_prepares_the_same_batch(
     totals: Totals, spark: Any, viewfs: Callable[[Path], str]
 ) -> None:
-    """The second stops; whoever starts next finds one promise for the batch, and commits that."""
+    """The second stops; whoever starts next finds one prepared attempt at the batch, and commits that."""
     totals.kind = "certain"
     place, script = viewfs(totals.checkpoint), f"{IN_THE_GAP};micro-batch.collected=stop"
     first, second = totals.stopped(script, place), totals.stopped(script, place)
@@ -116,7 +116,7 @@ def test_a_decision_of_a_replaced_driver_while_the_next_prepares_the_same_batch(
 def test_nobody_commits_its_own_attempt_for_the_decision_of_another(
     totals: Totals, spark: Any, viewfs: Callable[[Path], str]
 ) -> None:
-    """Both drivers have promised batch 1, each with numbers of its own; the first one's Spark decides it."""
+    """Both drivers have prepared batch 1, each with numbers of its own; the first one's Spark decides it."""
     place, script = viewfs(totals.checkpoint), f"{IN_THE_GAP};micro-batch.returned=stop"
     first, second = totals.stopped(script, place), totals.stopped(script, place)
     decides(first, totals)
@@ -134,7 +134,7 @@ def test_nobody_commits_its_own_attempt_for_the_decision_of_another(
 
 @pytest.mark.campaign
 def test_a_replaced_driver_comes_too_late_to_decide(totals: Totals, viewfs: Callable[[Path], str]) -> None:
-    """Both have promised batch 1; the second one's Spark decides it, and says so."""
+    """Both have prepared batch 1; the second one's Spark decides it, and says so."""
     place, script = viewfs(totals.checkpoint), f"{IN_THE_GAP};micro-batch.returned=stop"
     first, second = totals.stopped(script, place), totals.stopped(script, place)
 
@@ -151,7 +151,7 @@ def test_a_replaced_driver_comes_too_late_to_decide(totals: Totals, viewfs: Call
 def test_a_spark_that_outlives_its_driver_keeps_the_next_one_out(
     totals: Totals, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It could still decide what its driver promised."""
+    """It could still decide what its driver prepared."""
     monkeypatch.setattr(hadoop, "_JVM_ENDS", 0.5)
     first = totals.stopped_at("micro-batch.returned")
     java = java_of(first.pid)

@@ -174,7 +174,7 @@ class UploadCommitter(SupportsRegistration, Committer):
         if newest is not None:
             return IncarnationSign(identity, self._where, newest.name, newest.term, IncarnationState.OPEN, newest.age)
         return IncarnationSign(
-            identity, self._where, "its mark", state=IncarnationState.OVER if over else IncarnationState.ENDED
+            identity, self._where, "its registration", state=IncarnationState.OVER if over else IncarnationState.ENDED
         )
 
     def register(self, ctx: JobContext) -> None:

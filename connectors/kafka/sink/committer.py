@@ -352,7 +352,8 @@ def _life(
 ) -> IncarnationSign:
     """Return the sign of one incarnation, from its registration and its ids."""
     since = [seen.started_at for _, seen in ids if _open(seen)]
-    detail = f"{len(ids)} transactional ids, {len(since)} of them with an open transaction" if ids else "its mark"
+    found = f"{len(ids)} transactional ids, {len(since)} of them with an open transaction"
+    detail = found if ids else "its registration"
     age = max(0.0, (_now_ms() - max(since)) / 1000) if since else None
     state = IncarnationState.OPEN if since else IncarnationState.OVER if over else IncarnationState.ENDED
     return IncarnationSign(identity, place, detail, max((of.term for of, _ in ids), default=None), state, age)

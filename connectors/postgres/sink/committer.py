@@ -54,27 +54,27 @@ class PostgresCommitter(StagedTableCommitter[Connection]):
         super().__init__(catalog, scope)
         self._connections = ConnectionPool(database, application(COMMITTER, job))
 
-    def _apply(self, promise: TableCommittable, permit: EpochId, what: str) -> bool:
+    def _apply(self, stage: TableCommittable, permit: EpochId, what: str) -> bool:
         """See the base class. The marker of a prepared transaction is part of it."""
-        carry_out = self._apply_staged_rows if promise.strategy is Strategy.STAGE else self._commit_prepared
-        with self._session(what, promise.life) as connection:
-            return carry_out(connection, promise, permit)
+        carry_out = self._apply_staged_rows if stage.strategy is Strategy.STAGE else self._commit_prepared
+        with self._session(what, stage.incarnation) as connection:
+            return carry_out(connection, stage, permit)
 
-    def _commit_prepared(self, connection: Connection, promise: TableCommittable, permit: EpochId) -> bool:
+    def _commit_prepared(self, connection: Connection, stage: TableCommittable, permit: EpochId) -> bool:
         """Commit a prepared transaction; return whether this call did it. The catalog is updated in any case."""
-        done = prepared.commit(connection, promise.id)
+        done = prepared.commit(connection, stage.id)
         with connection.transaction():
-            self._catalog.permitted(connection, promise, permit)
+            self._catalog.permitted(connection, stage, permit)
             if done:
-                self._catalog.prune_markers(connection, promise.life, permit)
+                self._catalog.prune_markers(connection, stage.incarnation, permit)
         return done
 
-    def _apply_staged_rows(self, connection: Connection, promise: TableCommittable, permit: EpochId) -> bool:
+    def _apply_staged_rows(self, connection: Connection, stage: TableCommittable, permit: EpochId) -> bool:
         with connection.transaction() as transaction:
             ensure_own_session(connection)
             taken = [
-                (of, self._catalog.delete_entry(connection, of, promise.life))
-                for of in (*promise.predecessors, promise.id)
+                (of, self._catalog.delete_entry(connection, of, stage.incarnation))
+                for of in (*stage.predecessors, stage.id)
             ]
             there = taken[-1][1] is not None
             if not there:
@@ -82,19 +82,19 @@ class PostgresCommitter(StagedTableCommitter[Connection]):
             for of, row in taken:
                 if row is not None:
                     name = sql.Identifier(self._catalog.schema, build_stage_name(of))
-                    statements.apply(connection, name, promise.target)
+                    statements.apply(connection, name, stage.target)
                     self._catalog.drop_stage(connection, row, committed=True, needed_by=permit.epoch.n)
-            self._catalog.prune_markers(connection, promise.life, permit)
+            self._catalog.prune_markers(connection, stage.incarnation, permit)
         return there
 
-    def _abort(self, life: Incarnation, entry: StagingEntry) -> bool:
+    def _abort(self, incarnation: Incarnation, entry: StagingEntry) -> bool:
         """See the base class. The row of a transaction that is being prepared is locked: then the next call finds
         it."""
-        with self._session(f"drop {self._entry_name(entry)}", life) as connection:
+        with self._session(f"drop {self._entry_name(entry)}", incarnation) as connection:
             if entry.strategy is Strategy.PREPARE:
                 prepared.roll_back(connection, entry.id)
             with connection.transaction():
-                taken = self._catalog.delete_entry(connection, entry.id, life)
+                taken = self._catalog.delete_entry(connection, entry.id, incarnation)
                 if taken is not None:
                     self._catalog.drop_stage(connection, taken, committed=False, needed_by=int(taken[4]))
             return taken is not None
@@ -103,25 +103,27 @@ class PostgresCommitter(StagedTableCommitter[Connection]):
         self._connections.close()
 
     @contextmanager
-    def _session(self, what: str, life: Incarnation | None = None) -> Iterator[Connection]:
+    def _session(self, what: str, incarnation: Incarnation | None = None) -> Iterator[Connection]:
         """See the base class. After a lock timeout, connections of this job that are frozen in a transaction end."""
         with map_errors(Retryable, what):
             try:
                 with self._connections.one() as connection:
                     yield connection
             except psycopg.errors.LockNotAvailable:
-                if life is not None:
+                if incarnation is not None:
                     with self._connections.one() as connection:
-                        connection.execute(_FROZEN, ([life.application(WRITER), application(COMMITTER, life.job)],))
+                        connection.execute(
+                            _FROZEN, ([incarnation.application(WRITER), application(COMMITTER, incarnation.job)],)
+                        )
                 raise
 
-    def _describe_loss(self, promise: TableCommittable) -> str:
-        return f"{_GONE[promise.strategy]}: aborted, or by hand"
+    def _describe_loss(self, stage: TableCommittable) -> str:
+        return f"{_GONE[stage.strategy]}: aborted, or by hand"
 
-    def _describe_remedy(self, promise: TableCommittable) -> str:
-        life = promise.life
+    def _describe_remedy(self, stage: TableCommittable) -> str:
+        incarnation = stage.incarnation
         return (
-            f": INSERT INTO {self._catalog.schema}.ledger VALUES ('{promise.id}', '{life.job}', "  # noqa: S608 - a statement for people, which nothing runs
-            f"'{life.identity_text}', {promise.epoch.term}, {promise.epoch.epoch}, 0, '', true, "
-            f"{promise.epoch.epoch}); if it does not, the same with false"
+            f": INSERT INTO {self._catalog.schema}.ledger VALUES ('{stage.id}', '{incarnation.job}', "  # noqa: S608 - a statement for people, which nothing runs
+            f"'{incarnation.identity_text}', {stage.epoch.term}, {stage.epoch.epoch}, 0, '', true, "
+            f"{stage.epoch.epoch}); if it does not, the same with false"
         )

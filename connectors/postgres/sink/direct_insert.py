@@ -62,15 +62,15 @@ class PostgresTransactionStaging:
     def map_errors(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
         return map_errors(kind, what)
 
-    def open(self, promise: TableCommittable, subtask: int, operator: str) -> _StagingTransaction:
+    def open(self, stage: TableCommittable, subtask: int, operator: str) -> _StagingTransaction:
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         connection = connection or self._connected()
         with connection.transaction():
-            self._ledger.open(connection, promise, subtask, operator)
-        prepared.begin(connection, promise.id)
+            self._ledger.open(connection, stage, subtask, operator)
+        prepared.begin(connection, stage.id)
         connection.execute("SAVEPOINT kept")
-        return _StagingTransaction(connection, self._ledger, promise, self._judge, self._release)
+        return _StagingTransaction(connection, self._ledger, stage, self._judge, self._release)
 
     def close(self) -> None:
         with self._lock:
@@ -102,7 +102,7 @@ class _StagingTransaction:
         self,
         connection: Connection,
         ledger: PostgresStagingCatalog,
-        promise: TableCommittable,
+        stage: TableCommittable,
         judge: _RowChecker,
         release: Callable[[Connection], None],
     ) -> None:
@@ -110,7 +110,7 @@ class _StagingTransaction:
         self._ledger = ledger
         self._judge = judge
         self._release = release
-        self.promise, self.rows = promise, 0
+        self.stage, self.rows = stage, 0
         self._kept: list[tuple[Any, ...]] = []
         self._size = 0
 
@@ -130,24 +130,24 @@ class _StagingTransaction:
             self._connection.execute("SAVEPOINT kept")
             self._kept, self._size = [], 0
 
-    def prepare(self, promise: TableCommittable) -> None:
+    def prepare(self, stage: TableCommittable) -> None:
         failpoints.hit("sink.flush.before")
-        self._ledger.write_marker_ahead(self._connection, promise)
+        self._ledger.write_marker_ahead(self._connection, stage)
         failpoints.hit("sink.flush.after")
         failpoints.hit("sink.prepare.before")
-        prepared.prepare(self._connection, promise.id)
+        prepared.prepare(self._connection, stage.id)
         failpoints.hit("sink.prepare.after")
         self._release(self._connection)
 
     def drop(self) -> None:
         self._connection.execute("ROLLBACK")
         with self._connection.transaction():
-            self._ledger.drop(self._connection, self.promise)
+            self._ledger.drop(self._connection, self.stage)
         self._release(self._connection)
 
     def _copy(self, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
-            statements.copy_rows(self._connection, self.promise.target, rows)
+            statements.copy_rows(self._connection, self.stage.target, rows)
 
 
 class _RowChecker:

@@ -1,11 +1,11 @@
 """The staging catalog of the sink, in a schema of its own: what is staged, and how it ended.
 
-    lives    one row per incarnation of a job's name: its newest term, and whether it was taken over
-    staged   one row per staging table or transaction, open or prepared; the transaction that ends it deletes the row.
-             ``prepared``: a committable may name its rows; for a transaction, which cannot set it later, it is set
-             from the beginning
-    made     the user's tables that a sink has created, or found: a missing one is not created again
-    ledger   the outcome of a prepared one: the transaction that makes its rows visible, or drops them, inserts the row
+    incarnations  one row per incarnation of a job's name: its newest term, and whether it was taken over
+    staged        one row per staging table or transaction, open or prepared; the transaction that ends it deletes the
+                  row. ``prepared``: a committable may name its rows; for a transaction, which cannot set it later, it
+                  is set from the beginning
+    made          the user's tables that a sink has created, or found: a missing one is not created again
+    ledger        the outcome of a prepared one, inserted by the transaction that makes its rows visible, or drops them
 
 Rule: a staging table, its row here and the rows of the user's table change in one transaction. So a row in ``staged``
 proves that it is not committed, a row in ``ledger`` states its outcome, and without either the outcome is unknown.
@@ -21,7 +21,7 @@ from psycopg import sql
 
 from kafka_eos.abc.committer import CommitStatus
 from kafka_eos.connectors._staged_tables.committer import StagingEntry
-from kafka_eos.connectors._staged_tables.incarnation_markers import Registration
+from kafka_eos.connectors._staged_tables.registrations import Registration
 from kafka_eos.connectors._staged_tables.stage_names import (
     Incarnation,
     Strategy,
@@ -37,7 +37,7 @@ from kafka_eos.core.errors import Fenced, Retryable
 from kafka_eos.core.ids import Epoch, EpochId, Term
 
 _MAKE: Final = """
-    CREATE TABLE IF NOT EXISTS {schema}.lives (
+    CREATE TABLE IF NOT EXISTS {schema}.incarnations (
         job text, identity text, term bigint NOT NULL DEFAULT 0, over boolean NOT NULL DEFAULT false,
         PRIMARY KEY (job, identity));
     CREATE TABLE IF NOT EXISTS {schema}.made (target text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
@@ -90,53 +90,53 @@ class PostgresStagingCatalog:
 
     # ------------------------------------------------------------ writers
 
-    def open(self, connection: Connection, promise: TableCommittable, subtask: int, operator: str) -> None:
+    def open(self, connection: Connection, stage: TableCommittable, subtask: int, operator: str) -> None:
         """Record a new staging table, in the transaction that creates it. Raise Fenced if its writer's term is
         outdated."""
-        self.ensure_current_term(connection, promise.life, promise.epoch.term)
+        self.ensure_current_term(connection, stage.incarnation, stage.epoch.term)
         connection.execute(
             self._sql(
                 "INSERT INTO {schema}.staged (id, job, identity, term, epoch, subtask, operator, target, prepared)"
                 " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
             ),
             (
-                *(promise.id, *_of(promise.life), *_numbers(promise.epoch), subtask, operator, str(promise.target)),
-                promise.strategy is Strategy.PREPARE,
+                *(stage.id, *_of(stage.incarnation), *_numbers(stage.epoch), subtask, operator, str(stage.target)),
+                stage.strategy is Strategy.PREPARE,
             ),
         )
 
-    def prepare(self, connection: Connection, promise: TableCommittable, rows: int) -> None:
+    def prepare(self, connection: Connection, stage: TableCommittable, rows: int) -> None:
         """Record that a stage is complete. Raise Fenced if another process has ended it."""
-        self.ensure_current_term(connection, promise.life, promise.epoch.term)
+        self.ensure_current_term(connection, stage.incarnation, stage.epoch.term)
         done = connection.execute(
             self._sql("UPDATE {schema}.staged SET prepared = true, rows = %s, epoch = %s WHERE id = %s"),
-            (rows, promise.epoch.epoch.n, promise.id),
+            (rows, stage.epoch.epoch.n, stage.id),
         )
         if done.rowcount != 1:
-            raise self._gone(promise)
+            raise self._gone(stage)
 
-    def write_marker_ahead(self, connection: Connection, promise: TableCommittable) -> None:
+    def write_marker_ahead(self, connection: Connection, stage: TableCommittable) -> None:
         """Write the commit marker into a transaction that is about to be prepared.
 
-        It takes no lock on ``lives``, because each recovery writes there before it ends prepared transactions. A
+        It takes no lock on ``incarnations``, because each recovery writes there before it ends prepared transactions. A
         process that ends this transaction deletes its row first, or waits for it. Raises Fenced if another process has
         ended it.
         """
-        taken = self.delete_entry(connection, promise.id, promise.life)
+        taken = self.delete_entry(connection, stage.id, stage.incarnation)
         if taken is None:
-            raise self._gone(promise)
+            raise self._gone(stage)
         self._write_marker(connection, taken[:-1], committed=True, needed_by=_NOT_PERMITTED)
 
-    def expect_staged(self, connection: Connection, promise: TableCommittable) -> None:
+    def expect_staged(self, connection: Connection, stage: TableCommittable) -> None:
         """Raise Fenced if a writer's term is outdated, or another process has ended its staging table."""
-        self.ensure_current_term(connection, promise.life, promise.epoch.term)
+        self.ensure_current_term(connection, stage.incarnation, stage.epoch.term)
         query = self._sql("SELECT FROM {schema}.staged WHERE id = %s")
-        if connection.execute(query, (promise.id,)).fetchone() is None:
-            raise self._gone(promise)
+        if connection.execute(query, (stage.id,)).fetchone() is None:
+            raise self._gone(stage)
 
-    def _gone(self, promise: TableCommittable) -> Fenced:
-        name = self.name(promise.id, promise.strategy)
-        return Fenced(f"{name} does not exist: a newer term of job {promise.life.job!r} removed it")
+    def _gone(self, stage: TableCommittable) -> Fenced:
+        name = self.name(stage.id, stage.strategy)
+        return Fenced(f"{name} does not exist: a newer term of job {stage.incarnation.job!r} removed it")
 
     def name(self, of: uuid.UUID, strategy: Strategy) -> str:
         """Return the name of a stage, for messages."""
@@ -146,26 +146,29 @@ class PostgresStagingCatalog:
             else f"transaction {build_transaction_name(of)}"
         )
 
-    def ensure_current_term(self, connection: Connection, life: Incarnation, term: Term) -> None:
+    def ensure_current_term(self, connection: Connection, incarnation: Incarnation, term: Term) -> None:
         """Raise Fenced if the term is outdated; block newer terms until this transaction commits."""
         connection.execute(
-            self._sql("INSERT INTO {schema}.lives (job, identity, term) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"),
-            (*_of(life), term.n),
+            self._sql(
+                "INSERT INTO {schema}.incarnations (job, identity, term) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+            ),
+            (*_of(incarnation), term.n),
         )
         row = connection.execute(
-            self._sql("SELECT term, over FROM {schema}.lives WHERE job = %s AND identity = %s FOR SHARE"), _of(life)
+            self._sql("SELECT term, over FROM {schema}.incarnations WHERE job = %s AND identity = %s FOR SHARE"),
+            _of(incarnation),
         ).fetchone()
-        mark = None if row is None else Registration(life.identity, Term(row[0]), row[1])
-        ensure_current(life, mark, term)
+        registration = None if row is None else Registration(incarnation.identity, Term(row[0]), row[1])
+        ensure_current(incarnation, registration, term)
 
     # ------------------------------------------------------------ committers
 
-    def read_status(self, connection: Connection, promise: TableCommittable) -> CommitStatus:
+    def read_status(self, connection: Connection, stage: TableCommittable) -> CommitStatus:
         """Return a committable's status from one query. Raise Retryable at a standby server, which may be behind."""
         # Check this first: it shows the present transactions, the catalog those of the statement's start. So a
         # transaction that ends in between has its row below.
-        own = (promise.id, *_of(promise.life))
-        in_doubt = promise.strategy is Strategy.PREPARE and transactions.is_there(connection, promise.id)
+        own = (stage.id, *_of(stage.incarnation))
+        in_doubt = stage.strategy is Strategy.PREPARE and transactions.is_there(connection, stage.id)
         row = connection.execute(
             self._sql(
                 "SELECT pg_is_in_recovery(),"
@@ -175,32 +178,32 @@ class PostgresStagingCatalog:
                 " WHERE n.nspname = %s AND c.relname = %s),"
                 " (SELECT committed FROM {schema}.ledger WHERE id = %s AND job = %s AND identity = %s)"
             ),
-            (*own, self.schema, promise.build_stage_name, *own),
+            (*own, self.schema, stage.stage_name, *own),
         ).fetchone()
         assert row is not None
         follows, prepared, staged, committed = row
-        held = staged if promise.strategy is Strategy.STAGE else in_doubt
+        held = staged if stage.strategy is Strategy.STAGE else in_doubt
         if follows:
             raise Retryable(f"the server with schema {self.schema} is a standby, and may be behind its primary")
         return derive_status(prepared, held, committed)
 
-    def find_newest_epoch(self, connection: Connection, life: Incarnation) -> Epoch | None:
+    def find_newest_epoch(self, connection: Connection, incarnation: Incarnation) -> Epoch | None:
         """Return the newest epoch with committed rows; None if none is recorded."""
         query = self._sql(
             "SELECT max(CASE needed_by WHEN %s THEN epoch ELSE needed_by END) FROM {schema}.ledger"
             " WHERE job = %s AND identity = %s AND committed"
         )
-        (number,) = connection.execute(query, (_NOT_PERMITTED, *_of(life))).fetchone() or (None,)
+        (number,) = connection.execute(query, (_NOT_PERMITTED, *_of(incarnation))).fetchone() or (None,)
         return None if number is None else Epoch(number)
 
-    def delete_entry(self, connection: Connection, of: uuid.UUID, life: Incarnation) -> tuple[Any, ...] | None:
+    def delete_entry(self, connection: Connection, of: uuid.UUID, incarnation: Incarnation) -> tuple[Any, ...] | None:
         """Delete an incarnation's entry in the transaction that ends it; return its row, or None if it has ended."""
         return connection.execute(
             self._sql(
                 "DELETE FROM {schema}.staged WHERE id = %s AND job = %s AND identity = %s"
                 " RETURNING id, job, identity, term, epoch, subtask, operator, prepared"
             ),
-            (of, *_of(life)),
+            (of, *_of(incarnation)),
         ).fetchone()
 
     def drop_stage(self, connection: Connection, taken: tuple[Any, ...], committed: bool, needed_by: int) -> None:
@@ -216,20 +219,20 @@ class PostgresStagingCatalog:
             (*row, committed, needed_by),
         )
 
-    def permitted(self, connection: Connection, promise: TableCommittable, permit: EpochId) -> None:
+    def permitted(self, connection: Connection, stage: TableCommittable, permit: EpochId) -> None:
         """Record how long the marker of a committed transaction is needed, which was unknown when it was prepared."""
         connection.execute(
             self._sql("UPDATE {schema}.ledger SET needed_by = %s WHERE id = %s AND needed_by = %s"),
-            (permit.epoch.n, promise.id, _NOT_PERMITTED),
+            (permit.epoch.n, stage.id, _NOT_PERMITTED),
         )
 
-    def drop(self, connection: Connection, promise: TableCommittable) -> None:
+    def drop(self, connection: Connection, stage: TableCommittable) -> None:
         """End a stage without rows, which no committable names."""
-        taken = self.delete_entry(connection, promise.id, promise.life)
+        taken = self.delete_entry(connection, stage.id, stage.incarnation)
         if taken is not None:
             self.drop_stage(connection, (*taken[:-1], False), committed=False, needed_by=0)
 
-    def prune_markers(self, connection: Connection, life: Incarnation, permit: EpochId) -> None:
+    def prune_markers(self, connection: Connection, incarnation: Incarnation, permit: EpochId) -> None:
         """Delete markers that no recovery needs any more.
 
         A marker is needed until the receipt of the epoch that its commit was permitted for. An epoch is decided only
@@ -241,7 +244,7 @@ class PostgresStagingCatalog:
                 "DELETE FROM {schema}.ledger WHERE id IN (SELECT id FROM {schema}.ledger"
                 " WHERE job = %s AND identity = %s AND needed_by < %s FOR UPDATE SKIP LOCKED)"
             ),
-            (*_of(life), permit.epoch.n),
+            (*_of(incarnation), permit.epoch.n),
         )
 
     def list_open(self, connection: Connection, job: str) -> Sequence[StagingEntry]:
@@ -280,31 +283,31 @@ class PostgresStagingCatalog:
 
     def list_registrations(self, connection: Connection, job: str) -> Sequence[Registration]:
         rows = connection.execute(
-            self._sql("SELECT identity, term, over FROM {schema}.lives WHERE job = %s ORDER BY identity"), (job,)
+            self._sql("SELECT identity, term, over FROM {schema}.incarnations WHERE job = %s ORDER BY identity"), (job,)
         )
         return [Registration(parse_identity(row[0]), Term(row[1]), row[2]) for row in rows]
 
-    def register(self, connection: Connection, life: Incarnation, term: Term) -> Registration:
+    def register(self, connection: Connection, incarnation: Incarnation, term: Term) -> Registration:
         """Register a term of an incarnation unless a newer one is registered; return the registration."""
         self.create_tables(connection)
         row = connection.execute(
             self._sql(
-                "INSERT INTO {schema}.lives AS l (job, identity, term) VALUES (%s, %s, %s)"
+                "INSERT INTO {schema}.incarnations AS l (job, identity, term) VALUES (%s, %s, %s)"
                 " ON CONFLICT (job, identity) DO UPDATE SET term = greatest(l.term, excluded.term)"
                 " RETURNING term, over"
             ),
-            (*_of(life), term.n),
+            (*_of(incarnation), term.n),
         ).fetchone()
         assert row is not None
-        return Registration(life.identity, Term(row[0]), row[1])
+        return Registration(incarnation.identity, Term(row[0]), row[1])
 
-    def set_taken_over(self, connection: Connection, life: Incarnation) -> None:
+    def set_taken_over(self, connection: Connection, incarnation: Incarnation) -> None:
         connection.execute(
             self._sql(
-                "INSERT INTO {schema}.lives (job, identity, over) VALUES (%s, %s, true)"
+                "INSERT INTO {schema}.incarnations (job, identity, over) VALUES (%s, %s, true)"
                 " ON CONFLICT (job, identity) DO UPDATE SET over = true"
             ),
-            _of(life),
+            _of(incarnation),
         )
 
     def _sql(self, text: str, **names: str) -> sql.Composed:
@@ -326,8 +329,8 @@ def derive_status(prepared: bool | None, staged: bool, committed: bool | None) -
     return CommitStatus.PREPARED if prepared and staged else CommitStatus.LOST
 
 
-def _of(life: Incarnation) -> tuple[str, str]:
-    return life.job, life.identity_text
+def _of(incarnation: Incarnation) -> tuple[str, str]:
+    return incarnation.job, incarnation.identity_text
 
 
 def _numbers(epoch: EpochId) -> tuple[int, int]:

@@ -44,12 +44,12 @@ class PostgresTableStaging:
     def map_errors(self, kind: type[KafkaEosError], what: str) -> AbstractContextManager[None]:
         return map_errors(kind, what)
 
-    def open(self, promise: TableCommittable, subtask: int, operator: str) -> _PostgresStagingTable:
-        name = sql.Identifier(self.catalog.schema, promise.build_stage_name)
+    def open(self, stage: TableCommittable, subtask: int, operator: str) -> _PostgresStagingTable:
+        name = sql.Identifier(self.catalog.schema, stage.stage_name)
         with self.link.asynchronous() as connection:
-            self.catalog.open(connection, promise, subtask, operator)
-            statements.make_stage(connection, name, self.table, promise.target)
-        return _PostgresStagingTable(self.link, self.catalog, promise, name)
+            self.catalog.open(connection, stage, subtask, operator)
+            statements.make_stage(connection, name, self.table, stage.target)
+        return _PostgresStagingTable(self.link, self.catalog, stage, name)
 
     def close(self) -> None:
         self.link.close()
@@ -61,35 +61,35 @@ class _PostgresStagingTable:
 
     link: WriterConnection
     catalog: PostgresStagingCatalog
-    promise: TableCommittable
+    stage: TableCommittable
     name: sql.Identifier
     rows: int = 0
 
     def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        target = self.promise.target
+        target = self.stage.target
         numbered = [(self.rows + n, *row) for n, row in enumerate(rows)]
         try:
             with self.link.asynchronous() as connection:
                 statements.copy_into(connection, self.name, target.columns, numbered)
         except psycopg.errors.UndefinedTable:
             with self.link.acquire() as connection:
-                self.catalog.expect_staged(connection, self.promise)
+                self.catalog.expect_staged(connection, self.stage)
             raise
         except ROW_ERRORS as error:
             with self.link.acquire() as connection:
                 raise BadRows(refused(connection, self.name, target, numbered, error)) from None
 
-    def prepare(self, promise: TableCommittable) -> None:
+    def prepare(self, stage: TableCommittable) -> None:
         failpoints.hit("sink.flush.before")
         with self.link.durable() as connection:
             failpoints.hit("sink.flush.after")
             failpoints.hit("sink.prepare.before")
-            self.catalog.prepare(connection, promise, self.rows)
+            self.catalog.prepare(connection, stage, self.rows)
         failpoints.hit("sink.prepare.after")
 
     def drop(self) -> None:
         with self.link.asynchronous() as connection:
-            self.catalog.drop(connection, self.promise)
+            self.catalog.drop(connection, self.stage)
 
 
 def refused(

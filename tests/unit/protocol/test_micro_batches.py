@@ -16,7 +16,7 @@ from kafka_eos.protocol.micro_batches import (
     MicroBatchStart,
     PreparedBatchFacts,
     StartDecision,
-    decide_promise,
+    decide_prepared_batch,
     decide_start,
     find_owner,
     may_be_decided,
@@ -61,9 +61,9 @@ def test_nothing_is_prepared_unless_the_batch_before_is_settled_or_adopted() -> 
             assert all(n < batch for n in settled)
 
 
-def test_what_a_driver_concludes_about_its_promise() -> None:
+def test_a_driver_commits_its_prepared_batch_only_after_its_own_decision() -> None:
     for decided, reported, over, rivals in product((False, True), repeat=4):
-        found = decide_promise(PreparedBatchFacts(decided, reported, over, rivals))
+        found = decide_prepared_batch(PreparedBatchFacts(decided, reported, over, rivals))
         if found is BatchDecision.DECIDED_HERE:
             assert reported or (decided and not rivals)
         else:
@@ -76,7 +76,7 @@ def test_what_a_driver_concludes_about_its_promise() -> None:
 @pytest.mark.parametrize("over", [False, True])
 def test_a_decision_without_a_rival_is_ones_own_whether_or_not_spark_has_said_so(over: bool) -> None:
     assert (
-        decide_promise(PreparedBatchFacts(decided=True, reported=False, spark_ended=over, has_rivals=False))
+        decide_prepared_batch(PreparedBatchFacts(decided=True, reported=False, spark_ended=over, has_rivals=False))
         is BatchDecision.DECIDED_HERE
     )
 
@@ -109,7 +109,9 @@ def test_whose_a_decision_is(attempts: dict[int, bool], answer: int | None) -> N
         (4, 5, (), False),  # of a batch before one that was adopted
     ],
 )
-def test_which_promises_stay_prepared(batch: int, newest: int | None, settled: tuple[int, ...], answer: bool) -> None:
+def test_a_batch_that_may_still_be_decided_stays_prepared(
+    batch: int, newest: int | None, settled: tuple[int, ...], answer: bool
+) -> None:
     assert may_be_decided(batch, newest, settled) is answer
 
 
@@ -144,13 +146,13 @@ class World:
     batches: int
     claimed: int = 0
     commits: tuple[int, ...] = ()
-    promises: frozenset[tuple[int, int]] = frozenset()
+    published: frozenset[tuple[int, int]] = frozenset()
     prepared: frozenset[tuple[int, int]] = frozenset()
     visible: frozenset[tuple[int, int]] = frozenset()
     receipts: frozenset[int] = frozenset()
 
     def attempts(self, batch: int) -> list[MicroBatchAttempt]:
-        return [MicroBatchAttempt(Term(t), (b, t) in self.visible) for b, t in sorted(self.promises) if b == batch]
+        return [MicroBatchAttempt(Term(t), (b, t) in self.visible) for b, t in sorted(self.published) if b == batch]
 
 
 def moves(world: World, at: int) -> Iterator[World]:
@@ -189,7 +191,7 @@ def _claim(world: World, d: Driver) -> Change:
 
 
 def _look(world: World, d: Driver) -> Change:
-    return replace(d, step="newest", seen=world.promises, receipts=world.receipts), {}
+    return replace(d, step="newest", seen=world.published, receipts=world.receipts), {}
 
 
 def _newest(world: World, d: Driver) -> Change:
@@ -236,9 +238,9 @@ def _abort(world: World, d: Driver) -> Change:
 
 
 def _kept(world: World, d: Driver, newest: int) -> frozenset[tuple[int, int]]:
-    """Attempts that the driver leaves prepared: those whose promises it has seen, and that are still there."""
+    """Attempts that the driver leaves prepared: those whose records it has seen and that still exist."""
     last = None if newest == NONE else newest
-    return frozenset(p for p in d.seen & world.promises if may_be_decided(p[0], last, d.receipts))
+    return frozenset(p for p in d.seen & world.published if may_be_decided(p[0], last, d.receipts))
 
 
 def _without_aborted(world: World, d: Driver, kept: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
@@ -266,27 +268,27 @@ def _prepare(world: World, d: Driver) -> Change:
 
 
 def _look_again(world: World, d: Driver) -> Change:
-    return _stops(d) if d.batch < len(world.commits) else (replace(d, step="promise"), {})
+    return _stops(d) if d.batch < len(world.commits) else (replace(d, step="publish"), {})
 
 
-def _promise(world: World, d: Driver) -> Change:
-    return replace(d, step="check promise"), {"promises": world.promises | {(d.batch, d.term)}}
+def _publish(world: World, d: Driver) -> Change:
+    return replace(d, step="check published"), {"published": world.published | {(d.batch, d.term)}}
 
 
-def _check_promise(world: World, d: Driver) -> Change:
+def _check_published(world: World, d: Driver) -> Change:
     if world.claimed > d.term:
-        return _stops(d)[0], {"promises": world.promises - {(d.batch, d.term)}}
+        return _stops(d)[0], {"published": world.published - {(d.batch, d.term)}}
     return replace(d, step="wait", spark="deciding"), {}
 
 
 def _wait(world: World, d: Driver) -> Change | None:
     rivals = any(b == d.batch and t != d.term for b, t in d.seen)
     decided = d.batch < len(world.commits)
-    match decide_promise(PreparedBatchFacts(decided, d.spark == "decided", d.spark == "over", rivals)):
+    match decide_prepared_batch(PreparedBatchFacts(decided, d.spark == "decided", d.spark == "over", rivals)):
         case BatchDecision.DECIDED_HERE:
             return replace(d, step="check", target=(d.batch, d.term), then="abort others"), {}
         case BatchDecision.UNDECIDED:
-            return replace(d, step="leave"), {"promises": world.promises - {(d.batch, d.term)}}
+            return replace(d, step="leave"), {"published": world.published - {(d.batch, d.term)}}
         case BatchDecision.UNCLEAR:
             return _stops(d)
     return None
@@ -327,8 +329,8 @@ STEPS: dict[str, Callable[[World, Driver], Change | None]] = {
     "begin": _begin,
     "prepare": _prepare,
     "look again": _look_again,
-    "promise": _promise,
-    "check promise": _check_promise,
+    "publish": _publish,
+    "check published": _check_published,
     "wait": _wait,
     "abort others": _abort_others,
     "next": _next,

@@ -73,10 +73,10 @@ def test_what_cannot_be_committed_stops_the_query_and_shuts_the_gate(driver: Mad
 def test_one_batch_at_a_time_is_handed_over(driver: Made) -> None:
     first = driver()
     first.prepare(0, ROWS)
-    (promise,) = first.settling.promises(0)
+    (prepared,) = first.settling.list_prepared(0)
 
     with pytest.raises(Bug, match="batch 0 was prepared before batch 0 was committed"):
-        first.batch_committer.submit(promise)
+        first.batch_committer.submit(prepared)
 
 
 def test_a_query_that_spark_refuses_to_start_lets_go_of_everything(driver: Made) -> None:

@@ -22,7 +22,7 @@ OLD, NEW = MicroBatch.of(*OLD_ROWS), MicroBatch.of(*NEW_ROWS)
 
 @pytest.fixture
 def older(driver: Made) -> Driver:
-    """It has promised batch 0, and its Spark has not decided yet."""
+    """It has prepared batch 0, and its Spark has not decided yet."""
     made = driver().start()
     made.prepare(0, OLD)
     return made
@@ -103,7 +103,7 @@ def test_a_batch_that_the_older_has_decided_is_not_written_again(
     exact(kafka, *OLD_ROWS)
 
 
-def test_a_batch_that_is_decided_while_the_newer_prepares_it_is_not_promised_twice(
+def test_a_batch_that_is_decided_while_the_newer_prepares_it_is_not_prepared_twice(
     driver: Made, older: Driver, kafka: TransactionalBroker
 ) -> None:
     newer = driver().start()
@@ -111,13 +111,13 @@ def test_a_batch_that_is_decided_while_the_newer_prepares_it_is_not_promised_twi
     with pytest.raises(Fenced, match="another driver has decided it"):
         newer.prepare(0, MicroBatch.of(b"new").while_collected(lambda: older.decide(0)))
 
-    assert len(newer.settling.promises(0)) == 1
+    assert len(newer.settling.list_prepared(0)) == 1
     newer.end()
     driver()
     exact(kafka, *OLD_ROWS)
 
 
-def test_of_two_promises_the_one_that_the_older_decided_is_not_guessed(
+def test_of_two_prepared_batches_the_one_that_the_older_decided_is_not_guessed(
     driver: Made, older: Driver, kafka: TransactionalBroker
 ) -> None:
     newer = driver().start()
@@ -173,7 +173,7 @@ def test_a_batch_that_the_newer_decides_is_visible_in_its_attempt_only(
     exact(kafka, *NEW_ROWS, b"next")
 
 
-def test_a_driver_that_was_replaced_while_its_tasks_ran_promises_nothing(
+def test_a_driver_that_was_replaced_while_its_tasks_ran_prepares_nothing(
     driver: Made, kafka: TransactionalBroker
 ) -> None:
     older, newer = driver().start(), driver().start()
@@ -190,8 +190,8 @@ def test_a_driver_that_was_replaced_while_its_tasks_ran_promises_nothing(
     assert driver().recovered == RecoveredQuery(0)
 
 
-def test_what_was_promised_before_the_claim_is_known_after_it(driver: Made, older: Driver) -> None:
-    """A driver opens the records before it claims the query; meanwhile another may promise, and Spark decide."""
+def test_what_was_prepared_before_the_claim_is_known_after_it(driver: Made, older: Driver) -> None:
+    """A driver opens the records before it claims the query; meanwhile another may prepare one, and Spark decide."""
     ledger = BatchLedger(older.settling.ledger.storage, NAME)
     older.decide(0)
     older.batch_committer.wait_until_committed()
@@ -359,5 +359,5 @@ def test_a_checkpoint_keeps_the_name_of_its_query(tmp_path: Path) -> None:
 
 def half_committed(of: Driver) -> None:
     """The first transaction of batch 0 is committed, as by a driver that died then."""
-    (promise,) = of.settling.promises(0)
-    of.commit(promise, promise.committables[0])
+    (prepared,) = of.settling.list_prepared(0)
+    of.commit(prepared, prepared.committables[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_eos.abc.committer import CommitStatus
-from kafka_eos.connectors._staged_tables.incarnation_markers import OpenStage, Registration, list_signs
+from kafka_eos.connectors._staged_tables.registrations import OpenStage, Registration, list_signs
 from kafka_eos.connectors._staged_tables.stage_names import describe_missing_commits
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term
 

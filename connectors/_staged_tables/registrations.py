@@ -32,31 +32,31 @@ class OpenStage:
 
 def list_signs(
     scope: str,
-    marks: Sequence[Registration],
+    registrations: Sequence[Registration],
     open_: Sequence[OpenStage],
     committed: Mapping[JobIdentity | None, Epoch | None],
 ) -> list[IncarnationSign]:
     """Return the signs of every incarnation that is registered or has staged output; ``committed``: newest epochs."""
-    marked: Mapping[JobIdentity | None, Registration] = {mark.identity: mark for mark in marks}
+    registered: Mapping[JobIdentity | None, Registration] = {each.identity: each for each in registrations}
     newest = {each.identity: each for each in open_}
     found = []
-    for identity in dict.fromkeys([*newest, *marked]):
-        mark, staged, last = marked.get(identity), newest.get(identity), committed.get(identity)
+    for identity in dict.fromkeys([*newest, *registered]):
+        registration, staged, last = registered.get(identity), newest.get(identity), committed.get(identity)
         if staged is not None:
             found.append(
                 IncarnationSign(identity, scope, staged.name, staged.term, IncarnationState.OPEN, staged.age, last)
             )
         else:
-            state = IncarnationState.OVER if mark is not None and mark.taken_over else IncarnationState.ENDED
-            found.append(
-                IncarnationSign(identity, scope, "its mark", None if mark is None else mark.term, state, committed=last)
-            )
+            over = registration is not None and registration.taken_over
+            state = IncarnationState.OVER if over else IncarnationState.ENDED
+            term = None if registration is None else registration.term
+            found.append(IncarnationSign(identity, scope, "its registration", term, state, committed=last))
     return found
 
 
-def ensure_registered(ctx: JobContext, scope: str, mark: Registration) -> None:
+def ensure_registered(ctx: JobContext, scope: str, registration: Registration) -> None:
     """Raise Fenced if the registration was taken over or belongs to a newer term."""
-    if mark.taken_over:
+    if registration.taken_over:
         raise Fenced(taken_over(ctx, scope))
-    if ctx.term < mark.term:
-        raise Fenced(f"term {mark.term} of job {ctx.job!r} writes to {scope}; this is term {ctx.term}")
+    if ctx.term < registration.term:
+        raise Fenced(f"term {registration.term} of job {ctx.job!r} writes to {scope}; this is term {ctx.term}")
