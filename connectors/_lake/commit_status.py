@@ -80,7 +80,7 @@ def is_older_than(seen: LogState, newest: EpochId, wrote: EpochId | None) -> boo
 
 
 def derive_status(
-    of: EpochId, has_fence: bool, same_table: bool, known: EpochId | None, seen: LogState, as_promised: bool
+    of: EpochId, has_fence: bool, same_table: bool, known: EpochId | None, seen: LogState, is_intact: bool
 ) -> CommitStatus:
     """Return a committable's status, by the table in the module's docstring.
 
@@ -93,4 +93,4 @@ def derive_status(
         return CommitStatus.UNKNOWN
     if seen.marker is not None and seen.marker.term == of.term and seen.marker.epoch >= of.epoch:
         return CommitStatus.COMMITTED
-    return CommitStatus.PREPARED if as_promised else CommitStatus.LOST
+    return CommitStatus.PREPARED if is_intact else CommitStatus.LOST

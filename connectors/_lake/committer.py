@@ -37,7 +37,7 @@ from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.commit_status import TAKEN_OVER, LogState, derive_status, is_older_than
 from kafka_eos.connectors._lake.file_names import LakeCommittable, describe_key
 from kafka_eos.connectors._lake.file_store import TableStore
-from kafka_eos.connectors._lake.lake_table import CommitConflict, CommitMarks, DataFile, LakeIncarnation, LakeTable
+from kafka_eos.connectors._lake.lake_table import CommitConflict, CommitMetadata, DataFile, LakeIncarnation, LakeTable
 from kafka_eos.connectors._lake.row_replacement import FileReplacement, explain_mismatch, rewrite_files
 from kafka_eos.connectors.files.file_names import PartId
 from kafka_eos.connectors.files.os_errors import map_errors
@@ -60,42 +60,50 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
 
     def read_owner(self, committable: Committable) -> OutputOwner:
         """Return the owner by the name of the staged file; the target is the key of the rows that it replaces."""
-        promise = LakeCommittable.read(committable.payload)
-        return replace(promise.part.owner, target=describe_key(promise.key))
+        staged_file = LakeCommittable.read(committable.payload)
+        return replace(staged_file.part.owner, target=describe_key(staged_file.key))
 
     def probe(self, committable: Committable) -> Probe:
         return self.probe_all([committable])[0]
 
     def probe_all(self, committables: Sequence[Committable]) -> Sequence[Probe]:
-        promises = [LakeCommittable.read(each.payload) for each in committables]
-        seen = {life: self._table.read_state(life) for life in {_life(promise.part) for promise in promises}}
-        return [self._judged(promise, seen[_life(promise.part)]) for promise in promises]
+        staged_files = [LakeCommittable.read(each.payload) for each in committables]
+        seen = {
+            each: self._table.read_state(each)
+            for each in {_incarnation(staged_file.part) for staged_file in staged_files}
+        }
+        return [self._probe_file(staged_file, seen[_incarnation(staged_file.part)]) for staged_file in staged_files]
 
     def commit_all(self, permit: CommitPermit, committables: Sequence[Committable]) -> Sequence[CommitOutcome]:
-        promises = [LakeCommittable.read(each.payload) for each in committables]
-        for promise in promises:
+        staged_files = [LakeCommittable.read(each.payload) for each in committables]
+        for staged_file in staged_files:
             # Output of older epochs, which may have been aborted, is part of this one.
-            if permit.epoch < promise.part.epoch:
-                raise Bug(f"a permit for epoch {permit.epoch} cannot commit {promise.file}")
-        (life,) = {_life(promise.part) for promise in promises}
+            if permit.epoch < staged_file.part.epoch:
+                raise Bug(f"a permit for epoch {permit.epoch} cannot commit {staged_file.file}")
+        (incarnation,) = {_incarnation(staged_file.part) for staged_file in staged_files}
         files = [
-            DataFile(promise.file, promise.size, each.records, promise.partition)
-            for promise, each in zip(promises, committables, strict=True)
-            if not promise.key
+            DataFile(staged_file.file, staged_file.size, each.records, staged_file.partition)
+            for staged_file, each in zip(staged_files, committables, strict=True)
+            if not staged_file.key
         ]
-        outcome = self._retry_conflicts(lambda: self._commit_once(permit.epoch, life, promises, files))
+        outcome = self._retry_conflicts(lambda: self._commit_once(permit.epoch, incarnation, staged_files, files))
         self._committed = permit.epoch
-        self._forget([promise.part for promise in promises])
-        if any(promise.key for promise in promises):
+        self._forget([staged_file.part for staged_file in staged_files])
+        if any(staged_file.key for staged_file in staged_files):
             # No process can commit another attempt at this epoch any more.
-            self._end(lambda part: names.is_made_by_commit(part) and _life(part) == life and part.epoch == permit.epoch)
-        return [outcome] * len(promises)
+            mine = (incarnation, permit.epoch)
+            self._end(lambda part: names.is_made_by_commit(part) and (_incarnation(part), part.epoch) == mine)
+        return [outcome] * len(staged_files)
 
     def _commit_once(
-        self, epoch: EpochId, life: LakeIncarnation, promises: Sequence[LakeCommittable], files: Sequence[DataFile]
+        self,
+        epoch: EpochId,
+        incarnation: LakeIncarnation,
+        staged_files: Sequence[LakeCommittable],
+        files: Sequence[DataFile],
     ) -> CommitOutcome:
-        seen = self._table.read_state(life)
-        probes = [self._judged(promise, seen) for promise in promises]
+        seen = self._table.read_state(incarnation)
+        probes = [self._probe_file(staged_file, seen) for staged_file in staged_files]
         if wrong := [each.detail for each in probes if each.status in (CommitStatus.LOST, CommitStatus.UNKNOWN)]:
             raise CommittableLost(f"epoch {epoch}: {', '.join(wrong)}")
         if all(each.status is CommitStatus.COMMITTED for each in probes):
@@ -104,37 +112,37 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         if any(each.status is CommitStatus.COMMITTED for each in probes):
             raise CommittableLost(f"part of epoch {epoch} is in {self._table.display_name}, and part of it is not")
         if self._term is not None and (seen.fence or 0) > self._term:
-            raise Fenced(self._fenced(life, seen, Term(self._term)))
-        for promise in promises:
-            if promise.schema != seen.schema:
-                self._expect_fit(promise)
+            raise Fenced(self._fenced(incarnation, seen, Term(self._term)))
+        for staged_file in staged_files:
+            if staged_file.schema != seen.schema:
+                self._expect_fit(staged_file)
         hit("lake.commit.before")
         fence = max(self._term or epoch.term.n, seen.fence or 0)
-        if keyed := [promise for promise in promises if promise.key]:
-            self._replace(seen, life, fence, epoch, files, keyed)
+        if keyed := [staged_file for staged_file in staged_files if staged_file.key]:
+            self._replace(seen, incarnation, fence, epoch, files, keyed)
         else:
-            self._table.commit(seen, life, CommitMarks(fence, epoch), files)
+            self._table.commit(seen, incarnation, CommitMetadata(fence, epoch), files)
             hit("lake.commit.after")
         return CommitOutcome.COMMITTED
 
     def _replace(
         self,
         seen: LogState,
-        life: LakeIncarnation,
+        incarnation: LakeIncarnation,
         fence: int,
         epoch: EpochId,
         files: Sequence[DataFile],
         keyed: Sequence[LakeCommittable],
     ) -> None:
         """Commit the files that replace rows. Delete the new files if it is known that they never will be committed."""
-        part = names.made_by_commit(life.job, life.identity, epoch)
+        part = names.made_by_commit(incarnation.job, incarnation.identity, epoch)
         try:
             made = self._made(seen, keyed, part)
             hit("lake.replaced")
-            self._table.commit(seen, life, CommitMarks(fence, epoch), [*files, *made.added], made.removed)
+            self._table.commit(seen, incarnation, CommitMetadata(fence, epoch), [*files, *made.added], made.removed)
         except CommitConflict:
             # While the version is the same, the commit may be in flight and still succeed.
-            if self._table.read_state(life).version != seen.version:
+            if self._table.read_state(incarnation).version != seen.version:
                 self._end(lambda of: of.operator == part(0).operator)
             raise
         hit("lake.commit.after")
@@ -156,9 +164,9 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
             for part in parts:
                 self._store.delete(names.build_entry_name(part))
 
-    def _expect_fit(self, promise: LakeCommittable) -> None:
-        with map_errors(Retryable, f"read {promise.file} in {self._table.display_name}"):
-            why = explain_mismatch(self._table.read_spec(), self._store.columns(promise.file), promise)
+    def _expect_fit(self, staged_file: LakeCommittable) -> None:
+        with map_errors(Retryable, f"read {staged_file.file} in {self._table.display_name}"):
+            why = explain_mismatch(self._table.read_spec(), self._store.columns(staged_file.file), staged_file)
         if why is not None:
             raise ConfigError(
                 f"{self._table.display_name} was altered, and decided output does not fit into it any "
@@ -179,12 +187,12 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         """List the staged files that no commit names."""
         with map_errors(Retryable, f"look into {self._table.display_name}"):
             now, found = time.time(), self._noted(lambda part: part.job == ctx.job)
-            seen = {life: self._table.read_state(life) for life in {_life(part) for part in found}}
+            seen = {each: self._table.read_state(each) for each in {_incarnation(part) for part in found}}
             detail = f"staged for {self._table.display_name}"
             return [
                 StagedOutput(part.epoch.term, self._there(part), detail, max(0.0, now - since), part.identity)
                 for part, since in found.items()
-                if not _is_committed(part, seen[_life(part)])
+                if not _is_committed(part, seen[_incarnation(part)])
             ]
 
     def abort_leftovers(self, ctx: JobContext) -> Sequence[str]:
@@ -219,11 +227,12 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
     def list_incarnations(self, ctx: JobContext) -> Sequence[IncarnationSign]:
         """List incarnations by registrations and staged files."""
         with map_errors(Retryable, f"look into {self._table.display_name}"):
-            marks = [of[1] for name in self._store.notes() if (of := names.marked(name)) and of[0] == ctx.job]
+            known = map(names.parse_registration, self._store.notes())
+            registered = [of[1] for of in known if of and of[0] == ctx.job]
         newest: dict[JobIdentity | None, StagedOutput] = {}
         for item in self.list_staged(ctx):
             newest[item.identity] = max(item, newest.get(item.identity, item), key=lambda each: each.term)
-        return [self._sign(ctx.job, of, newest.get(of)) for of in dict.fromkeys([*newest, *marks])]
+        return [self._sign(ctx.job, of, newest.get(of)) for of in dict.fromkeys([*newest, *registered])]
 
     def _sign(self, job: str, identity: JobIdentity | None, newest: StagedOutput | None) -> IncarnationSign:
         place, seen = self._table.display_name, self._table.read_state(LakeIncarnation(job, identity))
@@ -239,8 +248,8 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
     def find_missing_commits(self, ctx: JobContext, newest: EpochId, committables: Sequence[Committable]) -> str | None:
         """Return which committed output the table lacks, or None."""
         seen = self._table.read_state(LakeIncarnation(ctx.job, ctx.identity))
-        promises = (LakeCommittable.read(each.payload) for each in committables)
-        there = [promise.part.epoch for promise in promises if promise.table == seen.table]
+        staged_files = (LakeCommittable.read(each.payload) for each in committables)
+        there = [staged_file.part.epoch for staged_file in staged_files if staged_file.table == seen.table]
         wrote = max(there, key=lambda epoch: (epoch.term, epoch.epoch), default=None)
         the_log = f"the {self._table.log} of {self._table.display_name}"
         if is_older_than(seen, newest, wrote):
@@ -255,22 +264,22 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
         """Register the incarnation with a file, which others list, and with the fence in the log, which is decisive."""
         if ctx.identity is None:
             return
-        life = LakeIncarnation(ctx.job, ctx.identity)
+        incarnation = LakeIncarnation(ctx.job, ctx.identity)
         with map_errors(Retryable, f"register job {ctx.job!r} in {self._table.display_name}"):
             self._store.create(names.build_registration_name(ctx.job, ctx.identity))
-        self._retry_conflicts(lambda: self._fence_older_terms(ctx, life))
+        self._retry_conflicts(lambda: self._fence_older_terms(ctx, incarnation))
         self._term = ctx.term.n
 
-    def _fence_older_terms(self, ctx: JobContext, life: LakeIncarnation) -> CommitOutcome:
-        seen = self._table.read_state(life)
+    def _fence_older_terms(self, ctx: JobContext, incarnation: LakeIncarnation) -> CommitOutcome:
+        seen = self._table.read_state(incarnation)
         if seen.fence == TAKEN_OVER:
             raise Fenced(taken_over(ctx, self._table.display_name))
         if (seen.fence or 0) > ctx.term.n:
-            raise Fenced(self._fenced(life, seen, ctx.term))
+            raise Fenced(self._fenced(incarnation, seen, ctx.term))
         # Fence once: in an older copy of the log, a second fence would hide what is missing.
         if ctx.term.n in (seen.fence, self._term):
             return CommitOutcome.ALREADY
-        self._fence(seen, life, ctx.term.n)
+        self._fence(seen, incarnation, ctx.term.n)
         return CommitOutcome.COMMITTED
 
     def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
@@ -279,38 +288,38 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
             self._retry_conflicts(lambda: self._ended(LakeIncarnation(ctx.job, identity)))
         return self._end(lambda part: part.job == ctx.job and part.identity == identity)
 
-    def _ended(self, life: LakeIncarnation) -> CommitOutcome:
-        seen = self._table.read_state(life)
+    def _ended(self, incarnation: LakeIncarnation) -> CommitOutcome:
+        seen = self._table.read_state(incarnation)
         if seen.fence == TAKEN_OVER:
             return CommitOutcome.ALREADY
-        self._fence(seen, life, TAKEN_OVER)
+        self._fence(seen, incarnation, TAKEN_OVER)
         return CommitOutcome.COMMITTED
 
-    def _fence(self, seen: LogState, life: LakeIncarnation, term: int) -> None:
-        self._table.commit(seen, life, CommitMarks(term, since=term if seen.fence is None else None))
+    def _fence(self, seen: LogState, incarnation: LakeIncarnation, term: int) -> None:
+        self._table.commit(seen, incarnation, CommitMetadata(term, since=term if seen.fence is None else None))
 
     @property
     def _store(self) -> TableStore:
         return self._table.store()
 
-    def _judged(self, promise: LakeCommittable, seen: LogState) -> Probe:
-        with map_errors(Retryable, f"look for {promise.file} in {self._table.display_name}"):
-            as_promised = self._store.size(promise.file) == promise.size
-        part = promise.part
-        same_table = promise.table == seen.table
-        standing = derive_status(part.epoch, part.identity is not None, same_table, self._committed, seen, as_promised)
-        return Probe(standing, self._detail(promise, seen, standing))
+    def _probe_file(self, staged_file: LakeCommittable, seen: LogState) -> Probe:
+        with map_errors(Retryable, f"look for {staged_file.file} in {self._table.display_name}"):
+            is_intact = self._store.size(staged_file.file) == staged_file.size
+        part = staged_file.part
+        same_table = staged_file.table == seen.table
+        status = derive_status(part.epoch, part.identity is not None, same_table, self._committed, seen, is_intact)
+        return Probe(status, self._detail(staged_file, seen, status))
 
-    def _detail(self, promise: LakeCommittable, seen: LogState, standing: CommitStatus) -> str:
-        name, table, log = promise.file, self._table.display_name, self._table.log
-        match standing:
+    def _detail(self, staged_file: LakeCommittable, seen: LogState, status: CommitStatus) -> str:
+        name, table, log = staged_file.file, self._table.display_name, self._table.log
+        match status:
             case CommitStatus.PREPARED:
                 return f"{name} is staged for {table}"
             case CommitStatus.COMMITTED:
                 return f"{table} has the commit of epoch {seen.marker}"
             case CommitStatus.LOST:
                 return f"{name} was removed or has another length, and no commit of {table} names it"
-        if promise.table != seen.table:
+        if staged_file.table != seen.table:
             return (
                 f"{table} is not the table for which {name} was written: the table was dropped or "
                 f"replaced. Restore the old one with its {log}"
@@ -320,7 +329,7 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
                 f"the {log} of {table} does not contain epoch {self._committed}, which this job has "
                 f"committed: an older copy was restored. Restore the newest {log}"
             )
-        if promise.part.identity is not None and not seen.has_record_of(promise.part.epoch):
+        if staged_file.part.identity is not None and not seen.has_record_of(staged_file.part.epoch):
             return (
                 f"unknown whether {name} was committed: the {log} of {table} has no entry of this job "
                 "from the time when the file was staged. An older copy was restored, or the entries "
@@ -328,11 +337,11 @@ class LakeCommitter(SupportsRegistration, SupportsLossCheck, AtomicCommitter):
             )
         return f"unknown whether {name} was committed: a newer term has committed epoch {seen.marker} to {table}"
 
-    def _fenced(self, life: LakeIncarnation, seen: LogState, term: Term) -> str:
-        return f"term {seen.fence} of job {life.job!r} writes to {self._table.display_name}; this is term {term}"
+    def _fenced(self, incarnation: LakeIncarnation, seen: LogState, term: Term) -> str:
+        return f"term {seen.fence} of job {incarnation.job!r} writes to {self._table.display_name}; this is term {term}"
 
 
-def _life(part: PartId) -> LakeIncarnation:
+def _incarnation(part: PartId) -> LakeIncarnation:
     return LakeIncarnation(part.job, part.identity)
 
 

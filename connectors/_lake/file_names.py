@@ -1,12 +1,15 @@
 """Names of a lake sink's files, and the payload of its committables. No other module builds such a name.
 
-    part-<epoch>-<term>-<subtask>-<life>.<operator>[.<number>].parquet   a data file, below the table's root
-    _kafka_eos/.staged.<life>.<term>.<epoch>.<subtask>.<operator>[~<number>]   its staging entry, empty: not committed
-    _kafka_eos/.life.<life>                                               the registration of an incarnation
-    _kafka_eos/.check.<job>.<term>.<process>                              a start tests whether it may write here
+    part-<epoch>-<term>-<subtask>-<incarnation>.<operator>[.<number>].parquet
+        a data file, below the table's root
+    _kafka_eos/.staged.<incarnation>.<term>.<epoch>.<subtask>.<operator>[~<number>]
+        its staging entry, empty: not committed
+    _kafka_eos/.incarnation.<incarnation>
+        the registration of an incarnation
+    _kafka_eos/.check.<job>.<term>.<process>
+        a start tests whether it may write here
 
-``<life>`` is the incarnation: ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no
-registration.
+``<incarnation>`` is ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no registration.
 A data file keeps its name from the beginning, and no other attempt, term or incarnation uses it. Its staging entry is
 created before it and deleted after its commit, or after the file itself. So staged files are found by listing the
 entries, however many files a table has.
@@ -27,8 +30,8 @@ from typing import Final
 from urllib.parse import unquote
 
 from kafka_eos.connectors.files.file_names import DEFAULT_PARTITION, PARTITION, PartId, PartState
-from kafka_eos.connectors.files.file_names import mark as mark_of
-from kafka_eos.connectors.files.file_names import marked as whose_mark
+from kafka_eos.connectors.files.file_names import parse_registration as parse_file_registration
+from kafka_eos.connectors.files.file_names import registration_name as file_registration_name
 from kafka_eos.connectors.files.sink.s3_names import name_of
 from kafka_eos.core.errors import CorruptCheckpoint
 from kafka_eos.core.ids import EpochId, JobIdentity, Term
@@ -72,12 +75,12 @@ def noted(name: str) -> PartId | None:
 
 def build_registration_name(job: str, identity: JobIdentity) -> str:
     """Return the name of an incarnation's registration file."""
-    return f"{CONTROL}/{mark_of(job, identity)}"
+    return f"{CONTROL}/{file_registration_name(job, identity)}"
 
 
-def marked(name: str) -> tuple[str, JobIdentity] | None:
+def parse_registration(name: str) -> tuple[str, JobIdentity] | None:
     """Return job and identity of a registration, given without its directory; None if the name is not one."""
-    found = whose_mark(name)
+    found = parse_file_registration(name)
     return None if found is None else found[:2]
 
 

@@ -31,8 +31,8 @@ class LakeIncarnation:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitMarks:
-    """The marks of an incarnation that a commit writes into the log.
+class CommitMetadata:
+    """The metadata of an incarnation that a commit writes into the log.
 
     ``fence``: the term before which no term can commit anything any more.
     ``epoch``: the epoch that it commits; None if it only fences.
@@ -108,18 +108,18 @@ class LakeTable(Protocol):
     def store(self) -> TableStore:
         """Return the storage of its data files."""
 
-    def read_state(self, life: LakeIncarnation) -> LogState:
+    def read_state(self, incarnation: LakeIncarnation) -> LogState:
         """Return the state of an incarnation in the newest version of the log."""
 
     def commit(
         self,
         seen: LogState,
-        life: LakeIncarnation,
-        marks: CommitMarks,
+        incarnation: LakeIncarnation,
+        metadata: CommitMetadata,
         added: Sequence[DataFile] = (),
         removed: Sequence[LiveFile] = (),
     ) -> None:
-        """Commit marks and files on ``seen.version``.
+        """Commit metadata and files on ``seen.version``.
 
         Raises CommitConflict. If files are removed, it is also raised for commits of any other writer since ``seen``.
         """

@@ -43,14 +43,14 @@ class FileReplacement:
 
 
 def rewrite_files(
-    table: LakeTable, seen: LogState, promises: Sequence[LakeCommittable], part: Callable[[int], PartId]
+    table: LakeTable, seen: LogState, staged_files: Sequence[LakeCommittable], part: Callable[[int], PartId]
 ) -> FileReplacement:
     """Write the data files that replace those with rows of the epoch's keys. ``part`` returns the id of each file."""
     fit, store = table.read_spec(), table.store()
     with map_errors(Retryable, f"read what is staged for {table.display_name}"):
         staged = [
-            LatestRows([UpsertFile(store, promise.file) for promise in group], key, fit.columns)
-            for key, group in _by_key(promises).items()
+            LatestRows([UpsertFile(store, staged_file.file) for staged_file in group], key, fit.columns)
+            for key, group in _by_key(staged_files).items()
         ]
     out = _DataFileWriter(table, fit, part)
     removed = []
@@ -63,36 +63,36 @@ def rewrite_files(
         for newest in staged:
             out.add(newest.rows())
         bounded = sorted({name for newest in staged for name in newest.key} - {*fit.partitions.omitted_columns})
-        promises, rows = out.finish()
+        staged_files, rows = out.finish()
         added = [
-            DataFile(promise.file, promise.size, records, promise.partition, bounded)
-            for promise, records in zip(promises, rows, strict=True)
+            DataFile(staged_file.file, staged_file.size, records, staged_file.partition, bounded)
+            for staged_file, records in zip(staged_files, rows, strict=True)
         ]
-        return FileReplacement(added, removed, [promise.part for promise in promises])
+        return FileReplacement(added, removed, [staged_file.part for staged_file in staged_files])
     except BaseException:
         out.discard()
         raise
 
 
-def explain_mismatch(fit: TableSpec, staged: pa.Schema, promise: LakeCommittable) -> str | None:
+def explain_mismatch(fit: TableSpec, staged: pa.Schema, staged_file: LakeCommittable) -> str | None:
     """Return why a staged file does not match the table now; None if it does."""
-    if not promise.key:
-        return explain_schema_change(fit, staged, promise.partition)
+    if not staged_file.key:
+        return explain_schema_change(fit, staged, staged_file.partition)
     columns = pa.schema([field for field in staged if field.name != DELETED])
     return explain_schema_change(replace(fit, partitions=ColumnPartitioning()), columns, {})
 
 
-def _by_key(promises: Sequence[LakeCommittable]) -> Mapping[tuple[str, ...], list[LakeCommittable]]:
+def _by_key(staged_files: Sequence[LakeCommittable]) -> Mapping[tuple[str, ...], list[LakeCommittable]]:
     """Return the committables by key columns, the oldest rows first. An aborted epoch of a writer comes before the
     next."""
     found: dict[tuple[str, ...], list[LakeCommittable]] = {}
-    for promise in sorted(promises, key=_age):
-        found.setdefault(promise.key, []).append(promise)
+    for staged_file in sorted(staged_files, key=_age):
+        found.setdefault(staged_file.key, []).append(staged_file)
     return found
 
 
-def _age(promise: LakeCommittable) -> tuple[EpochId, str, int, int]:
-    part = promise.part
+def _age(staged_file: LakeCommittable) -> tuple[EpochId, str, int, int]:
+    part = staged_file.part
     return part.epoch, part.operator, part.subtask, part.number
 
 

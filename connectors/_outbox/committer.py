@@ -116,47 +116,48 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
         self._receiver.close()
 
     def _finished(self, permit: CommitPermit, committable: Committable, until: float) -> CommitOutcome:
-        promise = FileCommittable.read(committable.payload)
-        if permit.epoch < promise.part.epoch:
-            raise Bug(f"a permit for epoch {permit.epoch} cannot send {promise.part.staged}")
+        staged_file = FileCommittable.read(committable.payload)
+        if permit.epoch < staged_file.part.epoch:
+            raise Bug(f"a permit for epoch {permit.epoch} cannot send {staged_file.part.staged}")
         if self.probe(committable).status is CommitStatus.PREPARED:
-            with map_errors(Retryable, f"send {promise.part.staged}"):
-                self._send(promise, committable.records, until)
+            with map_errors(Retryable, f"send {staged_file.part.staged}"):
+                self._send(staged_file, committable.records, until)
         outcome = self.commit(permit, committable)
         # The file is no longer needed once it is sent; its marker stays.
-        with map_errors(Retryable, f"remove {promise.final_name}"):
-            (self._outbox / promise.final_name).unlink(missing_ok=True)
-        self._progress.pop(promise.part.staged, None)
+        with map_errors(Retryable, f"remove {staged_file.final_name}"):
+            (self._outbox / staged_file.final_name).unlink(missing_ok=True)
+        self._progress.pop(staged_file.part.staged, None)
         return outcome
 
-    def _send(self, promise: FileCommittable, records: int, until: float) -> None:
+    def _send(self, staged_file: FileCommittable, records: int, until: float) -> None:
         """Send the rows of a file, from where an earlier call of this process stopped."""
-        progress = self._progress.setdefault(promise.part.staged, _DeliveryProgress())
+        progress = self._progress.setdefault(staged_file.part.staged, _DeliveryProgress())
         before = progress.sent
         try:
-            self._send_rest(promise, records, until, progress)
+            self._send_rest(staged_file, records, until, progress)
         except Retryable as error:
             if progress.sent > before:
                 raise PartialProgress(str(error)) from error
             raise
 
-    def _send_rest(self, promise: FileCommittable, records: int, until: float, progress: _DeliveryProgress) -> None:
+    def _send_rest(self, staged_file: FileCommittable, records: int, until: float, progress: _DeliveryProgress) -> None:
         failpoints.hit("outbox.before")
-        for rows in batches(islice(self._rows(promise), progress.sent, None), self._rules.batch):
+        for rows in batches(islice(self._rows(staged_file), progress.sent, None), self._rules.batch):
             self._deliver(rows, progress)
             failpoints.hit("outbox.between")
             if monotonic() > until and progress.sent < records:
                 raise Retryable(
-                    f"{progress.sent} of {records} rows of epoch {promise.part.epoch} are sent to {self._receiver.name}"
+                    f"{progress.sent} of {records} rows of epoch {staged_file.part.epoch} are sent to "
+                    f"{self._receiver.name}"
                 )
         if progress.refused:
-            self._set_aside(promise, progress.refused)
+            self._set_aside(staged_file, progress.refused)
         failpoints.hit("outbox.after")
 
-    def _rows(self, promise: FileCommittable) -> Iterator[Row]:
-        for value, provenance in self._layout.read(self._outbox / promise.part.staged):
+    def _rows(self, staged_file: FileCommittable) -> Iterator[Row]:
+        for value, provenance in self._layout.read(self._outbox / staged_file.part.staged):
             assert provenance is not None  # the writer's layout is the same
-            yield row(promise.part, provenance, value)
+            yield row(staged_file.part, provenance, value)
 
     def _deliver(self, rows: Sequence[Row], progress: _DeliveryProgress) -> None:
         """Deliver rows. If a request with several rows is rejected, each row is sent alone."""
@@ -189,11 +190,11 @@ class OutboxCommitter(FileCommitter, AtomicCommitter):
                 f"{error}. Nothing is lost: unsent rows are in {self._outbox}. Repair the cause and restart"
             ) from error
 
-    def _set_aside(self, promise: FileCommittable, refused: Sequence[bytes]) -> None:
+    def _set_aside(self, staged_file: FileCommittable, refused: Sequence[bytes]) -> None:
         """Write rejected rows to disk before the file counts as done."""
         lines = b"".join(line + b"\n" for line in refused)
         disk.create_directory(self._outbox / REFUSED, OWNER_ONLY)
-        disk.write_whole(self._outbox / REFUSED / promise.final_name, lines, mode=0o600)
+        disk.write_whole(self._outbox / REFUSED / staged_file.final_name, lines, mode=0o600)
 
 
 def _shown(answer: str) -> str:

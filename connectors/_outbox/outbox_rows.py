@@ -30,7 +30,7 @@ class Row:
 def row(part: PartId, provenance: str, value: bytes) -> Row:
     """Return the row with its key, a digest of the incarnation, the sink and the origin."""
     origin = provenance.partition("/")[2]  # without the attempt
-    key_text = f"{part.life}/{part.operator}/{origin}"
+    key_text = f"{part.incarnation}/{part.operator}/{origin}"
     return Row(hashlib.sha256(key_text.encode()).hexdigest()[:32], provenance, value)
 
 

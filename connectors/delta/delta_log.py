@@ -2,9 +2,9 @@
 
 An incarnation has application transactions (``txn`` actions) in the log, Delta's own feature for this purpose:
 
-    kafka_eos/<life>/since    the first term that has begun here
-    kafka_eos/<life>/term     the fence: the newest term
-    kafka_eos/<life>/epoch    the newest committed epoch, as term * 2^40 + epoch
+    kafka_eos/<incarnation>/since    the first term that has begun here
+    kafka_eos/<incarnation>/term     the fence: the newest term
+    kafka_eos/<incarnation>/epoch    the newest committed epoch, as term * 2^40 + epoch
 
 By Delta's own rule, two commits based on one version that write the same transaction conflict. Each commit also writes
 the fence, so a delayed commit conflicts with the fence of a newer term.
@@ -37,7 +37,7 @@ from kafka_eos.connectors._lake.keyed_rows import aligned
 from kafka_eos.connectors._lake.lake_errors import describe_lake_error
 from kafka_eos.connectors._lake.lake_table import (
     CommitConflict,
-    CommitMarks,
+    CommitMetadata,
     DataFile,
     LakeIncarnation,
     LiveFile,
@@ -88,10 +88,10 @@ class DeltaLakeTable:
     def store(self) -> TableStore:
         return self._place.store()
 
-    def read_state(self, life: LakeIncarnation) -> LogState:
+    def read_state(self, incarnation: LakeIncarnation) -> LogState:
         with self.mapped(Retryable, "look into"):
             table = self._newest = self.opened()
-            names = (f"kafka_eos/{life}/{what}" for what in ("term", "epoch", "since"))
+            names = (f"kafka_eos/{incarnation}/{what}" for what in ("term", "epoch", "since"))
             fence, marker, since = map(table.transaction_version, names)
             name, of = str(table.metadata().id), None if marker is None else _epoch(marker)
             return LogState(name, _in_short(table), table.version(), fence, of, since)
@@ -99,25 +99,25 @@ class DeltaLakeTable:
     def commit(
         self,
         seen: LogState,
-        life: LakeIncarnation,
-        marks: CommitMarks,
+        incarnation: LakeIncarnation,
+        metadata: CommitMetadata,
         added: Sequence[DataFile] = (),
         removed: Sequence[LiveFile] = (),
     ) -> None:
-        now, of = int(time.time() * 1000), marks.epoch
+        now, of = int(time.time() * 1000), metadata.epoch
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.name, file.size, file.partition, now, True, self._statistics(file)) for file in added
         ]
         actions += [RemoveAction(file.name, True, now) for file in removed]
-        versions = {"term": marks.fence, "since": marks.since, "epoch": None if of is None else _number(of)}
-        commit_info = {"term": marks.fence} if of is None else {"epoch": of.epoch.n, "term": of.term.n}
+        versions = {"term": metadata.fence, "since": metadata.since, "epoch": None if of is None else _number(of)}
+        commit_info = {"term": metadata.fence} if of is None else {"epoch": of.epoch.n, "term": of.term.n}
         with self.mapped(Retryable, "commit to"):
             table = self._as_seen(seen)
             properties = CommitProperties(
                 custom_metadata={"kafka_eos": commit_info},
                 max_commit_retries=0 if removed else None,  # any other commit since then is a conflict
                 app_transactions=[
-                    Transaction(f"kafka_eos/{life}/{what}", version)
+                    Transaction(f"kafka_eos/{incarnation}/{what}", version)
                     for what, version in versions.items()
                     if version is not None
                 ],

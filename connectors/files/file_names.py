@@ -1,20 +1,19 @@
 """Names of the files of a FileSink, and the payload of its committables. No other module builds such a name.
 
-    .open.<life>.<term>.<epoch>.<subtask>.<operator>       being written
-    .staged.<life>.<term>.<epoch>.<subtask>.<operator>     prepared: complete, durable, still hidden
-    part-<epoch>-<subtask>-<life>.<operator>.<extension>   committed; readers read ``part-*``
-    .committed.<life>.<term>.<epoch>.<subtask>.<operator>  marker of a commit, empty: stays if readers remove the part
-    .aborted.<life>.<term>.<epoch>.<subtask>.<operator>    marker of an abort: the staged file of this name was aborted
-    .life.<life>                                           registration of an incarnation
-    .over.<life>                                           the incarnation was retired: it may not write here any more
+    .open.<incarnation>.<term>.<epoch>.<subtask>.<operator>       being written
+    .staged.<incarnation>.<term>.<epoch>.<subtask>.<operator>     prepared: complete, durable, still hidden
+    part-<epoch>-<subtask>-<incarnation>.<operator>.<extension>   committed; readers read ``part-*``
+    .committed.<incarnation>.<term>.<epoch>.<subtask>.<operator>  empty marker of a commit, also after the part is gone
+    .aborted.<incarnation>.<term>.<epoch>.<subtask>.<operator>    marker of an abort: the aborted staged file
+    .incarnation.<incarnation>                                    registration of an incarnation
+    .retired.<incarnation>                                        a retired incarnation, which may not write here
 
-``<life>`` is the incarnation: ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no
-registration.
+``<incarnation>`` is ``<job>.<identity>``, or ``<job>`` of a job without an identity, which has no registration.
 Names join tokens with dots, which no token contains, so parsing is unambiguous. A final name has no term: an epoch's
 number is used once per incarnation, so an old term that also commits can only find the same file there. If a writer
 creates several files in an epoch, the second is ``<operator>~0001``, and so on. Only committed files are stored in
-partition directories, ``day=2026-01-31/part-…``; ``_epochs/<epoch>-<life>.json`` lists the files of an epoch that is
-committed in all sinks.
+partition directories, ``day=2026-01-31/part-…``; ``_epochs/<epoch>-<incarnation>.json`` lists the files of an epoch
+that is committed in all sinks.
 A reader that skips names beginning with a dot or an underscore, as Spark and pyarrow do, reads committed rows only.
 """
 
@@ -63,7 +62,7 @@ PARTITION = re.compile(r"[A-Za-z_]\w*=[^/\0]+", re.ASCII)
 PARTITION_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
 _LONGEST = 255
-_MARK = re.compile(r"\.(life|over)\.([^.]+)\.([0-9a-f]{12})")
+_REGISTRATION = re.compile(r"\.(incarnation|retired)\.([^.]+)\.([0-9a-f]{12})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class PartId:
     """The number of the file among the writer's files of the epoch."""
 
     @property
-    def life(self) -> str:
+    def incarnation(self) -> str:
         return self.job if self.identity is None else f"{self.job}.{self.identity}"
 
     @property
@@ -87,14 +86,14 @@ class PartId:
         return OutputOwner(self.staged, self.job, self.identity, self.epoch.term, self.epoch.epoch)
 
     def build_hidden_name(self, kind: PartState) -> str:
-        return f".{kind.value}.{self.life}.{self.epoch.term}.{self.epoch.epoch}.{self.subtask}.{self.numbered}"
+        return f".{kind.value}.{self.incarnation}.{self.epoch.term}.{self.epoch.epoch}.{self.subtask}.{self.numbered}"
 
     @property
     def staged(self) -> str:
         return self.build_hidden_name(PartState.STAGED)
 
     def build_final_name(self, extension: str = "jsonl") -> str:
-        return f"part-{self.epoch.epoch.n:012d}-{self.subtask:04d}-{self.life}.{self.numbered}.{extension}"
+        return f"part-{self.epoch.epoch.n:012d}-{self.subtask:04d}-{self.incarnation}.{self.numbered}.{extension}"
 
     @property
     def numbered(self) -> str:
@@ -159,29 +158,29 @@ def parse_committed_name(name: str) -> tuple[str, JobIdentity | None, Epoch] | N
             return None
 
 
-def mark(job: str, identity: JobIdentity) -> str:
+def registration_name(job: str, identity: JobIdentity) -> str:
     """Return the name of an incarnation's registration."""
-    return f".life.{job}.{identity}"
+    return f".incarnation.{job}.{identity}"
 
 
-def over(job: str, identity: JobIdentity) -> str:
+def retirement_name(job: str, identity: JobIdentity) -> str:
     """Return the name of the file that replaces the registration of a retired incarnation."""
-    return f".over.{job}.{identity}"
+    return f".retired.{job}.{identity}"
 
 
-def marked(name: str) -> tuple[str, JobIdentity, bool] | None:
+def parse_registration(name: str) -> tuple[str, JobIdentity, bool] | None:
     """Return job, identity, and whether the incarnation was retired; None if the name is not a registration."""
-    match = _MARK.fullmatch(name)
-    return None if match is None else (match[2], JobIdentity(match[3]), match[1] == "over")
+    match = _REGISTRATION.fullmatch(name)
+    return None if match is None else (match[2], JobIdentity(match[3]), match[1] == "retired")
 
 
 def _identity(text: str | None) -> JobIdentity | None:
     return None if text is None else JobIdentity(text)
 
 
-def announcement(life: str, epoch: Epoch) -> str:
+def announcement(incarnation: str, epoch: Epoch) -> str:
     """Return the name of the file that announces a committed epoch of an incarnation."""
-    return f"{EPOCHS}/{epoch.n:012d}-{life}.json"
+    return f"{EPOCHS}/{epoch.n:012d}-{incarnation}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,16 +220,16 @@ class FileCommittable:
                 "sha256": str(sha256),
                 "announced": bool(announced),
             } if bool not in map(type, (version, size)) and version == VERSION and (parsed := PartId.parse(staged)):
-                promise = FileCommittable(parsed[1], size, sha256, final, announced)
-                if promise.payload() == dict(payload) and _is_final(promise):
-                    return promise
+                staged_file = FileCommittable(parsed[1], size, sha256, final, announced)
+                if staged_file.payload() == dict(payload) and _is_final(staged_file):
+                    return staged_file
         raise CorruptCheckpoint(f"not a committable of files: {dict(payload)!r}")
 
 
-def _is_final(promise: FileCommittable) -> bool:
+def _is_final(staged_file: FileCommittable) -> bool:
     """Return whether its final name is one that this part may have."""
-    *partitions, name = promise.final_name.split("/")
+    *partitions, name = staged_file.final_name.split("/")
     match = _FINAL.fullmatch(name)
-    if match is None or name != promise.part.build_final_name(match[5]):
+    if match is None or name != staged_file.part.build_final_name(match[5]):
         return False
     return all(map(PARTITION.fullmatch, partitions))

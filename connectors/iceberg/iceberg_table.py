@@ -2,9 +2,9 @@
 
 An incarnation has properties in the table's metadata, where the expiration of snapshots does not delete them:
 
-    kafka-eos.<life>.since    the first term that has begun here
-    kafka-eos.<life>.term     the fence: the newest term
-    kafka-eos.<life>.epoch    the newest committed epoch, as <epoch>/<term>
+    kafka-eos.<incarnation>.since    the first term that has begun here
+    kafka-eos.<incarnation>.term     the fence: the newest term
+    kafka-eos.<incarnation>.epoch    the newest committed epoch, as <epoch>/<term>
 
 Each commit changes the last two together with the snapshot, and requires that the branch ``main`` is unchanged since it
 was read. A fence is also a snapshot, without files, so a delayed commit is based on an outdated ``main`` and fails.
@@ -71,7 +71,7 @@ from kafka_eos.connectors._lake.keyed_rows import aligned
 from kafka_eos.connectors._lake.lake_errors import describe_lake_error
 from kafka_eos.connectors._lake.lake_table import (
     CommitConflict,
-    CommitMarks,
+    CommitMetadata,
     DataFile,
     LakeIncarnation,
     LiveFile,
@@ -126,10 +126,10 @@ class IcebergTable:
                 raise ConfigError(_elsewhere(self.display_name, table.location()))
             return store
 
-    def read_state(self, life: LakeIncarnation) -> LogState:
+    def read_state(self, incarnation: LakeIncarnation) -> LogState:
         with self.mapped(Retryable, "look into"):
             table = self._newest = self.opened()
-            names = (f"{_PREFIX}.{life}.{what}" for what in ("term", "epoch", "since"))
+            names = (f"{_PREFIX}.{incarnation}.{what}" for what in ("term", "epoch", "since"))
             fence, marker, since = map(table.properties.get, names)
             return LogState(
                 str(table.metadata.table_uuid),
@@ -143,21 +143,21 @@ class IcebergTable:
     def commit(
         self,
         seen: LogState,
-        life: LakeIncarnation,
-        marks: CommitMarks,
+        incarnation: LakeIncarnation,
+        metadata: CommitMetadata,
         added: Sequence[DataFile] = (),
         removed: Sequence[LiveFile] = (),
     ) -> None:
-        of = marks.epoch
-        values = {"term": marks.fence, "since": marks.since, "epoch": None if of is None else _number(of)}
-        commit_info = {"term": marks.fence} if of is None else {"epoch": of.epoch.n, "term": of.term.n}
+        of = metadata.epoch
+        values = {"term": metadata.fence, "since": metadata.since, "epoch": None if of is None else _number(of)}
+        commit_info = {"term": metadata.fence} if of is None else {"epoch": of.epoch.n, "term": of.term.n}
         with self.mapped(Retryable, "commit to"):
             table = self._as_seen(seen)
             transaction = _in_one_try(table).transaction()
             transaction.set_properties(
-                {f"{_PREFIX}.{life}.{what}": str(value) for what, value in values.items() if value is not None}
+                {f"{_PREFIX}.{incarnation}.{what}": str(value) for what, value in values.items() if value is not None}
             )
-            summary = {f"{_PREFIX}.{name}": str(value) for name, value in {"job": life, **commit_info}.items()}
+            summary = {f"{_PREFIX}.{name}": str(value) for name, value in {"job": incarnation, **commit_info}.items()}
             change = transaction.update_snapshot(snapshot_properties=summary)
             with change.overwrite() if removed else change.merge_append() as snapshot:
                 for file in added:
@@ -368,12 +368,12 @@ def _manifests_after(table: Table, staged: Iterable[PartId]) -> Sequence[Manifes
     """
     oldest: dict[str, EpochId] = {}
     for part in staged:
-        life = str(LakeIncarnation(part.job, part.identity))
-        oldest[life] = min(part.epoch, oldest.get(life, part.epoch), key=_in_order)
+        incarnation = str(LakeIncarnation(part.job, part.identity))
+        oldest[incarnation] = min(part.epoch, oldest.get(incarnation, part.epoch), key=_in_order)
     snapshots = sorted(table.snapshots(), key=_sequence)
     first = min(
-        max((at for at, each in enumerate(snapshots, 1) if _is_before(each, life, epoch)), default=0)
-        for life, epoch in oldest.items()
+        max((at for at, each in enumerate(snapshots, 1) if _is_before(each, incarnation, epoch)), default=0)
+        for incarnation, epoch in oldest.items()
     )
     earlier = max(map(_sequence, snapshots[:first]), default=0)
     recent = snapshots[first:]
@@ -383,10 +383,10 @@ def _manifests_after(table: Table, staged: Iterable[PartId]) -> Sequence[Manifes
     return [each for each in found.values() if not 0 < each.sequence_number <= earlier]
 
 
-def _is_before(snapshot: Snapshot, life: str, epoch: EpochId) -> bool:
+def _is_before(snapshot: Snapshot, incarnation: str, epoch: EpochId) -> bool:
     """Return whether a snapshot of the incarnation is earlier than each that can name a file of the epoch."""
     summary: Mapping[str, str] = snapshot.summary or {}
-    if summary.get(f"{_PREFIX}.job") != life:
+    if summary.get(f"{_PREFIX}.job") != incarnation:
         return False
     term, committed = Term(int(summary[f"{_PREFIX}.term"])), summary.get(f"{_PREFIX}.epoch")
     if committed is None:

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from kafka_eos.abc.context import JobContext
 from kafka_eos.core.ids import Epoch, EpochId, JobIdentity, Term, ensure_name
 
-_LIFE = "[0-9a-f]{12}"
+_IDENTITY = "[0-9a-f]{12}"
 _NUMBERS = r"\.[0-9]+\.[0-9]+\.[0-9]+"
-_ID = re.compile(rf"([^.]+)(?:\.({_LIFE}))?\.([0-9]+)\.([0-9]+)\.([0-9]+)")
+_ID = re.compile(rf"([^.]+)(?:\.({_IDENTITY}))?\.([0-9]+)\.([0-9]+)\.([0-9]+)")
 _GROUP_NUMBERS = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
-_MARK = re.compile(rf"[^.]+\.({_LIFE})")
-_METADATA = re.compile(rf"kafka_eos (\S+) ({_LIFE}|-) ([0-9]+)/([0-9]+) (\S+)/([0-9]+)")
+_REGISTRATION = re.compile(rf"[^.]+\.({_IDENTITY})")
+_METADATA = re.compile(rf"kafka_eos (\S+) ({_IDENTITY}|-) ([0-9]+)/([0-9]+) (\S+)/([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TransactionalId:
     slot: int
 
     def __str__(self) -> str:
-        return f"{_life(self.job, self.identity)}.{self.term}.{self.owner}.{self.slot}"
+        return f"{_owner_name(self.job, self.identity)}.{self.term}.{self.owner}.{self.slot}"
 
     @classmethod
     def parse(cls, text: str) -> TransactionalId | None:
@@ -51,20 +51,20 @@ class TransactionalId:
         return cls(job, None if identity is None else JobIdentity(identity), Term(term), owner, slot)
 
 
-def mark(job: str, identity: JobIdentity) -> str:
+def registration_id(job: str, identity: JobIdentity) -> str:
     """Return the transactional id that is an incarnation's registration."""
-    return _life(job, identity)
+    return _owner_name(job, identity)
 
 
-def marked(text: str) -> JobIdentity | None:
+def parse_registration_id(text: str) -> JobIdentity | None:
     """Return the identity of a registration; None if the transactional id is not one."""
-    found = _MARK.fullmatch(text)
+    found = _REGISTRATION.fullmatch(text)
     return None if found is None else JobIdentity(found[1])
 
 
 def marker_groups(ctx: JobContext, subtask: int) -> str:
     """Return the prefix of a subtask's marker groups; a dot and the slot follow."""
-    return f"{_life(ctx.job, ctx.identity)}.{subtask}"
+    return f"{_owner_name(ctx.job, ctx.identity)}.{subtask}"
 
 
 def is_marker_group(name: str, of: TransactionalId) -> bool:
@@ -74,7 +74,7 @@ def is_marker_group(name: str, of: TransactionalId) -> bool:
     """
     if name == str(of):
         return True
-    whose, _, numbers = name.partition(f"{_life(of.job, of.identity)}.")
+    whose, _, numbers = name.partition(f"{_owner_name(of.job, of.identity)}.")
     return not whose and _GROUP_NUMBERS.fullmatch(numbers) is not None
 
 
@@ -85,12 +85,12 @@ def ids(job: str, identity: JobIdentity | None) -> str:
 
 def ids_of_all(job: str) -> str:
     """Return a pattern of the transactional ids that any incarnation of a job's name writes with."""
-    return rf"{_pattern(job, None)}(\.{_LIFE})?{_NUMBERS}"
+    return rf"{_pattern(job, None)}(\.{_IDENTITY})?{_NUMBERS}"
 
 
 def ids_and_marks(job: str) -> str:
     """Return a pattern of the same ids and of registrations."""
-    return rf"{ids_of_all(job)}|{_pattern(job, None)}\.{_LIFE}"
+    return rf"{ids_of_all(job)}|{_pattern(job, None)}\.{_IDENTITY}"
 
 
 def offset_metadata(ctx: JobContext, epoch: EpochId) -> str:
@@ -121,8 +121,8 @@ class OffsetMetadata:
 
 def _pattern(job: str, identity: JobIdentity | None) -> str:
     """Return the two parts as a pattern; only the dot is special in them."""
-    return _life(job, identity).replace(".", r"\.")
+    return _owner_name(job, identity).replace(".", r"\.")
 
 
-def _life(job: str, identity: JobIdentity | None) -> str:
+def _owner_name(job: str, identity: JobIdentity | None) -> str:
     return ensure_name(job, "the name of the job") + ("" if identity is None else f".{identity}")

@@ -12,7 +12,7 @@ import pytest
 from kafka_eos.abc.context import JobContext
 from kafka_eos.connectors.kafka import KafkaSink, KafkaSource
 from kafka_eos.connectors.kafka.client.cluster import Cluster
-from kafka_eos.connectors.kafka.job_names import mark
+from kafka_eos.connectors.kafka.job_names import registration_id
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
 from kafka_eos.connectors.kafka.sink.committer import KafkaCommitter
 from kafka_eos.connectors.kafka.sink.producer_pool import WarmProducer
@@ -97,7 +97,7 @@ def test_each_right_that_is_missing_is_named(job: Job, rights: Rights, secured: 
     assert set(source.discover(ctx, None)) != set()
     committer.register(ctx)
     with KafkaRequests(where) as rpc:
-        assert rpc.describe(mark(job.name, ctx.identity or JobIdentity("-"))) is not None
+        assert rpc.describe(registration_id(job.name, ctx.identity or JobIdentity("-"))) is not None
 
 
 def lacks(call: Callable[[], object], rights: Rights, *needed: Right) -> None:

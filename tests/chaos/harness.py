@@ -28,7 +28,7 @@ from tests.wire import ongoing
 
 APPS = Path(__file__).parent / "apps"
 ACCOUNTS = 20
-TRACES = (".committed.", ".aborted.", ".life.", ".over.")
+KEPT = (".committed.", ".aborted.", ".incarnation.", ".retired.")
 """What a FileSink leaves on purpose: how its latest staged files ended, and marks of lives."""
 FIRST_TOP_UP = 500
 """Payments that are added to an input that was drained too soon, at first: the next time they are twice as many."""
@@ -212,7 +212,7 @@ def problems(job: Job, messages: list[Any]) -> list[str]:
     in_kafka = [row_of(m.value()) for m in sorted(visible, key=lambda m: (m.partition(), m.offset()))]
     in_files = [row_of(line) for part in sorted(job.files.glob("part-*")) for line in part.read_bytes().splitlines()]
     left = {
-        "staged files": [p.name for p in job.files.iterdir() if not p.name.startswith(("part-", *TRACES))],
+        "staged files": [p.name for p in job.files.iterdir() if not p.name.startswith(("part-", *KEPT))],
         "open transactions": open_transactions(job),
     }
     return [

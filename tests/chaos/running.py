@@ -26,7 +26,7 @@ from kafka_eos.storage import object_names as paths
 from kafka_eos.storage.job_records import Manifest
 from kafka_eos.storage.job_storage import LocalStorage
 from tests.chaos.feeding import feeding
-from tests.chaos.harness import APPS, TRACES, Job, check, create_topic, feed, open_transactions
+from tests.chaos.harness import APPS, KEPT, Job, check, create_topic, feed, open_transactions
 from tests.chaos.positions import following
 from tests.waiting import PATIENCE, eventually
 
@@ -272,4 +272,4 @@ def nothing_left(job: Job) -> None:
     temporary = [str(p) for d in paths.DIRECTORIES for p in (job.checkpoints / job.name / d).glob(".*")]
     assert temporary == [], "temporary files left"
     if job.files.exists():
-        assert [p.name for p in job.files.glob(".*") if not p.name.startswith(TRACES)] == [], "staged files left"
+        assert [p.name for p in job.files.glob(".*") if not p.name.startswith(KEPT)] == [], "staged files left"

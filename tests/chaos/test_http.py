@@ -63,7 +63,7 @@ def check(job: Job, receiver: Receiver) -> None:
     assert by_account(arrived) == by_account(wanted)
     assert sorted((row["account"], row["total"], row["id"]) for row in in_kafka) == sorted(wanted)
     waiting = [path.name for outbox in job.directory.glob("outbox*") for path in outbox.iterdir()]
-    assert [name for name in waiting if not name.startswith((".committed.", ".life."))] == []
+    assert [name for name in waiting if not name.startswith((".committed.", ".incarnation."))] == []
     assert harness.open_transactions(job) == []
 
 

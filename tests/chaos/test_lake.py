@@ -147,7 +147,7 @@ def leftovers(job: Job) -> dict[str, list[str]]:
 def staged_files(job: Job) -> list[str]:
     """Files and directories that the sink has hidden from readers, but for the traces of what it has committed."""
     where = Path(job.environment["TEST_OUT_DIR"])
-    return [str(path) for path in where.rglob(".*") if not path.name.startswith(harness.TRACES)]
+    return [str(path) for path in where.rglob(".*") if not path.name.startswith(harness.KEPT)]
 
 
 def data_files(job: Job) -> list[str]:

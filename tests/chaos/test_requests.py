@@ -19,7 +19,7 @@ import pytest
 from kafka_eos.coordination import job_requests as requests
 from kafka_eos.coordination.job_requests import RequestUnanswered, StopJob
 from kafka_eos.storage import savepoint_files as savepoints
-from tests.chaos.harness import APPS, TRACES, Job
+from tests.chaos.harness import APPS, KEPT, Job
 from tests.chaos.running import Running, manifests, running
 from tests.chaos.test_savepoints import kafka_eos
 
@@ -60,7 +60,7 @@ def check(job: Job) -> None:
     assert sorted((r["id"] % KEYS, r["seen"]) for r in rows) == sorted(
         (key, seen) for key, most in counts.items() for seen in range(1, most + 1)
     )
-    assert [p.name for p in job.files.glob(".*") if not p.name.startswith(TRACES)] == [], "staged files left"
+    assert [p.name for p in job.files.glob(".*") if not p.name.startswith(KEPT)] == [], "staged files left"
 
 
 @pytest.mark.campaign

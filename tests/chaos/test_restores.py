@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.harness import APPS, TRACES, Job
+from tests.chaos.harness import APPS, KEPT, Job
 from tests.chaos.running import Running, running, signal_worker
 from tests.marks import campaign
 
@@ -123,4 +123,4 @@ def test_no_worker_begins_before_all_are_ready(job: Job) -> None:
         time.sleep(1.0)
 
         assert run.last("progress")["records_in"] == 0
-        assert [path.name for path in job.files.iterdir() if not path.name.startswith(TRACES)] == []
+        assert [path.name for path in job.files.iterdir() if not path.name.startswith(KEPT)] == []

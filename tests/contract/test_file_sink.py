@@ -1,4 +1,4 @@
-"""What FileSink promises beyond the contract of every sink: names, bytes on disk, and what it refuses."""
+"""FileSink beyond the contract of every sink: names, bytes on disk, and what it refuses."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_what_the_audit_is_shown_is_what_the_writer_writes(tmp_path: Path) -> No
 
 
 def test_the_checksum_decides_about_a_staged_file(tmp_path: Path) -> None:
-    """As long as what was promised, and something else."""
+    """Another content of the same size."""
     sink = FileSink(tmp_path)
     committable = _prepare(sink, ["x"])
     permit = _permit(sink, committable)
@@ -329,7 +329,7 @@ def test_traces_are_no_open_output(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["create_empty", "sync_directory", "rename_new"])
 @pytest.mark.parametrize("renames", ["as-it-can", "no-such-rename"])
-def test_two_processes_that_commit_the_same_promise_at_once_both_end_right(
+def test_two_processes_that_commit_the_same_file_at_once_both_succeed(
     renames: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While one commit is at any step, another runs from its beginning to its end."""
@@ -404,7 +404,7 @@ def test_check_says_if_a_rename_could_replace(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("harm", ["shorter", "gone", "a-link"])
-def test_a_staged_file_that_is_not_what_was_promised_is_not_committed(harm: str, tmp_path: Path) -> None:
+def test_a_staged_file_that_differs_from_its_committable_is_not_committed(harm: str, tmp_path: Path) -> None:
     sink = FileSink(tmp_path / "out")
     committable = _prepare(sink, ["x", "y"])
     permit = _permit(sink, committable)

@@ -1,4 +1,4 @@
-"""What an HttpSink promises, at a real receiver that honours keys. Whole jobs: ``tests/chaos/test_http.py``."""
+"""HttpSink with a real receiver that deduplicates by key. Whole jobs: ``tests/chaos/test_http.py``."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Kit:
 
     def left(self) -> list[str]:
         """Names in the outbox, without marks and traces."""
-        kept = (".life.", ".committed.")
+        kept = (".incarnation.", ".committed.")
         return sorted(path.name for path in self.outbox.iterdir() if not path.name.startswith(kept))
 
 

@@ -1,4 +1,4 @@
-"""Iceberg tables in a bucket: what a directory promises, on a real S3 server that keeps its objects as files."""
+"""Iceberg tables in a bucket: the tests of a directory, on a real S3 server that keeps its objects as files."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from pyiceberg.types import StringType
 from kafka_eos.abc.committer import CommitOutcome
 from kafka_eos.abc.context import JobContext, TaskContext
 from kafka_eos.connectors._lake.file_names import LakeCommittable, build_entry_name
-from kafka_eos.connectors._lake.lake_table import CommitConflict, CommitMarks, LakeIncarnation
+from kafka_eos.connectors._lake.lake_table import CommitConflict, CommitMetadata, LakeIncarnation
 from kafka_eos.connectors.iceberg import IcebergSink, catalogs
 from kafka_eos.connectors.iceberg.table_location import in_bucket, local_path, store_of
 from kafka_eos.core.errors import ConfigError, Retryable
@@ -214,7 +214,7 @@ def test_a_commit_that_is_refused_leaves_no_manifests(lake: IcebergLake, life: L
     before = {*(lake.where / "metadata").iterdir()}
 
     with pytest.raises(CommitConflict):
-        committer._table.commit(seen, LakeIncarnation("orders", life.identity), CommitMarks(1))
+        committer._table.commit(seen, LakeIncarnation("orders", life.identity), CommitMetadata(1))
 
     assert {*(lake.where / "metadata").iterdir()} == before
     assert commit(committer, at(1, 1), committables) == {CommitOutcome.COMMITTED}

@@ -1,4 +1,4 @@
-"""What an IdempotentSink promises, with a receiver that honours keys. What it has of HttpSink is tested with that."""
+"""IdempotentSink with a receiver that deduplicates by key. Its parts from HttpSink are tested there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sinks for tables of a lake promise beyond the contract of every sink: traps of a log that others write."""
+"""Lake sinks beyond the contract of every sink: traps of a log that others write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafka_eos.abc.context import JobContext
 from kafka_eos.abc.incarnation import IncarnationState
 from kafka_eos.connectors._lake import file_names as names
 from kafka_eos.connectors._lake.file_names import CONTROL
-from kafka_eos.connectors._lake.lake_table import CommitConflict, CommitMarks, DataFile, LakeIncarnation
+from kafka_eos.connectors._lake.lake_table import CommitConflict, CommitMetadata, DataFile, LakeIncarnation
 from kafka_eos.connectors.delta import DeltaSink
 from kafka_eos.core.errors import Bug, CommittableLost, ConfigError, CorruptCheckpoint, Fenced
 from kafka_eos.core.ids import Term
@@ -177,12 +177,12 @@ def test_a_commit_on_its_way_when_a_newer_term_begins_never_lands(lake: Lake, li
     right, table = permit(old, at(1, 1), committables), old._table
     orders = LakeIncarnation("orders", life.identity)
     seen = table.read_state(orders)
-    (promise,) = (names.LakeCommittable.read(each.payload) for each in committables)
+    (staged_file,) = (names.LakeCommittable.read(each.payload) for each in committables)
     new = life.committer()
     new.register(life.context(2))
 
     with pytest.raises(CommitConflict):
-        table.commit(seen, orders, CommitMarks(1, at(1, 1)), [DataFile(promise.file, promise.size, 2)])
+        table.commit(seen, orders, CommitMetadata(1, at(1, 1)), [DataFile(staged_file.file, staged_file.size, 2)])
     new.abort_leftovers(life.context(2))
     with pytest.raises((Fenced, CommittableLost)):
         old.commit_all(right, committables)
@@ -321,7 +321,7 @@ def test_a_life_that_was_taken_over_commits_nothing_any_more(lake: Lake, life: L
     assert lake.versions() == versions, "it is ended once"
 
     with pytest.raises(CommitConflict):
-        old._table.commit(seen, orders, CommitMarks(1, at(1, 1)))
+        old._table.commit(seen, orders, CommitMetadata(1, at(1, 1)))
     with pytest.raises((Fenced, CommittableLost)):
         old.commit_all(right, committables)
     with pytest.raises(Fenced, match="took over"):

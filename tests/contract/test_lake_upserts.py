@@ -540,10 +540,10 @@ def test_keys_that_tell_no_row_are_refused(tmp_path: Path) -> None:
 def test_a_committable_with_a_key_is_read_back_and_none_that_was_altered(lake: Lake, life: Life) -> None:
     life.recovered(1)
     (committable,) = staged(life, 1, 1, [(1, "a")])
-    promise = LakeCommittable.read(committable.payload)
+    staged_file = LakeCommittable.read(committable.payload)
 
-    assert promise.key == ("id",)
-    assert promise.payload() == committable.payload
+    assert staged_file.key == ("id",)
+    assert staged_file.payload() == committable.payload
     for wrong in ({"key": [1]}, {"key": "id"}, {"version": 2}, {"partition": "a=b"}, {"staged": "../x"}):
         with pytest.raises(CorruptCheckpoint):
             LakeCommittable.read({**committable.payload, **wrong})  # type: ignore[dict-item]

@@ -179,7 +179,7 @@ def test_each_row_arrives_in_its_order_whatever_becomes_of_requests(
         assert [*service.taken.values()] == [value for value in written if value not in refused]
         assert kit.aside() == [value for value in written if value in refused]
         left = [path.name for path in kit.directory.iterdir() if path.is_file()]
-        assert not [name for name in left if not name.startswith((".committed.", ".life."))]
+        assert not [name for name in left if not name.startswith((".committed.", ".incarnation."))]
         with closing(kit.committer()) as committer:
             assert {committer.probe(each).status for each in prepared[-1:]} == {CommitStatus.COMMITTED}
 

@@ -430,7 +430,7 @@ def test_the_audit_needs_the_right_to_read_and_to_see_all_rows(kit: Kit) -> None
         ("CREATE TABLE other ()", {}, "table t does not exist"),
     ],
 )
-def test_a_promise_that_the_table_cannot_keep_is_refused(
+def test_a_sink_that_the_table_cannot_serve_is_refused(
     kit: Kit, table: str, options: dict[str, Any], said: str
 ) -> None:
     kit.ask(table)
@@ -874,9 +874,7 @@ def test_a_given_up_epoch_is_committed_before_the_next_one_of_its_writer(
     assert kit.ask("SELECT name, total FROM accounts ORDER BY name") == [("a", 1), ("k", 2), ("other", 1)]
 
 
-def test_if_a_promise_is_lost_its_older_sibling_is_not_committed_with_it(
-    kit: Kit, two_epochs: list[Committable]
-) -> None:
+def test_if_a_stage_is_lost_its_predecessor_is_not_committed_with_it(kit: Kit, two_epochs: list[Committable]) -> None:
     older, newer = two_epochs
     kit.ask(f"DELETE FROM kafka_eos.staged WHERE id = '{newer.payload['id']}'")
 

@@ -265,7 +265,7 @@ def test_a_completion_that_is_done_and_answered_with_an_error_is_committed_once(
 
 
 @pytest.mark.parametrize("step", ["list_parts", "create", "complete"])
-def test_two_processes_that_commit_the_same_promise_at_once_both_end_right(
+def test_two_processes_that_commit_the_same_upload_at_once_both_succeed(
     sink: FileSink, store: Store, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While one commit is at any step, another runs from its beginning to its end."""
@@ -381,13 +381,13 @@ def test_a_server_that_is_away_is_asked_again(store: Store, monkeypatch: pytest.
 
 PAYLOAD: dict[str, Json] = {
     "version": 1, "name": "day=1/part-000000000007-2-0001-orders.aaaaaaaaaaaa.out~0012.parquet", "upload": "xyz",
-    "mark": "0123", "tags": ['"5d41"'], "size": 5, "announced": True,
+    "upload_tag": "0123", "tags": ['"5d41"'], "size": 5, "announced": True,
 }  # fmt: skip
 """A committable as version 1 has stored it. It is in manifests of jobs: never change it."""
 
 
 def test_a_committable_is_read_and_one_that_leads_elsewhere_is_refused() -> None:
-    promise = UploadCommittable.read(PAYLOAD)
+    upload = UploadCommittable.read(PAYLOAD)
     changes: Sequence[dict[str, Json]] = [
         {"name": "../part-000000000007-2-0001-orders.out.jsonl"},
         {"name": "a/part-000000000007-2-0001-orders.out.jsonl"},
@@ -397,7 +397,7 @@ def test_a_committable_is_read_and_one_that_leads_elsewhere_is_refused() -> None
         {"more": 1},
     ]
 
-    assert promise.payload() == PAYLOAD and promise.part.number == 12 and promise.part.identity == A
+    assert upload.payload() == PAYLOAD and upload.part.number == 12 and upload.part.identity == A
     for change in changes:
         with pytest.raises(CorruptCheckpoint):
             UploadCommittable.read({**PAYLOAD, **change})

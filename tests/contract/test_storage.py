@@ -1,4 +1,4 @@
-"""What every checkpoint storage promises, shown on each: races, kills, damage, lost answers.
+"""The contract of every checkpoint storage, on each: races, kills, damage, lost answers.
 
 S3 is a real server: versitygw if it was built (see ``s3_server``), or the address in TEST_S3; without either, those
 cases are skipped. ``pyarrow`` is a directory that is used

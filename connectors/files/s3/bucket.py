@@ -130,10 +130,10 @@ class Bucket:
             "s3", endpoint_url=address.endpoint, region_name=address.region, config=Config(**_CLIENT)
         )
 
-    def begin(self, name: str, mark: str) -> str:
+    def begin(self, name: str, upload_tag: str) -> str:
         """Begin an upload; return its id."""
         with self._errors(name):
-            made = self._s3.create_multipart_upload(**self._at(name), Metadata={UPLOAD_TAG: mark})
+            made = self._s3.create_multipart_upload(**self._at(name), Metadata={UPLOAD_TAG: upload_tag})
             return str(made["UploadId"])
 
     def send(self, name: str, upload: str, number: int, data: bytes) -> str:

@@ -30,11 +30,11 @@ class EpochFileEntry:
 
 def build_epoch_files(epoch: EpochId, entries: Sequence[EpochFileEntry]) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of an epoch's files, one per incarnation."""
-    for life in sorted({file.part.life for file in entries}):
-        of = sorted((file for file in entries if file.part.life == life), key=lambda file: file.final)
+    for incarnation in sorted({file.part.incarnation for file in entries}):
+        of = sorted((file for file in entries if file.part.incarnation == incarnation), key=lambda file: file.final)
         files = [
             {"file": file.final, "operator": file.part.operator, "rows": file.rows, "size": file.size, **file.more}
             for file in of
         ]
         content = {"version": VERSION, "job": of[0].part.job, "epoch": epoch.epoch.n, "files": files}
-        yield names.announcement(life, epoch.epoch), json.dumps(content, indent=1).encode() + b"\n"
+        yield names.announcement(incarnation, epoch.epoch), json.dumps(content, indent=1).encode() + b"\n"

@@ -1,12 +1,12 @@
 """The status of a committable, derived from the names in a directory. Pure.
 
     staged file    final file     marker       status
-    present        as promised                 COMMITTED
+    present        as prepared                 COMMITTED
     present        other                       LOST: it can never get its name
-    as promised    absent                      PREPARED
+    as prepared    absent                      PREPARED
     other          absent                      LOST: it is damaged
     absent         any            of an abort  LOST
-    absent         as promised                 COMMITTED
+    absent         as prepared                 COMMITTED
     absent         any            of a commit  COMMITTED: readers removed or changed it
     absent         any            none         UNKNOWN
 
@@ -30,7 +30,7 @@ class ContentState(enum.Enum):
     """
 
     ABSENT = "absent"
-    RIGHT = "as promised"
+    RIGHT = "as prepared"
     OTHER = "other"
 
 

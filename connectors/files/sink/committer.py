@@ -30,8 +30,8 @@ from kafka_eos.connectors.files import file_names as names
 from kafka_eos.connectors.files.file_names import FileCommittable, PartId, PartState
 from kafka_eos.connectors.files.os_errors import map_errors
 from kafka_eos.connectors.files.sink.announcements import EpochFileEntry, build_epoch_files
+from kafka_eos.connectors.files.sink.commit_markers import CommitMarkers
 from kafka_eos.connectors.files.sink.commit_status import ContentState, DirectoryEvidence, derive_status
-from kafka_eos.connectors.files.sink.commit_traces import CommitMarkers
 from kafka_eos.core.errors import Bug, CommittableLost, Fenced, Retryable
 from kafka_eos.core.ids import Epoch, JobIdentity
 
@@ -42,7 +42,7 @@ class FileCommitter(SupportsRegistration, Committer):
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._checked: dict[str, tuple[int, ...]] = {}
-        self._traces = CommitMarkers(_DirectoryMarkerStore(directory))
+        self._markers = CommitMarkers(_DirectoryMarkerStore(directory))
 
     def read_owner(self, committable: Committable) -> OutputOwner:
         """Return the owner by the name of the staged file. All names are in the directory, see ``FileCommittable``."""
@@ -53,42 +53,42 @@ class FileCommitter(SupportsRegistration, Committer):
             return self._probe(FileCommittable.read(committable.payload))
 
     def commit(self, permit: CommitPermit, committable: Committable) -> CommitOutcome:
-        promise = FileCommittable.read(committable.payload)
-        if permit.epoch < promise.part.epoch:  # an older epoch may have been aborted; its output is part of this one
-            raise Bug(f"a permit for epoch {permit.epoch} cannot commit {promise.part.staged}")
-        with map_errors(Retryable, f"commit {promise.final_name}"):
-            seen = self._probe(promise)
+        staged_file = FileCommittable.read(committable.payload)
+        if permit.epoch < staged_file.part.epoch:  # aborted epochs are subsumed by this one
+            raise Bug(f"a permit for epoch {permit.epoch} cannot commit {staged_file.part.staged}")
+        with map_errors(Retryable, f"commit {staged_file.final_name}"):
+            seen = self._probe(staged_file)
             match seen.status:
                 case CommitStatus.PREPARED:
-                    self._publish(promise, permit)
+                    self._publish(staged_file, permit)
                     outcome = CommitOutcome.COMMITTED
                 case CommitStatus.COMMITTED:
                     outcome = CommitOutcome.ALREADY
                 case CommitStatus.LOST | CommitStatus.UNKNOWN:
                     raise CommittableLost(seen.detail)
             # Sync even if it was renamed before: the process that renamed it may have died before its sync.
-            self._sync(promise.final_name)
-            self._checked.pop(promise.part.staged, None)
-            self._traces.forget(promise.part, permit.epoch)
+            self._sync(staged_file.final_name)
+            self._checked.pop(staged_file.part.staged, None)
+            self._markers.forget(staged_file.part, permit.epoch)
             return outcome
 
-    def _publish(self, promise: FileCommittable, permit: CommitPermit) -> None:
+    def _publish(self, staged_file: FileCommittable, permit: CommitPermit) -> None:
         """Rename the staged file to its final name, after a marker that outlives it is durable."""
-        part, final = promise.part, self._path(promise.final_name)
+        part, final = staged_file.part, self._path(staged_file.final_name)
         disk.create_directory(final.parent)
-        first = self._traces.make(part, permit.epoch)
+        first = self._markers.make(part, permit.epoch)
         disk.sync_directory(self._directory)
         try:
             disk.rename_new(self._path(part.staged), final)
         except FileExistsError as error:
-            raise Retryable(f"{promise.final_name} appeared while it was being committed") from error
+            raise Retryable(f"{staged_file.final_name} appeared while it was being committed") from error
         except FileNotFoundError as error:
             if first and not os.path.lexists(final):
                 # This process created the marker, so it proves nothing: a newer term may have aborted the staged file.
                 raise CommittableLost(
                     f"{part.staged} was committed or aborted by another process at this moment"
                 ) from error
-            raise Retryable(f"{promise.final_name} was committed by another process at this moment") from error
+            raise Retryable(f"{staged_file.final_name} was committed by another process at this moment") from error
 
     def _sync(self, final: str) -> None:
         """Make a rename durable, first in the final directory: two names after a crash are harmless, none is not.
@@ -106,10 +106,12 @@ class FileCommitter(SupportsRegistration, Committer):
         the epoch."""
         entries = []
         for each in committables:
-            promise = FileCommittable.read(each.payload)
-            if promise.in_epoch_file:
-                more = {"sha256": promise.sha256}
-                entries.append(EpochFileEntry(promise.part, promise.final_name, each.records, promise.size, more))
+            staged_file = FileCommittable.read(each.payload)
+            if staged_file.in_epoch_file:
+                more = {"sha256": staged_file.sha256}
+                entries.append(
+                    EpochFileEntry(staged_file.part, staged_file.final_name, each.records, staged_file.size, more)
+                )
         for name, content in build_epoch_files(permit.epoch, entries):
             with map_errors(Retryable, f"write {self._directory / name}"):
                 disk.create_directory(self._directory / names.EPOCHS)
@@ -145,14 +147,14 @@ class FileCommitter(SupportsRegistration, Committer):
     def _abort_part(self, part: PartId) -> bool:
         """Abort a staged part; return whether it was still staged. Its content is deleted, its name stays as
         a marker."""
-        staged, trace = self._path(part.staged), self._path(part.build_hidden_name(PartState.ABORTED))
+        staged, marker = self._path(part.staged), self._path(part.build_hidden_name(PartState.ABORTED))
         try:
-            os.rename(staged, trace)
+            os.rename(staged, marker)
         except FileNotFoundError:
             return False  # a process with a commit permit was faster
-        self._traces.note(part, PartState.ABORTED, part.epoch)
-        if (left := _seen(trace)) is not None and stat.S_ISREG(left.st_mode) and left.st_nlink == 1:
-            os.truncate(trace, 0)
+        self._markers.note(part, PartState.ABORTED, part.epoch)
+        if (left := _seen(marker)) is not None and stat.S_ISREG(left.st_mode) and left.st_nlink == 1:
+            os.truncate(marker, 0)
         return True
 
     # ------------------------------------------------------------ incarnations
@@ -165,17 +167,19 @@ class FileCommitter(SupportsRegistration, Committer):
         for whose in filter(None, map(names.parse_committed_name, found)):
             if whose[0] == ctx.job:
                 committed[whose[1]] = max(whose[2], committed.get(whose[1], whose[2]))
-        marks: dict[JobIdentity | None, bool]
-        marks = {of[1]: of[2] for name in found if (of := names.marked(name)) is not None and of[0] == ctx.job}
+        registered: dict[JobIdentity | None, bool]
+        registered = {
+            of[1]: of[2] for of in map(names.parse_registration, found) if of is not None and of[0] == ctx.job
+        }
         open_: dict[JobIdentity | None, StagedOutput] = {}
         for item in self.list_staged(ctx):
             open_[item.identity] = max(item, open_.get(item.identity, item), key=lambda each: each.term)
         return [
-            self._life(identity, open_.get(identity), marks.get(identity, False), committed.get(identity))
-            for identity in dict.fromkeys([*open_, *marks, *committed])
+            self._sign(identity, open_.get(identity), registered.get(identity, False), committed.get(identity))
+            for identity in dict.fromkeys([*open_, *registered, *committed])
         ]
 
-    def _life(
+    def _sign(
         self, identity: JobIdentity | None, newest: StagedOutput | None, over: bool, committed: Epoch | None
     ) -> IncarnationSign:
         place = f"file:{self._directory}"
@@ -190,12 +194,12 @@ class FileCommitter(SupportsRegistration, Committer):
         if ctx.identity is None:
             return
         with map_errors(Retryable, f"look up the registration of job {ctx.job!r} in {self._directory}"):
-            if os.path.lexists(self._path(names.over(ctx.job, ctx.identity))):
+            if os.path.lexists(self._path(names.retirement_name(ctx.job, ctx.identity))):
                 raise Fenced(taken_over(ctx, str(self._directory)))
-            mark = self._path(names.mark(ctx.job, ctx.identity))
-            if not os.path.lexists(mark):
+            registration = self._path(names.registration_name(ctx.job, ctx.identity))
+            if not os.path.lexists(registration):
                 disk.create_directory(self._directory)
-                disk.create_empty(mark)
+                disk.create_empty(registration)
                 disk.sync_directory(self._directory)
 
     def retire(self, ctx: JobContext, identity: JobIdentity | None) -> Sequence[str]:
@@ -204,36 +208,36 @@ class FileCommitter(SupportsRegistration, Committer):
         if identity is not None:
             with map_errors(Retryable, f"remove the registration of incarnation {identity} in {self._directory}"):
                 disk.create_directory(self._directory)
-                disk.create_empty(self._path(names.over(ctx.job, identity)))
-                self._path(names.mark(ctx.job, identity)).unlink(missing_ok=True)
+                disk.create_empty(self._path(names.retirement_name(ctx.job, identity)))
+                self._path(names.registration_name(ctx.job, identity)).unlink(missing_ok=True)
                 disk.sync_directory(self._directory)
         return self._end(ctx.job, lambda part: part.identity == identity)
 
     def _path(self, name: str) -> Path:
         return self._directory / name
 
-    def _probe(self, promise: FileCommittable) -> Probe:
-        part = promise.part
-        staged, final = self._path(part.staged), self._path(promise.final_name)
+    def _probe(self, staged_file: FileCommittable) -> Probe:
+        part = staged_file.part
+        staged, final = self._path(part.staged), self._path(staged_file.final_name)
         facts = DirectoryEvidence(
-            staged=self._content(promise, staged, _seen(staged)),
-            final=self._content(promise, final, _seen(final)),
+            staged=self._content(staged_file, staged, _seen(staged)),
+            final=self._content(staged_file, final, _seen(final)),
             aborted=os.path.lexists(self._path(part.build_hidden_name(PartState.ABORTED))),
             committed=os.path.lexists(self._path(part.build_hidden_name(PartState.COMMITTED))),
         )
-        standing = derive_status(facts)
-        return Probe(standing, _detail(standing, facts, self._directory, promise))
+        status = derive_status(facts)
+        return Probe(status, _detail(status, facts, self._directory, staged_file))
 
-    def _content(self, promise: FileCommittable, path: Path, seen: os.stat_result | None) -> ContentState:
+    def _content(self, staged_file: FileCommittable, path: Path, seen: os.stat_result | None) -> ContentState:
         if seen is None:
             return ContentState.ABSENT
-        if not stat.S_ISREG(seen.st_mode) or seen.st_size != promise.size:
+        if not stat.S_ISREG(seen.st_mode) or seen.st_size != staged_file.size:
             return ContentState.OTHER
         identity = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
         if self._checked.get(path.name) != identity:  # the file is read once, not on each probe
-            if disk.sha256(path) != promise.sha256:
+            if disk.sha256(path) != staged_file.sha256:
                 return ContentState.OTHER
-            if path.name == promise.part.staged:
+            if path.name == staged_file.part.staged:
                 self._checked[path.name] = identity
         return ContentState.RIGHT
 
@@ -269,11 +273,11 @@ def _seen(path: Path) -> os.stat_result | None:
         return None
 
 
-def _detail(standing: CommitStatus, facts: DirectoryEvidence, directory: Path, promise: FileCommittable) -> str:
+def _detail(status: CommitStatus, facts: DirectoryEvidence, directory: Path, staged_file: FileCommittable) -> str:
     """Return a description of a committable's status, with a remedy if it needs one."""
-    part = promise.part
-    staged, final = directory / part.staged, directory / promise.final_name
-    match standing:
+    part = staged_file.part
+    staged, final = directory / part.staged, directory / staged_file.final_name
+    match status:
         case CommitStatus.PREPARED:
             return f"{staged} is there"
         case CommitStatus.COMMITTED:

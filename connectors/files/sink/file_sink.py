@@ -118,7 +118,7 @@ class FileSink(AuditableFiles, SupportsLocalRun, StreamTypedSink[Any]):
     def check(self, ctx: JobContext) -> Sequence[str]:
         """Test the operations that commits need. Raise ConfigError if one fails, or if the directory was replaced."""
         if isinstance(self._place, SinkDirectory) and self.scope(ctx) in ctx.written_scopes:
-            self._place.expect_mark_of(ctx.job)
+            self._place.expect_registration_of(ctx.job)
         return self._place.check(ctx)
 
     def advice(self, ctx: JobContext) -> str:

@@ -122,12 +122,13 @@ class SinkDirectory:
             )
         return notices
 
-    def expect_mark_of(self, job: str) -> None:
+    def expect_registration_of(self, job: str) -> None:
         """Raise ConfigError if the directory contains nothing of a job that has written there: deleted, or
         not mounted."""
         with map_errors(Retryable, f"look into {self.path}"):
             found = os.listdir(self.path) if self.path.exists() else []
-        if not any((mark := names.marked(name)) is not None and mark[0] == job for name in found):
+        registered = filter(None, map(names.parse_registration, found))
+        if not any(of[0] == job for of in registered):
             raise ConfigError(
                 f"{self.path} contains nothing of job {job!r}, which has written there: its content "
                 "was removed, or its disk is not mounted. Restore it. To continue with an empty "

@@ -1,7 +1,7 @@
 """Names in a bucket, and the payload of an upload's committable. No other module builds such a name.
 
-    part-<epoch>-<term>-<subtask>-<life>.<operator>[~<number>].<extension>  an upload, or the object that it became
-    .committed.…  .aborted.…  .life.…  .over.…                              as in a directory, see ``file_names``
+    part-<epoch>-<term>-<subtask>-<incarnation>.<operator>[~<number>].<extension>  an upload, or its object
+    .committed.…  .aborted.…  .incarnation.…  .retired.…    as in a directory, see ``file_names``
 
 A name has the term, because an upload has no other field that identifies its writer. Three numbers precede the job, and
 they contain no minus, so parsing is unambiguous.
@@ -26,7 +26,7 @@ _NAME = re.compile(rf"part-(\d+)-(\d+)-(\d+)-([^.]+){IDENTITY}\.([^.~]+){NUMBER}
 def name_of(part: PartId, extension: str) -> str:
     """Return the final name of a part, without its partition."""
     at = part.epoch
-    return f"part-{at.epoch.n:012d}-{at.term}-{part.subtask:04d}-{part.life}.{part.numbered}.{extension}"
+    return f"part-{at.epoch.n:012d}-{at.term}-{part.subtask:04d}-{part.incarnation}.{part.numbered}.{extension}"
 
 
 def part_of(name: str) -> PartId | None:
@@ -35,8 +35,9 @@ def part_of(name: str) -> PartId | None:
     if match is None:
         return None
     epoch, term, subtask, job, identity, operator, number, _ = match.groups()
-    life = None if identity is None else JobIdentity(identity)
-    return PartId(job, life, EpochId(Epoch(int(epoch)), Term(int(term))), int(subtask), operator, int(number or 0))
+    at = EpochId(Epoch(int(epoch)), Term(int(term)))
+    owner = None if identity is None else JobIdentity(identity)
+    return PartId(job, owner, at, int(subtask), operator, int(number or 0))
 
 
 def files_of(job: str, operator: str) -> str:
@@ -54,7 +55,7 @@ class UploadCommittable:
 
     name: str
     upload: str
-    mark: str
+    upload_tag: str
     tags: tuple[str, ...]
     size: int
     announced: bool
@@ -70,7 +71,7 @@ class UploadCommittable:
             "version": VERSION,
             "name": self.name,
             "upload": self.upload,
-            "mark": self.mark,
+            "upload_tag": self.upload_tag,
             "tags": [*self.tags],
             "size": self.size,
             "announced": self.announced,
@@ -84,12 +85,12 @@ class UploadCommittable:
                 "version": 1,
                 "name": str(name),
                 "upload": str(upload),
-                "mark": str(mark),
+                "upload_tag": str(upload_tag),
                 "tags": [*tags],
                 "size": int(size),
                 "announced": bool(announced),
             } if len(payload) == 7 and _is_below(name) and all(isinstance(tag, str) for tag in tags):
-                return UploadCommittable(name, upload, mark, tuple(map(str, tags)), size, announced)
+                return UploadCommittable(name, upload, upload_tag, tuple(map(str, tags)), size, announced)
         raise CorruptCheckpoint(f"not a committable of files on S3: {dict(payload)!r}")
 
 

@@ -27,8 +27,8 @@ class UploadFile:
         self._part = part
         self.name = name
         self._announced = announced
-        self._mark = uuid.uuid4().hex
-        self._upload = bucket.begin(name, self._mark)
+        self._upload_tag = uuid.uuid4().hex
+        self._upload = bucket.begin(name, self._upload_tag)
         self._waiting, self._tags = bytearray(), list[str]()
         self._gone = False
         self.size = 0
@@ -50,8 +50,10 @@ class UploadFile:
         self._waiting.clear()
 
     def payload(self) -> dict[str, Json]:
-        promise = UploadCommittable(self.name, self._upload, self._mark, tuple(self._tags), self.size, self._announced)
-        return promise.payload()
+        staged_file = UploadCommittable(
+            self.name, self._upload, self._upload_tag, tuple(self._tags), self.size, self._announced
+        )
+        return staged_file.payload()
 
     def _send(self, count: int) -> None:
         if len(self._tags) == _MOST:

@@ -36,7 +36,7 @@ from kafka_eos.core.json_values import Json
 NEVER: Final = 2147483647
 """A transaction timeout that the coordinator never acts on, in milliseconds."""
 
-MARKER_LIFE: Final = 6 * 24 * 3600.0
+MARKER_LIFETIME: Final = 6 * 24 * 3600.0
 """Seconds for which a marker is certainly kept: a day less than the default of offsets.retention.minutes."""
 
 
@@ -137,7 +137,7 @@ def derive_status(
         return TransactionStatus.UNKNOWN
     if not current:
         return TransactionStatus.UNPROVEN
-    return TransactionStatus.LOST if age < MARKER_LIFE else TransactionStatus.UNKNOWN
+    return TransactionStatus.LOST if age < MARKER_LIFETIME else TransactionStatus.UNKNOWN
 
 
 def needs_marker(prepared: KafkaCommittable, seen: TransactionDescription | None) -> bool:

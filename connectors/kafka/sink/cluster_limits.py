@@ -15,7 +15,7 @@ from typing import Any, Final
 from kafka_eos.connectors.kafka.client.access_rights import Permission
 from kafka_eos.connectors.kafka.client.memory import largest_record
 from kafka_eos.connectors.kafka.rpc import KafkaRequests
-from kafka_eos.connectors.kafka.rpc.transaction_status import MARKER_LIFE
+from kafka_eos.connectors.kafka.rpc.transaction_status import MARKER_LIFETIME
 from kafka_eos.connectors.kafka.sink.record_sizes import TopicLimits
 from kafka_eos.connectors.kafka.sink.topic_rules import SETTINGS, TopicRules
 from kafka_eos.core.errors import ConfigError, Retryable
@@ -119,14 +119,14 @@ def find_timeout_problem(timeout: int, maximum: int, demands: TransactionNeeds, 
 
 def _forgotten(given: str, timeout: int, memory: RetentionLimits) -> str | None:
     """Return why the cluster forgets outcomes too early: committed output would look lost, and be produced again."""
-    life = int(MARKER_LIFE * 1000)
-    if memory.offsets is not None and memory.offsets < max(timeout, life):
+    lifetime = int(MARKER_LIFETIME * 1000)
+    if memory.offsets is not None and memory.offsets < max(timeout, lifetime):
         return (
             f"The brokers forget after {_span(memory.offsets)} "
             f"(offsets.retention.minutes={memory.offsets // 60000}) whether a transaction was "
             f"committed; with a {given} the job needs this information for "
-            f"{_span(max(timeout, life))}. Set "
-            f"offsets.retention.minutes={-(-max(timeout, life) // 60000)} or more on every broker."
+            f"{_span(max(timeout, lifetime))}. Set "
+            f"offsets.retention.minutes={-(-max(timeout, lifetime) // 60000)} or more on every broker."
         )
     if memory.ids is not None and memory.ids < timeout:
         return (

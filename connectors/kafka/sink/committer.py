@@ -280,17 +280,17 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
         for name, seen in sorted(listed.items()):
             if (of := TransactionalId.parse(name)) is not None:
                 found.setdefault(of.identity, []).append((of, seen))
-            elif (marked := names.marked(name)) is not None:
-                found.setdefault(marked, [])
-                over |= {marked} if seen.timeout_ms == FENCED_MS else set()
-        return [_life(identity, ids, identity in over, self._place) for identity, ids in found.items()]
+            elif (registered := names.parse_registration_id(name)) is not None:
+                found.setdefault(registered, [])
+                over |= {registered} if seen.timeout_ms == FENCED_MS else set()
+        return [_build_sign(identity, ids, identity in over, self._place) for identity, ids in found.items()]
 
     def register(self, ctx: JobContext) -> None:
         """Register the incarnation with an id that has a special transaction timeout; another timeout means that it was
         retired."""
         if ctx.identity is None:
             return
-        name = names.mark(ctx.job, ctx.identity)
+        name = names.registration_id(ctx.job, ctx.identity)
         seen = self._rpc.describe(name)
         if seen is None:  # never registered, or not used for a week
             error = self._rpc.create(name, REGISTERED_MS)
@@ -307,7 +307,7 @@ class KafkaCommitter(SupportsRegistration, SupportsLossCheck, Committer):
         """Fence an incarnation's ids until a listing finds none that could write: a later producer is in the next
         listing."""
         if identity is not None:
-            self._fence(names.mark(ctx.job, identity))
+            self._fence(names.registration_id(ctx.job, identity))
         ended: list[str] = []
         for _ in range(_LOOKS):
             more = self._fence_all(self._described(names.ids(ctx.job, identity)))
@@ -347,7 +347,7 @@ def _open(seen: TransactionDescription) -> bool:
     return seen.started_at >= 0 and seen.state in _UNENDED
 
 
-def _life(
+def _build_sign(
     identity: JobIdentity | None, ids: Sequence[tuple[TransactionalId, TransactionDescription]], over: bool, place: str
 ) -> IncarnationSign:
     """Return the sign of one incarnation, from its registration and its ids."""

@@ -105,9 +105,9 @@ def _rows(
 ) -> Iterator[tuple[object, object, list[tuple[str, object]]]]:
     count = len(columns.values)
     headers: Iterable[Any] = repeat((), count) if columns.headers is None else columns.headers
-    marks: Iterable[Any] = repeat({}, count) if stamps is None else stamps.rows
-    for value, key, own, mark in zip(columns.values, islice(columns.keys, count), headers, marks, strict=True):
-        yield value, key, [*own, *mark.items()]
+    stamped: Iterable[Any] = repeat({}, count) if stamps is None else stamps.rows
+    for value, key, own, stamp in zip(columns.values, islice(columns.keys, count), headers, stamped, strict=True):
+        yield value, key, [*own, *stamp.items()]
 
 
 def _field(content: object) -> int:

@@ -144,8 +144,8 @@ def _find_refused(to: TopicLimits, columns: ProducerColumns, stamps: ProvenanceH
 
 
 def _rows(columns: ProducerColumns, stamps: ProvenanceHeaders | None, without: Collection[int]) -> Iterable[Row]:
-    marks = None if stamps is None else stamps.rows
-    headers: Any = marks if columns.headers is None else _joined(columns.headers, marks)
+    stamped = None if stamps is None else stamps.rows
+    headers: Any = stamped if columns.headers is None else _joined(columns.headers, stamped)
     places: Iterable[int] = repeat(-1) if columns.partitions is None else columns.partitions
     rows = zip(columns.values, columns.keys, columns.timestamps, headers or repeat(None), places, strict=False)
     return ((index, row) for index, row in enumerate(rows) if index not in without) if without else enumerate(rows)

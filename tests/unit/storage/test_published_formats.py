@@ -58,7 +58,7 @@ SAMPLES: dict[str, Mapping[str, Any]] = {
     },
     "committable-files.v1": {"version": 1, **FILE, "announced": True},
     "committable-objects.v1": {
-        "version": 1, "name": f"day=1/part-000000000007-2-0001-{LIFE}.out.jsonl", "upload": "xyz", "mark": "m",
+        "version": 1, "name": f"day=1/part-000000000007-2-0001-{LIFE}.out.jsonl", "upload": "xyz", "upload_tag": "m",
         "tags": ["a", "b"], "size": 3, "announced": True,
     },
     "committable-table.v1": {"version": 1, **TABLE, "after": ["0" * 31 + "6"], "strategy": "prepare"},

@@ -35,13 +35,13 @@ class Facts:
     has_fence: bool
     fence: int | None
     marker: EpochId | None
-    as_promised: bool
+    is_intact: bool
     since: int | None
     known: EpochId | None
 
     def judged(self) -> CommitStatus:
         seen = LogState("table", "schema", 7, self.fence, self.marker, self.since)
-        return derive_status(OF, self.has_fence, self.same_table, self.known, seen, self.as_promised)
+        return derive_status(OF, self.has_fence, self.same_table, self.known, seen, self.is_intact)
 
 
 def everything() -> Iterator[Facts]:
@@ -54,7 +54,7 @@ YES, NO, ANY = {True}, {False}, {True, False}
 REACHED = FENCES - {None, 2}
 BEFORE = SINCE - {4}
 TABLE = [
-    # that table, it leaves a fence, fence, newest commit, file as promised, first fence, holds what is known, standing
+    # that table, it leaves a fence, fence, newest commit, file as prepared, first fence, holds what is known, standing
     (NO, ANY, FENCES, OLDER | THIS | NEWER, ANY, SINCE, ANY, CommitStatus.UNKNOWN),
     (YES, NO, FENCES, OLDER | THIS | NEWER, ANY, SINCE, NO, CommitStatus.UNKNOWN),
     (YES, YES, REACHED, OLDER | THIS | NEWER, ANY, BEFORE, NO, CommitStatus.UNKNOWN),
@@ -76,7 +76,7 @@ TABLE = [
 def test_every_combination_has_the_standing_of_the_table() -> None:
     for facts in everything():
         holds = facts.marker in KNOWN[facts.known]
-        found = (facts.same_table, facts.has_fence, facts.fence, facts.marker, facts.as_promised, facts.since, holds)
+        found = (facts.same_table, facts.has_fence, facts.fence, facts.marker, facts.is_intact, facts.since, holds)
         rows = [row for *wanted, row in TABLE if all(each in want for each, want in zip(found, wanted, strict=True))]
 
         assert rows == [facts.judged()], facts

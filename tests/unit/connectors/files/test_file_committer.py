@@ -322,24 +322,24 @@ def test_a_trace_that_somebody_removed_is_not_missed(sink: FileSink) -> None:
     )
 
 
-# ---------------------------------------------------------------- what is said about a promise
+# ---------------------------------------------------------------- the details of a probe
 
 
 def said(sink: FileSink, committable: Committable) -> str:
     return sink.committer(job()).probe(committable).detail
 
 
-def test_a_person_is_told_what_became_of_a_promise(sink: FileSink) -> None:
+def test_a_probe_describes_the_file_it_found(sink: FileSink) -> None:
     committable = prepared(sink)
-    promised, published = staged(sink, committable), final(sink, committable)
-    assert said(sink, committable) == f"{promised} is there"
+    hidden, published = staged(sink, committable), final(sink, committable)
+    assert said(sink, committable) == f"{hidden} is there"
     sink.committer(job()).commit(PERMIT, committable)
     assert said(sink, committable) == f"{published} is there"
     published.unlink()
     assert said(sink, committable) == f"{published} was committed and then moved away by a reader"
 
 
-def test_a_person_is_told_why_a_promise_cannot_be_kept(sink: FileSink) -> None:
+def test_a_probe_describes_why_a_file_is_lost(sink: FileSink) -> None:
     aborted = prepared(sink, operator="a")
     sink.committer(job(2)).abort_leftovers(job(2))
     damaged, hidden = prepared(sink, operator="b"), prepared(sink, operator="c")
@@ -356,7 +356,7 @@ def test_a_person_is_told_why_a_promise_cannot_be_kept(sink: FileSink) -> None:
 
 
 @pytest.mark.parametrize("final_file", ["absent", "other"])
-def test_a_person_is_told_how_to_say_what_became_of_a_promise(sink: FileSink, final_file: str) -> None:
+def test_a_probe_describes_how_a_user_records_an_unknown_outcome(sink: FileSink, final_file: str) -> None:
     committable = prepared(sink)
     staged(sink, committable).unlink()
     if final_file == "other":
@@ -418,10 +418,10 @@ def test_a_file_of_another_length_is_not_read(sink: FileSink, monkeypatch: pytes
     assert read == []
 
 
-def test_what_is_no_file_is_not_the_promised_one(sink: FileSink) -> None:
+def test_a_link_is_never_the_staged_file(sink: FileSink) -> None:
     committable = prepared(sink)
     shutil.move(staged(sink, committable), sink.directory / "else")
-    os.symlink("else", staged(sink, committable))  # as long as what was promised, and leads to it
+    os.symlink("else", staged(sink, committable))  # as long as the staged file, and a link to it
 
     assert sink.committer(job()).probe(committable).status is CommitStatus.LOST
 
@@ -464,7 +464,7 @@ def test_who_takes_a_mark_leaves_its_own_in_the_place(sink: FileSink) -> None:
 
     assert sink.committer(job(1, B)).retire(job(1, B), A) == [staged(sink, theirs).name]
 
-    assert names(sink) == [f".aborted.orders.{A}.1.1.0.out", f".over.orders.{A}"]
+    assert names(sink) == [f".aborted.orders.{A}.1.1.0.out", f".retired.orders.{A}"]
     assert {identity: life.state for identity, life in of(sink).items()} == {A: IncarnationState.OVER}
 
 
@@ -473,7 +473,7 @@ def test_a_mark_that_is_not_there_is_taken_all_the_same(sink: FileSink) -> None:
     shutil.rmtree(sink.directory, ignore_errors=True)
 
     assert sink.committer(job(1, B)).retire(job(1, B), A) == []
-    assert names(sink) == [f".over.orders.{A}"]
+    assert names(sink) == [f".retired.orders.{A}"]
 
 
 def test_output_without_an_identity_is_ended_without_a_mark(sink: FileSink) -> None:

@@ -36,9 +36,11 @@ def test_other_names_are_no_transactional_ids(name: str) -> None:
 
 
 def test_a_mark_is_known_by_its_life() -> None:
-    assert names.mark("orders", LIFE) == f"orders.{LIFE}"
-    assert names.marked(f"orders.{LIFE}") == LIFE
-    assert [names.marked(name) for name in ("orders", "orders.3.1.2", f"orders.{LIFE}.3.1.2")] == [None] * 3
+    assert names.registration_id("orders", LIFE) == f"orders.{LIFE}"
+    assert names.parse_registration_id(f"orders.{LIFE}") == LIFE
+    assert [names.parse_registration_id(name) for name in ("orders", "orders.3.1.2", f"orders.{LIFE}.3.1.2")] == [
+        None
+    ] * 3
 
 
 def test_marker_groups_of_a_subtask_begin_alike() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kafka_eos.connectors.kafka.rpc.transaction_status import (
-    MARKER_LIFE,
+    MARKER_LIFETIME,
     KafkaCommittable,
     TransactionDescription,
     TransactionStatus,
@@ -139,7 +139,7 @@ def test_what_left_no_trace_is_lost_only_while_a_trace_would_be_there(seen: Tran
 
 
 def test_the_limit_is_below_what_kafka_keeps_markers_for() -> None:
-    assert MARKER_LIFE < 7 * DAY
+    assert MARKER_LIFETIME < 7 * DAY
 
 
 # ---------------------------------------------------------------- whether the marker is asked for

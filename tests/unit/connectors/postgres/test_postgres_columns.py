@@ -165,7 +165,7 @@ def test_a_value_that_a_column_would_change_is_refused(tp: str, kept: list[Any],
         (None, False, False, CommitStatus.LOST),
     ],
 )
-def test_only_the_ledger_says_how_a_promise_ended(
+def test_only_the_ledger_shows_how_a_stage_ended(
     prepared: bool | None, staged: bool, committed: bool | None, standing: CommitStatus
 ) -> None:
     assert derive_status(prepared, staged, committed) is standing
@@ -173,26 +173,26 @@ def test_only_the_ledger_says_how_a_promise_ended(
 
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("identity", [None, JobIdentity("a" * 12)])
-def test_a_promise_comes_back_from_its_payload(identity: JobIdentity | None, strategy: Strategy) -> None:
+def test_a_committable_is_read_from_its_payload(identity: JobIdentity | None, strategy: Strategy) -> None:
     epoch = EpochId(Epoch(3), Term(2))
     target = TargetTable("public", "t", ("a", "b"), ("a",))
-    promise = TableCommittable(
+    committable = TableCommittable(
         uuid.uuid4(), Incarnation("job", identity), epoch, target, (uuid.uuid4(), uuid.uuid4()), strategy
     )
 
-    assert TableCommittable.from_payload(promise.to_payload()) == promise
+    assert TableCommittable.from_payload(committable.to_payload()) == committable
 
 
 @pytest.mark.parametrize(
     "change", [{"version": 4}, {"strategy": "hope"}, {"id": "x"}, {"after": ["x"]}, {"columns": [1]}, {"table": None}]
 )
 def test_a_payload_of_another_make_is_refused(change: dict[str, Any]) -> None:
-    promise = TableCommittable(
+    committable = TableCommittable(
         uuid.uuid4(), Incarnation("job", None), EpochId(Epoch(3), Term(2)), TargetTable("s", "t", ("a",), ())
     )
 
     with pytest.raises(CorruptCheckpoint):
-        TableCommittable.from_payload({**promise.to_payload(), **change})
+        TableCommittable.from_payload({**committable.to_payload(), **change})
 
 
 def scope(conninfo: str) -> str:

@@ -62,7 +62,7 @@ class CommitMarkers:
             self._cleaned_term = permit.term
         if is_first:
             old = [each for each in self._store.hidden(of.job) if each[2].identity == of.identity]
-            traces = (PartState.COMMITTED, PartState.ABORTED)
-            settled += [name for name, kind, part in old if kind in traces and part.epoch.term < permit.term]
+            markers = (PartState.COMMITTED, PartState.ABORTED)
+            settled += [name for name, kind, part in old if kind in markers and part.epoch.term < permit.term]
         for name in settled:
             self._store.remove(name)
